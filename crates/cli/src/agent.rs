@@ -40,6 +40,7 @@ use notify::{READY, STOPPING, notify};
 const LOGGED: &str = "info";
 /// With fewer files than this an agent hears nobody: its own take a dozen, and each peer and each client one.
 const LEAST_FILES: usize = 64;
+const OWN_FILES: usize = 12;
 /// How many files a process may have open where nobody says otherwise.
 const USUAL_LIMIT: usize = 1024;
 /// So many connections are served at Unix sockets at most, and by TCP, where the kernel does not tell us who comes. Our
@@ -202,7 +203,7 @@ impl Agent {
         let socket = options.socket(&data_dir)?;
         options.check_doors(&socket)?;
         options.check_names()?;
-        let (only_one, prepared) = options.prepare(&data_dir, &socket).await?;
+        let (only_one, prepared) = options.prepare(&data_dir, &socket, files).await?;
         // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail
         // for by itself, because whoever has started it takes it for running when it answers there.
         let token = options.token(&data_dir)?;
@@ -243,7 +244,7 @@ impl Agent {
 
 impl Options {
     /// Takes the data folder, and reads and makes what the peer needs: only the network can be in its way after that.
-    async fn prepare(&self, data_dir: &Path, socket: &Path) -> Result<(DataFolder, Prepared)> {
+    async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataFolder, Prepared)> {
         let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: socket.to_owned() };
         let mut told = None;
         let waits = || self.waits(data_dir, socket, &mut told);
@@ -267,6 +268,7 @@ impl Options {
             folder: Some((store, known)),
             expect: self.expect,
             session: self.session,
+            descriptors: Some(for_peers(files)),
         })?;
         Ok((only_one, prepared))
     }
@@ -362,8 +364,8 @@ impl Options {
         self.http.iter().filter(|endpoint| matches!(endpoint, Endpoint::Tcp(_))).count()
     }
 
-    /// Half of the files are for the sockets of this user, an eighth for TCP, and the rest for other peers and what is
-    /// written: so nobody who connects can take what the agent needs to go on.
+    /// Half of the files are for the sockets of this user, an eighth for TCP, and the rest for other peers
+    /// ([`for_peers`]) and what is written: so nobody who connects can take what the agent needs to go on.
     async fn listeners(&self, socket: PathBuf, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
         let mut endpoints = self.http.clone();
         if endpoints.len() == self.ports() {
@@ -374,8 +376,8 @@ impl Options {
         let mut listeners = Vec::new();
         for endpoint in &endpoints {
             let most = match endpoint {
-                Endpoint::Unix(_) => (files / 2).min(MOST_CLIENTS) / sockets,
-                _ => (files / 8).min(MOST_BY_TCP) / self.ports(),
+                Endpoint::Unix(_) => for_clients(files) / sockets,
+                _ => for_tcp(files) / self.ports(),
             };
             let listener = Listener::bind(endpoint, token.cloned(), most).await?;
             group.map_or(Ok(()), |group| listener.admit(group))?;
@@ -455,6 +457,20 @@ async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
     }
 }
 
+fn for_clients(files: usize) -> usize {
+    (files / 2).min(MOST_CLIENTS)
+}
+
+fn for_tcp(files: usize) -> usize {
+    (files / 8).min(MOST_BY_TCP)
+}
+
+/// What clients leave of the files, but for the agent's own, and for a sixteenth: connections that are only just over
+/// take theirs a moment longer.
+fn for_peers(files: usize) -> usize {
+    files - for_clients(files) - for_tcp(files) - files / 16 - OWN_FILES
+}
+
 /// Clients and peers are a descriptor each, and the usual limit of 1024 is meant for programs that use select(2).
 /// How many there may be.
 fn raise_limit() -> usize {
@@ -492,6 +508,17 @@ mod tests {
             ("/r/agent.one.sock", "/r/agent.one.grants"),
         ] {
             assert_eq!(grants(Path::new(socket)), Path::new(file), "{socket}");
+        }
+    }
+
+    /// Peers took what was left, and the next file that was to be written ended the agent.
+    #[test]
+    fn whoever_connects_leaves_enough_files_to_go_on_with() {
+        for files in LEAST_FILES..100_000 {
+            let config = peerlock_net::Config::new("127.0.0.1:0".parse().unwrap()).within(for_peers(files));
+            let peers = config.max_peers + config.max_entries() + config.max_dials;
+            assert!(for_clients(files) + for_tcp(files) + peers + OWN_FILES <= files, "{files}: {config:?}");
+            assert!(config.max_peers >= 4, "{files}: {config:?}");
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Kind {
     pub expect: Option<usize>,
     /// How long its session stands.
     pub session: Option<Duration>,
+    /// How many descriptors are for connections with other peers.
+    pub descriptors: Option<usize>,
 }
 
 /// A peer that can start.
@@ -100,6 +102,7 @@ impl PeerArgs {
         let builder = Peer::builder().listen(self.address(kind.any_port)?).secret(secret);
         let builder = builder.identity(kind.identity.unwrap_or_else(Identity::generate));
         let builder = kind.session.into_iter().fold(builder, PeerBuilder::session);
+        let builder = kind.descriptors.into_iter().fold(builder, PeerBuilder::descriptors);
         let builder = kind.expect.into_iter().fold(builder, PeerBuilder::expect);
         let builder = match kind.folder {
             Some((store, known)) => builder.folder(store, known),

@@ -12,13 +12,16 @@
 //! follows. That is all that is known of them: anybody can have a key. Whether it is a member's, `proof` tells, by the
 //! hash of this handshake, which both ends have in common and no other connection has.
 //!
-//! The greeting says which version of all this is spoken. A listener says nothing before it has heard a right one.
+//! The greeting says which version of all this is spoken. A listener says nothing before it has heard one: its own to
+//! one of another version, so that the other knows, and nothing to what is none. Before it makes keys and signs it has
+//! heard the first message, too: a bare connection costs it nothing.
 //!
 //! What follows the greeting are messages of Noise, each with its length before it (two bytes, big end first), of at
 //! most 65,535 bytes (Noise, section 3). No more than one of them is kept, besides what was read in one go.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -28,6 +31,8 @@ use crate::identity::{Identity, Name, VOUCHER};
 use crate::proof::Role;
 
 const GREETING: &[u8; 11] = b"peerlock/3\n";
+/// What the greetings of all versions begin with.
+const ANY_GREETING: &[u8] = b"peerlock/";
 const PATTERN: &str = "Noise_XX_25519_ChaChaPoly_SHA256";
 /// What a signature of the key of a connection begins with, so that it is good for nothing else.
 const STATIC_KEY: &[u8] = b"peerlock key of a connection ";
@@ -64,6 +69,8 @@ pub(crate) struct Reader<R> {
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
+    /// How many bytes have come, for whoever wants to know whether any do.
+    came: Arc<AtomicUsize>,
 }
 
 /// What goes.
@@ -73,19 +80,18 @@ pub(crate) struct Writer<W> {
     /// How many messages have gone.
     sealed: u64,
     buffer: Vec<u8>,
+    /// The last of them has not gone whole, so that nothing can follow it.
+    is_torn: bool,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
     /// Finds out who is at the other end. The caller bounds the time.
     pub async fn open(from: R, to: W, role: Role, identity: &Identity) -> Result<Self, Refusal> {
         let (mut from, mut to) = (from, to);
-        let builder = || Builder::new(PATTERN.parse().expect("it is a pattern of Noise"));
-        let ours = builder().generate_keypair().expect("the operating system has a random source");
-        let builder = builder().prologue(GREETING).and_then(|builder| builder.local_private_key(&ours.private));
-        let builder = builder.expect("each is said once");
-        let voucher = identity.vouch(&[STATIC_KEY, &ours.public].concat());
         let (noise, theirs) = match role {
             Role::Dialler => {
+                let (builder, private, voucher) = keys(identity);
+                let builder = builder.local_private_key(&private).expect("it is said once");
                 let mut noise = builder.build_initiator().expect("nothing is missing");
                 to.write_all(GREETING).await.map_err(broken)?;
                 say(&mut to, &mut noise, &[]).await?;
@@ -95,9 +101,17 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
                 (noise, theirs)
             }
             Role::Listener => {
+                let greeted = greeted(&mut from).await;
+                if greeted == Err(Greeted::Otherwise) {
+                    // If it is gone already, it does not want to know.
+                    _ = to.write_all(GREETING).await;
+                }
+                greeted?;
+                let first = message(&mut from, KEY).await?;
+                let (builder, private, voucher) = keys(identity);
+                let builder = builder.local_private_key(&private).expect("it is said once");
                 let mut noise = builder.build_responder().expect("nothing is missing");
-                greeted(&mut from).await?;
-                hear(&mut from, &mut noise).await?;
+                open_message(&first, &mut noise)?;
                 to.write_all(GREETING).await.map_err(broken)?;
                 say(&mut to, &mut noise, &voucher).await?;
                 let theirs = hear(&mut from, &mut noise).await?;
@@ -120,10 +134,44 @@ fn not_sealed(_: snow::Error) -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-async fn greeted<R: AsyncRead + Unpin>(from: &mut R) -> Result<(), Refusal> {
+/// What a greeting can be that is not ours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Greeted {
+    /// It did not come.
+    Not,
+    /// In another version.
+    Otherwise,
+    /// By nobody who speaks like us.
+    Strangely,
+}
+
+impl From<Greeted> for Refusal {
+    fn from(greeted: Greeted) -> Self {
+        match greeted {
+            Greeted::Not => Self::Broken,
+            Greeted::Otherwise | Greeted::Strangely => Self::Version,
+        }
+    }
+}
+
+async fn greeted<R: AsyncRead + Unpin>(from: &mut R) -> Result<(), Greeted> {
     let mut greeting = [0; GREETING.len()];
-    from.read_exact(&mut greeting).await.map_err(broken)?;
-    if &greeting == GREETING { Ok(()) } else { Err(Refusal::Version) }
+    from.read_exact(&mut greeting).await.map_err(|_| Greeted::Not)?;
+    match &greeting {
+        GREETING => Ok(()),
+        other if other.starts_with(ANY_GREETING) => Err(Greeted::Otherwise),
+        _ => Err(Greeted::Strangely),
+    }
+}
+
+/// The key that we have on a connection, for what is built with it, and what says that it is ours.
+fn keys(identity: &Identity) -> (Builder<'static>, Vec<u8>, [u8; VOUCHER]) {
+    #[cfg(test)]
+    tests::KEYS.set(tests::KEYS.get() + 1);
+    let builder = Builder::new(PATTERN.parse().expect("it is a pattern of Noise"));
+    let ours = builder.generate_keypair().expect("the operating system has a random source");
+    let voucher = identity.vouch(&[STATIC_KEY, &ours.public].concat());
+    (builder.prologue(GREETING).expect("it is said once"), ours.private, voucher)
 }
 
 async fn say<W: AsyncWrite + Unpin>(to: &mut W, noise: &mut HandshakeState, payload: &[u8]) -> Result<(), Refusal> {
@@ -134,11 +182,22 @@ async fn say<W: AsyncWrite + Unpin>(to: &mut W, noise: &mut HandshakeState, payl
 }
 
 async fn hear<R: AsyncRead + Unpin>(from: &mut R, noise: &mut HandshakeState) -> Result<Vec<u8>, Refusal> {
+    open_message(&message(from, HANDSHAKE).await?, noise)
+}
+
+/// A message of the handshake as it comes, which is no longer than this.
+async fn message<R: AsyncRead + Unpin>(from: &mut R, longest: usize) -> Result<Vec<u8>, Refusal> {
     let length = usize::from(from.read_u16().await.map_err(broken)?);
-    let mut message = [0; HANDSHAKE];
-    let message = message.get_mut(..length).ok_or(Refusal::Broken)?;
-    from.read_exact(message).await.map_err(broken)?;
-    let mut payload = vec![0; length];
+    if length > longest {
+        return Err(Refusal::Broken);
+    }
+    let mut message = vec![0; length];
+    from.read_exact(&mut message).await.map_err(broken)?;
+    Ok(message)
+}
+
+fn open_message(message: &[u8], noise: &mut HandshakeState) -> Result<Vec<u8>, Refusal> {
+    let mut payload = vec![0; message.len()];
     let length = noise.read_message(message, &mut payload).map_err(broken)?;
     payload.truncate(length);
     Ok(payload)
@@ -146,7 +205,13 @@ async fn hear<R: AsyncRead + Unpin>(from: &mut R, noise: &mut HandshakeState) ->
 
 impl<R: AsyncRead + Unpin> Reader<R> {
     fn new(from: R, keys: Arc<StatelessTransportState>) -> Self {
-        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new() }
+        let came = Arc::default();
+        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
+    }
+
+    /// How many bytes have come since somebody last looked: also of a message that is not whole yet.
+    pub fn came(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.came)
     }
 
     /// What the next message says.
@@ -191,6 +256,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             more => {
                 self.filled += more;
+                self.came.fetch_add(more, Ordering::Relaxed);
                 Ok(())
             }
         }
@@ -199,7 +265,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     fn new(to: W, keys: Arc<StatelessTransportState>) -> Self {
-        Self { to, keys, sealed: 0, buffer: Vec::new() }
+        Self { to, keys, sealed: 0, buffer: Vec::new(), is_torn: false }
     }
 
     /// Says this, in as many messages as it takes.
@@ -210,21 +276,40 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             self.buffer[..LENGTH].copy_from_slice(&(length as u16).to_be_bytes());
             self.keys.write_message(self.sealed, piece, &mut self.buffer[LENGTH..]).map_err(not_sealed)?;
             self.sealed += 1;
+            self.is_torn = true;
             self.to.write_all(&self.buffer).await?;
+            self.is_torn = false;
         }
         self.buffer.shrink_to(CHUNK);
         Ok(())
+    }
+
+    /// Whether something was being said when whoever wrote it gave up.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
+    }
+
+    /// Says that nothing follows.
+    pub async fn finish(&mut self) -> io::Result<()> {
+        self.to.shutdown().await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use peerlock_base::Rng;
     use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex, split};
 
     use super::*;
 
     type Pipe = Channel<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
+
+    thread_local! {
+        /// How often keys were made.
+        pub(super) static KEYS: Cell<u32> = const { Cell::new(0) };
+    }
 
     /// Both ends of a connection through which so many bytes fit at once.
     async fn connected(room: usize) -> (Pipe, Pipe) {
@@ -306,18 +391,43 @@ mod tests {
         }
     }
 
+    /// What a listener makes of whoever says this and then no more, what it says to it, and how many keys it made.
+    async fn listened_to(said: &[u8]) -> (Option<Refusal>, Vec<u8>, u32) {
+        let (near, mut far) = duplex(1000);
+        let (from, to) = split(near);
+        far.write_all(said).await.unwrap();
+        far.shutdown().await.unwrap();
+        KEYS.set(0);
+        let opened = Channel::open(from, to, Role::Listener, &Identity::generate()).await.err();
+        let mut heard = Vec::new();
+        far.read_to_end(&mut heard).await.unwrap();
+        (opened, heard, KEYS.get())
+    }
+
     #[tokio::test]
     async fn who_says_another_greeting_is_of_another_version() {
-        for (role, greeting) in [(Role::Dialler, b"peerlock/2\n"), (Role::Listener, b"peerlock/4\n")] {
-            let (near, mut far) = duplex(1000);
-            let (from, to) = split(near);
-            far.write_all(greeting).await.unwrap();
-            let opened = Channel::open(from, to, role, &Identity::generate()).await;
-            assert_eq!(opened.err(), Some(Refusal::Version), "{role:?}");
-        }
-        let (near, far) = duplex(1000);
+        let (near, mut far) = duplex(1000);
         let (from, to) = split(near);
-        drop(far);
-        assert_eq!(Channel::open(from, to, Role::Listener, &Identity::generate()).await.err(), Some(Refusal::Broken));
+        far.write_all(b"peerlock/2\n").await.unwrap();
+        let opened = Channel::open(from, to, Role::Dialler, &Identity::generate()).await;
+        assert_eq!(opened.err(), Some(Refusal::Version));
+        // Who dials us learns it from our own greeting, and who speaks like none of ours learns nothing.
+        for said in [&b"peerlock/4\n"[..], b"peerlock/10\n and more"] {
+            assert_eq!(listened_to(said).await, (Some(Refusal::Version), GREETING.to_vec(), 0));
+        }
+        assert_eq!(listened_to(b"GET / HTTP/1.1\r\n").await, (Some(Refusal::Version), Vec::new(), 0));
+        assert_eq!(listened_to(b"").await, (Some(Refusal::Broken), Vec::new(), 0));
+    }
+
+    /// Keys and a signature take longer than all else that a stranger can have for nothing.
+    #[tokio::test]
+    async fn a_listener_makes_no_keys_before_it_has_heard_the_first_message() {
+        let long = [&GREETING[..], &[0, KEY as u8 + 1], &[7; KEY + 1]].concat();
+        for said in [&GREETING[..], &long[..GREETING.len() + LENGTH + KEY - 1], &long] {
+            assert_eq!(listened_to(said).await, (Some(Refusal::Broken), Vec::new(), 0), "{said:?}");
+        }
+        let first = [&GREETING[..], &[0, KEY as u8], &[7; KEY]].concat();
+        let (opened, heard, keys) = listened_to(&first).await;
+        assert_eq!((opened, heard.len(), keys), (Some(Refusal::Broken), GREETING.len() + LENGTH + HANDSHAKE, 1));
     }
 }

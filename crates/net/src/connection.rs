@@ -6,7 +6,7 @@ use std::sync::Arc;
 use peerlock_base::PeerId;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
 use crate::channel::Channel;
@@ -88,7 +88,11 @@ pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Sh
 }
 
 /// Hears whoever has come from here, and stays as long as it is the link with them.
-pub(crate) async fn answer(stream: TcpStream, address: SocketAddr, mut report: Report, shared: Arc<Shared>) {
+pub(crate) async fn answer(
+    (stream, address, entry): (TcpStream, SocketAddr, OwnedSemaphorePermit),
+    mut report: Report,
+    shared: Arc<Shared>,
+) {
     let goes = shared.doorstep.arrive(address);
     let opened = tokio::select! {
         // What is over is over, also if its place was needed in the same moment.
@@ -99,6 +103,7 @@ pub(crate) async fn answer(stream: TcpStream, address: SocketAddr, mut report: R
         _ = goes => Err(Refusal::Crowded),
     };
     shared.doorstep.leave(address);
+    drop(entry);
     match opened {
         Ok(session) => run(session, report).await,
         Err(refusal) => {

@@ -1,6 +1,6 @@
 //! Which addresses to dial, and when: once, or repeatedly with back-off. No clock and no socket in here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,9 @@ pub(crate) const MOST: usize = 4096;
 /// The addresses we want to be linked with.
 pub(crate) struct Dials {
     wanted: BTreeMap<SocketAddr, Wanted>,
+    /// The connections that are being made, also to addresses that are not wanted any more; and how many there may be.
+    under_way: BTreeSet<u64>,
+    at_a_time: usize,
     least: Duration,
     most: Duration,
     rng: Rng,
@@ -34,9 +37,9 @@ enum State {
 }
 
 impl Dials {
-    /// Nothing yet; back-off runs from `least` to `most`.
-    pub fn new(least: Duration, most: Duration, rng: Rng) -> Self {
-        Self { wanted: BTreeMap::new(), least, most, rng }
+    /// Nothing yet; so many at a time, and back-off runs from `least` to `most`.
+    pub fn new(at_a_time: usize, (least, most): (Duration, Duration), rng: Rng) -> Self {
+        Self { wanted: BTreeMap::new(), under_way: BTreeSet::new(), at_a_time, least, most, rng }
     }
 
     /// Dial this address now, and if `keep` stay linked with whoever is there. False if the list is full.
@@ -61,25 +64,32 @@ impl Dials {
         self.wanted.remove(&address);
     }
 
-    /// When something is to be done next.
+    /// When something is to be done next, if it is not that a dial comes to its end.
     pub fn next(&self) -> Option<Instant> {
-        self.wanted
-            .values()
-            .filter_map(|wanted| if let State::Due(when) = wanted.state { Some(when) } else { None })
-            .min()
+        self.first().map(|(when, ..)| when)
     }
 
     /// An address that is due, and whether it was dialled before. The caller reports with [`Self::dialling`].
     pub fn due(&self, now: Instant) -> Option<(SocketAddr, bool)> {
-        let is_due = |state| matches!(state, State::Due(when) if when <= now);
-        self.wanted
-            .iter()
-            .find(|(_, wanted)| is_due(wanted.state))
-            .map(|(address, wanted)| (*address, wanted.failures > 0))
+        self.first().filter(|(when, ..)| *when <= now).map(|(_, address, again)| (address, again))
+    }
+
+    /// Which address is to be dialled next, when, and whether it was before: the one that waits for longest, so that
+    /// each has its turn where there are too many.
+    fn first(&self) -> Option<(Instant, SocketAddr, bool)> {
+        if self.under_way.len() >= self.at_a_time {
+            return None;
+        }
+        let due = self.wanted.iter().filter_map(|(address, wanted)| match wanted.state {
+            State::Due(when) => Some((when, *address, wanted.failures > 0)),
+            State::Dialling(_) | State::Linked(..) => None,
+        });
+        due.min()
     }
 
     /// The address is being dialled.
     pub fn dialling(&mut self, address: SocketAddr, connection: u64) {
+        self.under_way.insert(connection);
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.state = State::Dialling(connection);
         }
@@ -87,6 +97,7 @@ impl Dials {
 
     /// The dial has found this peer, which is up.
     pub fn found(&mut self, connection: u64, peer: PeerId, now: Instant) {
+        self.under_way.remove(&connection);
         let Some(address) = self.dialled(connection) else { return };
         match self.wanted.get_mut(&address) {
             Some(wanted) if wanted.keep => wanted.state = State::Linked(peer, now),
@@ -96,6 +107,7 @@ impl Dials {
 
     /// The dial led nowhere. `hopeless`: it always will. Returns the address.
     pub fn failed(&mut self, connection: u64, hopeless: bool, now: Instant) -> Option<SocketAddr> {
+        self.under_way.remove(&connection);
         let address = self.dialled(connection)?;
         let wanted = self.wanted.get_mut(&address)?;
         if wanted.keep && !hopeless {
@@ -146,7 +158,7 @@ mod tests {
     const MOST_WAIT: Duration = Duration::from_secs(10);
 
     fn dials() -> (Dials, SocketAddr, Instant) {
-        (Dials::new(LEAST, MOST_WAIT, Rng::new(1)), "127.0.0.1:7400".parse().unwrap(), Instant::now())
+        (Dials::new(2, (LEAST, MOST_WAIT), Rng::new(1)), "127.0.0.1:7400".parse().unwrap(), Instant::now())
     }
 
     #[test]
@@ -217,6 +229,28 @@ mod tests {
             assert!((full / 2..=full).contains(&wait), "{failures}: {wait:?}");
         }
         assert!(wait_after(MOST_WAIT) <= LEAST, "it lasted");
+    }
+
+    #[test]
+    fn so_many_are_dialled_at_a_time_and_each_has_its_turn() {
+        let (mut dials, address, now) = dials();
+        let at = |port| SocketAddr::new(address.ip(), port);
+        let later = |millis| now + Duration::from_millis(millis);
+        for (port, millis) in [(9, 0), (1, 2), (5, 1)] {
+            dials.want(at(port), true, later(millis));
+        }
+        for (connection, port) in [(1, 9), (2, 5)] {
+            assert_eq!(dials.due(later(9)), Some((at(port), false)), "who waits for longest");
+            dials.dialling(at(port), connection);
+        }
+        assert_eq!((dials.due(later(9)), dials.next()), (None, None), "two at a time");
+        dials.forget(at(9));
+        assert_eq!(dials.due(later(9)), None, "what is not wanted any more is under way all the same");
+        dials.failed(1, false, now);
+        assert_eq!(dials.due(later(9)), Some((at(1), false)));
+        dials.dialling(at(1), 3);
+        dials.found(3, PeerId::new(9), now);
+        assert_eq!((dials.due(later(9)), dials.under_way.len()), (None, 1), "nothing more is due");
     }
 
     #[test]

@@ -130,6 +130,8 @@ pub enum Why {
     Malformed,
     /// The application could make nothing of what the peer said ([`crate::Net::hang_up`]).
     HungUp,
+    /// The application does not need the link any more ([`crate::Net::hang_up`]).
+    Unneeded,
     /// A newer connection with the same peer took its place: it restarted, or lost this one before we did.
     Replaced,
     /// The cluster secret was replaced, and the link is to be proved anew ([`crate::Keyring`]).
@@ -145,6 +147,7 @@ impl fmt::Display for Why {
             Self::Slow => "it did not read what it was sent",
             Self::Malformed => "it sent a malformed frame",
             Self::HungUp => "what it said made no sense",
+            Self::Unneeded => "neither side needs it",
             Self::Replaced => "a newer connection took its place",
             Self::Secret => "the cluster secret was replaced, and it has to prove that it knows the new one",
         })
@@ -154,7 +157,7 @@ impl fmt::Display for Why {
 /// Why a connection never became a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Refusal {
-    /// The other side does not know the secret; or it closed when it had seen our proof, which says the same of us.
+    /// The other side does not know the secret, or says that we do not.
     #[error("the cluster secrets differ: compare the two secret files")]
     Secret,
     /// The proof took too long.

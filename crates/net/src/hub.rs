@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use peerlock_base::Rng;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
@@ -48,6 +48,9 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 struct Hub {
     shared: Arc<Shared>,
     dials: Dials,
+    /// Who has come has one of these until it has proved itself or is gone: as many as there are places, and some for
+    /// those who have just come or have to go. Else all who come at once would be let in before the first of them goes.
+    entries: Arc<Semaphore>,
     /// One task for each, and the number of the last.
     connections: JoinSet<()>,
     last: u64,
@@ -57,9 +60,11 @@ struct Hub {
 /// Runs until the application is gone.
 pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let rng = Rng::new(u64::from_ne_bytes(random()));
-    let dials = Dials::new(shared.config.redial, shared.config.redial_most, rng);
+    let config = &shared.config;
+    let dials = Dials::new(config.max_dials, (config.redial, config.redial_most), rng);
     let (reports, mut outcomes) = mpsc::unbounded_channel();
-    let mut hub = Hub { shared, dials, connections: JoinSet::new(), last: 0, reports };
+    let entries = Arc::new(Semaphore::new(config.max_entries()));
+    let mut hub = Hub { shared, dials, entries, connections: JoinSet::new(), last: 0, reports };
     loop {
         let due = hub.dials.next();
         let alarm = async {
@@ -69,9 +74,9 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
             }
         };
         tokio::select! {
-            (stream, address) = accept(&listener) => {
+            (stream, address, entry) = accept(&listener, &hub.entries, &hub.shared) => {
                 let report = hub.report();
-                hub.connections.spawn(answer(stream, address, report, Arc::clone(&hub.shared)));
+                hub.connections.spawn(answer((stream, address, entry), report, Arc::clone(&hub.shared)));
             }
             Some((connection, outcome)) = outcomes.recv() => hub.on_outcome(connection, outcome),
             // What became of it is in its report.
@@ -86,12 +91,22 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
 }
 
 /// The next who has come.
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+async fn accept(
+    listener: &TcpListener,
+    entries: &Arc<Semaphore>,
+    shared: &Shared,
+) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
+    let entry = Arc::clone(entries).acquire_owned().await.expect("they are never closed");
     loop {
         match listener.accept().await {
-            Ok(came) => return came,
-            // Nobody came after all, or we cannot take them now.
-            Err(_) => sleep(PAUSE).await,
+            Ok((stream, address)) => return (stream, address, entry),
+            // Nobody came after all.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                shared.table.not_accepted();
+                shared.log.not_accepted(&error);
+                sleep(PAUSE).await;
+            }
         }
     }
 }

@@ -3,10 +3,10 @@
 //! Others are called by their address here. What people call a host is not known to links, so links that come up and go
 //! down are told by the application, which takes their events.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use crate::{Refusal, Unreached};
 
@@ -36,11 +36,21 @@ pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
     tracing::warn!(%address, why = %refusal, "a peer does not want this link");
 }
 
-/// Logs refusals, and not too many of them.
+/// Logs what others can cause, and not too much of it.
 #[derive(Default)]
-pub(crate) struct Log(Mutex<Tap>);
+pub(crate) struct Log {
+    refused: Mutex<Tap>,
+    not_accepted: Mutex<Tap>,
+}
 
 impl Log {
+    /// Somebody wants to connect, and the system has no room for that.
+    pub fn not_accepted(&self, why: &io::Error) {
+        if let Some(held_back) = open(&self.not_accepted) {
+            tracing::warn!(%why, held_back, "a connection cannot be taken: others wait until there is room for them");
+        }
+    }
+
     /// A connection that somebody made to us did not become a link.
     pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
         // These happen in every healthy cluster.
@@ -48,8 +58,7 @@ impl Log {
             tracing::debug!(%address, why = %refusal, "a connection is not needed");
             return;
         }
-        let held_back = self.0.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now());
-        match held_back {
+        match open(&self.refused) {
             Some(held_back) if refusal == Refusal::Twin => {
                 tracing::warn!(%address, why = %refusal, held_back, "a connection was refused");
             }
@@ -57,6 +66,10 @@ impl Log {
             None => {}
         }
     }
+}
+
+fn open(tap: &Mutex<Tap>) -> Option<u64> {
+    tap.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
 }
 
 /// Lets few through.

@@ -24,6 +24,9 @@ pub struct Metrics {
     pub dropped: u64,
     /// Connections, in either direction, that never became a link, by reason.
     pub refused: BTreeMap<Refusal, u64>,
+    /// How often the system could not give us a connection that somebody wanted to make: there is no descriptor left,
+    /// or no memory. They wait, and it is tried again.
+    pub not_accepted: u64,
     /// How often an address was dialled.
     pub dials: u64,
     /// Of those, again after a failure or a lost link.

@@ -15,7 +15,7 @@ use crate::hub::{self, Command};
 use crate::log::{self, Log};
 use crate::session::Shared;
 use crate::table::{Table, cost};
-use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, interfaces};
+use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, dials, interfaces};
 
 /// How many requests to dial may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
@@ -52,6 +52,8 @@ pub struct Config {
     pub max_peers: usize,
     /// How many connections made by others may be without proof at any time; as many again from where members are.
     pub max_strangers: usize,
+    /// How many addresses may be dialled at the same time.
+    pub max_dials: usize,
 }
 
 impl Config {
@@ -72,7 +74,25 @@ impl Config {
             inbox: 2 * 1024 * 1024,
             max_peers: 16 * 1024,
             max_strangers: 64,
+            max_dials: dials::MOST,
         }
+    }
+
+    /// No more than this many descriptors are for connections with others, however many want to come or are to be
+    /// dialled. Of few a quarter are for those who have proved nothing yet, and a twelfth for dials.
+    pub fn within(mut self, descriptors: usize) -> Self {
+        let part = (descriptors / 12).max(1);
+        self.max_strangers = self.max_strangers.min(part);
+        self.max_dials = self.max_dials.min(part);
+        let others = self.max_entries() + self.max_dials;
+        self.max_peers = self.max_peers.min(descriptors.saturating_sub(others).max(1));
+        self
+    }
+
+    /// How many connections there can be that others have made, and on which nothing is proved: those who have a place,
+    /// of both kinds, and those who have just come or have to go.
+    pub fn max_entries(&self) -> usize {
+        3 * self.max_strangers.max(1)
     }
 }
 
@@ -85,6 +105,8 @@ fn sound(mut config: Config) -> Config {
     // Without a pause between them questions would fill the line.
     config.beat = config.beat.max(Duration::from_millis(1));
     config.rest = config.rest.max(config.beat);
+    // Else nobody would ever be dialled.
+    config.max_dials = config.max_dials.max(1);
     config
 }
 
@@ -220,10 +242,11 @@ impl Net {
         self.table.flush();
     }
 
-    /// Ends the link with a peer who makes no sense, unless that epoch is over already. It may come back: with what it
-    /// says on the next link, it begins anew.
-    pub fn hang_up(&self, peer: PeerId, epoch: Epoch) {
-        self.table.end(peer, epoch, Why::HungUp);
+    /// Ends the link with a peer who makes no sense, or is not needed, unless that epoch is over already. What was
+    /// queued before is still sent, for a bounded time. The peer may come back: with what it says on the next link, it
+    /// begins anew.
+    pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
+        self.table.hang_up(peer, epoch, why);
     }
 
     /// The next event. Nothing is lost if the future is dropped.
@@ -310,5 +333,25 @@ impl fmt::Debug for Keyring {
 impl Drop for Net {
     fn drop(&mut self) {
         self.hub.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_few_descriptors_there_are_they_are_enough() {
+        let usual = Config::new("127.0.0.1:0".parse().unwrap());
+        for descriptors in (5..20_000).chain([1 << 20, usize::MAX]) {
+            let config = usual.clone().within(descriptors);
+            let (strangers, dials, peers) = (config.max_strangers, config.max_dials, config.max_peers);
+            assert!(config.max_entries() + dials + peers <= descriptors, "of {descriptors}: {config:?}");
+            assert!(strangers > 0 && dials > 0 && peers > 0, "of {descriptors}: {config:?}");
+        }
+        let config = usual.clone().within(1 << 20);
+        assert_eq!((config.max_peers, config.max_strangers), (usual.max_peers, usual.max_strangers));
+        assert_eq!(config.max_dials, usual.max_dials);
+        assert_eq!(usual.within(360).max_peers, 240);
     }
 }

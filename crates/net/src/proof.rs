@@ -84,16 +84,19 @@ where
     let transcript = Transcript(channel.hash);
     match role {
         Role::Dialler => {
+            // Whoever does not like the first proof says so. If the connection ends instead, something else is wrong:
+            // it had no place for us, or no time, or is gone.
+            let mut ended = Refusal::Broken;
             for key in secret.keys().take(TRIES) {
-                say(channel, &transcript.mac(key, Role::Dialler)).await?;
-                // A listener that closes now did not like what it saw.
-                let mac = hear(channel).await.map_err(|_| Refusal::Secret)?;
+                say(channel, &transcript.mac(key, Role::Dialler)).await.map_err(|_| ended)?;
+                let mac = hear(channel).await.map_err(|_| ended)?;
                 if transcript.is_proved(key, Role::Listener, &mac) {
                     return Ok(key.fingerprint());
                 }
                 if mac != ANOTHER {
                     break;
                 }
+                ended = Refusal::Secret;
             }
         }
         Role::Listener => {
@@ -195,8 +198,8 @@ mod tests {
             let proved = timeout(Duration::from_secs(1), prove(&mut us, &ours, role)).await;
             let expected = match (role, &lengths[..]) {
                 (_, []) | (Role::Listener, [MAC]) => None,
-                (Role::Listener, [MAC, ..]) | (Role::Dialler, _) => Some(Err(Refusal::Secret)),
-                (Role::Listener, _) => Some(Err(Refusal::Broken)),
+                (_, [MAC, ..]) => Some(Err(Refusal::Secret)),
+                _ => Some(Err(Refusal::Broken)),
             };
             assert_eq!(proved.ok(), expected, "{role:?} {lengths:?}");
             drop(us);
@@ -214,6 +217,24 @@ mod tests {
         let dial = async move { prove(&mut near, dialler, Role::Dialler).await };
         let listen = async move { prove(&mut far, listener, Role::Listener).await };
         tokio::join!(dial, listen)
+    }
+
+    /// A listener that has no place for us, no time, or is started again closes, whatever the secrets are.
+    #[tokio::test]
+    async fn a_connection_that_ends_says_nothing_of_the_secret_before_the_listener_has() {
+        let both = Secret::new(format!("{}\n{}", digits("2"), digits("1")).as_bytes()).unwrap();
+        for (answers, expected) in [(0, Refusal::Broken), (1, Refusal::Secret)] {
+            let (mut near, mut far) = connected().await;
+            let listen = async move {
+                hear(&mut far).await.unwrap();
+                for _ in 0..answers {
+                    say(&mut far, &ANOTHER).await.unwrap();
+                    hear(&mut far).await.unwrap();
+                }
+            };
+            let (proved, ()) = tokio::join!(prove(&mut near, &both, Role::Dialler), listen);
+            assert_eq!(proved, Err(expected), "after {answers} answers");
+        }
     }
 
     /// Whoever has one in common with the other is its member, and both know with which; whoever has none is none.

@@ -15,13 +15,17 @@
 //! ago, until the other is heard, or has been silent for too many of them; and otherwise after a long rest. So a peer
 //! with a thousand links pays for those that are in use.
 //!
+//! *Whatever comes is heard*, also of a frame that is not whole yet: on a slow line a long one is under way for longer
+//! than anybody may be silent. And whoever hears much says at every beat that it does, because the other's question
+//! would stand in line behind all of that.
+//!
 //! A session runs on any [`Channel`], whatever carries its bytes.
 
 use std::collections::VecDeque;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -38,6 +42,9 @@ use crate::{Config, Identity, Refusal, Why, log};
 
 /// How much is gathered before it is written.
 const BATCH: usize = 64 * 1024;
+/// Who hears more than this between two beats says that it does. Our choice: more than a few questions and answers, and
+/// so little that a line on which it takes a beat is of no use.
+const MUCH: usize = 1024;
 
 /// What all sessions of a peer share.
 pub(crate) struct Shared {
@@ -51,6 +58,8 @@ pub(crate) struct Shared {
 /// A link at work.
 pub(crate) struct Session<R, W> {
     guard: LinkGuard,
+    /// The other is still to be told that this is the link.
+    take: Option<Frame>,
     incoming: Incoming<R>,
     writer: Writer<W>,
     shared: Arc<Shared>,
@@ -59,8 +68,8 @@ pub(crate) struct Session<R, W> {
 /// What reader, writer and listener tell each other of.
 #[derive(Default)]
 struct Pulse {
-    /// Something was heard since the listener last looked.
-    heard: AtomicBool,
+    /// How many bytes were heard since the listener last looked.
+    heard: Arc<AtomicUsize>,
     /// Something was said by either of us since then.
     said: AtomicBool,
     stirred: Notify,
@@ -72,6 +81,11 @@ struct Pulse {
 }
 
 impl Pulse {
+    /// Of a link on which so much is heard.
+    fn new(heard: Arc<AtomicUsize>) -> Self {
+        Self { heard, ..Self::default() }
+    }
+
     fn say(&self) {
         self.said.store(true, Ordering::Relaxed);
         self.stirred.notify_one();
@@ -114,39 +128,60 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }
-        let guard = if shared.table.decides(peer) {
+        // Whoever has a place is linked: nothing is waited for, and nothing can fail, between that and `run`, for what
+        // is told of the place's end is told by that.
+        let (guard, take) = if shared.table.decides(peer) {
             match shared.table.take(newcomer) {
                 Ok(guard) => {
-                    say(&mut writer, &Frame::Take(guard.number)).await?;
-                    guard
+                    let take = Frame::Take(guard.number);
+                    (guard, Some(take))
                 }
                 Err(refusal) => return Err(refuse(&mut writer, &mut incoming, refusal).await),
             }
         } else {
             match incoming.next().await {
-                Ok(Frame::Take(number)) => shared.table.follow(newcomer, number)?,
+                Ok(Frame::Take(number)) => (shared.table.follow(newcomer, number)?, None),
                 Ok(Frame::Refuse(refusal)) => return Err(refusal),
                 _ => return Err(Refusal::Broken),
             }
         };
-        Ok(Self { guard, incoming, writer, shared })
+        Ok(Self { guard, take, incoming, writer, shared })
     }
 
     /// Carries messages until the link is over.
     pub async fn run(self) {
-        let Self { guard, mut incoming, mut writer, shared } = self;
-        let pulse = Pulse::default();
+        let Self { guard, take, mut incoming, mut writer, shared } = self;
+        let pulse = Pulse::new(incoming.reader.came());
         let why = tokio::select! {
             // What has come is read first, so that a goodbye is seen before the end of the connection.
             biased;
             why = read(&guard, &mut incoming, &pulse) => why,
-            why = write(&guard, &mut writer, &pulse, &shared.config) => why,
+            why = write(&guard, take, &mut writer, &pulse, &shared.config) => why,
             why = listen_for_silence(&guard, &pulse, &shared.config) => why,
         };
         if why == Why::Malformed {
             log::malformed(guard.address);
         }
+        let (last_words, cost) = guard.last_words();
+        if !last_words.is_empty() && !writer.is_torn() {
+            let count = last_words.len();
+            let said = timeout(shared.config.goodbye, part(&mut writer, &mut incoming, last_words)).await;
+            if said.is_ok() {
+                guard.written(count, cost);
+            }
+        }
         guard.end(why);
+    }
+}
+
+/// Says what was still to be said, and waits until the other has gone away: closing first could overtake it.
+async fn part<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, last_words: VecDeque<Bytes>)
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    if write_all(writer, last_words, &mut Vec::new()).await.is_ok() && writer.finish().await.is_ok() {
+        while incoming.reader.next().await.is_ok() {}
     }
 }
 
@@ -198,7 +233,6 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
             Ok(frame) => frame,
             Err(why) => return why,
         };
-        pulse.heard.store(true, Ordering::Relaxed);
         match frame {
             Frame::Data(bytes) => {
                 pulse.say();
@@ -239,11 +273,17 @@ async fn deliver(guard: &LinkGuard, mut bytes: Bytes, pulse: &Pulse) -> bool {
 
 async fn write<W: AsyncWrite + Unpin>(
     guard: &LinkGuard,
+    first: Option<Frame>,
     writer: &mut Writer<W>,
     pulse: &Pulse,
     config: &Config,
 ) -> Why {
     let mut buffer = Vec::new();
+    if let Some(frame) = first
+        && say(writer, &frame).await.is_err()
+    {
+        return pending().await;
+    }
     loop {
         let written = match guard.work() {
             Work::Messages(messages, cost) => {
@@ -307,7 +347,7 @@ async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -
         if let Some(why) = listen_in_use(guard, pulse, config, rested).await {
             return why;
         }
-        pulse.heard.store(false, Ordering::Relaxed);
+        pulse.heard.store(0, Ordering::Relaxed);
         // Who was heard meanwhile is there; who was not is asked at the next beat.
         _ = timeout(config.rest, used(pulse)).await;
         rested = config.rest_beats();
@@ -333,14 +373,18 @@ async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut re
             return Some(Why::Lost);
         }
         rested = if pulse.said.swap(false, Ordering::Relaxed) { 0 } else { rested.saturating_add(1) };
-        let heard = pulse.heard.swap(false, Ordering::Relaxed);
+        let heard = pulse.heard.swap(0, Ordering::Relaxed);
         if pulse.lagging.load(Ordering::Relaxed) {
             // We do not read, so we do not see that we are asked.
             pulse.owes.store(true, Ordering::Relaxed);
             guard.stir();
             (missed, rested) = (0, 0);
-        } else if heard {
+        } else if heard > 0 {
             missed = 0;
+            if heard > MUCH {
+                pulse.owes.store(true, Ordering::Relaxed);
+                guard.stir();
+            }
             if rested > config.rest_beats() {
                 return None;
             }
@@ -371,9 +415,10 @@ mod tests {
     use std::time::Duration;
 
     use peerlock_base::PeerId;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 
     use super::*;
-    use crate::Secret;
+    use crate::{Event, Secret};
 
     #[test]
     fn a_peer_is_reached_where_it_says_or_else_where_it_is_seen() {
@@ -412,11 +457,10 @@ mod tests {
     impl Listener {
         fn new() -> Self {
             let config = Config::new("127.0.0.1:0".parse().unwrap());
-            let secret = Secret::new("0123456789abcdef".repeat(4).as_bytes()).unwrap();
-            let (address, proved) = ("127.0.0.1:1".parse::<SocketAddr>().unwrap(), secret.preferred());
+            let (address, proved) = ("127.0.0.1:1".parse::<SocketAddr>().unwrap(), secret().preferred());
             let hello = Hello { incarnation: 1, over: (0, 0), listen: address };
             let (peer, name, seen) = (PeerId::new(2), Identity::generate().name(), address.ip());
-            let table = Arc::new(Table::new(PeerId::new(1), config.clone(), secret));
+            let table = Arc::new(Table::new(PeerId::new(1), config.clone(), secret()));
             let guard = table.take(Newcomer { peer, name, hello, address, seen, proved, first: proved }).unwrap();
             Self { guard, pulse: Pulse::default(), config }
         }
@@ -434,7 +478,7 @@ mod tests {
                         sleep(Duration::from_millis(100)).await;
                         if self.pulse.asks.swap(false, Ordering::Relaxed) {
                             *counts.borrow_mut().last_mut().unwrap() += 1;
-                            self.pulse.heard.fetch_or(*other == Other::Answers, Ordering::Relaxed);
+                            self.pulse.heard.fetch_add(usize::from(*other == Other::Answers), Ordering::Relaxed);
                         }
                     }
                 }
@@ -472,5 +516,108 @@ mod tests {
             let (_, why) = Listener::new().asked(&[While(70, Other::Answers, Said::Nothing), gone]).await;
             assert_eq!(why, is_missed.then_some(Why::Silent), "after {seconds} s");
         }
+    }
+
+    fn secret() -> Secret {
+        Secret::new("0123456789abcdef".repeat(4).as_bytes()).unwrap()
+    }
+
+    /// Two peers, the first of which decides, and what their sessions share.
+    fn two() -> [Arc<Shared>; 2] {
+        let mut identities = [Identity::generate(), Identity::generate()];
+        identities.sort_by_key(Identity::peer);
+        identities.map(|identity| {
+            let config = Config::new("127.0.0.1:0".parse().unwrap());
+            let table = Arc::new(Table::new(identity.peer(), config.clone(), secret()));
+            let doorstep = Doorstep::new(Arc::clone(&table), 1);
+            Arc::new(Shared { identity, config, table, doorstep, log: Log::default() })
+        })
+    }
+
+    type Pipe = Channel<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
+
+    async fn channel(end: DuplexStream, role: Role, shared: &Shared) -> Pipe {
+        let (from, to) = split(end);
+        Channel::open(from, to, role, &shared.identity).await.unwrap()
+    }
+
+    async fn open(
+        end: DuplexStream,
+        role: Role,
+        shared: &Arc<Shared>,
+    ) -> Result<Session<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>, Refusal> {
+        let channel = channel(end, role, shared).await;
+        Session::open(channel, role, "127.0.0.1:1".parse().unwrap(), Arc::clone(shared)).await
+    }
+
+    /// Both ends of a line that carries so many bytes a second, each way.
+    fn line(speed: usize) -> (DuplexStream, DuplexStream) {
+        let ((near, one), (far, other)) = (duplex(64 * 1024), duplex(64 * 1024));
+        let ((from, to), (back, forth)) = (split(one), split(other));
+        for (mut from, mut to) in [(from, forth), (back, to)] {
+            tokio::spawn(async move {
+                let mut piece = vec![0; speed / 20];
+                while let Ok(length @ 1..) = from.read(&mut piece).await {
+                    sleep(Duration::from_millis(50)).await;
+                    if to.write_all(&piece[..length]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        (near, far)
+    }
+
+    /// What is told of a link next.
+    async fn next(shared: &Shared) -> Event {
+        loop {
+            if let Some(event) = shared.table.pop() {
+                return event;
+            }
+            shared.table.news.notified().await;
+        }
+    }
+
+    /// A long message is under way for ten seconds here, and many that are not so long for as much together: neither
+    /// end has fallen silent, though no frame is whole on the one side, and no question comes through on the other.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_line_is_not_silence() {
+        let [us, them] = two();
+        let (near, far) = line(100 * 1024);
+        for (end, role, shared) in [(near, Role::Dialler, &us), (far, Role::Listener, &them)] {
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move { open(end, role, &shared).await.expect("a link").run().await });
+        }
+        let Event::Up { peer, epoch, .. } = next(&us).await else { panic!("it is not up") };
+        assert!(matches!(next(&them).await, Event::Up { .. }));
+        let lengths = [vec![us.config.max_message], vec![64 * 1024; 16]].concat();
+        lengths.iter().for_each(|length| us.table.send(peer, epoch, vec![7; *length].into()).unwrap());
+        for length in lengths {
+            let event = next(&them).await;
+            assert!(matches!(&event, Event::Message { bytes, .. } if bytes.len() == length), "{event:?}");
+        }
+        assert!(us.table.pop().is_none() && them.table.pop().is_none());
+    }
+
+    /// Who has a place is linked, and its end is told as a link's, also if it is gone in the same moment: whoever was
+    /// told meanwhile that there is a link already waits for that.
+    #[tokio::test]
+    async fn a_connection_that_has_a_place_is_a_link_to_its_end() {
+        let [us, them] = two();
+        let (near, far) = duplex(4096);
+        let goes = async {
+            let mut channel = channel(far, Role::Listener, &them).await;
+            prove(&mut channel, &secret(), Role::Listener).await.unwrap();
+            let Channel { reader, mut writer, .. } = channel;
+            let mut incoming = Incoming { reader, decoder: Decoder::new(1000) };
+            assert!(matches!(incoming.next().await, Ok(Frame::Hello(_))));
+            let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap() };
+            say(&mut writer, &Frame::Hello(hello)).await.unwrap();
+        };
+        let (session, ()) = tokio::join!(open(near, Role::Dialler, &us), goes);
+        let session = session.expect("it has a place");
+        assert!(matches!(us.table.pop(), Some(Event::Up { .. })));
+        session.run().await;
+        assert!(matches!(us.table.pop(), Some(Event::Down { why: Why::Lost, .. })));
     }
 }

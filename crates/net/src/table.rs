@@ -103,6 +103,8 @@ struct Signals {
     write: Notify,
     /// There is room in the inbox, or the link is over.
     room: Notify,
+    /// What was queued when the application hung up.
+    last_words: Mutex<VecDeque<Bytes>>,
 }
 
 /// What a link's writer has to do next.
@@ -295,6 +297,17 @@ impl Table {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
+    /// Ends a link as the application wants it, unless it is over already. What it has said before is still to be
+    /// written: it may be the reason.
+    pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
+        let mut state = self.lock();
+        if let Some(link) = state.link(peer, epoch) {
+            let last_words = std::mem::take(&mut link.outbox);
+            *link.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner) = last_words;
+        }
+        self.end_locked(&mut state, peer, epoch, why);
+    }
+
     fn end_locked(&self, state: &mut State, peer: PeerId, epoch: Epoch, why: Why) {
         let Some(link) = state.link(peer, epoch) else { return };
         let decider = if self.decides(peer) { self.incarnation } else { link.newcomer.hello.incarnation };
@@ -399,6 +412,11 @@ impl Table {
     /// Counts a connection that did not become a link.
     pub fn refused(&self, refusal: Refusal) {
         *self.lock().metrics.refused.entry(refusal).or_default() += 1;
+    }
+
+    /// Counts that somebody could not be let in.
+    pub fn not_accepted(&self) {
+        self.lock().metrics.not_accepted += 1;
     }
 
     /// Counts a dial.
@@ -537,6 +555,14 @@ impl LinkGuard {
         drop(state);
         self.table.news.notify_one();
         Ok(true)
+    }
+
+    /// What is still to be written on a link that the application has ended, once; and its cost.
+    pub fn last_words(&self) -> (VecDeque<Bytes>, usize) {
+        let mut last_words = self.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let messages = std::mem::take(&mut *last_words);
+        let cost = messages.iter().map(|bytes| cost(bytes.len())).sum();
+        (messages, cost)
     }
 
     /// Whether the link was ended by somebody else: the application, or a newer connection.

@@ -12,7 +12,7 @@ use crate::link::{Frame, Heard, Link};
 use crate::membership::MOST_ADDRESSES;
 use crate::relay::{PATIENCE, is_due, is_relayed};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
-use crate::{Effect, Notice};
+use crate::{Effect, Notice, Parting};
 
 /// What we know of one host: its address, its link, and what it has said of itself. To be read only: what happens to it
 /// are verbs of [`Contacts`].
@@ -365,11 +365,11 @@ impl Contacts {
             Heard::Forgotten { lost } => {
                 news.push(News::Notice(Notice::Broken { host, messages: lost.len() }));
                 news.push(News::Lost { host, bodies: lost, goes_on: true });
-                self.out.push(Effect::HangUp(host));
+                self.out.push(Effect::HangUp(host, Parting::Nonsense));
             }
             Heard::Strange(why) => {
                 news.push(News::Notice(Notice::Strange(why)));
-                self.out.push(Effect::HangUp(host));
+                self.out.push(Effect::HangUp(host, Parting::Nonsense));
             }
         }
         again.iter().for_each(|frame| self.post(host, epoch, frame));
@@ -391,7 +391,7 @@ impl Contacts {
             contact.is_foreign = true;
             contact.link.down();
         }
-        self.out.push(Effect::HangUp(host));
+        self.out.push(Effect::HangUp(host, Parting::Nonsense));
         news.push(why);
     }
 
@@ -418,7 +418,7 @@ impl Contacts {
             (Err(broken), _) => {
                 news.push(News::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
                 news.push(News::Lost { host: to, bodies: broken.lost, goes_on: true });
-                self.out.push(Effect::HangUp(to));
+                self.out.push(Effect::HangUp(to, Parting::Nonsense));
             }
         }
         epoch.is_some()
@@ -436,7 +436,7 @@ impl Contacts {
     pub fn break_link(&mut self, host: PeerId, goes_on: bool, news: &mut Vec<News>) {
         let bodies = self.hosts.get_mut(&host).expect("it was met").link.begin_anew();
         news.push(News::Lost { host, bodies, goes_on });
-        self.out.push(Effect::HangUp(host));
+        self.out.push(Effect::HangUp(host, Parting::Nonsense));
     }
 
     /// Sends what may get lost, and does if the host is not connected, or only by way of another where that is not good
@@ -471,7 +471,7 @@ impl Contacts {
         let hosts = &self.hosts;
         let goes_by_others = |effect: &mut Effect| match effect {
             Effect::Send { epoch, .. } => is_relayed(*epoch),
-            Effect::HangUp(host) => hosts.get(host).is_some_and(Contact::is_relayed),
+            Effect::HangUp(host, _) => hosts.get(host).is_some_and(Contact::is_relayed),
             _ => false,
         };
         self.out.extract_if(.., goes_by_others).collect()

@@ -187,6 +187,17 @@ pub enum NetEvent {
     },
 }
 
+/// Why a connection is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// What came on it made no sense.
+    Nonsense,
+    /// Neither side needs it.
+    Unneeded,
+    /// It is taken for broken.
+    Broken,
+}
+
 /// What a node wants done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -199,8 +210,8 @@ pub enum Effect {
         /// What to send.
         bytes: Vec<u8>,
     },
-    /// End the connection to this host, for another to begin.
-    HangUp(PeerId),
+    /// End the connection to this host, for another to begin. What was sent before still goes, if it can.
+    HangUp(PeerId, Parting),
     /// Connect to whoever listens there, and reconnect whenever that ends.
     Dial(String),
     /// Do not dial this address any more; a connection that there is stays.

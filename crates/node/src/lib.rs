@@ -85,7 +85,7 @@ mod wire;
 pub use birth::{Birth, Origin};
 pub use clients::{TicketId, Wait, Wanted};
 pub use config::Config;
-pub use door::{Answer, Effect, Input, NetEvent};
+pub use door::{Answer, Effect, Input, NetEvent, Parting};
 pub use error::{Class, Error, Missing};
 pub use heir::{Estate, Keep, Kept, Since};
 pub use lease::SHORTEST_TTL;

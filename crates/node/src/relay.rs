@@ -81,7 +81,7 @@ impl Relay {
     pub fn carry_out(&mut self, effect: Effect, now: Time) {
         match effect {
             Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, now),
-            Effect::HangUp(host) => self.connections.hang_up(host, "we hang up"),
+            Effect::HangUp(host, _) => self.connections.hang_up(host, "we hang up"),
             effect => unreachable!("contacts send and hang up, and nothing else: {effect:?}"),
         }
     }

@@ -50,6 +50,7 @@ pub struct PeerBuilder {
     join: Vec<String>,
     secret: Option<Secret>,
     identity: Option<Identity>,
+    descriptors: Option<usize>,
     service: service::Builder,
 }
 
@@ -95,6 +96,7 @@ impl Peer {
             join: Vec::new(),
             secret: None,
             identity: None,
+            descriptors: None,
             service: Service::builder().config(Config { awake: AWAKE, ..Config::default() }),
         }
     }
@@ -186,6 +188,13 @@ impl PeerBuilder {
         self
     }
 
+    /// How many descriptors there are for connections with other peers: who comes when they are taken is refused.
+    #[doc(hidden)]
+    pub fn descriptors(mut self, most: usize) -> Self {
+        self.descriptors = Some(most);
+        self
+    }
+
     /// What an agent keeps in its data folder: it may vote, and comes back to the same cluster.
     #[doc(hidden)]
     pub fn folder(mut self, store: Store, known: Known) -> Self {
@@ -239,6 +248,7 @@ impl PeerBuilder {
         };
         let mut join = resolve_all(&self.join).await?;
         let config = net::Config { advertise: self.advertise, ..net::Config::new(self.listen) };
+        let config = self.descriptors.into_iter().fold(config, net::Config::within);
         let net = Net::start(config, self.identity.unwrap_or_else(Identity::generate), secret).await?;
         let (address, advertised) = (net.address(), net.advertised());
         let keyring = Some(net.keyring());

@@ -5,22 +5,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use peerlock_base::{PeerId, Rng, Time};
+use peerlock_base::{Rng, Time};
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, TicketId, Wanted};
+use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, TicketId};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::awake::Awake;
+use crate::command::{Call, Command, Found, Reply, TicketClients, Waiter};
 use crate::grant::{Grant, GrantId, LeaseStatus};
 use crate::grants::{GrantFile, on_clock};
 use crate::store::{Store, Stored};
 use crate::transport::Transport;
-use crate::{
-    ClusterView, Counters, Error, Happening, Health, Inspection, Listing, Name, PeerView, Progress, ResourceDetails,
-    ResourceView,
-};
+use crate::{Counters, Error, Happening, Name};
 
 /// Of so many detached grants that were taken away we still know why.
 const REVOKED: usize = 1000;
@@ -29,149 +27,10 @@ const REVOKED: usize = 1000;
 /// (`peerlock::runtime`). Without it a client that asks again and again keeps word of the others out for 128 of them.
 const IN_A_ROW: u32 = 8;
 
-/// What clients want.
-pub enum Command {
-    Acquire {
-        wanted: Wanted,
-        waiter: Waiter,
-    },
-    /// A client of an earlier process goes on here.
-    Resume {
-        name: Name,
-        note: String,
-        waiter: Waiter,
-    },
-    /// The future of this waiter was dropped.
-    Forget {
-        waiter: u64,
-    },
-    /// A handle of this grant was dropped.
-    Drop {
-        ticket: TicketId,
-    },
-    Release {
-        ticket: TicketId,
-        reply: Reply<()>,
-    },
-    Renew {
-        ticket: TicketId,
-        reply: Reply<Moment>,
-    },
-    Detach {
-        ticket: TicketId,
-    },
-    /// Which ticket a detached grant has.
-    Find {
-        note: String,
-        reply: oneshot::Sender<Found>,
-    },
-    Show {
-        name: Name,
-        reply: Reply<ResourceDetails>,
-    },
-    Cluster {
-        reply: Reply<ClusterView>,
-    },
-    Resize {
-        name: Name,
-        slots: u32,
-        reply: Reply<()>,
-    },
-    Remove {
-        name: Name,
-        reply: Reply<()>,
-    },
-    Expel {
-        name: Name,
-        peer: PeerId,
-        reply: Reply<()>,
-    },
-    Revoke {
-        name: Name,
-        peer: PeerId,
-        fencing: u64,
-        reply: Reply<()>,
-    },
-    Seats {
-        hosts: Option<Vec<PeerId>>,
-        reply: Reply<()>,
-    },
-    Resources {
-        listing: Listing,
-        reply: Reply<Vec<ResourceView>>,
-    },
-    Peers {
-        reply: oneshot::Sender<Vec<PeerView>>,
-    },
-    Counters {
-        reply: oneshot::Sender<Counters>,
-    },
-    Health {
-        reply: oneshot::Sender<Health>,
-    },
-    Inspect {
-        reply: oneshot::Sender<Inspection>,
-    },
-    HasClients {
-        reply: oneshot::Sender<bool>,
-    },
-    Drain {
-        reply: oneshot::Sender<()>,
-    },
-    Close {
-        reply: oneshot::Sender<()>,
-    },
-    Leave {
-        reply: oneshot::Sender<bool>,
-    },
-}
-
-/// Where an answer goes.
-pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-/// Where a detached grant is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    Here(TicketId),
-    /// It was taken away from its client.
-    Revoked(Error),
-    /// Those of earlier processes may not all be known yet.
-    NotYet,
-    Nowhere,
-}
-
-/// One who waits for a grant.
-pub struct Waiter {
-    pub number: u64,
-    pub reply: Reply<Grant>,
-    pub progress: watch::Sender<Progress>,
-    /// Whether it goes on with what it has: then that stands also without it, until its end.
-    pub resumes: bool,
-}
-
-/// Who has asked the node something, and is answered as soon as it knows.
-enum Call {
-    /// With what a grant is to be called that may outlive this process.
-    Acquire(Name, Option<String>, Waiter),
-    /// Whatever is only done.
-    Done(Reply<()>),
-    Renew(Reply<Moment>),
-    Show(Reply<ResourceDetails>),
-    Cluster(Reply<ClusterView>),
-    Resources(Reply<Vec<ResourceView>>),
-}
-
-/// Whoever has asked with one request id: several may wait for the same grant.
-struct TicketClients {
-    name: Name,
-    waiters: Vec<Waiter>,
-    /// What a grant is called that may outlive this process.
-    note: Option<String>,
-    /// How many handles there are of the grant; none of them matters once it is detached.
-    handles: usize,
-    detached: bool,
-    lease: Option<watch::Sender<LeaseStatus>>,
-}
+/// After so many turns of the loop, of whatever kind, what is due has one, what waits to be sent, and other tasks. Our
+/// choice: as many as tokio lets a task have, which cannot count messages. Without it timers wait as long as there is
+/// always one more who only asks.
+const TURNS: u32 = 128;
 
 /// The task's state: the node, its transport, and whoever waits for an answer.
 pub struct Driver<T> {
@@ -262,7 +121,7 @@ impl<T: Transport> Driver<T> {
         // Set anew only when it changes: most of what happens does not change what is next.
         let mut set = None;
         let mut alarm = pin!(sleep(Duration::ZERO));
-        let mut in_a_row = 0;
+        let (mut in_a_row, mut turns) = (0, 0);
         while !self.left {
             let wake = self.node.next_wake();
             if let Some(wake) = wake.filter(|_| wake != set) {
@@ -294,9 +153,7 @@ impl<T: Transport> Driver<T> {
                 () = alarm.as_mut(), if wake.is_some() => {
                     // It has gone off, perhaps only for a look at the clock: the next may be for the same time.
                     set = None;
-                    if self.node.next_wake().is_some_and(|wake| wake <= self.now()) {
-                        self.step(Input::Wake);
-                    }
+                    self.wake();
                 }
                 // Everybody who could say something has had a turn.
                 () = yield_now(), if self.unhurried.is_some() => {
@@ -313,6 +170,11 @@ impl<T: Transport> Driver<T> {
             }
             if self.unhurried.is_some_and(|steps| steps > IN_A_ROW) {
                 self.flush();
+            }
+            turns += 1;
+            if turns >= TURNS {
+                (turns, in_a_row) = (0, IN_A_ROW);
+                self.catch_up();
             }
             if in_a_row >= IN_A_ROW {
                 in_a_row = 0;
@@ -363,6 +225,21 @@ impl<T: Transport> Driver<T> {
         self.unhurried = self.unhurried.map(|steps| steps + 1);
     }
 
+    /// Does what is due.
+    fn wake(&mut self) {
+        if self.node.next_wake().is_some_and(|wake| wake <= self.now()) {
+            self.step(Input::Wake);
+        }
+    }
+
+    /// What nobody has come to because there was always something else.
+    fn catch_up(&mut self) {
+        self.wake();
+        if self.unhurried.is_some() {
+            self.flush();
+        }
+    }
+
     fn flush(&mut self) {
         self.unhurried = None;
         self.transport.flush();
@@ -388,7 +265,7 @@ impl<T: Transport> Driver<T> {
                 self.transport.send(to, epoch, bytes);
                 self.hurried = true;
             }
-            Effect::HangUp(peer) => self.transport.hang_up(peer),
+            Effect::HangUp(peer, why) => self.transport.hang_up(peer, why),
             Effect::Dial(address) => self.transport.dial(&address),
             Effect::Forget(address) => self.transport.forget(&address),
             Effect::Write { number, write } => self.store.write(number, write),

@@ -10,7 +10,8 @@ use peerlock_node::{TicketId, json};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::driver::{Command, random};
+use crate::command::Command;
+use crate::driver::random;
 use crate::{Error, Name};
 
 /// How a lease stands.

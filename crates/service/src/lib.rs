@@ -4,6 +4,7 @@
 //! Inside, one task owns a [`peerlock_node::Node`], which is pure: `docs/service.md` has the rest.
 
 mod awake;
+mod command;
 mod driver;
 mod grant;
 mod grants;

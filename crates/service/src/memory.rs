@@ -8,7 +8,7 @@ use peerlock_base::{PeerId, Rng};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::transport::{Event, Transport};
+use crate::transport::{Event, Parting, Transport};
 
 /// All peers of one process and the connections between them.
 #[derive(Clone)]
@@ -254,7 +254,7 @@ impl Transport for Endpoint {
         self.post_unhurried(|_| true);
     }
 
-    fn hang_up(&mut self, peer: PeerId) {
+    fn hang_up(&mut self, peer: PeerId, _why: Parting) {
         self.network.blink(self.me, peer);
     }
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use peerlock_base::PeerId;
-use peerlock_net::{Epoch, Net, Refusal, Unsent};
+use peerlock_net::{Epoch, Net, Refusal, Unsent, Why};
 
-use crate::transport::{Event, Transport};
+use crate::transport::{Event, Parting, Transport};
 
 /// How soon what had no room is handed on again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -84,10 +84,15 @@ impl Transport for RealNetwork {
         self.net.flush();
     }
 
-    fn hang_up(&mut self, peer: PeerId) {
+    fn hang_up(&mut self, peer: PeerId, why: Parting) {
+        let why = match why {
+            Parting::Nonsense => Why::HungUp,
+            Parting::Unneeded => Why::Unneeded,
+            Parting::Broken => Why::Lost,
+        };
         // Its `Down` comes like any other, and is what the service waits for.
         if let Some((_, link, _)) = self.links.get(&peer) {
-            self.net.hang_up(peer, *link);
+            self.net.hang_up(peer, *link, why);
         }
     }
 

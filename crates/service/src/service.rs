@@ -14,7 +14,8 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::awake::Awake;
-use crate::driver::{Command, Driver, Found, Waiter, chance, random};
+use crate::command::{Command, Found, Waiter};
+use crate::driver::{Driver, chance, random};
 use crate::grants::{GrantFile, translated};
 use crate::request::Keeping;
 use crate::store::{Known, Store};

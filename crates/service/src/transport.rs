@@ -5,6 +5,8 @@ use std::future::Future;
 use peerlock_base::PeerId;
 /// What a transport reports.
 pub use peerlock_node::NetEvent as Event;
+/// Why a connection is ended.
+pub use peerlock_node::Parting;
 
 /// Connections to other peers, as they come and go.
 ///
@@ -37,8 +39,8 @@ pub trait Transport: Send + 'static {
     /// Sends everything that waits.
     fn flush(&mut self) {}
 
-    /// Ends the connection to a peer, for the next one to begin anew.
-    fn hang_up(&mut self, peer: PeerId);
+    /// Ends the connection to a peer, for the next one to begin anew. What was sent on it before still goes, if it can.
+    fn hang_up(&mut self, peer: PeerId, why: Parting);
 
     /// How many connections were refused so far because nobody proved on them to belong here.
     fn strangers(&self) -> u64 {

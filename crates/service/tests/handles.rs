@@ -160,6 +160,20 @@ async fn who_wakes_up_has_lost_what_it_held() {
     assert_eq!(peer.renew(&detached).await.unwrap_err(), Error::Lost);
 }
 
+/// Whoever only asks is answered without the node. In real time: what is always busy has no other.
+#[tokio::test]
+async fn leases_end_also_where_there_is_always_one_more_who_only_asks() {
+    let network = Network::new(33);
+    let peer = Service::builder().votes_from_memory().start(network.endpoint(PeerId::new(1))).await.unwrap();
+    let held = peer.hold(Request::new("r").ttl(SECOND / 5)).await.unwrap();
+    for _ in 0..32 {
+        let peer = peer.clone();
+        tokio::spawn(async move { while peer.health().await.is_ok() {} });
+    }
+    let _next = timeout(20 * SECOND, peer.acquire("r")).await.expect("the lease has ended").unwrap();
+    assert!(held.is_lost());
+}
+
 /// The first thing that is asked of it after it has woken up, before any timer has expired. Its session has not ended
 /// meanwhile, but a lease has.
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use peerlock_service::PeerId;
-use peerlock_service::transport::{Event, Transport};
+use peerlock_service::transport::{Event, Parting, Transport};
 use tokio::sync::watch;
 
 /// A transport through which nothing goes while its peer is cut off. Connections end when that begins, and those that
@@ -25,7 +25,7 @@ impl<T: Transport> Cuttable<T> {
     fn pass(&mut self, event: Event) -> Option<Event> {
         match &event {
             Event::Up { peer, .. } if *self.cut.borrow() => {
-                self.inner.hang_up(*peer);
+                self.inner.hang_up(*peer, Parting::Broken);
                 return None;
             }
             Event::Up { peer, epoch, .. } => _ = self.up.insert(*peer, *epoch),
@@ -63,8 +63,8 @@ impl<T: Transport> Transport for Cuttable<T> {
         }
     }
 
-    fn hang_up(&mut self, peer: PeerId) {
-        self.inner.hang_up(peer);
+    fn hang_up(&mut self, peer: PeerId, why: Parting) {
+        self.inner.hang_up(peer, why);
     }
 
     fn strangers(&self) -> u64 {
@@ -76,7 +76,7 @@ impl<T: Transport> Transport for Cuttable<T> {
             if *self.cut.borrow_and_update()
                 && let Some((peer, epoch)) = self.up.pop_first()
             {
-                self.inner.hang_up(peer);
+                self.inner.hang_up(peer, Parting::Broken);
                 return Some(Event::Down { peer, epoch, why: "this peer is cut off".to_owned() });
             }
             tokio::select! {

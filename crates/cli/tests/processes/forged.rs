@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerlock_net::{Config, Identity, Net, Secret};
-use peerlock_node::NetEvent;
 use peerlock_node::forge::Forger;
+use peerlock_node::{NetEvent, Parting};
 use peerlock_service::transport::Transport;
 use peerlock_service::{PeerId, RealNetwork, Service};
 
@@ -61,8 +61,8 @@ impl Transport for Forging {
         self.inner.send(to, epoch, bytes);
     }
 
-    fn hang_up(&mut self, peer: PeerId) {
-        self.inner.hang_up(peer);
+    fn hang_up(&mut self, peer: PeerId, why: Parting) {
+        self.inner.hang_up(peer, why);
     }
 
     async fn next(&mut self) -> Option<NetEvent> {

@@ -2,12 +2,13 @@
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use peerlock_net::{Config, Identity, Net, Refusal, Secret};
 
 use crate::common::{Folder, Running, eventually};
 
@@ -145,6 +146,39 @@ fn with_too_few_files_no_agent_starts() {
     let shell = shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let (code, _, said) = Running::start(shell).ends();
     assert!(code == 71 && said.contains("32 files open"), "{code} {said}");
+}
+
+/// Members took every file that clients had left, and the next one that was to be written ended the agent.
+#[test]
+fn however_many_members_come_an_agent_has_files_to_go_on_with() {
+    let folder = Folder::new();
+    let command = folder.peerlock("agent --listen 127.0.0.1:0");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let agent = Running::start(shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()));
+    let address: SocketAddr = agent.line(|line| line.split_once("address=")?.1.split(' ').next()?.parse().ok());
+    agent.line(|line| line.contains("ready").then_some(()));
+    // They go on while this thread waits for something else.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let secret = Secret::load(&folder.path("data/secret")).unwrap();
+    let join = || async {
+        let config = Config::new("127.0.0.1:0".parse().unwrap());
+        let member = Net::start(config, Identity::generate(), secret.clone()).await.unwrap();
+        member.keep(address).unwrap();
+        member
+    };
+    let members: Vec<Net> = (0..60).map(|_| runtime.block_on(join())).collect();
+    eventually("one that is refused", || {
+        members.iter().any(|member| member.metrics().refused.contains_key(&Refusal::Crowded)).then_some(())
+    });
+    for number in 0..10 {
+        folder.run(&format!("job-{number}"), "true").ends_with(0);
+    }
+    let linked = members.iter().filter(|member| member.metrics().up > 0).count();
+    assert!((1..=16).contains(&linked), "{linked} members are linked");
+    assert!(!agent.said().contains("Too many open files"), "{}", agent.said());
+    drop(runtime);
 }
 
 /// A connection at the agent's port that has asked for events.

@@ -1,6 +1,7 @@
 //! Whoever does not know the secret.
 
 use peerlock_net::Refusal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::test as tokio_test;
 
@@ -107,6 +108,27 @@ async fn another_version_is_said_to_be_one() {
     assert_eq!(unreached(&mut net).await.1, Unreached::Refused(Refusal::Version));
 }
 
+/// A peer and a later one, which are two of this version with somebody between them who changes that: both say so.
+#[tokio_test]
+async fn two_versions_that_meet_know_it_on_both_sides() {
+    let (mut old, new) = (start(config()).await, start(config()).await);
+    let between = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    old.dial(between.local_addr().unwrap()).unwrap();
+    let (mut from_old, _) = timeout(DEADLINE, between.accept()).await.unwrap().unwrap();
+    let mut to_new = TcpStream::connect(new.address()).await.unwrap();
+    // The dialler's greeting and its first message.
+    let mut said = [0; 11 + 2 + 32];
+    from_old.read_exact(&mut said).await.unwrap();
+    said[..11].copy_from_slice(b"peerlock/2\n");
+    to_new.write_all(&said).await.unwrap();
+    let mut answer = [0; 11];
+    to_new.read_exact(&mut answer).await.expect("a greeting");
+    assert_eq!(&answer, b"peerlock/3\n");
+    from_old.write_all(b"peerlock/4\n").await.unwrap();
+    assert_eq!(unreached(&mut old).await.1, Unreached::Refused(Refusal::Version));
+    until(&new, |metrics| metrics.refused.get(&Refusal::Version) == Some(&1)).await;
+}
+
 /// Whoever does not have the key that it names, or says that of another connection, is nobody.
 #[tokio_test]
 async fn a_key_is_vouched_for_on_each_connection() {
@@ -160,6 +182,59 @@ async fn a_member_joins_however_many_strangers_say_nothing() {
         down(&mut net).await;
     }
     drop(silent);
+}
+
+/// A member that is one too many is refused and told, and nobody else loses its link for it.
+#[tokio_test]
+async fn a_member_too_many_is_refused_and_told() {
+    let mut net = start(Config { max_peers: 2, ..config() }).await;
+    let mut members = Vec::new();
+    for _ in 0..2 {
+        let mut member = start(config()).await;
+        member.dial(net.address()).unwrap();
+        up(&mut member).await;
+        up(&mut net).await;
+        members.push(member);
+    }
+    let mut another = start(config()).await;
+    another.dial(net.address()).unwrap();
+    assert_eq!(unreached(&mut another).await.1, Unreached::Refused(Refusal::Crowded));
+    net.dial(another.address()).unwrap();
+    assert_eq!(unreached(&mut net).await.1, Unreached::Refused(Refusal::Crowded));
+    assert_eq!((net.metrics().up, net.metrics().ups), (2, 2));
+    drop(members.pop());
+    down(&mut net).await;
+    another.dial(net.address()).unwrap();
+    assert_eq!(up(&mut another).await.0, net.me(), "there is room again");
+}
+
+/// In a process of its own, which may have few files: this very test again.
+#[test]
+fn who_cannot_be_let_in_for_want_of_a_descriptor_is_counted_and_comes_in_later() {
+    const IS_CHILD: &str = "PEERLOCK_TEST_FEW_FILES";
+    if std::env::var_os(IS_CHILD).is_none() {
+        let mut child = std::process::Command::new("sh");
+        child.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+        let this = "strangers::who_cannot_be_let_in_for_want_of_a_descriptor_is_counted_and_comes_in_later";
+        let output = child.args([this, "--exact", "--nocapture"]).env(IS_CHILD, "").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut net, member) = (start(config()).await, start(config()).await);
+        let mut files = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            files.push(file);
+        }
+        // One is for the dial, and none for who hears it.
+        files.pop();
+        member.keep(net.address()).unwrap();
+        until(&net, |metrics| metrics.not_accepted > 0).await;
+        assert_eq!(net.metrics().ups, 0);
+        drop(files);
+        assert_eq!(up(&mut net).await.0, member.me());
+    });
 }
 
 /// The image of a machine was copied with its data folder. The second comes in, as one that was started again; the

@@ -208,17 +208,37 @@ async fn a_peer_that_makes_no_sense_is_hung_up_on_and_may_come_back() {
     let (_, epoch_b, _) = up(&mut b).await;
     b.send(a.me(), epoch_b, "nonsense".into()).unwrap();
     assert_eq!(message(&mut a).await.2, b"nonsense");
-    a.hang_up(peer, epoch);
+    a.hang_up(peer, epoch, Why::HungUp);
     assert_eq!(a.send(peer, epoch, "more".into()), Err(Unsent::Down));
     assert_eq!(down(&mut a).await, (peer, epoch, Why::HungUp));
     assert_eq!(down(&mut b).await, (a.me(), epoch_b, Why::Lost));
     let (again, later, _) = up(&mut a).await;
     assert!(again == peer && later > epoch);
     let (_, later_b, _) = up(&mut b).await;
-    a.hang_up(peer, epoch);
+    a.hang_up(peer, epoch, Why::HungUp);
     b.send(a.me(), later_b, "sense".into()).unwrap();
     assert_eq!(message(&mut a).await, (peer, later, b"sense".to_vec()), "what is over cannot be hung up on");
     assert_eq!(a.metrics().downs.get(&Why::HungUp), Some(&1));
+}
+
+/// What is said in the same moment is the reason, as when two clusters meet: it arrives, though nobody here listens any
+/// more. And a link that is only not needed is not said to be one that made no sense.
+#[tokio_test]
+async fn what_was_said_before_hanging_up_arrives() {
+    let ((mut a, peer, epoch), (mut b, to, epoch_b)) = pair().await;
+    for number in 0..3 {
+        a.send(peer, epoch, vec![number; 1000].into()).unwrap();
+    }
+    b.send(to, epoch_b, "we are".into()).unwrap();
+    b.send_soon(to, epoch_b, "another cluster".into()).unwrap();
+    b.hang_up(to, epoch_b, Why::Unneeded);
+    assert_eq!(b.send(to, epoch_b, "more".into()), Err(Unsent::Down));
+    assert_eq!(down(&mut b).await, (to, epoch_b, Why::Unneeded));
+    for said in ["we are", "another cluster"] {
+        assert_eq!(message(&mut a).await, (peer, epoch, said.into()));
+    }
+    assert_eq!(down(&mut a).await, (peer, epoch, Why::Lost));
+    until(&b, |metrics| (metrics.sent, metrics.dropped) == (2, 1)).await;
 }
 
 /// Whoever reads nothing and says that it lives keeps neither the link nor the connection.
@@ -238,7 +258,7 @@ async fn hanging_up_closes_the_connection_of_a_peer_that_does_not_read() {
         first = hear(&mut stream).await;
     }
     assert_eq!(first.1.len(), 60_000, "it has begun");
-    net.hang_up(peer, epoch);
+    net.hang_up(peer, epoch, Why::HungUp);
     assert_eq!(down(&mut net).await, (peer, epoch, Why::HungUp));
     let closed = async {
         while stream.write_all(&[0, 0, 0, 0, BEAT]).await.is_ok() {

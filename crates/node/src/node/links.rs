@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use peerlock_base::{Key, PeerId, Span};
 
 use super::{Alarm, Effect, Node, Phase};
+use crate::Parting;
 use crate::contacts::Contact;
 use crate::sabotage::{Sabotage, makes};
 use crate::wire::Body;
@@ -119,7 +120,7 @@ impl Node {
     /// Neither of us needs the link.
     fn end_link(&mut self, host: PeerId) {
         self.stop_dialling(host);
-        self.effects.push(Effect::HangUp(host));
+        self.effects.push(Effect::HangUp(host, Parting::Unneeded));
     }
 
     /// Others may vote now than before.

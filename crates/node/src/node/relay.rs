@@ -4,6 +4,7 @@ use peerlock_base::PeerId;
 use peerlock_register::Register;
 
 use super::{Alarm, Effect, Node, Phase};
+use crate::Parting;
 use crate::connections::{BEAT, Change, Packet, Segment};
 use crate::sabotage::{Sabotage, makes};
 use crate::wire::Body;
@@ -77,7 +78,7 @@ impl Node {
     /// tell us so late, or never, and what comes by way of another is heard at once.
     fn give_up_connection(&mut self, host: PeerId) {
         if let Some(epoch) = self.contacts.get(host).and_then(|contact| contact.epoch) {
-            self.effects.push(Effect::HangUp(host));
+            self.effects.push(Effect::HangUp(host, Parting::Broken));
             self.on_down(host, epoch, "it is reached by way of another host only".to_owned());
         }
     }

@@ -257,7 +257,7 @@ impl Whole {
     ) {
         match effect {
             node::Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, cx.now),
-            node::Effect::HangUp(peer) => self.connections.hang_up(peer, "we hang up"),
+            node::Effect::HangUp(peer, _) => self.connections.hang_up(peer, "we hang up"),
             node::Effect::Dial(address) => {
                 if let Some(peer) = peer_at(&address).filter(|peer| *peer != cx.me) {
                     self.connections.want(peer, cx.me, cx.now);

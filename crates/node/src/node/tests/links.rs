@@ -6,7 +6,7 @@ use peerlock_base::Span;
 
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
-use crate::{NetEvent, Origin};
+use crate::{NetEvent, Origin, Parting};
 
 const MINUTE: Span = Span::from_secs(60);
 
@@ -56,6 +56,7 @@ fn links_that_nobody_needs_end_and_those_to_the_voters_stay() {
     let mut world = at_rest();
     let (voters, others) = (world.voters(), world.others());
     assert!(!others.is_empty());
+    assert!(!world.hung_up.is_empty() && world.hung_up.values().all(|why| *why == Parting::Unneeded), "nobody erred");
     for number in &others {
         assert_eq!(world.links_of(*number), voters, "of {number}");
     }

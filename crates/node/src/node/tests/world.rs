@@ -7,7 +7,7 @@ use peerlock_base::Span;
 use peerlock_register::Versions;
 
 use super::super::*;
-use crate::{ClusterId, Estate, NetEvent, Origin, Ttl, Wait, Wanted, Write};
+use crate::{ClusterId, Estate, NetEvent, Origin, Parting, Ttl, Wait, Wanted, Write};
 
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
 pub(super) const OTHER: ClusterId = ClusterId::new(0xdead << 64);
@@ -42,7 +42,7 @@ pub(super) struct World {
     /// Pairs whose connection breaks without a word: nothing arrives, and nobody is told.
     pub(super) silent: BTreeSet<(u64, u64)>,
     /// Connections that were hung up; tried again when time passes.
-    pub(super) hung_up: BTreeSet<(u64, u64)>,
+    pub(super) hung_up: BTreeMap<(u64, u64), Parting>,
     pub(super) frozen: BTreeSet<u64>,
     /// What becomes of what one of them sends, if that is not what it means.
     pub(super) spoils: Option<(u64, Spoil)>,
@@ -76,7 +76,7 @@ impl World {
             cut: BTreeSet::new(),
             apart: BTreeSet::new(),
             silent: BTreeSet::new(),
-            hung_up: BTreeSet::new(),
+            hung_up: BTreeMap::new(),
             frozen: BTreeSet::new(),
             spoils: None,
             overheard: None,
@@ -213,7 +213,7 @@ impl World {
             let apart = self.cut.contains(&from) != self.cut.contains(&to) || self.apart.contains(&pair);
             if from == to
                 || self.up.contains_key(&pair)
-                || self.hung_up.contains(&pair)
+                || self.hung_up.contains_key(&pair)
                 || !alive(&from)
                 || !alive(&to)
                 || apart
@@ -262,10 +262,10 @@ impl World {
                         self.queue.push_back((to.get(), Input::Net(NetEvent::Message { from, epoch, bytes })));
                     }
                 }
-                Effect::HangUp(to) => {
+                Effect::HangUp(to, why) => {
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if let Some(epoch) = self.up.remove(&pair) {
-                        self.hung_up.insert(pair);
+                        self.hung_up.insert(pair, *why);
                         let other = (!self.silent.contains(&pair)).then_some((to.get(), PeerId::new(number)));
                         for (at, peer) in [(number, *to)].into_iter().chain(other) {
                             let why = "hung up".to_owned();
