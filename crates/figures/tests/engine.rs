@@ -128,6 +128,17 @@ fn one_experiment_from_file_to_page() {
     assert!(page.contains("<span class=\"reproduced\">reproduced</span>"));
     assert!(page.contains("In all runs: peers 8, slots 2, hold 10s,"), "{page}");
     assert!(page.contains("abc"));
+    // What is where comes first, then how to read it, then all numbers, then the figures.
+    let order = ["<h1>", "<nav>", "id=\"reading\"", "id=\"numbers\"", "id=\"small/fig1\"", "id=\"run\""];
+    let places: Vec<Option<usize>> = order.iter().map(|part| page.find(part)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{order:?}: {places:?}");
+    for link in order.iter().filter_map(|part| part.strip_prefix("id=\"")) {
+        assert!(page.contains(&format!("<li><a href=\"#{link}>")), "{link} is not in the contents");
+    }
+    for kind in ["(prefers-color-scheme: dark)", "(max-width: 40rem)", "print"] {
+        assert!(page.contains(&format!("@media {kind} {{")), "{kind}");
+    }
+    assert!(page.contains("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"));
     assert!(!page.contains("<script") && !page.contains("src="));
     assert_eq!(page.matches("http").count(), 1, "only SVG's own name looks like an address");
     assert_eq!(read(out.path(), "small/fig1.toml"), SMALL);
