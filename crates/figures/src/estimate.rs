@@ -47,10 +47,32 @@ impl Estimate {
         Some(Self { value, interval: half.map(|half| (value - half, value + half)) })
     }
 
+    /// How three independent numbers bend that stand at these places: the slope from the second to the third, divided
+    /// by that from the first to the second. Each error moves the bend by so much, and these add up as squares.
+    pub fn bend([(x, from), (y, by), (z, to)]: [(f64, Self); 3]) -> Option<Self> {
+        let (first, second, places) = (by.value - from.value, to.value - by.value, (y - x) / (z - y));
+        let value = Some(second / first * places).filter(|value| value.is_finite())?;
+        let error = |estimate: Self, moves: f64| Some((estimate.interval?.1 - estimate.value) * moves * places);
+        let errors = || Some([error(from, second / first.powi(2))?, error(to, 1.0 / first)?]);
+        let by = error(by, (first + second) / first.powi(2));
+        let half = errors().zip(by).map(|([from, to], by)| from.hypot(by).hypot(to));
+        Some(Self { value, interval: half.map(|half| (value - half, value + half)) })
+    }
+
     /// Whether all of the interval, or the number itself if it has none, lies in a range.
     pub fn is_within(self, range: Range) -> bool {
+        let all = self.all();
+        all.from.into_iter().chain(all.to).all(|end| range.has(end))
+    }
+
+    /// Whether any of the interval, or the number itself if it has none, lies in a range.
+    pub fn meets(self, range: Range) -> bool {
+        self.all().meets(range)
+    }
+
+    fn all(self) -> Range {
         let (low, high) = self.interval.unwrap_or((self.value, self.value));
-        range.has(low) && range.has(high)
+        Range { from: Some(low), to: Some(high) }
     }
 }
 
@@ -109,11 +131,32 @@ mod tests {
         assert_eq!(nothing.over(one), Some(Estimate::without_interval(0.0)));
     }
 
+    /// From 0 to 1 by 10 and from 1 to 3 by 40 is a bend of 2. Each error by itself, by hand: 1 more at the beginning
+    /// makes it 20/9, 1 more at the end 41/20; in the middle both slopes change, to 39/22.
+    #[test]
+    fn a_bend_is_as_uncertain_as_all_three() {
+        let exact = Estimate::without_interval;
+        let loose = |value: f64, half: f64| Estimate { value, interval: Some((value - half, value + half)) };
+        let bend = |[from, by, to]: [Estimate; 3]| Estimate::bend([(0.0, from), (1.0, by), (3.0, to)]).unwrap();
+        assert_eq!(bend([exact(0.0), exact(10.0), exact(50.0)]), exact(2.0));
+        for (halves, moved) in [([0.1, 0.0, 0.0], 0.02), ([0.0, 0.1, 0.0], 0.025), ([0.0, 0.0, 0.1], 0.005)] {
+            let [from, by, to] = halves;
+            let found = bend([loose(0.0, from), loose(10.0, by), loose(50.0, to)]);
+            let (low, high) = found.interval.unwrap();
+            assert!((high - 2.0 - moved).abs() < 1e-9 && (2.0 - low - moved).abs() < 1e-9, "{halves:?}: {found:?}");
+        }
+        assert_eq!(bend([loose(0.0, 0.1), exact(10.0), exact(50.0)]), exact(2.0), "one of them is a single trial");
+        assert_eq!(Estimate::bend([(0.0, exact(1.0)), (1.0, exact(1.0)), (2.0, exact(2.0))]), None);
+    }
+
     #[test]
     fn a_range_has_an_estimate_only_with_all_of_its_interval() {
         let estimate = Estimate { value: 10.0, interval: Some((9.0, 11.0)) };
         let to = |to: f64| Range { from: Some(9.0), to: Some(to) };
         assert!(estimate.is_within(to(11.0)) && !estimate.is_within(to(10.5)));
         assert!(Estimate::without_interval(10.0).is_within(to(10.5)));
+        let from = |from: f64| Range { from: Some(from), to: None };
+        assert!(estimate.meets(from(11.0)) && !estimate.meets(from(11.5)) && estimate.meets(to(9.0)));
+        assert!(!Estimate::without_interval(10.0).meets(from(10.5)));
     }
 }

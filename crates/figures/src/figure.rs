@@ -159,6 +159,8 @@ pub struct Published {
     pub says: String,
     /// The number itself, drawn in the figure where its metric is.
     pub value: f64,
+    /// All that its words allow, if that is more than one number.
+    means: Option<Range>,
     /// Which panel, by its title; the first by default.
     panel: Option<String>,
     /// Which curve, by its label.
@@ -178,8 +180,11 @@ pub struct Published {
     /// differs, what we have found instead.
     #[serde(default)]
     accept: Range,
-    /// The same for a quick run, if its few trials need more room.
+    /// The same for a quick run, if its few trials need more room: that may reach to what is published.
     quick: Option<Range>,
+    /// It is about a value that a quick run leaves out.
+    #[serde(default)]
+    full_only: bool,
     /// Why it differs; or what else the reader should know.
     pub why: Option<String>,
 }
@@ -192,6 +197,8 @@ pub enum Statement {
     Reproduced,
     /// It does not, and the file says why, and in which range it is instead.
     Differs,
+    /// It lies where the paper has it, but only because of something that the paper leaves open and we have chosen.
+    ByChoice,
 }
 
 /// From here to there, both included; a missing end is open.
@@ -212,9 +219,20 @@ impl Range {
         is_number(self.from) && is_number(self.to) && !is_backwards
     }
 
+    /// This and nothing else.
+    fn only(value: f64) -> Self {
+        Self { from: Some(value), to: Some(value) }
+    }
+
     /// Whether `value` lies in the range.
     pub fn has(self, value: f64) -> bool {
         self.from.is_none_or(|from| value >= from) && self.to.is_none_or(|to| value <= to)
+    }
+
+    /// Whether anything lies in both.
+    pub fn meets(self, other: Self) -> bool {
+        let begins_in_time = |one: Self, other: Self| one.from.zip(other.to).is_none_or(|(from, to)| from <= to);
+        begins_in_time(self, other) && begins_in_time(other, self)
     }
 }
 
@@ -235,6 +253,13 @@ pub struct Number {
     pub accept: Range,
     /// Where it would be drawn: which panel, at which place of the horizontal axis.
     pub mark: Option<(usize, f64)>,
+}
+
+impl Published {
+    /// All that the paper's words allow.
+    pub fn means(&self) -> Range {
+        self.means.unwrap_or(Range::only(self.value))
+    }
 }
 
 impl Number {
@@ -366,7 +391,7 @@ impl Figure {
             }
             dots.push(curves);
         }
-        let numbers = self.file.published.iter();
+        let numbers = self.file.published.iter().filter(|published| !(quick && published.full_only));
         let numbers = numbers.map(|published| self.number(published, quick, &metrics, &dots));
         let numbers = numbers.collect::<Result<_, _>>()?;
         Ok(Resolved { figure: self, metrics, dots, numbers })
@@ -442,15 +467,18 @@ impl Figure {
         };
         let metric = Metric::named(&published.metric)?;
         let accept = published.quick.filter(|_| quick).unwrap_or(published.accept);
-        if !accept.makes_sense() {
+        if !accept.makes_sense() || !published.means().makes_sense() {
             return Err(wrong("has a range that nothing can be in, or without an end that is a number"));
         }
+        let (is_open, is_there) = (accept == Range::default(), published.accept.meets(published.means()));
         match published.claim {
-            Statement::Reproduced if accept == Range::default() => Err(wrong("is claimed without a range to be in")),
+            Statement::Reproduced if is_open => Err(wrong("is claimed without a range to be in")),
             Statement::Differs if published.why.is_none() => Err(wrong("differs, and nobody says why")),
-            Statement::Differs if accept == Range::default() => {
-                Err(wrong("differs, and nobody says what it is instead"))
-            }
+            Statement::Differs if is_open => Err(wrong("differs, and nobody says what it is instead")),
+            Statement::Differs if is_there => Err(wrong("differs, but may be where the paper has it")),
+            Statement::ByChoice if published.why.is_none() => Err(wrong("is there by choice, and nobody says which")),
+            Statement::ByChoice if is_open => Err(wrong("is there by choice, without a range to be in")),
+            Statement::ByChoice if !is_there => Err(wrong("is there by choice, but not where the paper has it")),
             _ => {
                 let is_plain = over.is_none() && bend.is_none() && self.file.panels[panel].relative_to.is_none();
                 let drawn = is_plain && metrics[panel].is_some_and(|drawn| drawn.name == metric.name);

@@ -58,6 +58,10 @@ pub enum Verdict {
     Moved,
     /// We say that it differs, why, and where it is instead; and there it is.
     Differs,
+    /// The same, but its interval reaches to what is published: more trials could show that it does not differ.
+    MayDiffer,
+    /// It is where the paper has it, and we say which choice of ours has put it there.
+    ByChoice,
 }
 
 impl Plan {
@@ -168,26 +172,23 @@ impl Results {
 
     /// What we measure beside a published number, and what becomes of it.
     pub fn judge(&self, number: &Number) -> (Option<Estimate>, Verdict) {
-        let estimate = self.estimate(number);
-        let is_in_range = estimate.is_some_and(|estimate| number.accept.has(estimate.value));
-        let verdict = match (number.published.claim, is_in_range) {
-            (_, false) => Verdict::Moved,
-            (Statement::Differs, true) => Verdict::Differs,
-            (Statement::Reproduced, true) if estimate.is_some_and(|all| all.is_within(number.accept)) => {
-                Verdict::Reproduced
-            }
-            (Statement::Reproduced, true) => Verdict::Unsure,
+        let Some(estimate) = self.estimate(number) else { return (None, Verdict::Moved) };
+        let verdict = match number.published.claim {
+            _ if !number.accept.has(estimate.value) => Verdict::Moved,
+            Statement::Reproduced if estimate.is_within(number.accept) => Verdict::Reproduced,
+            Statement::Reproduced => Verdict::Unsure,
+            Statement::Differs if estimate.meets(number.published.means()) => Verdict::MayDiffer,
+            Statement::Differs => Verdict::Differs,
+            Statement::ByChoice => Verdict::ByChoice,
         };
-        (estimate, verdict)
+        (Some(estimate), verdict)
     }
 
     fn estimate(&self, number: &Number) -> Option<Estimate> {
         let of = |point: &Point| Estimate::of(number.metric, self.of(point));
         if let Some([from, by, to]) = &number.bend {
-            let y = |dot: &Dot| Some(of(&dot.point)?.value);
-            let slope = |from: &Dot, to: &Dot| Some((y(to)? - y(from)?) / (to.x - from.x));
-            let bend = slope(by, to)? / slope(from, by)?;
-            return bend.is_finite().then(|| Estimate::without_interval(bend));
+            let place = |dot: &Dot| Some((dot.x, of(&dot.point)?));
+            return Estimate::bend([place(from)?, place(by)?, place(to)?]);
         }
         match &number.over {
             None => of(&number.point),

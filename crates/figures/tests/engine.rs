@@ -128,6 +128,17 @@ fn one_experiment_from_file_to_page() {
     assert!(page.contains("<span class=\"reproduced\">reproduced</span>"));
     assert!(page.contains("In all runs: peers 8, slots 2, hold 10s,"), "{page}");
     assert!(page.contains("abc"));
+    // What is where comes first, then how to read it, then all numbers, then the figures.
+    let order = ["<h1>", "<nav>", "id=\"reading\"", "id=\"numbers\"", "id=\"small/fig1\"", "id=\"run\""];
+    let places: Vec<Option<usize>> = order.iter().map(|part| page.find(part)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{order:?}: {places:?}");
+    for link in order.iter().filter_map(|part| part.strip_prefix("id=\"")) {
+        assert!(page.contains(&format!("<li><a href=\"#{link}>")), "{link} is not in the contents");
+    }
+    for kind in ["(prefers-color-scheme: dark)", "(max-width: 40rem)", "print"] {
+        assert!(page.contains(&format!("@media {kind} {{")), "{kind}");
+    }
+    assert!(page.contains("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"));
     assert!(!page.contains("<script") && !page.contains("src="));
     assert_eq!(page.matches("http").count(), 1, "only SVG's own name looks like an address");
     assert_eq!(read(out.path(), "small/fig1.toml"), SMALL);
@@ -239,12 +250,12 @@ fn a_number_that_leaves_its_range_is_told() {
 #[test]
 fn a_number_that_differs_is_where_we_say() {
     let out = tempdir().unwrap();
-    let differs = SMALL.replace("\"reproduced\"", "\"differs\"\nwhy = \"So.\"");
+    let differs = SMALL.replace("\"reproduced\"", "\"differs\"\nwhy = \"So.\"").replace("value = 33", "value = 44");
     let run = reproduce(out.path(), &differs, false, 1);
     assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (1, 0));
     let page = read(out.path(), "report.html");
     assert!(page.contains("<span class=\"differs\">differs</span>") && page.contains("Found instead: from 32.5"));
-    let elsewhere = differs.replace("from = 32.5, to = 33.5", "from = 40");
+    let elsewhere = differs.replace("from = 32.5, to = 33.5", "from = 40, to = 43");
     assert_eq!(reproduce(out.path(), &elsewhere, false, 1).outcome.moved.len(), 1);
 }
 
@@ -265,6 +276,53 @@ fn a_number_at_the_edge_of_its_range_is_not_certain() {
     assert!(read(out.path(), "report.html").contains("reproduced, not certain"));
 }
 
+/// A difference is certain only as far as the interval says. A quick run has more room, also where the paper's number
+/// is; and what is there by choice is neither reproduced nor different.
+#[test]
+fn a_difference_that_the_interval_reaches_across_is_not_certain() {
+    let out = tempdir().unwrap();
+    let verdict = |source: &str, quick| {
+        let run = reproduce(out.path(), source, quick, 1);
+        assert!(run.outcome.moved.is_empty(), "{:?}", run.outcome.moved);
+        let page = read(out.path(), "report.html");
+        let cell = page.split("class=\"got\">").nth(1).unwrap().split("</tr>").next().unwrap();
+        let (measured, verdict) = cell.split_once("</td><td><span class=\"").unwrap();
+        (measured.to_string(), verdict.split(['>', '<']).nth(1).unwrap().to_string())
+    };
+    let (measured, reproduced) = verdict(SMALL, false);
+    assert_eq!(reproduced, "reproduced");
+    let measured: Vec<f64> = measured.split(" ± ").map(|word| word.trim_end_matches(" s").parse().unwrap()).collect();
+    let [mean, half] = measured[..] else { panic!("{measured:?}") };
+    let differs = |beyond: f64| {
+        let value = format!("value = 50\nmeans = {{ from = {}, to = 60 }}", mean + beyond * half);
+        let range = format!("from = 30, to = {}", mean + 0.4 * half);
+        let claim = "\"differs\"\nwhy = \"So.\"";
+        SMALL.replace("value = 33", &value).replace("from = 32.5, to = 33.5", &range).replace("\"reproduced\"", claim)
+    };
+    assert_eq!(verdict(&differs(1.5), false).1, "differs");
+    assert_eq!(verdict(&differs(0.5), false).1, "differs, not certain");
+    let in_both = differs(0.5).replace("means = { from = ", "means = { from = 20 } #") + "quick = { to = 50 }\n";
+    assert!(plan(&in_both, false, 1).unwrap_err().ends_with("differs, but may be where the paper has it"));
+    let quickly = differs(0.5) + "quick = { from = 20, to = 60 }\n";
+    assert_eq!(verdict(&quickly, true).1, "differs, not certain");
+
+    let chosen = SMALL.replace("\"reproduced\"", "\"by-choice\"\nwhy = \"So.\"");
+    assert_eq!(verdict(&chosen, false).1, "by choice");
+    assert!(read(out.path(), "report.html").contains("1 are where the paper has them, but only by a choice of ours"));
+}
+
+/// What a quick run leaves out is not missed there.
+#[test]
+fn a_number_may_be_for_full_runs_only() {
+    let out = tempdir().unwrap();
+    let elsewhere = SMALL.replace("x = 1\nmetric", "x = 10\nmetric").replace("from = 32.5, to = 33.5", "from = 20");
+    let said = plan(&elsewhere, true, 1).unwrap_err();
+    assert!(said.ends_with("is at x = 10, where nothing is run"), "{said}");
+    let full_only = elsewhere + "full-only = true\n";
+    assert_eq!(reproduce(out.path(), &full_only, true, 1).outcome.claimed, 0);
+    assert_eq!(reproduce(out.path(), &full_only, false, 1).outcome.claimed, 1);
+}
+
 /// How a curve bends is the ratio of two slopes; the mean wait grows by 1/λ − 1/λ' as long as all slots are busy.
 #[test]
 fn a_bend_is_a_ratio_of_slopes() {
@@ -273,6 +331,9 @@ fn a_bend_is_a_ratio_of_slopes() {
     let slopes = (0.9 / 9.0) / (9.0 / 0.9);
     let bend = bend.replace("from = 32.5, to = 33.5", &format!("from = {}, to = {}", 0.9 * slopes, 1.2 * slopes));
     assert_eq!(reproduce(out.path(), &bend, false, 1).outcome.moved, Vec::<String>::new());
+    let page = read(out.path(), "report.html");
+    let measured = page.split("class=\"got\">").nth(1).unwrap().split("</td>").next().unwrap();
+    assert!(measured.contains(" ± ") && measured.ends_with(" times"), "three trials have an interval: {measured}");
 }
 
 #[test]
@@ -329,11 +390,13 @@ protocol = "fair-k"
         )
     });
     let run = reproduce(out.path(), &nothing, false, 1);
-    assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (2, 0));
+    assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (0, 0), "what cannot fail is not counted");
     let page = read(out.path(), "report.html");
     assert!(page.contains("promises nothing</span><br>nothing in 4</td>"), "without a fault nothing happens");
     assert!(page.contains("promises nothing</span><br>of 4: 4 not all served</td>"));
-    let [sentence] = &reproduce(out.path(), &both, false, 1).outcome.moved[..] else { panic!() };
+    let run = reproduce(out.path(), &both, false, 1);
+    assert_eq!(run.outcome.claimed, 1);
+    let [sentence] = &run.outcome.moved[..] else { panic!() };
     assert!(sentence.starts_with("small/fig1: Fair-K under loss: promised otherwise, but "), "{sentence}");
 }
 
@@ -501,6 +564,22 @@ fn files_that_make_no_sense_are_refused() {
             "\"reproduced\"\naccept = { from = 32.5, to = 33.5 }",
             "\"differs\"\nwhy = \"So.\"",
             &format!("{number} differs, and nobody says what it is instead"),
+        ),
+        (
+            "\"reproduced\"",
+            "\"differs\"\nwhy = \"So.\"",
+            &format!("{number} differs, but may be where the paper has it"),
+        ),
+        ("\"reproduced\"", "\"by-choice\"", &format!("{number} is there by choice, and nobody says which")),
+        (
+            "\"reproduced\"\naccept = { from = 32.5, to = 33.5 }",
+            "\"by-choice\"\nwhy = \"So.\"\naccept = { from = 35 }",
+            &format!("{number} is there by choice, but not where the paper has it"),
+        ),
+        (
+            "value = 33",
+            "value = 33\nmeans = { from = 3, to = 2 }",
+            &format!("{number} has a range that nothing can be in"),
         ),
         ("metric = \"mean\"", "metric = \"mean\"\nrelative-to = \"BV\"", "there is no curve \"BV\" to divide by"),
         ("shows = ", "promises = true\nshows = ", "0 promises of \"Fair-K\" are for 3 values"),

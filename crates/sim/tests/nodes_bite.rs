@@ -82,6 +82,8 @@ fn every_mistake_is_seen() {
         (Mistake::Register(InRegister::RemovesUsed), 103, TWO),
         (Mistake::Register(InRegister::ForgetsFloor), 23, TWO),
     ];
+    let pages = [include_str!("../../../docs/simulate.md"), include_str!("../../../docs/papers/guards.md")];
+    assert!(pages.iter().all(|page| page.contains(&format!(" {} mistakes ", table.len()))), "the pages say how many");
     let mut unseen = Vec::new();
     // One of them alone: MISTAKE=DetachedUntold, from this seed on: SEED=2000.
     let only = std::env::var("MISTAKE").ok();

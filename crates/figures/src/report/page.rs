@@ -53,15 +53,23 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
     }
     let verdicts: Vec<Verdict> = numbers.iter().map(|(_, number)| results.judge(number).1).collect();
     let count = |verdict| verdicts.iter().filter(|&&other| other == verdict).count();
-    let (reproduced, unsure, moved) = (count(Verdict::Reproduced), count(Verdict::Unsure), count(Verdict::Moved));
+    let (unsure, may_differ, by_choice) = (count(Verdict::Unsure), count(Verdict::MayDiffer), count(Verdict::ByChoice));
+    let moved = count(Verdict::Moved);
     let mut sentence = format!(
         "Of {} published numbers, {} are reproduced; {} differ, and the reason stands beside them.",
         numbers.len(),
-        reproduced + unsure,
-        count(Verdict::Differs),
+        count(Verdict::Reproduced) + unsure,
+        count(Verdict::Differs) + may_differ,
     );
+    if by_choice > 0 {
+        write!(sentence, " {by_choice} are where the paper has them, but only by a choice of ours.").expect(INFALLIBLE);
+    }
     if unsure > 0 {
         write!(sentence, " {unsure} of the reproduced ones have an interval that reaches beyond the range.")
+            .expect(INFALLIBLE);
+    }
+    if may_differ > 0 {
+        write!(sentence, " {may_differ} of those that differ have an interval that reaches to what is published.")
             .expect(INFALLIBLE);
     }
     if moved > 0 {
@@ -143,7 +151,11 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
         if number.bend.is_some() {
             reading.push_str(" Its slope in the second part of the stretch, divided by that in the first.");
         }
-        let claim = if number.published.claim == Statement::Reproduced { "Claimed" } else { "Found instead" };
+        let claim = match number.published.claim {
+            Statement::Reproduced => "Claimed",
+            Statement::Differs => "Found instead",
+            Statement::ByChoice => "Found",
+        };
         write!(reading, " {claim}: {}.", range(number.accept, number.unit())).expect(INFALLIBLE);
         if let Some(why) = &number.published.why {
             write!(reading, " {why}").expect(INFALLIBLE);
@@ -211,14 +223,17 @@ fn readings(body: &mut String, plan: &Plan) {
         body,
         "<p><strong>Verdicts.</strong> <em>Reproduced</em>: the measured number lies in the range that the experiment \
          file claims, with all of its interval. <em>Reproduced, not certain</em>: the number does, its interval \
-         reaches beyond. <em>Differs</em>: we do not reproduce it; the reason stands beside it, and the range in which \
-         our number is instead. <em>Out of range</em>: it is neither where the paper has it nor where we say, and the \
-         command ends with an error. A number that is called published but stands in no paper (because the paper has a \
-         formula or a picture) says so.</p>\n\
+         reaches beyond. <em>Differs</em>: we do not reproduce it; the reason stands beside it, and the range in \
+         which our number is instead. <em>Differs, not certain</em>: so it is, but its interval reaches to what is \
+         published. <em>By choice</em>: it is where the paper has it, but only because of something that the paper \
+         leaves open and we have chosen; the choice stands beside it, and this is no reproduction. <em>Out of \
+         range</em>: it is not where we say, and the command ends with an error. A number that is called published \
+         but stands in no paper (because the paper has a formula or a picture) says so.</p>\n\
          <p><strong>Intervals.</strong> Trials are independent. Bars in a plot, and what follows a ±, are 95 % \
-         confidence intervals over trials: Student's for means, Wilson's for shares of trials, and for a ratio both \
-         relative errors together. A percentile has the interval of what each trial has by itself. What only grows \
-         with the number of trials, such as the longest wait of all, has none; nor has a single trial.</p>\n\
+         confidence intervals over trials: Student's for means, Wilson's for shares of trials, for a ratio both \
+         relative errors together, and for the bend of a curve the errors of all three places. A percentile has the \
+         interval of what each trial has by itself. What only grows with the number of trials, such as the longest \
+         wait of all, has none; nor has a single trial.</p>\n\
          <p><strong>Measuring.</strong> Every number is measured in virtual time by the simulator, which checks at \
          every event that at most as many are inside as there are slots, that fencing numbers rise, that no token is \
          lost, and at the end that everybody was served; a run that breaks a rule makes no report, unless its \
@@ -227,9 +242,10 @@ fn readings(body: &mut String, plan: &Plan) {
          can know. In an open workload the steady state is the time that is measured, and nobody waits for the last to \
          be served. The <em>steady state</em> leaves out each peer's first entries (the warm-up), while the queue \
          builds up, and all that comes after the first peer has finished, while it runs dry. The <em>spread</em> is \
-         the longest wait less the mean wait. Rings in a plot are published numbers. The <em>ideal</em> is no \
-         protocol: one line for all slots, kept by somebody who knows everything at once, and one message from who \
-         leaves to who is next.</p>\n</section>",
+         the longest wait less the mean wait. Shares of entries beside somebody else are those of whole runs, in \
+         rounds also of what comes before and after them. Rings in a plot are published numbers. The <em>ideal</em> \
+         is no protocol: one line for all slots, kept by somebody who knows everything at once, and one message from \
+         who leaves to who is next.</p>\n</section>",
     );
 }
 
@@ -259,6 +275,8 @@ fn word(verdict: Verdict) -> &'static str {
         Verdict::Unsure => "<span class=\"reproduced\">reproduced, not certain</span>",
         Verdict::Moved => "<span class=\"moved\">out of range</span>",
         Verdict::Differs => "<span class=\"differs\">differs</span>",
+        Verdict::MayDiffer => "<span class=\"differs\">differs, not certain</span>",
+        Verdict::ByChoice => "<span class=\"differs\">by choice</span>",
     }
 }
 

@@ -22,6 +22,11 @@ pub struct Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// Whether anything was promised that could be broken.
+    pub fn is_promised(&self) -> bool {
+        self.promise != Promise::Nothing
+    }
+
     /// Whether a promise was broken.
     fn is_broken(&self) -> bool {
         match self.promise {
