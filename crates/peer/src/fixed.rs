@@ -84,9 +84,8 @@ impl<P: Protocol> OnRoutes<P> {
                             inputs.push_back(Input::Routed { hop, message });
                         }
                     },
-                    Effect::Forward { hop, message } => {
-                        let next = hop.next.unwrap_or(me); // There is one: else it would have been delivered.
-                        cx.send(next, Wire { route: Some((hop.key, hop.origin)), message });
+                    Effect::Forward { to, key, origin, message } => {
+                        cx.send(to, Wire { route: Some((key, origin)), message });
                     }
                     Effect::Grant { ticket, grant } => cx.grant(ticket, grant),
                     Effect::Lost { ticket } => cx.lost(ticket),

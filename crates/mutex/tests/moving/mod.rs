@@ -176,8 +176,8 @@ impl<P: Protocol> Moving<P> {
                             inputs.push_back(Input::Routed { hop, message });
                         }
                     },
-                    Effect::Forward { hop, message } => {
-                        cx.send(hop.next.unwrap_or(me), Wire { route: Some((hop.key, hop.origin)), message });
+                    Effect::Forward { to, key, origin, message } => {
+                        cx.send(to, Wire { route: Some((key, origin)), message });
                     }
                     Effect::Grant { ticket, grant } => cx.grant(ticket, grant),
                     Effect::Lost { ticket } => cx.lost(ticket),
