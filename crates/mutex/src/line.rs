@@ -13,6 +13,7 @@ mod passed;
 mod seat;
 mod slots;
 mod sorted;
+mod standing;
 mod view;
 
 use alloc::vec::Vec;
@@ -26,6 +27,7 @@ pub(crate) use self::seat::Binding;
 pub use self::seat::{Following, Seat};
 use self::seat::{Gone, Report};
 use self::sorted::Sorted;
+use self::standing::{Ranked, Standing};
 use crate::token::Claim;
 
 /// The line and the tokens. With every waiter goes a mark of type `A` that the line itself does not look at.
@@ -49,15 +51,12 @@ pub struct Line<A: Copy = ()> {
     /// How often a token has come or moved.
     moves: u64,
     /// Whose holder may be told of somebody, who first comes first.
-    ranks: Sorted<(u32, Standing)>,
+    ranks: Sorted<Ranked>,
     /// Those whose next is known to others, too.
     shared: Sorted<Standing>,
     /// How many are barred.
     barred: usize,
 }
-
-/// A token by how long it has been at its peer, the longest first: by when it came there, and its slot.
-type Standing = (u64, u32);
 
 #[derive(Clone, Debug)]
 struct Placed {
@@ -68,7 +67,7 @@ struct Placed {
 /// What a token is looked up by.
 #[derive(Clone, Copy)]
 struct Looked {
-    rank: Option<u32>,
+    ranked: Option<Ranked>,
     standing: Standing,
     promised: Option<Claim>,
     /// How many are told to come after.
@@ -76,10 +75,14 @@ struct Looked {
 }
 
 impl Placed {
+    fn standing(&self) -> Standing {
+        Standing::new(self.since, self.seat.slot)
+    }
+
     fn looked(&self) -> Looked {
-        let Self { since, seat } = self;
-        let (rank, standing, promised) = (seat.rank(), (*since, seat.slot), seat.promised());
-        Looked { rank, standing, promised, tells: seat.tells() }
+        let (seat, standing) = (&self.seat, self.standing());
+        let ranked = seat.rank().map(|rank| Ranked::new(rank, standing));
+        Looked { ranked, standing, promised: seat.promised(), tells: seat.tells() }
     }
 }
 
@@ -192,7 +195,7 @@ impl<A: Copy> Line<A> {
         if stay == known && early.is_none() {
             // As nearly always. Who has got it is taken out of the line first: then nothing is kept up for it.
             let waited = self.waiting.remove(to);
-            self.go_on(at, stay, to, turn);
+            self.go_on(at, stay, to, turn, true);
             let is_served = waited.is_some();
             if let Some((place, told)) = waited {
                 told.iter().filter(|&&other| other != slot).for_each(|&other| self.take_back_slot(other));
@@ -205,7 +208,7 @@ impl<A: Copy> Line<A> {
         let is_late = stay < known;
         let mut served = 0;
         if !is_late {
-            let between = self.go_on(at, stay, to, turn);
+            let between = self.go_on(at, stay, to, turn, false);
             let early = self.seats[at].seat.early.take_if(|early| early.stay <= stay + 1);
             served += between.into_iter().map(|claim| u32::from(self.serve(claim))).sum::<u32>();
             if let Some(Report { number, free, .. }) = early.filter(|early| early.stay > stay) {
@@ -219,14 +222,15 @@ impl<A: Copy> Line<A> {
         Ok(served + u32::from(is_served))
     }
 
-    /// A token has gone on; who had it in between.
-    fn go_on(&mut self, at: usize, stay: u64, to: Claim, turn: u64) -> Vec<Claim> {
+    /// A token has gone on to somebody who `is_out` of the line already, or not; who had it in between.
+    fn go_on(&mut self, at: usize, stay: u64, to: Claim, turn: u64, is_out: bool) -> Vec<Claim> {
         // What has moved has been at its peer for the shortest time.
         self.moves += 1;
         let since = self.moves;
         self.change_placed(at, |placed| {
             placed.since = since;
-            placed.seat.go_on(stay, to, turn)
+            let (between, gone) = placed.seat.go_on(stay, to, turn);
+            (between, if is_out { gone.but(to) } else { gone })
         })
     }
 
@@ -316,41 +320,54 @@ impl<A: Copy> Line<A> {
     fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> (R, Gone)) -> R {
         let was = self.seats[at].looked();
         let (result, gone) = change(&mut self.seats[at]);
+        self.keep_up(at, &was, &gone);
+        result
+    }
+
+    /// Brings up to date what a token is looked up by. Apart, so that all changes share it: what a coordinator does for
+    /// a message is small enough then for a processor to have all of it at hand.
+    #[inline(never)]
+    fn keep_up(&mut self, at: usize, was: &Looked, gone: &Gone) {
         let now = self.seats[at].looked();
-        if (was.rank, was.standing) != (now.rank, now.standing) {
-            was.rank.into_iter().for_each(|rank| self.ranks.remove((rank, was.standing)));
-            now.rank.into_iter().for_each(|rank| self.ranks.insert((rank, now.standing)));
+        if was.ranked != now.ranked {
+            was.ranked.into_iter().for_each(|ranked| self.ranks.remove(ranked));
+            now.ranked.into_iter().for_each(|ranked| self.ranks.insert(ranked));
         }
         let kept = was.tells - gone.len();
         if gone.len() > 0 || now.tells > kept || was.standing != now.standing {
             self.shared.remove(was.standing);
-            self.tell_waiters(at, &gone, kept);
+            let known = self.tell_waiters(at, gone, kept);
             let next = self.seats[at].seat.next.filter(|_| self.seats.len() > 1);
-            if next.is_some_and(|next| self.waiting.told(next).len() > 1) {
+            if next.is_some_and(|next| known.unwrap_or_else(|| self.waiting.told(next).len()) > 1) {
                 self.shared.insert(now.standing);
             }
         }
         if was.promised != now.promised {
             [was.promised, now.promised].into_iter().flatten().for_each(|claim| self.look_who_promises(claim));
         }
-        result
     }
 
     /// These are told no more to come after a token, and others are, after those `kept`: they know by how many holders
-    /// they are known.
-    fn tell_waiters(&mut self, at: usize, gone: &Gone, kept: usize) {
+    /// they are known. How many know who comes next, if that is one of the others.
+    fn tell_waiters(&mut self, at: usize, gone: &Gone, kept: usize) -> Option<usize> {
         let slot = self.seats[at].seat.slot;
         for claim in gone.iter() {
             if self.waiting.take_back(claim, slot) == 1 {
                 self.look_who_shares(claim);
             }
         }
+        let mut known_next = None;
         for come in kept.. {
             let Some(claim) = self.seats[at].seat.told_after(come) else { break };
-            if self.waiting.tell(claim, slot) == 2 {
+            let known = self.waiting.tell(claim, slot);
+            if known == 2 {
                 self.look_who_shares(claim);
             }
+            if come == 0 {
+                known_next = Some(known);
+            }
         }
+        known_next
     }
 
     /// A token that lies unused is promised to somebody, or is so no more.
@@ -365,10 +382,10 @@ impl<A: Copy> Line<A> {
         let told = self.waiting.told(claim);
         for &slot in told {
             let Ok(at) = self.seat(slot) else { continue };
-            let Placed { since, seat } = &self.seats[at];
-            match (seat.next == Some(claim), told.len() > 1) {
-                (true, true) => self.shared.insert((*since, slot)),
-                (true, false) => self.shared.remove((*since, slot)),
+            let placed = &self.seats[at];
+            match (placed.seat.next == Some(claim), told.len() > 1) {
+                (true, true) => self.shared.insert(placed.standing()),
+                (true, false) => self.shared.remove(placed.standing()),
                 (false, _) => {}
             }
         }
@@ -421,15 +438,15 @@ impl<A: Copy> Line<A> {
     /// With several tokens and stays too short to bind late: one more is told to come after the token after which the
     /// fewest do, so that the line is still served in its order as long as no stay is much longer than another.
     fn look_further(&mut self) -> Option<Binding> {
-        let (rank, (_, slot)) = self.ranks.first().filter(|_| self.pace.is_ahead(self.seats.len()))?;
-        if rank > self.reach / 2 {
+        let first = self.ranks.first().filter(|_| self.pace.is_ahead(self.seats.len()))?;
+        if first.rank() > self.reach / 2 {
             return None;
         }
         let mut unknown = self.waiting.unknown();
         let next = unknown.next().and_then(|place| self.waiting.claim(place))?;
         let more = unknown.next().is_some();
         drop(unknown);
-        let at = self.seat(slot).ok()?;
+        let at = self.seat(first.slot()).ok()?;
         Some(self.change(at, |seat| seat.tell(Vec::from([next]), more)))
     }
 
@@ -437,20 +454,19 @@ impl<A: Copy> Line<A> {
     /// been at its peer longest: it is likely to leave first.
     fn choose(&self) -> Option<(u32, Claim)> {
         let claim = |place| self.waiting.claim(place);
+        let unknown = self.waiting.first_unknown();
         // A waiter that gets a free token is as good as served, and not among these.
-        let oldest = || self.waiting.oldest_by_known();
-        let unknown = || self.waiting.unknown().next();
-        match self.ranks.first() {
-            Some((0, (_, slot))) if !self.pace.were_short() => {
-                Some((slot, claim(oldest().map(|(_, place)| place).min()?)?))
+        let known = || self.waiting.oldest_by_known();
+        match self.ranks.first().map(|first| (first.rank(), first.slot())) {
+            Some((0, slot)) if !self.pace.were_short() => {
+                Some((slot, claim(known().map(|(_, place)| place).chain(unknown).min()?)?))
             }
             // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows;
             // where all are known, of one whom few know. Who is older was passed at least as often, so that of those
             // who are known to equally many it is enough to look at the oldest. Where stays are short a free token is
             // told in the same way: who was told ahead will be served soon, and to take that back comes too late.
-            Some((0 | 1, (_, slot))) => {
-                let unknown = unknown();
-                let known = || oldest().filter(|&(known, _)| (1..MOST_KNOWN).contains(&known));
+            Some((0 | 1, slot)) => {
+                let known = || known().take_while(|&(known, _)| known < MOST_KNOWN);
                 let before = known().filter(|&(_, place)| unknown.is_none_or(|unknown| place < unknown));
                 let passed = before.filter(|&(known, place)| known < self.wanted(place)).map(|(_, place)| place).min();
                 let next = passed.or(unknown).or_else(|| known().next().map(|(_, place)| place))?;
@@ -459,7 +475,7 @@ impl<A: Copy> Line<A> {
             // Somebody whom more holders know than need to makes room for one whom nobody knows.
             _ => {
                 self.shared.first()?;
-                let unknown = claim(unknown()?)?;
+                let unknown = claim(unknown?)?;
                 Some((self.spare()?, unknown))
             }
         }
@@ -471,7 +487,10 @@ impl<A: Copy> Line<A> {
         if self.waiting.len() <= self.seats.len() - self.barred {
             return 1;
         }
-        1 + self.waiting.passed(place).saturating_mul(RARE) / self.caution.max(1)
+        match self.waiting.passed(place) {
+            0 => 1, // As nearly everybody, and without a division.
+            passed => 1 + passed.saturating_mul(RARE) / self.caution.max(1),
+        }
     }
 
     /// A token whose holder need not know its next, since enough others do. The tokens that have been out longest come
@@ -482,19 +501,20 @@ impl<A: Copy> Line<A> {
         if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
             return None;
         }
-        let is_spare = |&(since, slot): &Standing| {
-            let seat = self.seat(slot).ok().map(|at| &self.seats[at].seat).filter(|seat| seat.further.is_empty());
+        let is_spare = |standing: &Standing| {
+            let seat =
+                self.seat(standing.slot()).ok().map(|at| &self.seats[at].seat).filter(|seat| seat.further.is_empty());
             let Some(next) = seat.and_then(|seat| seat.next) else { return false };
             let Some((told, place)) = self.waiting.told_and_place(next) else { return false };
             let wanted = self.wanted(place);
             let is_sooner = |&&other: &&u32| {
                 let other = self.seat(other).map(|at| &self.seats[at]);
-                other.is_ok_and(|other| other.seat.next == Some(next) && other.since < since)
+                other.is_ok_and(|other| other.seat.next == Some(next) && other.since < standing.since())
             };
             // Most are not known to more than they need to be.
             told.len() as u32 > wanted && told.iter().filter(is_sooner).count() as u32 >= wanted
         };
-        self.shared.iter().take(LOOKS).find(is_spare).map(|(_, slot)| slot)
+        self.shared.iter().take(LOOKS).find(is_spare).map(Standing::slot)
     }
 
     /// Whether no report of this stay matters any more.

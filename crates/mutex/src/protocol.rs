@@ -129,8 +129,12 @@ pub enum Effect<M, T> {
     },
     /// Hand a message that came by to the next hop.
     Forward {
-        /// Where on its way it is; there is a next hop.
-        hop: Hop,
+        /// Who shall get it.
+        to: PeerId,
+        /// Whose owner it is for.
+        key: Key,
+        /// Who routed it.
+        origin: PeerId,
         /// As it came, or as this hop has changed it.
         message: M,
     },
@@ -307,12 +311,14 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         Input::Request(ticket) => peer.request(ticket, cx),
         Input::Release(ticket) => peer.release(ticket, cx),
         Input::Message { from, message } => peer.on_message(from, message, cx),
-        Input::Routed { hop, message } if hop.next.is_none() => peer.on_routed(hop, message, cx),
-        Input::Routed { hop, message } => {
-            if let Some(message) = peer.on_forward(hop, message, cx) {
-                cx.effects.push(Effect::Forward { hop, message });
+        Input::Routed { hop, message } => match hop.next {
+            None => peer.on_routed(hop, message, cx),
+            Some(to) => {
+                if let Some(message) = peer.on_forward(hop, message, cx) {
+                    cx.effects.push(Effect::Forward { to, key: hop.key, origin: hop.origin, message });
+                }
             }
-        }
+        },
         Input::Disowned(key) => peer.on_disowned(key, cx),
         Input::Timer(timer) => peer.on_timer(timer, cx),
         Input::Word(word) => peer.on_word(word, cx),

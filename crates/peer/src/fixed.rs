@@ -96,9 +96,8 @@ pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer
                         inputs.push_back(Input::Routed { hop, message });
                     }
                 },
-                Effect::Forward { hop, message } => {
-                    let next = hop.next.unwrap_or(me); // There is one: else it would have been delivered.
-                    cx.send(next, Wire { route: Some((hop.key, hop.origin)), message });
+                Effect::Forward { to, key, origin, message } => {
+                    cx.send(to, Wire { route: Some((key, origin)), message });
                 }
                 Effect::Grant { ticket, grant } => cx.grant(ticket, grant),
                 Effect::Lost { ticket } => cx.lost(ticket),

@@ -336,9 +336,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
                 let me = self.me();
                 return self.route_on(Passed { resource, key, origin: me, hops: 1, message, to: me, tries: 1 }, cx);
             }
-            mutex::Effect::Forward { hop, message } => {
-                let Hop { key, origin, next, .. } = hop;
-                let to = next.unwrap_or(origin); // There is a next hop: else the message would have been delivered.
+            mutex::Effect::Forward { to, key, origin, message } => {
                 return self.pass(Passed { resource, key, origin, hops: hops + 1, message, to, tries: 1 }, cx);
             }
             mutex::Effect::Grant { ticket, grant } => tell(ticket, Event::Granted(grant)),

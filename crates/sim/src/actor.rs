@@ -50,6 +50,13 @@ pub trait Actor: Sized {
     /// Hands one input to the peer, which leaves what it wants done in `buffers`.
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
 
+    /// Hands it a message: as [`Actor::step`] does, but most of what happens is messages, which need not be put into an
+    /// [`Input`] and taken out again.
+    #[inline(always)]
+    fn hear(&mut self, from: PeerId, message: Self::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
+        self.step(Input::Message { from, message }, cx, buffers);
+    }
+
     /// Takes what the peer wants done out of `buffers` and has it done, in the order it was asked for.
     ///
     /// # Errors

@@ -86,16 +86,19 @@ impl<E> Queue<E> {
     /// Takes the earliest event out.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<(Time, E)> {
-        if self.is_first_gone {
-            self.remove_first();
-        }
-        let &key = self.heap.first()?;
+        self.first().map(|at| (at, self.take_first()))
+    }
+
+    /// Takes the earliest event out: [`Queue::first`] has just said that there is one. By itself, so that it is moved
+    /// once.
+    #[inline(always)]
+    pub fn take_first(&mut self) -> E {
         self.is_first_gone = true;
-        let event = self.events[key.place()].take();
-        Some((key.at(), event.expect("every key in the heap has its event")))
+        self.events[self.heap[0].place()].take().expect("every key in the heap has its event")
     }
 
     /// When the earliest event is due.
+    #[inline(always)]
     pub fn first(&mut self) -> Option<Time> {
         if self.is_first_gone {
             self.remove_first();

@@ -153,10 +153,11 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         L::start(self)?;
         self.first_fault()?;
         let most = check::most_in_line(self.hosts.residents());
-        while let Some((at, event)) = self.queue.pop() {
+        while let Some(at) = self.queue.first() {
             if L::is_over(self, at) {
                 break;
             }
+            let event = self.queue.take_first();
             check::comes_to_an_end(self.queue.len(), most)?;
             self.now = at;
             self.events += 1;
@@ -204,7 +205,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                     return Ok(());
                 }
                 self.watch.on_deliver(self.now, from, to, &message)?;
-                self.step_in_place(to, Input::Message { from, message })
+                self.step_in_place(to, |actor, cx, buffers| actor.hear(from, message, cx, buffers))
             }
             Event::Timer { peer, timer, set } => match self.timers.take(peer, timer, set) {
                 Some(timer) => self.step(peer, Input::Timer(timer)),
@@ -265,17 +266,21 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     #[inline(never)]
     fn step(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {
-        self.step_in_place(peer, input)
+        self.step_in_place(peer, |actor, cx, buffers| actor.step(input, cx, buffers))
     }
 
     /// A step, compiled where it is called: for messages, which are most of what happens, so that they are not moved
     /// on their way.
     #[inline(always)]
-    fn step_in_place(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {
+    fn step_in_place(
+        &mut self,
+        peer: PeerId,
+        step: impl FnOnce(&mut A, Cx<'_>, &mut A::Buffers),
+    ) -> Result<(), Broken> {
         let Some(actor) = self.hosts.get_mut(peer) else { return Ok(()) };
         let now = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
         let mut buffers = self.buffers.take().unwrap_or_default();
-        actor.step(input, Cx { me: peer, now, rng: &mut self.peers_rng }, &mut buffers);
+        step(actor, Cx { me: peer, now, rng: &mut self.peers_rng }, &mut buffers);
         A::effects(&mut buffers, &mut Peers { world: self, peer })?;
         self.buffers = Some(buffers);
         match self.hosts.get(peer) {

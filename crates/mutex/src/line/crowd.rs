@@ -21,7 +21,7 @@ pub(super) struct Crowd<A> {
     /// From this place on nobody was ever told to a holder. What stands there is no gap, if there is anything.
     fresh: u64,
     /// Those before that, by how many holders know them; without those who get a free token.
-    heard: Sorted<(u32, u64)>,
+    heard: Sorted<Known>,
     passed: Passed,
 }
 
@@ -38,6 +38,25 @@ struct Waiter<A> {
 impl<A> Waiter<A> {
     fn known(&self) -> u32 {
         self.told.len() as u32
+    }
+}
+
+/// By how many holders somebody is known, and its place: from the highest bit to the lowest, since little else is done
+/// with them than to compare them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Known(u128);
+
+impl Known {
+    fn new(known: u32, place: u64) -> Self {
+        Self(u128::from(known) << 64 | u128::from(place))
+    }
+
+    fn known(self) -> u32 {
+        (self.0 >> 64) as u32
+    }
+
+    fn place(self) -> u64 {
+        self.0 as u64
     }
 }
 
@@ -69,11 +88,11 @@ impl<A: Copy> Crowd<A> {
     }
 
     fn at(&self, place: u64) -> Option<&Waiter<A>> {
-        at(&self.places, self.first, place)
+        self.places.get(usize::try_from(place.checked_sub(self.first)?).ok()?)?.as_ref()
     }
 
     fn place_and_waiter(&self, claim: Claim) -> Option<(u64, &Waiter<A>)> {
-        let place = self.index.get(claim, |place| self.claim(place))?;
+        let place = self.index.get(claim)?;
         Some((place, self.at(place)?))
     }
 
@@ -87,8 +106,8 @@ impl<A: Copy> Crowd<A> {
         if self.places.len() > 64 + 2 * self.len() {
             self.close_ranks();
         }
-        let (place, places, first) = (self.end(), &self.places, self.first);
-        if !self.index.insert(claim, place, |place| at(places, first, place).map(|waiter| waiter.claim)) {
+        let place = self.end();
+        if !self.index.insert(claim, place) {
             return false;
         }
         self.places.push_back(Some(Waiter { claim, mark, told: Slots::new(), promised: false }));
@@ -100,10 +119,11 @@ impl<A: Copy> Crowd<A> {
 
     /// Takes somebody out; the place it had, and the tokens whose holders know it.
     pub(super) fn remove(&mut self, claim: Claim) -> Option<(u64, Slots)> {
-        let (places, first) = (&self.places, self.first);
-        let place = self.index.remove(claim, |place| at(places, first, place).map(|waiter| waiter.claim))?;
+        let place = self.index.remove(claim)?;
         let Waiter { told, .. } = self.places[(place - self.first) as usize].take()?;
-        self.heard.remove((told.len() as u32, place));
+        if place < self.fresh {
+            self.heard.remove(Known::new(told.len() as u32, place));
+        }
         while let Some(None) = self.places.front() {
             self.places.pop_front();
             self.first += 1;
@@ -143,11 +163,11 @@ impl<A: Copy> Crowd<A> {
         self.passed = Passed::from_list(0, self.places.len(), (0..).zip(passed).collect());
         let mut index = Index::default();
         for (place, waiter) in self.live() {
-            index.insert(waiter.claim, place, |place| self.claim(place));
+            index.insert(waiter.claim, place);
         }
         self.index = index;
         let open = self.live().filter(|&(place, waiter)| place < heard && !waiter.promised);
-        self.heard = open.map(|(place, waiter)| (waiter.known(), place)).collect();
+        self.heard = open.map(|(place, waiter)| Known::new(waiter.known(), place)).collect();
     }
 
     fn skip_gaps(&mut self) {
@@ -163,7 +183,7 @@ impl<A: Copy> Crowd<A> {
         if is_fresh {
             for older in self.fresh..place {
                 if self.at(older).is_some() {
-                    self.heard.insert((0, older));
+                    self.heard.insert(Known::new(0, older));
                 }
             }
             self.fresh = place + 1;
@@ -171,11 +191,11 @@ impl<A: Copy> Crowd<A> {
         }
         let Some(waiter) = &mut self.places[(place - self.first) as usize] else { return 0 };
         if !is_fresh {
-            self.heard.remove((waiter.known(), place));
+            self.heard.remove(Known::new(waiter.known(), place));
         }
         change(waiter);
         if !waiter.promised {
-            self.heard.insert((waiter.known(), place));
+            self.heard.insert(Known::new(waiter.known(), place));
         }
         waiter.told.len()
     }
@@ -226,22 +246,28 @@ impl<A: Copy> Crowd<A> {
 
     /// Whom no holder knows, oldest first.
     pub(super) fn unknown(&self) -> impl Iterator<Item = u64> {
-        let before = self.heard.iter().take_while(|&(known, _)| known == 0).map(|(_, place)| place);
+        let before = self.heard.iter().take_while(|heard| heard.known() == 0).map(Known::place);
         before.chain((self.fresh..self.end()).filter(|&place| self.at(place).is_some()))
     }
 
-    /// For each number of holders, the oldest whom that many know, and who does not get a free token.
+    /// The first of those.
+    pub(super) fn first_unknown(&self) -> Option<u64> {
+        let before = self.heard.first().filter(|heard| heard.known() == 0).map(Known::place);
+        before.or_else(|| Some(self.fresh).filter(|&fresh| fresh < self.end()))
+    }
+
+    /// For each number of holders from one on, the oldest whom that many know, and who does not get a free token.
     pub(super) fn oldest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
-        let unknown = self.unknown().next().map(|place| (0, place));
-        let first_from = |known| self.heard.first_from((known, 0));
-        unknown.into_iter().chain(core::iter::successors(first_from(1), move |&(known, _)| first_from(known + 1)))
+        let first_from = |known| self.heard.first_from(Known::new(known, 0));
+        let all = core::iter::successors(first_from(1), move |heard| first_from(heard.known() + 1));
+        all.map(|heard| (heard.known(), heard.place()))
     }
 
     /// For each number of holders from two on, the youngest whom that many know, and who does not get a free token.
     pub(super) fn youngest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
-        let last_below = |known| self.heard.last_below((known, 0));
-        let from_above = core::iter::successors(last_below(u32::MAX), move |&(known, _)| last_below(known));
-        from_above.take_while(|&(known, _)| known > 1)
+        let last_below = |known| self.heard.last_below(Known::new(known, 0));
+        let from_above = core::iter::successors(last_below(u32::MAX), move |heard| last_below(heard.known()));
+        from_above.map(|heard| (heard.known(), heard.place())).take_while(|&(known, _)| known > 1)
     }
 
     /// Everybody with place, oldest first.
@@ -263,8 +289,4 @@ impl<A: Copy> Crowd<A> {
     pub(super) fn at_peer(&self, peer: PeerId) -> impl Iterator<Item = Claim> {
         self.claims().filter(move |claim| claim.peer == peer)
     }
-}
-
-fn at<A>(places: &VecDeque<Option<Waiter<A>>>, first: u64, place: u64) -> Option<&Waiter<A>> {
-    places.get(usize::try_from(place.checked_sub(first)?).ok()?)?.as_ref()
 }

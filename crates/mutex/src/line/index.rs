@@ -3,24 +3,34 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use peerlock_base::{PeerId, Ticket};
+
 use crate::token::Claim;
 
 /// The places of everybody who waits, to be found by their claims.
 ///
 /// A table of hashes in one piece of memory: a request takes a look, an entry and a removal, for each of which a tree
-/// takes several times as long. Nobody ever sees its order. It keeps places only: who stands there says its claim.
+/// takes several times as long. Nobody ever sees its order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    /// A power of two of places, at most half of which are taken; the others are [`NOBODY`]. Who is not found where its
-    /// claim's hash points to is at one of the next, before the first that is empty.
-    table: Vec<u64>,
+    /// A power of two of entries, at most half of which are taken; the others are [`NOWHERE`]. Who is not found where
+    /// its claim's hash points to is at one of the next, before the first that is empty.
+    table: Vec<Entry>,
     len: usize,
 }
 
-const NOBODY: u64 = u64::MAX;
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    claim: Claim,
+    place: u64,
+}
+
+const NOWHERE: u64 = u64::MAX;
+
+const EMPTY: Entry = Entry { claim: Claim { peer: PeerId::new(0), ticket: Ticket::NONE }, place: NOWHERE };
 
 /// As large as the first table is.
-const LEAST: usize = 16;
+const LEAST: usize = 8;
 
 impl Index {
     pub(super) fn len(&self) -> usize {
@@ -38,64 +48,63 @@ impl Index {
     }
 
     /// Where a claim is in the table, or else where it would be put.
-    fn find(&self, claim: Claim, claim_at: impl Fn(u64) -> Option<Claim>) -> Result<usize, usize> {
+    fn find(&self, claim: Claim) -> Result<usize, usize> {
         let mut at = self.home(claim);
         loop {
             match self.table[at] {
-                NOBODY => return Err(at),
-                place if claim_at(place) == Some(claim) => return Ok(at),
+                Entry { place: NOWHERE, .. } => return Err(at),
+                entry if entry.claim == claim => return Ok(at),
                 _ => at = self.after(at),
             }
         }
     }
 
-    /// The place of a claim. `claim_at` tells whose a place is.
-    pub(super) fn get(&self, claim: Claim, claim_at: impl Fn(u64) -> Option<Claim>) -> Option<u64> {
+    /// The place of a claim.
+    pub(super) fn get(&self, claim: Claim) -> Option<u64> {
         if self.len == 0 {
             return None;
         }
-        self.find(claim, claim_at).ok().map(|at| self.table[at])
+        self.find(claim).ok().map(|at| self.table[at].place)
     }
 
     /// Adds a claim at a place; whether it was not there.
-    pub(super) fn insert(&mut self, claim: Claim, place: u64, claim_at: impl Fn(u64) -> Option<Claim>) -> bool {
+    pub(super) fn insert(&mut self, claim: Claim, place: u64) -> bool {
         if 2 * (self.len + 1) > self.table.len() {
-            self.grow(&claim_at);
+            self.grow();
         }
-        let Err(at) = self.find(claim, claim_at) else { return false };
-        self.table[at] = place;
+        let Err(at) = self.find(claim) else { return false };
+        self.table[at] = Entry { claim, place };
         self.len += 1;
         true
     }
 
-    fn grow(&mut self, claim_at: &impl Fn(u64) -> Option<Claim>) {
-        let larger = vec![NOBODY; (2 * self.table.len()).max(LEAST)];
-        for place in core::mem::replace(&mut self.table, larger).into_iter().filter(|&place| place != NOBODY) {
-            if let Some(Err(at)) = claim_at(place).map(|claim| self.find(claim, claim_at)) {
-                self.table[at] = place;
+    fn grow(&mut self) {
+        let larger = vec![EMPTY; (2 * self.table.len()).max(LEAST)];
+        for entry in core::mem::replace(&mut self.table, larger).into_iter().filter(|entry| entry.place != NOWHERE) {
+            if let Err(at) = self.find(entry.claim) {
+                self.table[at] = entry;
             }
         }
     }
 
-    /// Takes a claim out, which must still stand at its place; that place.
-    pub(super) fn remove(&mut self, claim: Claim, claim_at: impl Fn(u64) -> Option<Claim>) -> Option<u64> {
+    /// Takes a claim out; the place it had.
+    pub(super) fn remove(&mut self, claim: Claim) -> Option<u64> {
         if self.len == 0 {
             return None;
         }
-        let mut gap = self.find(claim, &claim_at).ok()?;
-        let place = self.table[gap];
+        let mut gap = self.find(claim).ok()?;
+        let place = self.table[gap].place;
         // Whoever comes after it and could not be found beyond a gap moves into it, and leaves another.
         let mut at = self.after(gap);
-        while self.table[at] != NOBODY {
-            let home = claim_at(self.table[at]).map_or(at, |claim| self.home(claim));
+        while self.table[at].place != NOWHERE {
             let distance = |from: usize| at.wrapping_sub(from) & (self.table.len() - 1);
-            if distance(home) >= distance(gap) {
+            if distance(self.home(self.table[at].claim)) >= distance(gap) {
                 self.table[gap] = self.table[at];
                 gap = at;
             }
             at = self.after(at);
         }
-        self.table[gap] = NOBODY;
+        self.table[gap].place = NOWHERE;
         self.len -= 1;
         Some(place)
     }
@@ -105,7 +114,7 @@ impl Index {
 mod tests {
     use alloc::collections::BTreeMap;
 
-    use peerlock_base::{PeerId, Rng, Ticket};
+    use peerlock_base::Rng;
 
     use super::*;
 
@@ -114,23 +123,16 @@ mod tests {
     fn it_finds_who_is_there_and_nobody_else() {
         let mut rng = Rng::new(1);
         for peers in [3, 40, 400] {
-            let (mut index, mut tree, mut places) = (Index::default(), BTreeMap::new(), Vec::new());
-            for _ in 0..20_000 {
+            let (mut index, mut tree) = (Index::default(), BTreeMap::new());
+            for place in 0..20_000 {
                 let claim = Claim { peer: PeerId::new(rng.below(peers)), ticket: Ticket::new(1 + rng.below(3)) };
-                let claim_at = |place: u64| places.get(place as usize).copied().flatten();
-                assert_eq!(index.get(claim, claim_at), tree.get(&claim).copied());
+                assert_eq!(index.get(claim), tree.get(&claim).copied());
                 if rng.below(2) == 0 {
-                    let place = places.len() as u64;
-                    let is_new = index.insert(claim, place, claim_at);
+                    let is_new = index.insert(claim, place);
                     assert_eq!(is_new, !tree.contains_key(&claim));
-                    if is_new {
-                        tree.insert(claim, place);
-                        places.push(Some(claim));
-                    }
+                    tree.entry(claim).or_insert(place);
                 } else {
-                    let place = index.remove(claim, claim_at);
-                    assert_eq!(place, tree.remove(&claim));
-                    place.into_iter().for_each(|place| places[place as usize] = None);
+                    assert_eq!(index.remove(claim), tree.remove(&claim));
                 }
                 assert_eq!(index.len(), tree.len());
             }

@@ -85,14 +85,23 @@ pub(crate) struct Binding {
 pub(super) struct Gone {
     next: Option<Claim>,
     further: Vec<Claim>,
+    /// How many more, who are out of the line already: for those nothing is kept up.
+    out: usize,
 }
 
 impl Gone {
     /// How many.
     pub(super) fn len(&self) -> usize {
-        usize::from(self.next.is_some()) + self.further.len()
+        self.out + usize::from(self.next.is_some()) + self.further.len()
     }
 
+    /// Who comes first of them is out of the line already, if it is this one.
+    pub(super) fn but(mut self, first: Claim) -> Self {
+        self.out += usize::from(self.next.take_if(|next| *next == first).is_some());
+        self
+    }
+
+    /// All but those who are out of the line already.
     pub(super) fn iter(&self) -> impl Iterator<Item = Claim> {
         self.next.into_iter().chain(self.further.iter().copied())
     }
@@ -169,7 +178,7 @@ impl Seat {
     fn begin_turn(&mut self) -> Gone {
         (self.more, self.anew) = (false, true);
         self.turn += 2;
-        Gone { next: self.next.take(), further: core::mem::take(&mut self.further) }
+        Gone { next: self.next.take(), further: core::mem::take(&mut self.further), out: 0 }
     }
 
     /// The token has left this stay for `to`, with what was told under `turn`. Who had it in between, if word of that
@@ -183,12 +192,12 @@ impl Seat {
         }
         if skipped == 0 {
             self.next = if self.further.is_empty() { None } else { Some(self.further.remove(0)) };
-            return (Vec::new(), Gone { next: Some(to), further: Vec::new() });
+            return (Vec::new(), Gone { next: Some(to), ..Gone::default() });
         }
         let between: Vec<Claim> = self.told().take(skipped).collect();
         self.further.drain(..skipped);
         self.next = if self.further.is_empty() { None } else { Some(self.further.remove(0)) };
-        let gone = Gone { next: Some(to), further: between.clone() };
+        let gone = Gone { next: Some(to), further: between.clone(), out: 0 };
         (between, gone)
     }
 }

@@ -367,11 +367,12 @@ fn what_is_kept_to_find_things_is_what_is_there() {
 
 fn is_consistent(line: &Line) {
     for (place, seat) in line.seats.iter().map(|placed| (placed.since, &placed.seat)) {
-        let ranks: Vec<u32> =
-            line.ranks.iter().filter(|(_, standing)| *standing == (place, seat.slot)).map(|(rank, _)| rank).collect();
+        let standing = Standing::new(place, seat.slot);
+        let is_its = |ranked: &Ranked| *ranked == Ranked::new(ranked.rank(), standing);
+        let ranks: Vec<u32> = line.ranks.iter().filter(is_its).map(Ranked::rank).collect();
         assert_eq!(ranks, seat.rank().into_iter().collect::<Vec<_>>(), "{line}");
         let is_shared = seat.next.is_some_and(|next| line.waiting.told(next).len() > 1);
-        assert_eq!(line.shared.iter().any(|standing| standing == (place, seat.slot)), is_shared, "{line}");
+        assert_eq!(line.shared.iter().any(|shared| shared == standing), is_shared, "{line}");
     }
     assert_eq!(line.ranks.iter().count(), line.seats.iter().filter_map(|placed| placed.seat.rank()).count());
     let mut known = Vec::new();
@@ -392,14 +393,16 @@ fn is_consistent(line: &Line) {
     let mut oldest = known.clone();
     oldest.sort_unstable();
     oldest.dedup_by_key(|(known, _)| *known);
-    assert_eq!(line.waiting.oldest_by_known().collect::<Vec<_>>(), oldest, "{line}");
+    let found = |line: &Line| {
+        let unknown = line.waiting.first_unknown().map(|place| (0, place));
+        unknown.into_iter().chain(line.waiting.oldest_by_known()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(line), oldest, "{line}");
     let unknown: Vec<u64> = known.iter().filter(|(known, _)| *known == 0).map(|&(_, place)| place).collect();
     assert_eq!(line.waiting.unknown().collect::<Vec<_>>(), unknown, "{line}");
     let again = Line::from(view::Form::from(line));
     assert_eq!(&again, line, "as it is sent");
-    assert_eq!(again.waiting.oldest_by_known().map(|(known, _)| known).collect::<Vec<_>>(), {
-        oldest.iter().map(|(known, _)| *known).collect::<Vec<_>>()
-    });
+    assert!(found(&again).iter().map(|(known, _)| known).eq(oldest.iter().map(|(known, _)| known)), "{line}");
 }
 
 /// What is let go of three tokens, of which `in_use` are, as the slots' numbers.

@@ -84,9 +84,8 @@ impl<P: Observe> Scene<P> {
                     inputs.push_back(Input::Routed { hop: Hop { key, origin: me, previous: me, next: None }, message })
                 }
             },
-            Effect::Forward { hop, message } => {
-                let next = hop.next.expect("what is forwarded goes on");
-                self.send((peer, next.get(), Some((hop.key, hop.origin)), message));
+            Effect::Forward { to, key, origin, message } => {
+                self.send((peer, to.get(), Some((key, origin)), message));
             }
             Effect::Grant { ticket, grant } => {
                 self.inside.push((peer, ticket.get(), grant.fencing));

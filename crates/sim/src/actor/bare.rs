@@ -41,6 +41,11 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
         }
     }
 
+    #[inline(always)]
+    fn hear(&mut self, from: PeerId, message: P::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
+        self.0.on_message(from, message, &mut mutex::Cx::new(cx.me, cx.now, cx.rng, buffers));
+    }
+
     fn gone(peer: PeerId) -> Option<Input<Self>> {
         Some(Input::Command(Gone(peer)))
     }

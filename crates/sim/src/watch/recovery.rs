@@ -23,7 +23,8 @@ impl Recovery {
 
     /// Whether all slots are in use, and have been since then.
     fn look(&mut self, since: Time) {
-        if let (Some(struck), None, true) = (self.struck, self.took, self.inside >= self.slots) {
+        let Some(struck) = self.struck else { return };
+        if self.took.is_none() && self.inside >= self.slots {
             self.took = Some(since.since(struck));
         }
     }

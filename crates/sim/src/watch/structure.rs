@@ -114,13 +114,10 @@ impl Counted {
 
     #[inline]
     fn note(&mut self, peer: PeerId, has: Has) {
-        let before = &mut self.peers[peer.index()];
-        if *before != has {
-            self.tokens = self.tokens - before.tokens + has.tokens;
-            self.coordinators =
-                self.coordinators - usize::from(before.is_coordinator) + usize::from(has.is_coordinator);
-            *before = has;
-        }
+        // Whether anything has changed is not asked: nobody could foretell that, a processor included.
+        let before = std::mem::replace(&mut self.peers[peer.index()], has);
+        self.tokens = self.tokens - before.tokens + has.tokens;
+        self.coordinators = self.coordinators - usize::from(before.is_coordinator) + usize::from(has.is_coordinator);
     }
 
     #[inline]
@@ -176,6 +173,7 @@ impl Tree {
         if self.parents[peer.index()] == parent { Ok(()) } else { self.follow(peer, parent) }
     }
 
+    #[inline(never)]
     fn follow(&mut self, peer: PeerId, parent: Option<PeerId>) -> Result<(), Broken> {
         self.parents[peer.index()] = parent;
         self.moved += 1;
