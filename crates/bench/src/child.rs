@@ -23,9 +23,11 @@ use std::pin::pin;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use peerlock::store::Store;
 use peerlock::{Endpoint, Peer, PeerBuilder, Secret};
 use peerlock_http::{App, Listener, serve};
@@ -62,8 +64,8 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["server", program, ref rest @ ..] => Err(Command::new(program).args(rest).exec().into()),
-        ["echo"] => echo(),
-        ["ping", address] => ping(address.parse()?),
+        ["echo", ref core @ ..] => stay_on(core).and_then(|()| echo()),
+        ["ping", address, ref core @ ..] => stay_on(core).and_then(|()| ping(address.parse()?)),
         ["relay"] => relay::main(),
         ["peer", listen, advertise, ref join @ ..] => {
             in_tasks(async || Ok(Place::Peer(peer(listen.parse()?, advertise.parse()?, join).await?)))
@@ -84,6 +86,17 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
         ["zookeeper", address] => in_tasks(async || Ok(Place::ZooKeeper(address.parse()?))),
         _ => Err("there is no such part in a bench".into()),
     }
+}
+
+/// Stays on this one of the cores that it may use, if one is named, from the first, 0, on; and begins anew after the
+/// last.
+fn stay_on(core: &[&str]) -> Result<(), Failure> {
+    let [core] = core else { return Ok(()) };
+    let allowed = sched_getaffinity(Pid::from_raw(0))?;
+    let allowed: Vec<usize> = (0..CpuSet::count()).filter(|&core| allowed.is_set(core) == Ok(true)).collect();
+    let mut one = CpuSet::new();
+    one.set(allowed[core.parse::<usize>()? % allowed.len()])?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &one)?)
 }
 
 /// Sends back whatever comes, with nothing between it and the socket.

@@ -39,6 +39,7 @@ mod targets;
 mod zookeeper;
 
 pub use error::Error;
+pub use floor::Messages;
 pub use plan::{Against, Options, Progress, run};
 pub use recovery::{Recovery, RecoveryOptions, RecoveryRow, recovery};
 pub use report::{Case, Memory, Message, Report, Uncontended};

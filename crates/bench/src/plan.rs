@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::Error;
 use crate::crew::{Crew, Worker, said};
 use crate::distance;
-use crate::floor::Floor;
+use crate::floor::{Floor, Messages};
 use crate::relay::Way;
 use crate::report::{Case, Memory, Report, Uncontended};
 use crate::server::Server;
@@ -142,13 +142,13 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
     let mut near = near(options, &pace, &crew, progress).await?;
     let far = distance::measure(options, &pace, &crew, progress).await?;
     near.cases.extend(far.cases);
-    let Near { messages: (floor, rested), alone, cases, memory } = near;
-    Ok(Report::new(pace.rounds, (floor, rested, far.messages), alone, cases, memory))
+    let Near { messages, alone, cases, memory } = near;
+    Ok(Report::new(pace.rounds, (messages, far.messages), alone, cases, memory))
 }
 
 /// What was measured without a delay.
 struct Near {
-    messages: (Times, Times),
+    messages: Messages,
     alone: Vec<Uncontended>,
     cases: Vec<Case>,
     memory: Memory,
@@ -162,8 +162,7 @@ async fn near(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Near, Error> {
     progress(Progress::Step("starting peers".to_owned()));
-    let (_echo, address) = crew.start(&["echo"]).await?;
-    let mut floor = Floor::new(crew.start(&["ping", said(&address)]).await?.0, pace.pings);
+    let mut floor = Floor::start(crew, pace.pings).await?;
     let mut crews = vec![peers(crew, PEERS, &mut Way::Straight).await?];
     let mut pair = Pair::start(crew).await?;
     let mut settings = our_settings();
@@ -196,7 +195,7 @@ async fn near(
     let messages = floor.times();
     let alone = [("the library", library), ("an agent's socket", socket)];
     let alone = alone.map(|(through, times)| Uncontended { through, times: Times::of(times) }).into();
-    let cases = settings.into_iter().map(|setting| setting.case(messages)).collect();
+    let cases = settings.into_iter().map(|setting| setting.case((messages.one_core, messages.two_cores))).collect();
     Ok(Near { messages, alone, cases, memory })
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::floor::Messages;
 use crate::statistics::Times;
 use crate::targets::{Target, targets};
 
@@ -16,11 +17,8 @@ pub struct Report {
     pub cores: usize,
     /// How often each case without a delay had its turn.
     pub rounds: usize,
-    /// What one message costs: half a round trip of 128 bytes on a bare TCP connection between two processes.
-    pub floor: Times,
-    /// The same after 3 ms of rest each: processes and processors have gone to sleep, as they have between the
-    /// entries of clients that stay inside.
-    pub floor_after_rest: Times,
+    /// What one message costs.
+    pub messages: Messages,
     /// What one message costs through the relay that keeps it back, for each delay.
     pub delayed: Vec<Message>,
     /// Acquire and release where nobody else wants in and the token is at hand.
@@ -70,10 +68,10 @@ pub struct Case {
     pub delay_ms: f64,
     /// From leaving to the next client's entering the slot, where the two are in different processes.
     pub gap: Times,
-    /// Its median, as a multiple of what one message costs.
+    /// Its median, as a multiple of what one message costs between processes on one core.
     pub gap_in_messages: f64,
-    /// The same, as a multiple of what one message costs after a rest. Most of those that wait are at rest.
-    pub gap_in_messages_after_rest: f64,
+    /// The same, as a multiple of what one message costs to a process on another core that sleeps.
+    pub gap_in_messages_between_cores: f64,
     /// How many hand-overs between processes there were in a second.
     pub gaps_per_second: f64,
     /// How many more there were within one process.
@@ -120,7 +118,7 @@ impl Report {
     /// What was measured, held against what we want.
     pub(crate) fn new(
         rounds: usize,
-        (floor, floor_after_rest, delayed): (Times, Times, Vec<Message>),
+        (messages, delayed): (Messages, Vec<Message>),
         uncontended: Vec<Uncontended>,
         cases: Vec<Case>,
         memory: Memory,
@@ -130,8 +128,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             cores: cores(),
             rounds,
-            floor,
-            floor_after_rest,
+            messages,
             delayed,
             uncontended,
             cases,
@@ -149,10 +146,13 @@ pub(crate) fn cores() -> usize {
 /// Tables for people.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, cores) = (self.floor.count, self.cores);
+        let cores = self.cores;
+        let Messages { one_core, one_core_after_rest, two_cores, two_cores_after_rest } = self.messages;
         writeln!(f, "{:<58}{:>8} {:>9} {:>10}", "µs", "p50", "p99", "max")?;
-        times(f, &format!("one message: half a round trip by TCP, {count} times"), self.floor)?;
-        times(f, "one message after 3 ms of rest", self.floor_after_rest)?;
+        times(f, "one message, half a round trip by TCP, on one core", one_core)?;
+        times(f, "… after 3 ms of rest", one_core_after_rest)?;
+        times(f, "one message to another core that sleeps", two_cores)?;
+        times(f, "… after 3 ms of rest", two_cores_after_rest)?;
         for alone in &self.uncontended {
             times(f, &format!("acquire and release alone through {}", alone.through), alone.times)?;
         }
@@ -188,7 +188,7 @@ fn name(f: &mut fmt::Formatter<'_>, case: &Case) -> fmt::Result {
 fn handovers(f: &mut fmt::Formatter<'_>, cases: &[Case]) -> fmt::Result {
     let above = format!("{:^30}│{:^20}│", "gap between processes, µs", "in messages");
     let times = format!("{:>9}{:>10}{:>10} │", "p50", "p99", "max");
-    let below = format!("{times}{:>8}{:>11} │{:>11}{:>11}", "p50", "after rest", "handed/s", "entries/s");
+    let below = format!("{times}{:>9}{:>10} │{:>11}{:>11}", "one core", "two cores", "handed/s", "entries/s");
     heading(f, &above, &below)?;
     for case in cases {
         let Times { count, p50_us, p99_us, max_us } = case.gap;
@@ -197,7 +197,7 @@ fn handovers(f: &mut fmt::Formatter<'_>, cases: &[Case]) -> fmt::Result {
             write!(f, "{:>9}{:>10}{:>10} │{:>8}{:>11} │", "none", "", "", "", "")?;
         } else {
             write!(f, "{p50_us:>9.1}{p99_us:>10.1}{max_us:>10.1} │")?;
-            write!(f, "{:>8.2}{:>11.2} │", case.gap_in_messages, case.gap_in_messages_after_rest)?;
+            write!(f, "{:>9.2}{:>10.2} │", case.gap_in_messages, case.gap_in_messages_between_cores)?;
         }
         write!(f, "{:>11.1}{:>11.1}", case.gaps_per_second, case.entries_per_second)?;
         match case.share_of_ideal {

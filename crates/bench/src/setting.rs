@@ -96,8 +96,8 @@ impl Setting {
         Ok(())
     }
 
-    /// What all turns came to, held against what one message costs, at once and after a rest.
-    pub fn case(self, (message, rested): (Times, Times)) -> Case {
+    /// What all turns came to, held against what one message costs between processes on one core and on two.
+    pub fn case(self, (one_core, two_cores): (Times, Times)) -> Case {
         let all = |part: fn(&Turn) -> &Vec<u64>| self.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
         let (waits, gap) = (all(|turn| &turn.waits), Times::of(all(|turn| &turn.gaps)));
         let ahead = || self.turns.iter().flat_map(|turn| turn.ahead.iter().copied());
@@ -106,7 +106,7 @@ impl Setting {
         let (spread_ms, mean_wait_ms) = spread(&waits);
         let per_second = entries as f64 / seconds;
         let ideal = (!self.hold.is_zero()).then(|| f64::from(self.slots) / self.hold.as_secs_f64());
-        let bare = (message.p50_us * 1e3) as u64;
+        let bare = (two_cores.p50_us * 1e3) as u64;
         Case {
             who: self.who,
             what: self.what,
@@ -116,8 +116,8 @@ impl Setting {
             hold_ms: self.hold.as_secs_f64() * 1e3,
             delay_ms: self.delay.as_secs_f64() * 1e3,
             gap,
-            gap_in_messages: gap.p50_us / message.p50_us,
-            gap_in_messages_after_rest: gap.p50_us / rested.p50_us,
+            gap_in_messages: gap.p50_us / one_core.p50_us,
+            gap_in_messages_between_cores: gap.p50_us / two_cores.p50_us,
             gaps_per_second: gap.count as f64 / seconds,
             handed_over_within_a_process: self.turns.iter().map(|turn| turn.gaps_within).sum(),
             entries,

@@ -129,8 +129,9 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
     bench.wait_for_processes("children that stayed", |count| count == 0);
 
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    for floor in ["floor", "floor_after_rest"] {
-        assert!(report[floor]["count"].as_u64().unwrap() > 0 && report[floor]["p50_us"].as_f64().unwrap() > 0.0);
+    for kind in ["one_core", "one_core_after_rest", "two_cores", "two_cores_after_rest"] {
+        let times = &report["messages"][kind];
+        assert!(times["count"].as_u64().unwrap() > 0 && times["p50_us"].as_f64().unwrap() > 0.0, "{kind}");
     }
     let through = |report: &Value| report["through"].as_str().unwrap().to_owned();
     let alone: Vec<String> = report["uncontended"].as_array().unwrap().iter().map(through).collect();

@@ -1,5 +1,6 @@
 //! Whether a peer stays awake after a message: a core that has gone to sleep takes longer to wake up than a message is
-//! under way. Whoever waits awake gives way to other processes all the time.
+//! under way. Whoever waits awake gives way to other processes all the time, and so wants the core back soon: its time
+//! slice is short.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -33,6 +34,14 @@ impl Awake {
         let now = Instant::now();
         let span = (alone && !span.is_zero()).then_some(span);
         Self { span, until: now, for_clients, crowded: false, ours_until: now }
+    }
+
+    /// On the thread that stays awake, before anything else.
+    pub fn begin(&self) {
+        if self.span.is_some() {
+            // Where it cannot be had everything works all the same.
+            _ = peerlock_slice::shorten();
+        }
     }
 
     /// A message has come.

@@ -204,7 +204,11 @@ impl Builder {
         let join = self.join.into_iter().chain(known.members).collect();
         let own = (node, (self.clock.clone(), began), store, grants);
         let driver = Driver::new(transport, own, (&commands, receiver), events.clone(), (join, must_join), started);
-        tokio::spawn(driver.run(Awake::new(self.config.awake.into(), self.clients_elsewhere)));
+        let awake = Awake::new(self.config.awake.into(), self.clients_elsewhere);
+        tokio::spawn(async move {
+            awake.begin();
+            driver.run(awake).await;
+        });
         match may_come_later {
             true => timeout(PATIENCE, is_started).await.unwrap_or(Ok(Ok(()))),
             false => is_started.await,

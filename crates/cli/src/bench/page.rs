@@ -16,9 +16,9 @@ pub fn html(report: &Report, command: &str) -> String {
         &mut body,
         format_args!(
             "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. One message costs \
-             {} µs there, {} µs after a rest.</p>",
-            tidy(report.floor.p50_us),
-            tidy(report.floor_after_rest.p50_us),
+             {} µs there between processes on one core, and {} µs if it has to wake another core.</p>",
+            tidy(report.messages.one_core.p50_us),
+            tidy(report.messages.two_cores.p50_us),
         ),
     );
     let (far, near): (Vec<&Case>, Vec<&Case>) = report.cases.iter().partition(|case| case.delay_ms > 0.0);
