@@ -333,7 +333,7 @@ impl Metric {
         Self::new("throughput", "per second", "entries per second while it was measured; open runs", |run| {
             run.throughput
         }),
-        Self::new("violations", "per entry", "share of entries beside somebody else; open runs, whole", |run| {
+        Self::new("violations", "per entry", "share of entries beside somebody else; of whole runs", |run| {
             run.violations
         }),
         Self::new(

@@ -32,7 +32,7 @@
 //! **Who is gone** is told from outside ([`Protocol::on_peer_down`]), and not before all that it has sent has arrived:
 //! a copy that comes after its owner's successor has begun to act is too late. §5 believes it. If it is wrong, two act
 //! for one identifier, with one token each: two are inside where one may be. That is no mistake of this file but of the
-//! idea, and `explore/scenarios/backed` shows it; what [`custody`](crate::custody) does instead is in
+//! idea, and `explore/scenarios/backed_defects` shows it; what [`custody`](crate::custody) does instead is in
 //! docs/papers/backups.md.
 
 mod message;
