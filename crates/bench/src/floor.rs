@@ -1,8 +1,8 @@
 //! What one message costs, which everything else is held against.
 //!
 //! That hangs on where the kernel puts the two processes: on one core the message is a write, a switch to the other and
-//! a read; on two, the other core has to be woken, which takes several times as long. Left to itself the kernel does the
-//! one or the other, for minutes. So both are measured, by processes that stay where they are put.
+//! a read; on two, the other core has to be woken, which takes several times as long. Left to itself the kernel does
+//! the one or the other, for minutes. So both are measured, by processes that stay where they are put.
 
 use std::time::Duration;
 

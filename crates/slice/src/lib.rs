@@ -1,9 +1,9 @@
 //! A short time slice for the thread that others wait for.
 //!
 //! Of all who want a core and had no more than their share of it, Linux takes the one whose slice would be over first
-//! (EEVDF, since 6.6), and who gives way is put back by a slice. The usual one is 1.4 to 3 ms, and whether it is over is
-//! looked at with the tick only: so a peer that gives way, or wakes up beside a process that computes, may wait for a
-//! tick of 4 ms, which is 200 hand-overs. With a slice of a tenth of a millisecond it is next. It gets no more of the
+//! (EEVDF, since 6.6), and who gives way is put back by a slice. The usual one is 1.4 to 3 ms, and whether it is over
+//! is looked at with the tick only: so a peer that gives way, or wakes up beside a process that computes, may wait for
+//! a tick of 4 ms, which is 200 hand-overs. With a slice of a tenth of a millisecond it is next. It gets no more of the
 //! core than before, only sooner, which is what others wait for.
 //!
 //! Since Linux 6.12 every thread may choose its own slice, without privileges. Older ones take the wish and do nothing.
@@ -64,8 +64,8 @@ fn get() -> io::Result<sched_attr> {
 #[allow(unsafe_code, reason = "the kernel only reads what it is given, and that has its size in it")]
 fn set(attributes: &sched_attr) -> io::Result<()> {
     let attributes = sched_attr { size: size_of::<sched_attr>() as u32, ..*attributes };
-    // SAFETY: the pointer is to a whole `sched_attr`, which the kernel reads and does not keep. 0 is the calling thread,
-    // and there are no flags.
+    // SAFETY: the pointer is to a whole `sched_attr`, which the kernel reads and does not keep. 0 is the calling
+    // thread, and there are no flags.
     let done = unsafe { libc::syscall(SYS_sched_setattr, 0, &raw const attributes, 0 as c_uint) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
