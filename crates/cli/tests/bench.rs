@@ -222,7 +222,7 @@ fn interrupted_or_killed_it_leaves_nobody_behind() {
     for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-HUP", Some(130)), ("-KILL", None)] {
         let mut bench = Bench::start(signal, &[]);
         // The last ones of all peers have a folder.
-        bench.wait_for_processes("peers are started", |count| count > 11);
+        bench.wait_for_processes("peers are started", |count| count > 13);
         assert!(bench.temporary_files() > 0);
         // What a terminal tells is told to a group, and is for nobody but the bench.
         assert!(bench.groups().values().all(|count| *count == 1), "{:?}", bench.groups());
