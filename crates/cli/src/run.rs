@@ -270,7 +270,8 @@ impl Options {
     /// have asked there before.
     async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show, since: Instant) -> Result<Hold> {
         let label = self.label.clone().unwrap_or_else(|| label(&self.command));
-        let mut gone: Option<Instant> = None;
+        // An agent that was not named has just answered: if it does not now, it has ended in this moment.
+        let mut gone = (!self.agent.is_named()).then(Instant::now);
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
             let acquired = tokio::select! {

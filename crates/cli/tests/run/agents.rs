@@ -1,6 +1,6 @@
 //! Agents: what they know, and how they go.
 
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 
 use nix::sys::signal::Signal;
 
@@ -37,6 +37,20 @@ fn runs_of_two_agents_take_turns_and_one_that_goes_takes_nothing_away() {
     holder.ends_with(7);
     assert_eq!(waiter.ends_with(0), "ended\n");
     local.ends_with(0);
+}
+
+/// It answered when a command looked for it, and was gone when that asked for a slot: the command ended with 69.
+#[test]
+fn an_agent_that_ends_between_being_found_and_being_asked_is_started_again() {
+    for options in ["r", "--try r"] {
+        let folder = Folder::new();
+        let agent = UnixListener::bind(folder.socket()).unwrap();
+        let mut run = folder.run(options, "exit 7");
+        agent.accept().unwrap();
+        drop(agent);
+        run.ends_with(7);
+        assert!(folder.started().is_some());
+    }
 }
 
 #[test]
