@@ -8,7 +8,7 @@ use peerlock_node::{Config, Ttl};
 use crate::actor::Whole;
 use crate::actor::whole::{Folder, NodeSetting, Role};
 use crate::carrier::Links;
-use crate::faults::Faults;
+use crate::faults::{Faults, Spells};
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
@@ -19,7 +19,8 @@ use crate::world::{Setup, World};
 /// A write to a disk takes this long on average: our choice.
 const DISK: Span = Span::from_millis(5);
 
-/// Where nobody has been let in for so many sessions, nobody will be.
+/// Where nobody has been let in for so many sessions, and as many times as long as a partition lasts on average, nobody
+/// will be.
 const PATIENCE: u64 = 20;
 
 /// One setting of whole peers in a closed loop for one resource, to be tried several times. They are told nothing of
@@ -114,7 +115,9 @@ impl Setting for Custody {
             disk: DISK,
             make: Box::new(make),
         };
-        let patience = session.span() * PATIENCE;
+        // A partition lasts as long as chance will have it, and whoever is cut off is served after it.
+        let parted = faults.partitions.map_or(Span::ZERO, |(_, Spells { last, .. })| last);
+        let patience = (session.span() + parted) * PATIENCE;
         let load = ClosedLoop::new(workload.clone(), 0, true, seed).insisting(patience);
         let mut world = World::new(setup, load, watch(rules, counts));
         for _ in 0..peers {
