@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use libc::{SCHED_FLAG_RESET_ON_FORK, SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr, c_uint, sched_attr};
 
-/// What is asked for. Our choice: with 0.1 ms, the shortest that Linux gives, a hand-over takes a tenth longer where many
-/// processes of ours share few cores and nobody else wants them; with 0.3 ms it takes no longer there.
+/// What is asked for. Our choice: with 0.1 ms, the shortest that Linux gives, a hand-over takes a tenth longer where
+/// many processes of ours share few cores and nobody else wants them; with 0.3 ms it takes no longer there.
 pub const SHORT: Duration = Duration::from_micros(300);
 
 /// The calling thread wants a [`SHORT`] slice from now on. Nothing that it starts does, neither threads nor processes.
