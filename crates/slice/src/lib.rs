@@ -33,15 +33,6 @@ pub fn shorten() -> io::Result<()> {
     Ok(())
 }
 
-/// The slice of the calling thread, if its kernel lets threads choose one.
-///
-/// # Errors
-/// If the kernel does not answer.
-pub fn current() -> io::Result<Option<Duration>> {
-    let nanos = get()?.sched_runtime;
-    Ok((nanos > 0).then(|| Duration::from_nanos(nanos)))
-}
-
 /// How the kernel schedules the calling thread.
 #[allow(unsafe_code, reason = "the kernel fills in what it is given the size of")]
 fn get() -> io::Result<sched_attr> {
@@ -76,6 +67,12 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    /// The slice of the calling thread, if its kernel lets threads choose one.
+    fn current() -> io::Result<Option<Duration>> {
+        let nanos = get()?.sched_runtime;
+        Ok((nanos > 0).then(|| Duration::from_nanos(nanos)))
+    }
 
     /// In a thread of its own, so that no other test has a short slice.
     fn apart<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'static) -> R {
