@@ -7,7 +7,7 @@ use peerlock::{Error, Request};
 use tokio::time::sleep;
 
 use super::network::{Network, begin, network};
-use super::world::{Agent, Begun, SESSION, World, meet, rounds, served, until};
+use super::world::{Agent, Begun, SESSION, World, meet, rounds, served, until, voted};
 
 const MACHINES: [usize; 5] = [1, 2, 3, 4, 5];
 /// Those behind the switch.
@@ -77,6 +77,7 @@ async fn the_switch_is_late_after_a_loss_of_power() {
     let hour = Request::new("for an hour").ttl(Duration::from_secs(3_600)).try_only();
     let kept = until("a grant for an hour", async || agents[4].talk.acquire(&hour).await.ok()).await;
     for round in 0..rounds(2) {
+        voted(&agents, 3).await;
         agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
         network.split(&FAR);
         // By turns with the same command, and with what their folders know only.

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use peerlock::{Error, Request, Voter};
 
 use super::client::NAME;
-use super::world::{Agent, SESSION, World, agent_of, meet, rounds, served, until};
+use super::world::{Agent, SESSION, World, agent_of, meet, rounds, served, until, voted};
 
 const A_MOMENT: Duration = Duration::from_millis(5);
 const ON_AND_ON: u64 = u64::MAX;
@@ -97,12 +97,7 @@ async fn the_others_go_on(freeze: bool) {
     let mut world = World::new(2, Duration::from_secs(60), A_MOMENT);
     (world.session, world.persists) = (Some(SESSION), true);
     let mut agents = world.cluster(7).await;
-    let five_vote = async || {
-        let peers = agents[0].talk.cluster().await.ok()?.peers;
-        let votes = peers.iter().filter(|peer| matches!(peer.voter, Voter::Votes | Voter::Leads)).count();
-        (votes == 5).then_some(())
-    };
-    until("five voters", five_vote).await;
+    voted(&agents, 5).await;
     let mut clients: Vec<_> = (0..14).map(|n| world.client(&agents[n % 7], ON_AND_ON, true)).collect();
     served(&world, &clients).await;
     let alone = [Victim::Holder, Victim::Coordinator, Victim::Leader, Victim::Waiter, Victim::First].map(|it| (it, 1));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use peerlock::Voter;
 
 use super::network::{address, begin, network};
-use super::world::{Agent, SESSION, World, meet, served, until};
+use super::world::{Agent, SESSION, World, meet, served, until, voted};
 
 /// Three machines, of which the second and the third know only the first. Then the third is cut off for longer than a
 /// lease, and comes back.
@@ -103,10 +103,8 @@ async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
         Cut::Deaf(4, &[1]),
         Cut::Deaf(1, &[2]),
     ] {
-        let voted = until("three voters", async || {
-            voters(&agents, &agents[0]).await.map(|(voters, _)| voters).filter(|voters| voters.len() == 3)
-        })
-        .await;
+        voted(&agents, 3).await;
+        let (voted, _) = until("three voters", async || voters(&agents, &agents[0]).await).await;
         match cut {
             Cut::Plug(machine) => network.plug(machine, "down"),
             Cut::Between(far) => network.split(far),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use peerlock::{Request, Voter};
 use peerlock_base::{PeerId, Rng};
 use peerlock_http::client::Agent as Talk;
 use tempfile::TempDir;
@@ -430,6 +431,25 @@ pub async fn meet(agents: &[Agent], up: usize) {
             (peers.iter().filter(|peer| peer.up).count() == up).then_some(())
         })
         .await;
+    }
+}
+
+/// Waits until so many of these vote, and the change that made it so is settled. Who is cut off or killed before may
+/// count with the old voters, too, and then nobody may have a majority of both.
+pub async fn voted(agents: &[Agent], voters: usize) {
+    until(&format!("{voters} voters"), async || {
+        let peers = agents[0].talk.cluster().await.ok()?.peers;
+        let vote = peers.iter().filter(|peer| matches!(peer.voter, Voter::Votes | Voter::Leads)).count();
+        (vote == voters).then_some(())
+    })
+    .await;
+    // What is decided next is decided after the old voters were left; and once that was applied, a majority writes it
+    // down with the one after.
+    for decision in ["left", "settled"] {
+        let name = format!("{decision} {}", now());
+        let founds = Request::new(name.as_str()).try_only();
+        let granted = until("a decision", async || agents[0].talk.acquire(&founds).await.ok()).await;
+        agents[0].talk.release(&name, &granted.grant).await.unwrap();
     }
 }
 
