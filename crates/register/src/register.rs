@@ -339,8 +339,11 @@ impl Register {
                     self.restore(&snapshot);
                 }
                 let has_news = !turn.committed.is_empty();
-                self.apply(turn.committed, now);
+                let has_changed = self.apply(turn.committed, now);
                 self.look_who_leads(now);
+                if has_changed {
+                    self.end_change(now);
+                }
                 if has_news {
                     self.tell(now);
                 }
@@ -360,8 +363,10 @@ impl Register {
         }
     }
 
-    fn apply(&mut self, entries: Vec<Entry>, now: Time) {
-        let Some(last) = entries.last().map(|entry| entry.index) else { return };
+    /// Whether there is a change of voters among them.
+    fn apply(&mut self, entries: Vec<Entry>, now: Time) -> bool {
+        let Some(last) = entries.last().map(|entry| entry.index) else { return false };
+        let has_changed = entries.iter().any(|entry| entry.kind == EntryKind::Change);
         for entry in entries {
             assert!(entry.index == self.applied + 1, "entry {} is applied after {}", entry.index, self.applied);
             self.applied = entry.index;
@@ -371,6 +376,7 @@ impl Register {
             }
         }
         self.engine.applied(last);
+        has_changed
     }
 
     fn apply_commands(&mut self, entry: &Entry, now: Time) {

@@ -171,6 +171,23 @@ impl World {
     }
 }
 
+/// A loss of power meanwhile could leave voters that wait for a majority of the old ones, too.
+#[test]
+fn a_change_of_voters_is_settled_in_the_tick_in_which_it_begins() {
+    let mut world = World::of(1);
+    [2, 3].into_iter().for_each(|host| world.start(host));
+    let state = |world: &World, host| world.members[&host].register().unwrap().state().clone();
+    let began = (0..100).find(|_| {
+        world.ticks(1);
+        state(&world, 1).conf().voters.len() == 3
+    });
+    assert!(began.is_some(), "three hosts make three voters");
+    for host in [1, 2, 3] {
+        let state = state(&world, host);
+        assert!(state.conf().outgoing.is_empty() && state.unsettled().is_none(), "{host}: {:?}", state.conf());
+    }
+}
+
 /// About 25 bytes each: it was sent in one letter, which no network has taken.
 #[test]
 fn a_snapshot_that_is_longer_than_a_letter_goes_in_pieces() {

@@ -82,6 +82,12 @@ impl Lead {
         asked + self.waiting.len() + rounds.map(BTreeMap::len).sum::<usize>()
     }
 
+    /// What is to be decided, or about to be proposed.
+    fn under_way(&self) -> impl Iterator<Item = &Command> {
+        let flying = self.flight.iter().flat_map(|(_, flying)| flying);
+        flying.chain(&self.queue).map(|(command, _)| command)
+    }
+
     pub(super) fn on_outcome(&mut self, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Opened { session, .. } => self.leases.on_opened(*session, now),
@@ -138,24 +144,43 @@ impl Register {
         if !due.is_empty() {
             lead.queue.push_back((Command::End { sessions: due, term: lead.term }, None));
         }
-        let under_way =
-            lead.flight.iter().flat_map(|(_, flying)| flying).chain(&lead.queue).map(|(command, _)| command);
-        let under_way: Vec<&Command> = under_way.filter(|command| command.is_leaders()).collect();
+        let under_way: Vec<&Command> = lead.under_way().filter(|command| command.is_leaders()).collect();
         lapsed.retain(|lapse| !under_way.contains(&lapse));
         let version = self.state.version() + 1;
         let raise = Command::Raise { version };
         if self.versions.has(version) && self.state.can_raise(version) && !under_way.contains(&&raise) {
             lapsed.push(raise);
         }
-        let settle = self.state.unsettled().map(|change| Command::Settle { change });
-        lapsed.extend(settle.filter(|settle| self.state.conf().outgoing.is_empty() && !under_way.contains(&settle)));
         lead.queue.extend(lapsed.into_iter().map(|command| (command, None)));
+        self.settle_change();
         self.begin_round(now);
         self.change_voters(now);
         self.tell_learners();
         self.tell(now);
         if self.lead.as_ref().is_some_and(|lead| lead.ticks % 20 == 0) {
             self.forget_told();
+        }
+    }
+
+    /// A change of voters was applied, and what ends it follows at once: until it is settled, a loss of power may leave
+    /// voters that wait for a majority of the old ones, too.
+    pub(super) fn end_change(&mut self, now: Time) {
+        if !self.engine.is_settled() {
+            return;
+        }
+        if self.state.conf().outgoing.is_empty() {
+            self.settle_change();
+        } else {
+            self.change_voters(now);
+        }
+    }
+
+    fn settle_change(&mut self) {
+        let Some(lead) = &mut self.lead else { return };
+        let Some(change) = self.state.unsettled().filter(|_| self.state.conf().outgoing.is_empty()) else { return };
+        let settle = Command::Settle { change };
+        if lead.under_way().all(|command| *command != settle) {
+            lead.queue.push_back((settle, None));
         }
     }
 

@@ -24,6 +24,8 @@ pub enum Crash {
 pub struct FakeDisk {
     safe: Option<Vec<u8>>,
     under_way: VecDeque<Write>,
+    /// How much of the end of what is safe was never confirmed, since the power failed meanwhile.
+    unconfirmed: usize,
 }
 
 impl FakeDisk {
@@ -43,6 +45,7 @@ impl FakeDisk {
     pub fn crash(&mut self, crash: Crash, rng: &mut Rng) {
         let Some(write) = self.under_way.pop_front() else { return };
         self.under_way.clear();
+        let before = self.safe.as_ref().map_or(0, Vec::len);
         match (crash, &write) {
             (Crash::Lost, _) => {}
             // A new file takes the place of the old one in a moment, after it was synced.
@@ -53,29 +56,35 @@ impl FakeDisk {
                 self.write(&Write::Append(bytes[..length].to_vec())).expect("a fake disk has room");
             }
             (Crash::Holes, Write::Append(bytes)) => {
-                let from = self.safe.as_ref().map_or(0, Vec::len);
                 self.write(&Write::Append(bytes.clone())).expect("a fake disk has room");
                 if let Some(file) = &mut self.safe {
-                    let sectors: Vec<usize> = (from / 512..=(file.len() - 1) / 512).collect();
+                    let sectors: Vec<usize> = (before / 512..=(file.len() - 1) / 512).collect();
                     let hole = sectors[rng.below(sectors.len() as u64) as usize];
                     let end = file.len().min((hole + 1) * 512);
-                    file[from.max(hole * 512)..end].fill(0);
+                    file[before.max(hole * 512)..end].fill(0);
                 }
             }
         }
+        if let Write::Append(_) = write {
+            self.unconfirmed = self.safe.as_ref().map_or(0, |file| file.len() - before);
+        }
     }
 
-    /// A bit turns over in what was safe. Whether there was one.
+    /// A bit turns over in what was confirmed. Whether there was one.
     pub fn flip(&mut self, rng: &mut Rng) -> bool {
-        let Some(file) = self.safe.as_mut().filter(|file| !file.is_empty()) else { return false };
-        let place = rng.below(file.len() as u64) as usize;
+        let Some(file) = &mut self.safe else { return false };
+        let confirmed = file.len() - self.unconfirmed;
+        if confirmed == 0 {
+            return false;
+        }
+        let place = rng.below(confirmed as u64) as usize;
         file[place] ^= 1 << rng.below(8);
         true
     }
 
     /// The file is moved away.
     pub fn lose(&mut self) {
-        self.safe = None;
+        (self.safe, self.unconfirmed) = (None, 0);
         self.under_way.clear();
     }
 
@@ -91,6 +100,7 @@ impl Disk for FakeDisk {
     }
 
     fn write(&mut self, write: &Write) -> io::Result<()> {
+        self.unconfirmed = 0;
         match write {
             Write::Append(bytes) => match &mut self.safe {
                 Some(file) => file.extend(bytes),

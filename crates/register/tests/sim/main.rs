@@ -77,10 +77,10 @@ fn every_rule_that_is_left_out_is_missed() {
         (Sabotage::OldTermEnds, 372, ended),
         (Sabotage::CountsFromAnswer, 54, ended),
         (Sabotage::AckBeforeDisk, 1, forgotten),
-        (Sabotage::LeadsBeforeDisk, 278, forgotten),
-        (Sabotage::NoLatch, 5, ended),
-        (Sabotage::TellsOnce, 138, untold),
-        (Sabotage::LooksAnywhere, 144, unseen),
+        (Sabotage::LeadsBeforeDisk, 6949, forgotten),
+        (Sabotage::NoLatch, 1, ended),
+        (Sabotage::TellsOnce, 87, untold),
+        (Sabotage::LooksAnywhere, 58, unseen),
         (Sabotage::ForgetsFloor, 12, reused),
     ];
     for (sabotage, named, is_right) in table {
