@@ -1,8 +1,10 @@
 //! Whether a peer stays awake after a message: a core that has gone to sleep takes longer to wake up than a message is
-//! under way. Whoever waits awake gives way to other processes all the time, and so wants the core back soon: its time
-//! slice is short.
+//! under way. Whoever waits awake gives way to other processes all the time. To one that computes it gives way until a
+//! tick of the kernel's clock, which is 200 hand-overs, while who sleeps has the core as soon as something comes for it:
+//! beside such a process a peer does not stay awake.
 
 use std::future::poll_fn;
+use std::ops::RangeInclusive;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,12 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 /// If giving way takes longer than this, another process had the core meanwhile. Our choice: several times what it
 /// takes where nobody else wants it, less than any process runs for.
 const CROWDED: Duration = Duration::from_micros(10);
+
+/// Whoever had the core for longer than this computes: it gave it back at a tick, of which there are 100 to 1000 in a
+/// second. Our choice: longer than messages of ours have taken anywhere.
+const COMPUTES: Duration = Duration::from_micros(2500);
+/// For so long nobody stays awake then: twice as long each time it is found again, since it costs a tick to find out.
+const RESTS: RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
 
 /// When to sleep, and when to let others have the core.
 pub struct Awake {
@@ -23,6 +31,10 @@ pub struct Awake {
     crowded: bool,
     /// While there is work the core is not given away before this.
     ours_until: Instant,
+    /// Somebody computes here: the core is not given away before this, and it is not waited awake.
+    asleep_until: Instant,
+    /// For how long that was found the last time; zero if it was not.
+    rest: Duration,
 }
 
 impl Awake {
@@ -33,15 +45,8 @@ impl Awake {
         let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
         let now = Instant::now();
         let span = (alone && !span.is_zero()).then_some(span);
-        Self { span, until: now, for_clients, crowded: false, ours_until: now }
-    }
-
-    /// On the thread that stays awake, before anything else.
-    pub fn begin(&self) {
-        if self.span.is_some() {
-            // Where it cannot be had everything works all the same.
-            _ = peerlock_slice::shorten();
-        }
+        let rest = Duration::ZERO;
+        Self { span, until: now, for_clients, crowded: false, ours_until: now, asleep_until: now, rest }
     }
 
     /// A message has come.
@@ -67,11 +72,24 @@ impl Awake {
     /// sleeps until it is woken.
     pub fn give_way(&mut self) {
         let before = Instant::now();
-        std::thread::yield_now();
-        self.crowded = before.elapsed() > CROWDED;
-        if self.crowded {
+        let rests = before < self.asleep_until;
+        self.crowded = !rests && self.is_away_for(before) > CROWDED;
+        if self.crowded || rests {
             self.until = before;
         }
+    }
+
+    /// Gives the core away, and says for how long others had it.
+    fn is_away_for(&mut self, before: Instant) -> Duration {
+        std::thread::yield_now();
+        let after = Instant::now();
+        self.on_away(after - before, after);
+        after - before
+    }
+
+    fn on_away(&mut self, away: Duration, now: Instant) {
+        self.rest = if away > COMPUTES { (2 * self.rest).clamp(*RESTS.start(), *RESTS.end()) } else { Duration::ZERO };
+        self.asleep_until = now + self.rest;
     }
 
     /// Something was said that others wait for. Where more want to run than there are cores, whoever waits may have to
@@ -87,10 +105,9 @@ impl Awake {
     /// the core who could tell us that others wait. At most half of the time is given away.
     pub fn share(&mut self) {
         let before = Instant::now();
-        if self.span.is_some() && before >= self.ours_until {
-            std::thread::yield_now();
-            let after = Instant::now();
-            self.ours_until = after + (after - before);
+        if self.span.is_some() && before >= self.ours_until.max(self.asleep_until) {
+            let away = self.is_away_for(before);
+            self.ours_until = before + 2 * away;
         }
     }
 }
@@ -140,6 +157,33 @@ mod tests {
         awake.crowded = true;
         awake.on_said().await;
         assert_eq!(awake.waits(), !awake.crowded);
+    }
+
+    #[tokio::test]
+    async fn beside_who_computes_it_sleeps_longer_each_time_until_nobody_does() {
+        let mut awake = Awake::new(Duration::from_secs(3600), false);
+        let mut now = Instant::now();
+        for (away, rest) in [(1, 0), (4, 20), (4, 40), (8, 80), (1, 0), (4, 20)] {
+            awake.on_away(Duration::from_millis(away), now);
+            assert_eq!(awake.asleep_until - now, Duration::from_millis(rest), "{away} ms");
+            now += Duration::from_secs(1);
+        }
+        (0..10).for_each(|_| awake.on_away(Duration::from_millis(4), now));
+        assert_eq!(awake.asleep_until - now, Duration::from_secs(1), "and no longer than that");
+        // Meanwhile it neither waits awake nor gives the core away.
+        awake.asleep_until = Instant::now() + Duration::from_secs(3600);
+        awake.on_message();
+        assert!(awake.waits(), "it does not know of it before");
+        awake.crowded = true;
+        awake.give_way();
+        assert_eq!((awake.waits(), awake.crowded, awake.rest), (false, false, Duration::from_secs(1)));
+        let ours = awake.ours_until;
+        awake.share();
+        assert_eq!(awake.ours_until, ours);
+        // Then it tries again.
+        awake.asleep_until = Instant::now();
+        awake.share();
+        assert!(awake.ours_until > ours);
     }
 
     #[tokio::test]

@@ -204,11 +204,7 @@ impl Builder {
         let join = self.join.into_iter().chain(known.members).collect();
         let own = (node, (self.clock.clone(), began), store, grants);
         let driver = Driver::new(transport, own, (&commands, receiver), events.clone(), (join, must_join), started);
-        let awake = Awake::new(self.config.awake.into(), self.clients_elsewhere);
-        tokio::spawn(async move {
-            awake.begin();
-            driver.run(awake).await;
-        });
+        tokio::spawn(driver.run(Awake::new(self.config.awake.into(), self.clients_elsewhere)));
         match may_come_later {
             true => timeout(PATIENCE, is_started).await.unwrap_or(Ok(Ok(()))),
             false => is_started.await,
