@@ -1,7 +1,7 @@
-//! Whether a peer stays awake after a message: a core that has gone to sleep takes longer to wake up than a message is
-//! under way. Whoever waits awake gives way to other processes all the time. To one that computes it gives way until a
-//! tick of the kernel's clock, which is 200 hand-overs, while who sleeps has the core as soon as something comes: beside
-//! such a process a peer does not stay awake.
+//! Whether a peer stays awake after a message: a core that has gone to sleep takes longer to wake up than a message
+//! is under way. Whoever waits awake gives way to other processes all the time. To one that computes it gives way
+//! until a tick of the kernel's clock, which is 200 hand-overs, while who sleeps has the core as soon as something
+//! comes: beside such a process a peer does not stay awake.
 
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
