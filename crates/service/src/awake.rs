@@ -15,7 +15,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 const CROWDED: Duration = Duration::from_micros(10);
 
 /// Whoever had the core for longer than this computes: it gave it back at a tick, of which there are 100 to 1000 in a
-/// second. Our choice: longer than messages of ours have taken anywhere.
+/// second. Our choice: longer than processes of ours have it, who give way themselves.
 const COMPUTES: Duration = Duration::from_micros(2500);
 /// For so long nobody stays awake then: twice as long each time it is found again, since it costs a tick to find out.
 const RESTS: RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub struct Awake {
     crowded: bool,
     /// While there is work the core is not given away before this.
     ours_until: Instant,
-    /// Somebody computes here: the core is not given away before this, and it is not waited awake.
+    /// Somebody computes here: until this nobody waits awake.
     asleep_until: Instant,
     /// For how long that was found the last time; zero if it was not.
     rest: Duration,
@@ -72,22 +72,19 @@ impl Awake {
     /// sleeps until it is woken.
     pub fn give_way(&mut self) {
         let before = Instant::now();
-        let rests = before < self.asleep_until;
-        self.crowded = !rests && self.is_away_for(before) > CROWDED;
-        if self.crowded || rests {
+        if before >= self.asleep_until {
+            std::thread::yield_now();
+            let after = Instant::now();
+            self.on_away(after - before, after);
+        }
+        if self.crowded {
             self.until = before;
         }
     }
 
-    /// Gives the core away, and says for how long others had it.
-    fn is_away_for(&mut self, before: Instant) -> Duration {
-        std::thread::yield_now();
-        let after = Instant::now();
-        self.on_away(after - before, after);
-        after - before
-    }
-
+    /// Others had the core for so long.
     fn on_away(&mut self, away: Duration, now: Instant) {
+        self.crowded = away > CROWDED;
         self.rest = if away > COMPUTES { (2 * self.rest).clamp(*RESTS.start(), *RESTS.end()) } else { Duration::ZERO };
         self.asleep_until = now + self.rest;
     }
@@ -105,9 +102,10 @@ impl Awake {
     /// the core who could tell us that others wait. At most half of the time is given away.
     pub fn share(&mut self) {
         let before = Instant::now();
-        if self.span.is_some() && before >= self.ours_until.max(self.asleep_until) {
-            let away = self.is_away_for(before);
-            self.ours_until = before + 2 * away;
+        if self.span.is_some() && before >= self.ours_until {
+            std::thread::yield_now();
+            let after = Instant::now();
+            self.ours_until = after + (after - before);
         }
     }
 }
@@ -170,20 +168,17 @@ mod tests {
         }
         (0..10).for_each(|_| awake.on_away(Duration::from_millis(4), now));
         assert_eq!(awake.asleep_until - now, Duration::from_secs(1), "and no longer than that");
-        // Meanwhile it neither waits awake nor gives the core away.
+        // Meanwhile it does not wait awake, and writes at once what others wait for, without giving the core away.
         awake.asleep_until = Instant::now() + Duration::from_secs(3600);
         awake.on_message();
-        assert!(awake.waits(), "it does not know of it before");
-        awake.crowded = true;
-        awake.give_way();
-        assert_eq!((awake.waits(), awake.crowded, awake.rest), (false, false, Duration::from_secs(1)));
-        let ours = awake.ours_until;
-        awake.share();
-        assert_eq!(awake.ours_until, ours);
+        assert!(awake.waits(), "it does not look before it would give way");
+        awake.on_said().await;
+        assert_eq!((awake.waits(), awake.crowded, awake.rest), (false, true, Duration::from_secs(1)));
         // Then it tries again.
-        awake.asleep_until = Instant::now();
-        awake.share();
-        assert!(awake.ours_until > ours);
+        let before = Instant::now();
+        awake.asleep_until = before;
+        awake.give_way();
+        assert!(awake.asleep_until > before);
     }
 
     #[tokio::test]

@@ -443,13 +443,14 @@ pub async fn voted(agents: &[Agent], voters: usize) {
         (vote == voters).then_some(())
     })
     .await;
-    // What is decided next is decided after the old voters were left; and once that was applied, a majority writes it
-    // down with the one after.
+    // As long as the same one leads, what is decided next is decided after the old voters were left; and once that was
+    // applied, a majority writes it down with the one after.
     for decision in ["left", "settled"] {
         let name = format!("{decision} {}", now());
         let founds = Request::new(name.as_str()).try_only();
         let granted = until("a decision", async || agents[0].talk.acquire(&founds).await.ok()).await;
-        agents[0].talk.release(&name, &granted.grant).await.unwrap();
+        // Who has lost its session meanwhile has no grant any more.
+        _ = agents[0].talk.release(&name, &granted.grant).await;
     }
 }
 

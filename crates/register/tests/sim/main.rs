@@ -84,7 +84,7 @@ fn every_rule_that_is_left_out_is_missed() {
         (Sabotage::ForgetsFloor, 12, reused),
     ];
     for (sabotage, named, is_right) in table {
-        let found = std::iter::once(named).chain(0..number("RUNS").unwrap_or(1000)).find_map(|seed| {
+        let found = std::iter::once(named).chain(0..number("RUNS").unwrap_or(10_000)).find_map(|seed| {
             let (_, result) = run(Setting { sabotage: Some(sabotage), ..Setting::draw(seed) });
             result.err().map(|violation| (seed, violation))
         });
