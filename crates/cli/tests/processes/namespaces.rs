@@ -104,10 +104,9 @@ async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
         Cut::Deaf(1, &[2]),
     ] {
         voted(&agents, 3).await;
-        let (voted, _) = until("three voters", async || {
-            voters(&agents, &agents[0]).await.filter(|(voters, _)| voters.len() == 3)
-        })
-        .await;
+        let (voted, _) =
+            until("three voters", async || voters(&agents, &agents[0]).await.filter(|(voters, _)| voters.len() == 3))
+                .await;
         match cut {
             Cut::Plug(machine) => network.plug(machine, "down"),
             Cut::Between(far) => network.split(far),
