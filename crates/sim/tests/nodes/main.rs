@@ -12,7 +12,7 @@ use plan::plan;
 use rayon::prelude::*;
 use summary::Summary;
 
-/// A minute and a quarter on two cores.
+/// Less than a minute and a half on two cores.
 const RUNS: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {
