@@ -108,7 +108,7 @@ fn against_the_floor() {
 fn floor(waiting: usize, events: u64) -> std::time::Duration {
     type Payload = [u64; 8];
     let mut rng = Rng::new(1);
-    let mut queue: Queue<Payload> = Queue::with_capacity(waiting);
+    let mut queue: Queue<Payload, ()> = Queue::with_capacity(waiting);
     for number in 0..waiting as u64 {
         queue.push(Time::ZERO + rng.exponential(Span::from_secs(10)), [number; 8]);
     }
@@ -116,7 +116,8 @@ fn floor(waiting: usize, events: u64) -> std::time::Duration {
     let delays: Vec<Span> = (0..1024).map(|_| rng.exponential(Span::from_secs(10))).collect();
     let start = Instant::now();
     for number in 0..events as usize {
-        let (now, payload) = queue.pop().expect("as many are pushed as are popped");
+        let now = queue.first().expect("as many are pushed as are popped");
+        let payload = queue.take_first();
         queue.push(now + delays[number % 1024], black_box(payload));
     }
     start.elapsed()

@@ -1,21 +1,29 @@
 //! The event queue: what happens next, by (time, sequence).
 
-use peerlock_base::Time;
+use std::collections::VecDeque;
+
+use peerlock_base::{PeerId, Time};
 
 /// Events in order of time; events of one moment in the order they were pushed.
 ///
 /// The heap moves small keys about; the events themselves stay put in a slab whose places are used again, so a queue
 /// that has reached its size allocates no more.
 #[derive(Debug)]
-pub struct Queue<E> {
+pub struct Queue<E, M> {
     /// Each comes before those at twice its place and one, and two, more: the earliest is the first.
     heap: Vec<Key>,
+    /// Messages that were posted in the order in which they arrive, which so need none; and in the same order, what
+    /// they say. Apart, since nothing is slower than to move what has just been written.
+    posted: VecDeque<(Key, PeerId, PeerId)>,
+    messages: VecDeque<M>,
     events: Vec<Option<E>>,
     free: Vec<u32>,
     pushed: u64,
     /// The first event was taken, and its key is still there: what is pushed next takes its place, which puts the heap
     /// in order once instead of twice. Most events push another. That is why the heap is our own.
     is_first_gone: bool,
+    /// What comes first is a message that was posted, as [`Queue::first`] has found.
+    is_posted: bool,
 }
 
 /// The moment, then which push it was, then the place in the slab, from the highest bit to the lowest: one number,
@@ -46,15 +54,18 @@ impl Key {
     }
 }
 
-impl<E> Queue<E> {
+impl<E, M> Queue<E, M> {
     /// An empty queue with room for `events` before it has to grow.
     pub fn with_capacity(events: usize) -> Self {
         Self {
             heap: Vec::with_capacity(events),
+            posted: VecDeque::with_capacity(events),
+            messages: VecDeque::with_capacity(events),
             events: Vec::with_capacity(events),
             free: Vec::new(),
             pushed: 0,
             is_first_gone: false,
+            is_posted: false,
         }
     }
 
@@ -63,7 +74,39 @@ impl<E> Queue<E> {
     pub fn push(&mut self, at: Time, event: E) {
         let place = if self.is_first_gone { self.heap[0].place() } else { self.room() };
         self.events[place] = Some(event);
-        self.put_in_line(at, place);
+        let key = self.key(at, place);
+        self.put_in_line(key);
+    }
+
+    /// Whether a message that arrives then may be [posted](Queue::post): not before those that were.
+    #[inline(always)]
+    pub fn is_last(&self, at: Time) -> bool {
+        self.posted.back().is_none_or(|(last, ..)| last.at() <= at)
+    }
+
+    /// Puts a message in line behind all that were posted. Where all take as long there is nothing to put in order.
+    #[inline(always)]
+    pub fn post(&mut self, at: Time, from: PeerId, to: PeerId, message: M) {
+        debug_assert!(self.is_last(at), "it arrives before one that was posted");
+        let key = self.key(at, 0);
+        self.posted.push_back((key, from, to));
+        self.messages.push_back(message);
+    }
+
+    /// Takes the earliest message out that was posted, if nothing comes before it, as [`Queue::first`] has found.
+    #[inline(always)]
+    pub fn take_message(&mut self) -> Option<(PeerId, PeerId, M)> {
+        if !self.is_posted {
+            return None;
+        }
+        let (_, from, to) = self.posted.pop_front()?;
+        self.messages.pop_front().map(|message| (from, to, message))
+    }
+
+    #[inline]
+    fn key(&mut self, at: Time, place: usize) -> Key {
+        self.pushed += 1;
+        Key::new(at, self.pushed, place)
     }
 
     /// A place that is free.
@@ -77,20 +120,11 @@ impl<E> Queue<E> {
         )
     }
 
-    fn put_in_line(&mut self, at: Time, place: usize) {
-        let key = Key::new(at, self.pushed, place);
-        self.pushed += 1;
+    fn put_in_line(&mut self, key: Key) {
         if std::mem::take(&mut self.is_first_gone) { self.sink(key) } else { self.rise(key) }
     }
 
-    /// Takes the earliest event out.
-    #[inline(always)]
-    pub fn pop(&mut self) -> Option<(Time, E)> {
-        self.first().map(|at| (at, self.take_first()))
-    }
-
-    /// Takes the earliest event out: [`Queue::first`] has just said that there is one. By itself, so that it is moved
-    /// once.
+    /// Takes the earliest event out: [`Queue::first`] has just said that there is one, and it was not posted.
     #[inline(always)]
     pub fn take_first(&mut self) -> E {
         self.is_first_gone = true;
@@ -103,7 +137,9 @@ impl<E> Queue<E> {
         if self.is_first_gone {
             self.remove_first();
         }
-        self.heap.first().map(|key| key.at())
+        let (pushed, posted) = (self.heap.first(), self.posted.front().map(|(key, ..)| key));
+        self.is_posted = posted.is_some_and(|posted| pushed.is_none_or(|pushed| posted < pushed));
+        if self.is_posted { posted } else { pushed }.map(|key| key.at())
     }
 
     /// The first key, whose event is gone, goes as well.
@@ -152,7 +188,7 @@ impl<E> Queue<E> {
 
     /// How many events wait.
     pub fn len(&self) -> usize {
-        self.heap.len() - usize::from(self.is_first_gone)
+        self.heap.len() - usize::from(self.is_first_gone) + self.posted.len()
     }
 
     /// Whether nothing is left to happen.
@@ -163,28 +199,64 @@ impl<E> Queue<E> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use peerlock_base::Rng;
+
     use super::*;
 
     #[test]
     fn earlier_first_and_first_pushed_first() {
-        let mut queue = Queue::with_capacity(0);
+        let mut queue: Queue<_, ()> = Queue::with_capacity(0);
         for (at, name) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             queue.push(Time::from_nanos(at), name);
         }
-        let order: String = std::iter::from_fn(|| queue.pop()).map(|(_, name)| name).collect();
+        let order: String = std::iter::from_fn(|| queue.first().map(|_| queue.take_first())).collect();
         assert_eq!(order, "abcd");
         assert!(queue.is_empty());
     }
 
+    /// Beside a tree: some that are posted where they may be, and pushed where not, among others.
+    #[test]
+    fn what_is_posted_keeps_its_place_among_what_is_pushed() {
+        let mut rng = Rng::new(1);
+        let (mut queue, mut tree) = (Queue::<u64, u64>::with_capacity(0), BTreeMap::new());
+        let (mut now, mut posts) = (Time::ZERO, 0);
+        for number in 0..20_000_u64 {
+            let after = if rng.below(4) > 0 { 20 } else { rng.below(30) };
+            let (at, peer) = (Time::from_nanos(now.as_nanos() + after), PeerId::new(number));
+            match rng.below(3) > 0 && queue.is_last(at) {
+                true => queue.post(at, peer, peer, number),
+                false => queue.push(at, number),
+            }
+            posts += u64::from(queue.posted.back().is_some_and(|(_, from, _)| *from == peer));
+            tree.insert((at, number), ());
+            assert_eq!(queue.len(), tree.len());
+            while tree.len() as u64 > rng.below(60)
+                && let Some(((at, number), ())) = tree.pop_first()
+            {
+                now = at;
+                assert_eq!(queue.first(), Some(at));
+                match queue.take_message() {
+                    Some((from, to, message)) => assert_eq!((from.get(), to.get(), message), (number, number, number)),
+                    None => assert_eq!(queue.take_first(), number),
+                }
+            }
+        }
+        assert!((2000..18_000).contains(&posts), "{posts} were posted");
+    }
+
     #[test]
     fn places_are_used_again() {
-        let mut queue = Queue::with_capacity(2);
+        let mut queue: Queue<_, ()> = Queue::with_capacity(2);
         for round in 0..1000 {
             queue.push(Time::from_nanos(round), round);
             queue.push(Time::from_nanos(round), round);
             assert_eq!(queue.len(), 2);
-            assert_eq!(queue.pop().map(|(_, event)| event), Some(round));
-            assert_eq!(queue.pop().map(|(_, event)| event), Some(round));
+            for _ in 0..2 {
+                assert_eq!(queue.first(), Some(Time::from_nanos(round)));
+                assert_eq!(queue.take_first(), round);
+            }
         }
         assert_eq!(queue.events.len(), 2);
     }

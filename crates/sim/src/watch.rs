@@ -210,7 +210,7 @@ macro_rules! watch_together {
                 $($name.on_mark(now, mark, ledger)?;)*
                 Ok(())
             }
-            #[inline]
+            #[inline(always)]
             fn after_step(&mut self, now: Time, peer: PeerId, actor: &A) -> Result<(), Broken> {
                 let ($($name,)*) = self;
                 $($name.after_step(now, peer, actor)?;)*

@@ -85,7 +85,7 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     make: Make<'a, A>,
     carrier: Carrier,
     fate: Fate,
-    queue: Queue<Event<A, L::Event>>,
+    queue: Queue<Event<A, L::Event>, A::Message>,
     ledger: Ledger,
     inside: Vec<Client>,
     /// What those were told who are inside and were told an end.
@@ -157,11 +157,16 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             if L::is_over(self, at) {
                 break;
             }
-            let event = self.queue.take_first();
             check::comes_to_an_end(self.queue.len(), most)?;
             self.now = at;
             self.events += 1;
-            self.happen(event)?;
+            match self.queue.take_message() {
+                Some((from, to, message)) => self.arrive(from, to, message)?,
+                None => {
+                    let event = self.queue.take_first();
+                    self.happen(event)?;
+                }
+            }
         }
         if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
     }
@@ -195,18 +200,11 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         if self.fate.can_freeze()
             && let Some((peer, at)) = self.thaws_for(&event)
         {
-            let life = self.fate.life_of(peer);
-            self.queue.push(at, Event::Thawed { peer, life, event: Box::new(event) });
+            self.happen_at(at, peer, event);
             return Ok(());
         }
         match event {
-            Event::Arrive { from, to, message } => {
-                if self.hosts.get(to).is_none() {
-                    return Ok(());
-                }
-                self.watch.on_deliver(self.now, from, to, &message)?;
-                self.step_in_place(to, |actor, cx, buffers| actor.hear(from, message, cx, buffers))
-            }
+            Event::Arrive { from, to, message } => self.arrive_late(from, to, message),
             Event::Timer { peer, timer, set } => match self.timers.take(peer, timer, set) {
                 Some(timer) => self.step(peer, Input::Timer(timer)),
                 None => Ok(()),
@@ -253,6 +251,37 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
     }
 
+    #[inline(always)]
+    fn arrive(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        check::has_time(self.now)?;
+        if self.fate.can_freeze()
+            && let Some(at) = self.fate.thaws(self.now, to)
+        {
+            self.happen_at(at, to, Event::Arrive { from, to, message });
+            return Ok(());
+        }
+        if self.hosts.get(to).is_none() {
+            return Ok(());
+        }
+        self.watch.on_deliver(self.now, from, to, &message)?;
+        let Some((actor, cx, mut buffers)) = self.at_work(to) else { return Ok(()) };
+        actor.hear(from, message, cx, &mut buffers);
+        self.carry_out_all(to, buffers)
+    }
+
+    /// A message arrives that others have overtaken. Apart, so that the loop has [`World::arrive`] in place.
+    #[inline(never)]
+    fn arrive_late(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        self.arrive(from, to, message)
+    }
+
+    /// What happens to a peer that is frozen happens when it thaws.
+    #[cold]
+    fn happen_at(&mut self, at: Time, peer: PeerId, event: Event<A, L::Event>) {
+        let life = self.fate.life_of(peer);
+        self.queue.push(at, Event::Thawed { peer, life, event: Box::new(event) });
+    }
+
     /// The peer of an event and when it thaws, if it is frozen: whatever happens there happens then.
     fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<(PeerId, Time)> {
         let peer = match event {
@@ -266,21 +295,23 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     #[inline(never)]
     fn step(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {
-        self.step_in_place(peer, |actor, cx, buffers| actor.step(input, cx, buffers))
+        let Some((actor, cx, mut buffers)) = self.at_work(peer) else { return Ok(()) };
+        actor.step(input, cx, &mut buffers);
+        self.carry_out_all(peer, buffers)
     }
 
-    /// A step, compiled where it is called: for messages, which are most of what happens, so that they are not moved
-    /// on their way.
+    /// A peer that is there, and what it needs for a step.
     #[inline(always)]
-    fn step_in_place(
-        &mut self,
-        peer: PeerId,
-        step: impl FnOnce(&mut A, Cx<'_>, &mut A::Buffers),
-    ) -> Result<(), Broken> {
-        let Some(actor) = self.hosts.get_mut(peer) else { return Ok(()) };
+    fn at_work(&mut self, peer: PeerId) -> Option<(&mut A, Cx<'_>, Box<A::Buffers>)> {
+        let actor = self.hosts.get_mut(peer)?;
         let now = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
-        let mut buffers = self.buffers.take().unwrap_or_default();
-        step(actor, Cx { me: peer, now, rng: &mut self.peers_rng }, &mut buffers);
+        Some((actor, Cx { me: peer, now, rng: &mut self.peers_rng }, self.buffers.take().unwrap_or_default()))
+    }
+
+    /// Does what a peer wants done after a step. Apart, so that there is one of it: all that happens for an event is
+    /// then small enough for a processor to have it at hand.
+    #[inline(never)]
+    fn carry_out_all(&mut self, peer: PeerId, mut buffers: Box<A::Buffers>) -> Result<(), Broken> {
         A::effects(&mut buffers, &mut Peers { world: self, peer })?;
         self.buffers = Some(buffers);
         match self.hosts.get(peer) {
@@ -352,7 +383,11 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         let delay = self.fate.delay(self.now);
         let at = self.carrier.arrival(self.now, from, to, delay);
         self.watch.on_way(self.now, from, at);
-        self.queue.push(at, Event::Arrive { from, to, message });
+        if self.queue.is_last(at) {
+            self.queue.post(at, from, to, message);
+        } else {
+            self.queue.push(at, Event::Arrive { from, to, message });
+        }
     }
 
     fn reset(&mut self, peer: PeerId) -> Result<(), Broken> {

@@ -48,7 +48,7 @@ impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Structure {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn after_step(&mut self, _now: Time, peer: PeerId, Bare(actor): &Bare<P>) -> Result<(), Broken> {
         let Some(Whole { counted, trees }) = &mut self.0 else { return Ok(()) };
         counted.note(peer, Has::of(actor));

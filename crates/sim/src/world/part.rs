@@ -76,14 +76,16 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     fn play_what_is_due(&mut self, outside: &mut dyn Outside<A>) -> Result<usize, Broken> {
         self.now = self.now.max(outside.now());
         let (due, mut played) = (self.now, 0);
-        while self.queue.first().is_some_and(|at| at <= due)
-            && let Some((_, event)) = self.queue.pop()
-        {
+        while self.queue.first().is_some_and(|at| at <= due) {
             (self.events, played) = (self.events + 1, played + 1);
-            match event {
-                // Its time on the way is over: now it really goes.
-                Event::Arrive { from, to, message } => outside.send(from, to, message),
-                event => self.happen(event)?,
+            // A message's time on the way is over: now it really goes.
+            if let Some((from, to, message)) = self.queue.take_message() {
+                outside.send(from, to, message);
+            } else {
+                match self.queue.take_first() {
+                    Event::Arrive { from, to, message } => outside.send(from, to, message),
+                    event => self.happen(event)?,
+                }
             }
             self.now = self.now.max(outside.now());
         }
@@ -100,7 +102,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 Came::Message { from, to, message } => {
                     self.now = self.now.max(outside.now());
                     self.events += 1;
-                    self.happen(Event::Arrive { from, to, message })?;
+                    self.arrive_late(from, to, message)?;
                 }
                 Came::Gone(peers) => {
                     if let Some(after) = self.fate.detection() {
