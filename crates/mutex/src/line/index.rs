@@ -13,7 +13,7 @@ use crate::token::Claim;
 /// takes several times as long. Nobody ever sees its order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    /// A power of two of entries, at most half of which are taken; the others are [`NOWHERE`]. Who is not found where
+    /// A power of two of entries, at most a quarter of which are taken; the others are [`NOWHERE`]. Who is not found where
     /// its claim's hash points to is at one of the next, before the first that is empty.
     table: Vec<Entry>,
     len: usize,
@@ -69,7 +69,7 @@ impl Index {
 
     /// Adds a claim at a place; whether it was not there.
     pub(super) fn insert(&mut self, claim: Claim, place: u64) -> bool {
-        if 2 * (self.len + 1) > self.table.len() {
+        if 4 * (self.len + 1) > self.table.len() {
             self.grow();
         }
         let Err(at) = self.find(claim) else { return false };
