@@ -157,26 +157,23 @@ impl Membership {
         self.dialled.len()
     }
 
-    /// The hosts whose addresses are dialled, as far as they are known.
-    pub fn hosts_dialled(&self) -> BTreeSet<PeerId> {
-        self.dialled.values().filter_map(Dialled::host).filter(|host| *host != self.me).collect()
+    /// The addresses of other hosts of which that is true, by the host and, where it is dialled only because it is
+    /// needed, the address.
+    pub fn dialled_at(&self, is_so: impl Fn(PeerId, Option<&str>) -> bool) -> Vec<String> {
+        let those = self.dialled.iter().filter(|(address, dialled)| {
+            let needed_at = matches!(dialled.why, Why::Needed(_)).then_some(address.as_str());
+            dialled.host().is_some_and(|host| host != self.me && is_so(host, needed_at))
+        });
+        those.map(|(address, _)| address.clone()).collect()
     }
 
-    /// The addresses that are not to be dialled any more, of hosts of which that is true. Those that were dialled only
-    /// since a host was said to be there are handed to it, too.
-    pub fn stop(&mut self, is_over: impl Fn(PeerId, Option<&str>) -> bool) -> Vec<String> {
-        let me = self.me;
-        let over = self.dialled.iter().filter(|(address, dialled)| {
-            let needed_at = matches!(dialled.why, Why::Needed(_)).then_some(address.as_str());
-            dialled.host().is_some_and(|host| host != me && is_over(host, needed_at))
-        });
-        let over: Vec<String> = over.map(|(address, _)| address.clone()).collect();
-        for address in &over {
+    /// These are not to be dialled any more. Where we were told to look is looked again when we need anybody.
+    pub fn stop(&mut self, addresses: &[String]) {
+        for address in addresses {
             if let Some(Dialled { why: Why::Given, .. }) = self.dialled.remove(address) {
                 self.spare.insert(address.clone());
             }
         }
-        over
     }
 
     /// We need anybody: where we were told to look and do not, to be dialled now.
@@ -267,8 +264,9 @@ mod tests {
         }
         membership.dial_host(needed, ["here", "there"].map(str::to_owned));
         membership.dial_host(other, ["elsewhere".to_owned()]);
-        let gone = membership.stop(|host, needed_at| host != needed || needed_at == Some("there"));
-        assert_eq!(gone, ["elsewhere", "given", "there"], "not what was never reached, and not our own");
+        let over = membership.dialled_at(|host, needed_at| host != needed || needed_at == Some("there"));
+        assert_eq!(over, ["elsewhere", "given", "there"], "not what was never reached, and not our own");
+        membership.stop(&over);
         assert_eq!(membership.spare(), ["given"]);
         assert!(membership.spare().is_empty());
     }
@@ -283,7 +281,9 @@ mod tests {
             let host = PeerId::new(1000 + round);
             let named = at(16 * round..16 * round + 16);
             assert_eq!(membership.dial_host(host, named.clone()), (Vec::new(), named.clone()));
-            assert_eq!(membership.stop(|it, _| it == host).len(), 16);
+            let over = membership.dialled_at(|it, _| it == host);
+            assert_eq!(over.len(), 16);
+            membership.stop(&over);
         }
         assert_eq!(membership.dialled(), 1);
         for teller in 0..40 {

@@ -314,7 +314,8 @@ impl Engine {
     /// What is to be done, until there is nothing.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         if !self.raw.has_ready() {
-            return Some(Turn { send: take(&mut self.send), ..Turn::default() }).filter(|turn| !turn.send.is_empty());
+            let has_some = !self.send.is_empty();
+            return has_some.then(|| Turn { send: take(&mut self.send), ..Turn::default() });
         }
         let mut ready = self.raw.ready();
         let mut turn = Turn { send: take(&mut self.send), ..Turn::default() };

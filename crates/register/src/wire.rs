@@ -23,6 +23,9 @@ pub const MOST_LETTER: usize = 1 << 20;
 /// The most bytes that a snapshot may have, in as many letters as it takes.
 pub const MOST_SNAPSHOT: usize = 256 << 20;
 
+/// Most letters have no more bytes.
+const USUAL: usize = 128;
+
 /// At most so many hosts are named as voters: a process that knows none names those that it has met.
 const MOST_NAMED_VOTERS: usize = 64;
 
@@ -194,7 +197,8 @@ pub enum Malformed {
 
 /// A letter as bytes of this version.
 pub fn encode(letter: &Letter, version: u16, cluster: ClusterId) -> Vec<u8> {
-    let mut bytes = version.to_le_bytes().to_vec();
+    let mut bytes = Vec::with_capacity(USUAL);
+    bytes.extend(version.to_le_bytes());
     bytes.extend(cluster.get().to_le_bytes());
     to_bytes(letter, bytes)
 }

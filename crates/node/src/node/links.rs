@@ -20,7 +20,7 @@
 //! Who is told as next is dialled then, not when the token leaves, so that the hand-over is one message. Where the dial
 //! comes to nothing, the way by the leader (`relay.rs`) is taken after a second.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use peerlock_base::{Key, PeerId, Span};
 
@@ -113,8 +113,12 @@ impl Node {
     }
 
     fn stop_dialling(&mut self, host: PeerId) {
-        let gone = self.membership.stop(|it, _| it == host);
-        self.effects.extend(gone.into_iter().map(Effect::Forget));
+        self.stop_dialling_at(self.membership.dialled_at(|it, _| it == host));
+    }
+
+    fn stop_dialling_at(&mut self, addresses: Vec<String>) {
+        self.membership.stop(&addresses);
+        self.effects.extend(addresses.into_iter().map(Effect::Forget));
     }
 
     /// Neither of us needs the link.
@@ -126,9 +130,9 @@ impl Node {
     /// Others may vote now than before.
     pub(super) fn look_who_votes(&mut self) {
         self.sight.seat(self.standing.seated().into_iter());
-        for host in self.sight.seated().clone() {
-            self.reach(host);
-        }
+        let unmet: Vec<PeerId> =
+            self.sight.seated().iter().copied().filter(|host| !self.contacts.is_linked(*host)).collect();
+        unmet.into_iter().for_each(|host| self.reach(host));
     }
 
     /// Who leads the register is linked with everybody who has a session, since sessions are renewed over those links.
@@ -200,19 +204,14 @@ impl Node {
 
     /// Stops dialling who is not needed, and where nobody is any more.
     fn stop_dialling_unneeded(&mut self, in_use: &BTreeSet<PeerId>) {
-        let hosts = self.membership.hosts_dialled();
-        let unneeded = hosts.iter().copied().filter(|host| !self.needs(*host, in_use));
-        let unneeded: BTreeSet<PeerId> = unneeded.filter(|host| !self.contacts.is_connected(*host)).collect();
-        let known: BTreeMap<PeerId, Vec<String>> =
-            hosts.into_iter().filter_map(|host| Some((host, self.listens_at(host)?))).collect();
-        let has_moved =
-            |host: PeerId, address: &str| known.get(&host).is_some_and(|at| at.iter().all(|it| it != address));
-        let linked: BTreeSet<PeerId> = known.keys().copied().filter(|it| self.contacts.is_connected(*it)).collect();
-        let gone = self.membership.stop(|host, needed_at| {
-            let moved = needed_at.is_some_and(|address| has_moved(host, address));
-            unneeded.contains(&host) || moved && !linked.contains(&host)
-        });
-        self.effects.extend(gone.into_iter().map(Effect::Forget));
+        let has_moved = |host: PeerId, address: &str| {
+            self.info_of(host).is_some_and(|info| info.addresses.iter().all(|it| it.as_str() != address))
+        };
+        let is_over = |host: PeerId, needed_at: Option<&str>| {
+            let is_moved = || needed_at.is_some_and(|address| has_moved(host, address));
+            !self.contacts.is_connected(host) && (!self.needs(host, in_use) || is_moved())
+        };
+        self.stop_dialling_at(self.membership.dialled_at(is_over));
     }
 
     /// A host does not need the link with us any more.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::mem::take;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::connections::{self, BEAT, Change, Connections, Segment};
@@ -34,6 +35,8 @@ pub struct Whole {
     wake: Option<Time>,
     /// What is being written, oldest first: how it is answered.
     under_way: VecDeque<Option<node::Input>>,
+    /// Empty between steps.
+    buffers: (Vec<node::Input>, Vec<node::Effect>),
 }
 
 /// One request of a client, from when it asks until it is out again.
@@ -176,6 +179,7 @@ impl Whole {
             is_patient: false,
             wake: None,
             under_way: VecDeque::new(),
+            buffers: <_>::default(),
         }
     }
 
@@ -228,9 +232,9 @@ impl Whole {
 
     /// Hands what has happened to the node, and does what it wants done.
     fn settle(&mut self, input: Option<node::Input>, cx: &mut Cx<'_>, out: &mut Vec<Effect<Self>>) {
-        let mut inputs: Vec<node::Input> = input.into_iter().collect();
+        let (mut inputs, mut effects) = take(&mut self.buffers);
+        inputs.extend(input);
         inputs.extend(self.connections.take_changes().rev().map(as_input));
-        let mut effects = Vec::new();
         while let Some(input) = inputs.pop() {
             self.node.step(input, cx.now, &mut effects);
             for effect in effects.drain(..) {
@@ -238,6 +242,7 @@ impl Whole {
             }
             inputs.extend(self.connections.take_changes().rev().map(as_input));
         }
+        self.buffers = (inputs, effects);
         for (to, packet) in self.connections.take_packets() {
             out.push(Effect::Send { to, message: Packet(packet) });
         }
