@@ -77,7 +77,13 @@ impl Sight {
 
     /// These do now, besides those that were told of.
     pub fn seat(&mut self, others: impl Iterator<Item = PeerId>) {
-        self.seated = self.seats().into_iter().flatten().chain(others).collect();
+        let mut seated: Vec<PeerId> = self.seats().into_iter().flatten().chain(others).collect();
+        seated.sort_unstable();
+        seated.dedup();
+        // As nearly always.
+        if !self.seated.iter().eq(&seated) {
+            self.seated = seated.into_iter().collect();
+        }
     }
 
     /// Whom to look for, where these are dealt with.

@@ -9,7 +9,7 @@
 //!
 //! It owns the [`Member`]: nobody else asks the register anything, and every question has an owner here ([`Ask`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_register::wire::Malformed;
@@ -364,11 +364,12 @@ impl Standing {
     }
 
     /// The hosts that vote or learn to, and the one that leads, as far as we know.
-    pub fn seated(&self) -> BTreeSet<PeerId> {
-        match &self.phase {
-            Phase::In(member) => member.seated(),
-            Phase::Seeking | Phase::Learned(_) => BTreeSet::new(),
-        }
+    pub fn seated(&self) -> impl Iterator<Item = PeerId> {
+        let member = match &self.phase {
+            Phase::In(member) => Some(member),
+            Phase::Seeking | Phase::Learned(_) => None,
+        };
+        member.into_iter().flat_map(|member| member.seated())
     }
 
     /// Our own voter, if we are one.

@@ -234,10 +234,10 @@ impl Member {
         self.leader.map(|lead| lead.host)
     }
 
-    /// The hosts that vote or learn to, and the one that leads, as far as this process knows.
-    pub fn seated(&self) -> BTreeSet<PeerId> {
+    /// The hosts that vote or learn to, and the one that leads, as far as this process knows; some of them twice.
+    pub fn seated(&self) -> impl Iterator<Item = PeerId> {
         let own = self.register.iter().flat_map(|register| register.state().seats().values().map(|seat| seat.host));
-        own.chain(self.voters.iter().copied()).chain(self.leader()).collect()
+        own.chain(self.voters.iter().copied()).chain(self.leader())
     }
 
     /// How many letters made no sense, but for those to its voter and those of other versions and clusters.

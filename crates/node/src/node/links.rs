@@ -129,7 +129,7 @@ impl Node {
 
     /// Others may vote now than before.
     pub(super) fn look_who_votes(&mut self) {
-        self.sight.seat(self.standing.seated().into_iter());
+        self.sight.seat(self.standing.seated());
         let unmet: Vec<PeerId> =
             self.sight.seated().iter().copied().filter(|host| !self.contacts.is_linked(*host)).collect();
         unmet.into_iter().for_each(|host| self.reach(host));
