@@ -33,6 +33,7 @@
 //! process finds written down it takes back, if the register knows it, and nobody is inside with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::vec::Drain;
 
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::{Grant, custody};
@@ -276,9 +277,9 @@ impl Heir {
         std::mem::take(&mut self.resumes)
     }
 
-    /// What is to be written down from now on, in order.
-    pub fn take_out(&mut self) -> Vec<Keep> {
-        std::mem::take(&mut self.out)
+    /// Takes out what is to be written down from now on, in order.
+    pub fn take_out(&mut self) -> Drain<'_, Keep> {
+        self.out.drain(..)
     }
 
     /// Whether there is something for which we shall answer.
@@ -504,7 +505,8 @@ mod tests {
         let mut heir = heir();
         heir.on_over(TICKET);
         heir.check(|_| false, |_| false);
-        assert_eq!((heir.ticket("a"), heir.take_out()), (None, vec![Keep::Over { note: "a".to_owned() }]));
+        assert_eq!(heir.ticket("a"), None);
+        assert!(heir.take_out().eq([Keep::Over { note: "a".to_owned() }]));
     }
 
     /// One that asked twice under one call was left behind without an alarm.

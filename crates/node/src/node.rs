@@ -299,8 +299,10 @@ impl Node {
     /// Does what has come up in this step: news of hosts, and what the register says.
     fn settle(&mut self) {
         loop {
-            for news in take(&mut self.news) {
-                self.on_news(news);
+            let mut news = take(&mut self.news);
+            news.drain(..).for_each(|news| self.on_news(news));
+            if self.news.is_empty() {
+                self.news = news; // With the room that it has.
             }
             self.attend();
             self.detour();
@@ -350,7 +352,7 @@ impl Node {
                 "{waiting} wait for {name}, and nobody asks how long"
             );
         }
-        let asks = self.clients.without_alias().is_empty() || bound.is_none();
+        let asks = bound.is_none() || self.clients.without_alias().next().is_none();
         assert!(asks, "somebody waits, and the protocol was not asked");
         assert!(self.detached.orphans() == 0 || bound.is_none(), "a grant that nobody has is still in the register");
         for (resource, fencing, alias) in self.detached.ending() {

@@ -85,7 +85,7 @@ impl Node {
 
     /// Whatever clients are told in this step is written down before they are told it.
     pub(super) fn write_down(&mut self, out: &mut Vec<Effect>) {
-        out.extend(self.heir.take_out().into_iter().map(Effect::Keep));
+        out.extend(self.heir.take_out().map(Effect::Keep));
         for effect in &self.effects {
             match *effect {
                 Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } => {
@@ -96,7 +96,7 @@ impl Node {
             }
         }
         if !makes(Sabotage::ToldBeforeKept) {
-            out.extend(self.heir.take_out().into_iter().map(Effect::Keep));
+            out.extend(self.heir.take_out().map(Effect::Keep));
         }
     }
 }

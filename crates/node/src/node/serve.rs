@@ -85,7 +85,8 @@ impl Node {
 
     /// Asks for everything that could not be asked for before.
     pub(super) fn ask_for_pending(&mut self) {
-        self.clients.without_alias().into_iter().for_each(|ticket| self.request(ticket));
+        let waiting: Vec<TicketId> = self.clients.without_alias().collect();
+        waiting.into_iter().for_each(|ticket| self.request(ticket));
     }
 
     /// The protocol lets somebody in.
