@@ -47,8 +47,6 @@ use crate::{Answer, Birth, Config, Counters, Damage, Effect, Error, Input, Missi
 enum Alarm {
     /// Of our part in this resource.
     Part(Key, custody::Timer),
-    /// Of the register and our session.
-    Register,
     /// Messages about this resource to a host are lost: if it is still of this generation, it is counted anew.
     Recount(Key, u64, PeerId),
     /// Whatever is next for this ticket: the end of its wait, or of its lease.
@@ -137,6 +135,8 @@ pub struct Node {
     rng: Rng,
     now: Time,
     timers: Timers<Alarm>,
+    /// When the register and our session are to be looked at, which every step does.
+    attend_at: Option<Time>,
     clients: Clients,
     parts: Parts,
     survey: Survey,
@@ -193,6 +193,7 @@ impl Node {
             rng: birth.rng,
             now: Time::ZERO,
             timers: Timers::new(),
+            attend_at: None,
             clients,
             parts: Parts::default(),
             survey: Survey::default(),
@@ -223,7 +224,7 @@ impl Node {
         // A session whose time has passed stops before anything else is done, whatever has woken us.
         self.attend();
         // And so are leases that have ended meanwhile: a machine that has slept must not renew one by what comes first.
-        if !matches!(input, Input::Wake) && self.timers.next().is_some_and(|due| due <= now) {
+        if !matches!(input, Input::Wake) && self.next_wake().is_some_and(|due| due <= now) {
             self.wake();
             self.settle();
         }
@@ -259,7 +260,7 @@ impl Node {
 
     /// When to be woken.
     pub fn next_wake(&self) -> Option<Time> {
-        self.timers.next()
+        self.timers.next().into_iter().chain(self.attend_at).min()
     }
 
     /// The grant of a ticket and until when it stands, if it has one.
@@ -275,7 +276,6 @@ impl Node {
         while let Some(alarm) = self.timers.due(self.now) {
             match alarm {
                 Alarm::Part(resource, timer) => self.part_step(resource, peerlock_mutex::Input::Timer(timer)),
-                Alarm::Register => {} // It is attended to in every step.
                 Alarm::Recount(resource, generation, host) => self.on_recount_alarm(resource, generation, host),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
                 Alarm::Survey(resource) => self.ask_for_line(resource),
@@ -317,11 +317,7 @@ impl Node {
             self.draining = Draining::Done;
             self.effects.push(Effect::Drained);
         }
-        match self.standing.next().filter(|_| self.phase != Phase::Left) {
-            next if next == self.timers.when(&Alarm::Register) => {}
-            Some(next) => self.timers.set(Alarm::Register, next),
-            None => self.timers.cancel(&Alarm::Register),
-        }
+        self.attend_at = self.standing.next().filter(|_| self.phase != Phase::Left);
     }
 
     /// What must be true between steps. Where nobody counts the time, everything is looked over once in an eighth as
