@@ -13,8 +13,8 @@ use crate::token::Claim;
 /// takes several times as long. Nobody ever sees its order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    /// A power of two of entries, at most a quarter of which are taken; the others are [`NOWHERE`]. Who is not found where
-    /// its claim's hash points to is at one of the next, before the first that is empty.
+    /// A power of two of entries, at most a quarter of which are taken; the others are [`NOWHERE`]. Who is not found
+    /// where its claim's hash points to is at one of the next, before the first that is empty.
     table: Vec<Entry>,
     len: usize,
 }

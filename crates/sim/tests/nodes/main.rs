@@ -12,7 +12,7 @@ use plan::plan;
 use rayon::prelude::*;
 use summary::Summary;
 
-/// Less than a minute and a half on two cores.
+/// A little more than a minute on two cores.
 const RUNS: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {
