@@ -135,7 +135,7 @@ pub struct Node {
     rng: Rng,
     now: Time,
     timers: Timers<Alarm>,
-    /// When the register and our session are to be looked at, which every step does.
+    /// When to be woken to look at the register and our session, unless another step does so before.
     attend_at: Option<Time>,
     clients: Clients,
     parts: Parts,

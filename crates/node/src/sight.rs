@@ -80,7 +80,7 @@ impl Sight {
         let mut seated: Vec<PeerId> = self.seats().into_iter().flatten().chain(others).collect();
         seated.sort_unstable();
         seated.dedup();
-        // As nearly always.
+        // Nearly always they are the same.
         if !self.seated.iter().eq(&seated) {
             self.seated = seated.into_iter().collect();
         }

@@ -363,7 +363,7 @@ impl Standing {
         }
     }
 
-    /// The hosts that vote or learn to, and the one that leads, as far as we know.
+    /// The hosts that vote or learn to, and the one that leads, as far as we know; some of them twice.
     pub fn seated(&self) -> impl Iterator<Item = PeerId> {
         let member = match &self.phase {
             Phase::In(member) => Some(member),

@@ -1,7 +1,8 @@
 //! How fast the simulator is, beside the floor measured in the same run, and what a peer costs.
 //!
 //! `cargo bench -p peerlock-sim`. The floor is the bare queue: as many events as the run has, each popped and pushed
-//! again while as many others wait. The ratio is what counts; the machine makes the rest.
+//! again while as many others wait. All of them are put in order, and in the run only what is no message, since those
+//! take equally long. The ratio is what counts; the machine makes the rest.
 
 use std::hint::black_box;
 use std::process::Command;

@@ -12,7 +12,7 @@ use crate::faults::Faults;
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Always, Generations, InLine, Standstill, Trace, Watch, always};
+use crate::watch::{Always, Generations, InLine, Messages, Standstill, Trace, Watch, always};
 use crate::workload::{InVisits, Visits};
 use crate::world::{Setup, World};
 
@@ -85,7 +85,7 @@ impl Setting for Nodes {
     type Actor = Whole;
     type Workload = InVisits;
     type Rules = (Always, Generations, InLine);
-    type Counts = Standstill;
+    type Counts = (Messages, Standstill);
 
     fn world<W: Watch<Whole>>(
         &self,
@@ -119,7 +119,7 @@ impl Setting for Nodes {
             disk,
             make: Box::new(make),
         };
-        let counts = Standstill::new(resources, still);
+        let counts = (Messages::of::<Whole>(), Standstill::new(resources, still));
         let mut world = World::new(setup, InVisits::new(visits, seed), watch(rules, counts));
         for _ in 0..hosts {
             world.add_new();

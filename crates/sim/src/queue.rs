@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 
 use peerlock_base::{PeerId, Time};
 
-/// Events in order of time; events of one moment in the order they were pushed.
+/// Events in order of time; events of one moment in the order they were pushed or posted.
 ///
 /// The heap moves small keys about; the events themselves stay put in a slab whose places are used again, so a queue
-/// that has reached its size allocates no more.
+/// that has reached its size allocates no more. Messages that are posted in the order in which they arrive, as they are
+/// where all take as long, stand in a row beside the heap, and are not put in order at all.
 #[derive(Debug)]
 pub struct Queue<E, M> {
     /// Each comes before those at twice its place and one, and two, more: the earliest is the first.
     heap: Vec<Key>,
-    /// Messages that were posted in the order in which they arrive, which so need none; and in the same order, what
-    /// they say. Apart, since nothing is slower than to move what has just been written.
+    /// The row, and in the same order what its messages say: apart, since a processor that moves what it has only just
+    /// written, in pieces of another size, has to wait for that.
     posted: VecDeque<(Key, PeerId, PeerId)>,
     messages: VecDeque<M>,
     events: Vec<Option<E>>,
@@ -84,7 +85,7 @@ impl<E, M> Queue<E, M> {
         self.posted.back().is_none_or(|(last, ..)| last.at() <= at)
     }
 
-    /// Puts a message in line behind all that were posted. Where all take as long there is nothing to put in order.
+    /// Puts a message in line behind all that were posted.
     #[inline(always)]
     pub fn post(&mut self, at: Time, from: PeerId, to: PeerId, message: M) {
         debug_assert!(self.is_last(at), "it arrives before one that was posted");
@@ -103,6 +104,7 @@ impl<E, M> Queue<E, M> {
         self.messages.pop_front().map(|message| (from, to, message))
     }
 
+    /// The key of what is pushed now; whatever is posted has no place.
     #[inline]
     fn key(&mut self, at: Time, place: usize) -> Key {
         self.pushed += 1;
@@ -127,6 +129,7 @@ impl<E, M> Queue<E, M> {
     /// Takes the earliest event out: [`Queue::first`] has just said that there is one, and it was not posted.
     #[inline(always)]
     pub fn take_first(&mut self) -> E {
+        debug_assert!(!self.is_posted, "what comes first is a message");
         self.is_first_gone = true;
         self.events[self.heap[0].place()].take().expect("every key in the heap has its event")
     }

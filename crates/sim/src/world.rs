@@ -157,7 +157,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             if L::is_over(self, at) {
                 break;
             }
-            check::comes_to_an_end(self.queue.len(), most)?;
+            check::comes_to_an_end(self.queue.len() - 1, most)?;
             self.now = at;
             self.events += 1;
             match self.queue.take_message() {
@@ -204,7 +204,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             return Ok(());
         }
         match event {
-            Event::Arrive { from, to, message } => self.arrive_late(from, to, message),
+            Event::Arrive { from, to, message } => self.arrive_apart(from, to, message),
             Event::Timer { peer, timer, set } => match self.timers.take(peer, timer, set) {
                 Some(timer) => self.step(peer, Input::Timer(timer)),
                 None => Ok(()),
@@ -251,6 +251,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
     }
 
+    /// A message arrives, unless its peer is frozen or gone.
     #[inline(always)]
     fn arrive(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         check::has_time(self.now)?;
@@ -269,9 +270,10 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.carry_out_all(to, buffers)
     }
 
-    /// A message arrives that others have overtaken. Apart, so that the loop has [`World::arrive`] in place.
+    /// The same, for one that was not posted in its order, or comes from outside. Apart, so that the loop has
+    /// [`World::arrive`] in place.
     #[inline(never)]
-    fn arrive_late(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
+    fn arrive_apart(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         self.arrive(from, to, message)
     }
 
@@ -285,10 +287,9 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// The peer of an event and when it thaws, if it is frozen: whatever happens there happens then.
     fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<(PeerId, Time)> {
         let peer = match event {
-            Event::Arrive { to, .. } => *to,
             Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
             Event::Told { peer, .. } => *peer,
-            _ => return None,
+            _ => return None, // Messages look for themselves.
         };
         self.fate.thaws(self.now, peer).map(|at| (peer, at))
     }

@@ -102,7 +102,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 Came::Message { from, to, message } => {
                     self.now = self.now.max(outside.now());
                     self.events += 1;
-                    self.arrive_late(from, to, message)?;
+                    self.arrive_apart(from, to, message)?;
                 }
                 Came::Gone(peers) => {
                     if let Some(after) = self.fate.detection() {
