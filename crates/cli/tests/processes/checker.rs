@@ -302,6 +302,15 @@ mod tests {
         assert!(check(over, 1).is_err());
     }
 
+    /// What `benches/agents.rs` measures: 1 to 2 in slot 0, not from 2 to itself, nor in another slot, nor outside.
+    #[test]
+    fn a_gap_is_between_two_clients_of_one_slot() {
+        let mut log = Log::default();
+        let first = "enter 10 1 5 0 99\nleave 20 1 5 0\nenter 12 3 6 1 99\nleave 22 3 6 1\n";
+        log.read(&format!("{first}enter 24 2 7 0 99\nleave 30 2 7 0\nenter 31 2 8 0 99\nleave 32 2 8 0\n")).unwrap();
+        assert_eq!((log.gaps(0, 99), log.gaps(11, 99), log.gaps(0, 24)), (vec![4], vec![], vec![]));
+    }
+
     #[test]
     fn a_stay_ends_with_its_lease_or_its_client_but_not_earlier() {
         for (end, next, good) in [

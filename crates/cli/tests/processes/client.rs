@@ -73,7 +73,19 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Not a test: what a client runs.
 #[test]
 fn client() {
-    let Ok(orders) = std::env::var(ORDERS) else { return };
+    if has_orders() {
+        carry_out_orders();
+    }
+}
+
+/// Whether this process is a client.
+pub fn has_orders() -> bool {
+    std::env::var_os(ORDERS).is_some()
+}
+
+/// Does what a client is to do.
+pub fn carry_out_orders() {
+    let orders = std::env::var(ORDERS).expect("orders");
     let mut client = Visitor::new(Orders::parse(&orders).expect("good orders"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let outcome = runtime.block_on(client.run());

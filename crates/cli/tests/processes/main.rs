@@ -9,7 +9,6 @@ mod addresses;
 mod boot;
 mod checker;
 mod client;
-mod cost;
 mod crowd;
 mod custody;
 mod deaths;

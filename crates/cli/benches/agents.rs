@@ -1,5 +1,19 @@
-//! What it costs; numbers to be read by people, measured by hand on a machine that has nothing else to do:
-//! `cargo test -p peerlock-cli --test processes cost -- --ignored --nocapture --test-threads 1`
+//! What real agents cost that have nothing to do, and whether the register's writes are in the way of a hand-over:
+//! numbers to be read by people, on a machine that has nothing else to do.
+//!
+//! `cargo bench -p peerlock-cli --bench agents`, three and a half minutes; `AGENTS=20` starts so many instead of a
+//! hundred. Agents and clients are those of `tests/processes`.
+#![allow(clippy::unwrap_used, reason = "a measurement may fail loudly")]
+#![allow(dead_code, reason = "the tests need more of these")]
+
+#[path = "../tests/processes/checker.rs"]
+mod checker;
+#[path = "../tests/processes/client.rs"]
+mod client;
+#[path = "../tests/run/secret.rs"]
+mod secret;
+#[path = "../tests/processes/world.rs"]
+mod world;
 
 use std::time::Duration;
 
@@ -7,12 +21,22 @@ use peerlock::Request;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::client::now;
-use super::world::{Agent, World, meet, metric, served};
+use self::client::now;
+use self::world::{Agent, World, meet, metric, served};
 
-/// What agents cost that have nothing to do. `AGENTS=20` starts so many instead of a hundred.
-#[tokio::test]
-#[ignore = "starts a hundred processes, and measures for two minutes"]
+fn main() {
+    // A client is this program once more.
+    if client::has_orders() {
+        return client::carry_out_orders();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        idle_agents().await;
+        handing_over_while_the_register_writes().await;
+    });
+}
+
+/// What agents cost that have nothing to do.
 async fn idle_agents() {
     let number = std::env::var("AGENTS").map_or(100, |agents| agents.parse().expect("AGENTS is a number"));
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
@@ -50,8 +74,6 @@ async fn idle_agents() {
 
 /// Two clients at two agents hand one slot to each other, while the register has nothing to write and while it writes
 /// all the time, by turns.
-#[tokio::test]
-#[ignore = "measures for a minute"]
 async fn handing_over_while_the_register_writes() {
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
     let agents = world.cluster(2).await;
