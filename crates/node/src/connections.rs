@@ -164,11 +164,6 @@ impl Connections {
         self.packets.drain(..)
     }
 
-    /// Whether the node is to be told something.
-    pub fn has_changes(&self) -> bool {
-        !self.changes.is_empty()
-    }
-
     /// Takes out what the node is to be told.
     pub fn take_changes(&mut self) -> Drain<'_, Change> {
         self.changes.drain(..)

@@ -240,9 +240,7 @@ impl Whole {
             for effect in effects.drain(..) {
                 self.carry_out(effect, cx, &mut inputs, out);
             }
-            if self.connections.has_changes() {
-                inputs.extend(self.connections.take_changes().rev().map(as_input));
-            }
+            inputs.extend(self.connections.take_changes().rev().map(as_input));
         }
         self.buffers = (inputs, effects);
         for (to, packet) in self.connections.take_packets() {
