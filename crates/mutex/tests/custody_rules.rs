@@ -186,6 +186,22 @@ fn r9_news_for_a_generation_to_come_are_kept() {
     assert!(said.iter().any(is_token), "{said:?}");
 }
 
+/// A host whose clients wait for 50 ms each and ask again fills its ration at the coordinator otherwise.
+#[test]
+fn withdrawal_during_a_count_removes_the_kept_request() {
+    let mut coordinator = founded(1, 1);
+    word(&mut coordinator, session(1), 2, opened(1, &[1, 2, 3]));
+    hear(&mut coordinator, 1, 2, 2, nothing(2));
+    for ticket in 1..=100 {
+        let claim = Claim { peer: PeerId::new(2), ticket: Ticket::new(ticket) };
+        hear(&mut coordinator, 1, 2, 2, Body::Tell(News::Request(claim)));
+        hear(&mut coordinator, 1, 2, 2, Body::Tell(News::Withdraw(claim)));
+    }
+    assert_eq!(coordinator.kept(Some(PeerId::new(2))), 1, "its answer");
+    let said = hear(&mut coordinator, 1, 3, 2, nothing(3));
+    assert_eq!(said.len(), 1, "nobody is waiting: {said:?}");
+}
+
 #[test]
 fn the_line_is_put_together_by_arrival_number() {
     let mut coordinator = founded(1, 1);

@@ -19,6 +19,9 @@ pub struct Config {
     pub awake: Span,
     /// How many clients may wait or hold a slot here. 100,000.
     pub most_clients: usize,
+    /// How many items are kept of what one host has said about all resources: requests, early updates, answers. Above
+    /// this its updates are taken for lost. 250,000: more than twice what its clients can cause.
+    pub ration: usize,
     /// The versions of peerlock's messages and entries that this program understands. Others in tests, which play the
     /// next program.
     pub versions: Versions,
@@ -35,6 +38,7 @@ impl Default for Config {
             unused: Span::from_secs(600),
             awake: Span::ZERO,
             most_clients: 100_000,
+            ration: 250_000,
             versions: Versions::OURS,
             register: peerlock_register::Config::default(),
         }

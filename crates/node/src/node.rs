@@ -195,7 +195,7 @@ impl Node {
             timers: Timers::new(),
             attend_at: None,
             clients,
-            parts: Parts::default(),
+            parts: Parts::new(config.ration),
             survey: Survey::default(),
             heir,
             orders: Orders::default(),

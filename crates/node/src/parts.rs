@@ -12,10 +12,6 @@ use peerlock_mutex::{self as mutex, Custody, Cx, Effect, Grant, Input, custody};
 use crate::Name;
 use crate::sabotage::without;
 
-/// At most so much is kept of what one host has said about all resources: requests, early news, answers. More than
-/// twice of what its clients can want.
-const RATION: usize = 250_000;
-
 /// Our part in one resource. To be read only: what happens to it are verbs of [`Parts`].
 pub struct Part {
     pub name: Name,
@@ -29,8 +25,9 @@ pub struct Part {
 }
 
 /// All our parts. Empty without a session.
-#[derive(Default)]
 pub struct Parts {
+    /// How much is kept of what one host has said about all resources before its updates are refused.
+    ration: usize,
     parts: BTreeMap<Key, Part>,
     /// What is remembered of those that were given up in this session.
     given_up: BTreeMap<Key, (Name, custody::Memory)>,
@@ -39,6 +36,11 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// No part yet. Keeps at most about `ration` items that one host has sent.
+    pub fn new(ration: usize) -> Self {
+        Self { ration, parts: BTreeMap::new(), given_up: BTreeMap::new(), rations: BTreeMap::new() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -124,8 +126,11 @@ impl Parts {
         self.given_up.clear();
     }
 
-    /// Whether there is room for what a host says. What of it is still kept is counted when it could be too much: that
-    /// is once in many messages.
+    /// Returns whether there is room for a message of a host. What is still kept of this host is counted when it could
+    /// be too much, which is once in many messages.
+    ///
+    /// Only messages that may accumulate are refused. Answers and tokens are always accepted, since a count or a slot
+    /// waits for them, and they have bounds of their own: one answer per session that was asked, one token per slot.
     pub fn has_room(&mut self, from: PeerId, message: &custody::Message) -> bool {
         let said = self.rations.entry(from).or_default();
         *said += 1 + match &message.body {
@@ -133,10 +138,12 @@ impl Parts {
             custody::Body::Next { following, .. } | custody::Body::Token { following, .. } => following.claims.len(),
             _ => 0,
         };
-        if *said > RATION {
+        if *said > self.ration {
             *said = self.parts.values().map(|part| part.custody.kept(Some(from))).sum();
         }
-        *said <= RATION
+        let accumulates =
+            matches!(message.body, custody::Body::Tell(_) | custody::Body::Dropped { .. } | custody::Body::Next { .. });
+        *said <= self.ration || !accumulates
     }
 
     /// Only of these hosts it is still counted what they say.
@@ -161,11 +168,13 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
+    use peerlock_mutex::token::{Claim, Token};
+
     use super::*;
 
     /// Two parts, in "a" and in "b".
     fn parts() -> (Parts, [Key; 2]) {
-        let mut parts = Parts::default();
+        let mut parts = Parts::new(3);
         let names: [Name; 2] = ["a", "b"].map(|name| name.parse().unwrap());
         names.iter().for_each(|name| parts.open(Session { peer: PeerId::new(1), number: 1 }, name, &[], Time::ZERO));
         parts.check();
@@ -190,5 +199,37 @@ mod tests {
         let part = parts.parts.remove(&one).unwrap();
         parts.parts.insert(other, part);
         parts.check();
+    }
+
+    #[test]
+    fn answers_and_tokens_above_the_ration_are_accepted() {
+        let (mut parts, _) = parts();
+        let mut has_room = |body| parts.has_room(PeerId::new(2), &custody::Message { generation: 1, body });
+        let waiting = (0..9).map(|ticket| (Ticket::new(ticket), None)).collect();
+        let session = Session { peer: PeerId::new(2), number: 1 };
+        let answer = custody::Answer { session, tokens: Vec::new(), waiting };
+        let (token, following) = (Token { slot: 0, fencing: 7 }, custody::Following::default());
+        assert!(has_room(custody::Body::Answer(answer)));
+        assert!(has_room(custody::Body::Token { to: Ticket::new(1), token, stay: 1, following }));
+    }
+
+    #[test]
+    fn requests_above_the_ration_are_refused() {
+        let (mut parts, [a, _]) = parts();
+        let coordinator = Session { peer: PeerId::new(1), number: 1 };
+        parts.parts.get_mut(&a).unwrap().custody =
+            Custody::founded(coordinator, custody::Config::default(), coordinator.peer, 1);
+        let accepted = (1..=30).filter(|ticket| {
+            let claim = Claim { peer: PeerId::new(2), ticket: Ticket::new(*ticket) };
+            let message = custody::Message { generation: 1, body: custody::Body::Tell(custody::News::Request(claim)) };
+            let has_room = parts.has_room(claim.peer, &message);
+            if has_room {
+                let input = Input::Message { from: claim.peer, message };
+                parts.step(a, input, coordinator.peer, Time::ZERO, &mut Rng::new(0));
+            }
+            has_room
+        });
+        // One of them gets the slot, and what is kept is not counted at every message.
+        assert!((3..10).contains(&accepted.count()));
     }
 }

@@ -178,8 +178,21 @@ impl Custody {
             // We have answered another coordinator. An earlier session of this host may have been meant, which has
             // stopped: a new generation will come.
             None if !is_later && self.answered == self.generation => {}
-            _ => self.early.push((generation, from, early)),
+            _ => self.keep_early(generation, from, early),
         }
+    }
+
+    /// Keeps an update until it can be processed. A withdrawal removes the request that it belongs to: requests and
+    /// withdrawals of clients that retry during a long count must not accumulate.
+    fn keep_early(&mut self, generation: u64, from: PeerId, early: Early) {
+        if let Early::News(News::Withdraw(claim)) = early {
+            let request = (generation, from, Early::News(News::Request(claim)));
+            if let Some(at) = self.early.iter().rposition(|kept| *kept == request) {
+                self.early.remove(at);
+                return;
+            }
+        }
+        self.early.push((generation, from, early));
     }
 
     fn note(&mut self, early: Early, cx: &mut Cx<'_, Self>) {

@@ -35,7 +35,9 @@ impl Node {
     /// session of this host, which has nothing any more.
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
         if !self.parts.has_room(from, &message) {
-            return self.strange("more than is kept of one host");
+            self.strange("more than is kept of one host");
+            // The link has confirmed it, so the sender does not repeat it: only a count asks again.
+            return self.recount_later(resource, message.generation, from);
         }
         if !self.parts.contains(resource) && self.heir.keep_message(from, resource, &message) {
             return;
@@ -175,10 +177,11 @@ impl Node {
         }
     }
 
-    /// The process that messages were meant for has ended. As long as its session stands a count would wait for that,
-    /// and its end is followed by one.
+    /// Asks for a new count after a while, unless there is one before. Either the process that messages were meant for
+    /// has ended: as long as its session is valid a count would wait for that, and its end is followed by one. Or a
+    /// message of the host was refused, and there is one count for all that are refused meanwhile.
     fn recount_later(&mut self, resource: Key, generation: u64, host: PeerId) {
-        self.timers.set(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
+        self.timers.set_if_none(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
         self.look_soon();
     }
 

@@ -122,6 +122,27 @@ fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coo
     assert_eq!((inside.iter().sum::<u64>(), waiting.iter().sum::<usize>()), (1, 2 * MOST_WAITING - 1));
 }
 
+/// The link has confirmed a request that is refused, so its sender does not repeat it.
+#[test]
+fn request_above_the_ration_is_served_after_a_count() {
+    let mut world = World::new();
+    world.ration = 4;
+    world.spoils = Some((9, Box::new(|bytes| bytes))); // Refused messages are logged as unexpected.
+    world.start(1, Origin::Founds(CLUSTER), &[]);
+    world.start(2, Origin::Seeks { expect: None }, &[1]);
+    world.run(Span::from_secs(5));
+    let holder = world.acquire(1, wanted("r"));
+    assert!(world.fencing(1, holder).is_some());
+    let waiting: Vec<TicketId> = (0..20).map(|_| world.acquire(2, wanted("r"))).collect();
+    world.run(Span::from_secs(5));
+    world.input(1, Input::Release { call: None, ticket: holder });
+    for ticket in waiting {
+        world.run(Span::from_secs(1));
+        assert!(world.fencing(2, ticket).is_some());
+        world.input(2, Input::Release { call: None, ticket });
+    }
+}
+
 #[test]
 fn what_is_longer_than_a_message_has_no_number() {
     let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);

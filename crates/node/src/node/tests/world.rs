@@ -55,6 +55,8 @@ pub(super) struct World {
     pub(super) versions: Versions,
     /// How long sessions stand of those that are started from now on.
     pub(super) session: Ttl,
+    /// How many items of one host are kept by the nodes that are started from now on.
+    pub(super) ration: usize,
 }
 
 /// Changes bytes on their way.
@@ -84,6 +86,7 @@ impl World {
             keeps: true,
             versions: Versions::OURS,
             session: Ttl::from_millis(15_000).unwrap(),
+            ration: Config::default().ration,
         }
     }
 
@@ -122,7 +125,7 @@ impl World {
             boot: "one".into(),
             estate: machine.estate.clone(),
         };
-        let config = Config { versions: self.versions, ..Config::default() };
+        let config = Config { versions: self.versions, ration: self.ration, ..Config::default() };
         let node = Node::new(PeerId::new(number), vec![listens_at], birth, config);
         machine.node = Some(node.expect("a whole file"));
         let addresses = join.iter().map(|number| address(*number)).chain(machine.members.clone()).collect();
