@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, ValueEnum};
 use peerlock::{Class, Client, Hold, Stop};
-use peerlock_supervise::{Job, Moment, OnLost, Signals, supervise};
+use peerlock_supervise::{Job, Moment, OnLost, Outcome, Signals, supervise};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
@@ -116,9 +116,16 @@ enum WhenLost {
 /// How it went.
 enum Run {
     /// The command has ended, or could not be started.
-    Ended(u8),
+    Ended(Outcome),
     /// A signal came before there was a command.
-    Interrupted(u8),
+    Interrupted(Outcome),
+}
+
+impl Run {
+    /// The terminal has sent the signal to all of our group.
+    fn interrupted(signal: u8) -> Self {
+        Self::Interrupted(Outcome::Signalled { signal, in_foreground: false })
+    }
 }
 
 /// Runs the command.
@@ -128,11 +135,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let outcome = runtime.block_on(go(options, &show));
     show.clear();
     match outcome {
-        Ok(Run::Ended(code)) => {
-            show.ended(code);
-            Ok(ExitCode::from(code))
+        Ok(Run::Ended(outcome)) => {
+            show.ended(outcome.code());
+            Ok(outcome.end())
         }
-        Ok(Run::Interrupted(signal)) => Ok(ExitCode::from(128 + signal)),
+        Ok(Run::Interrupted(outcome)) => Ok(outcome.end()),
         Err(error) => {
             let was_late = matches!(&error, Error::Peerlock(error) if error.class() == Class::NotAcquired);
             let code = if was_late { options.conflict_exit_code } else { exit::code(&error) };
@@ -147,7 +154,7 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let (client, here) = tokio::select! {
         biased;
-        signal = signals.number() => return Ok(Run::Interrupted(signal)),
+        signal = signals.number() => return Ok(Run::interrupted(signal)),
         client = options.client(show) => client?,
     };
     let run = with(options, show, &client, &mut signals).await;
@@ -175,7 +182,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     };
     let (mut hold, lease, end) = tokio::select! {
         biased;
-        signal = signals.number() => return Ok(Run::Interrupted(signal)),
+        signal = signals.number() => return Ok(Run::interrupted(signal)),
         acquired = acquired => acquired?,
     };
     show.clear();
@@ -196,7 +203,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     };
     // If it was lost, or nobody answers, there is nothing to give back.
     let _gone = timeout(RELEASING, hold.release()).await;
-    Ok(Run::Ended(outcome.map_err(Error::Start)?.code()))
+    Ok(Run::Ended(outcome.map_err(Error::Start)?))
 }
 
 /// What the command's supervision hears while the slot is held.

@@ -27,7 +27,7 @@
 //!         let tell = |notice| eprint!("{}", format!("peerlock: {notice}\n"));
 //!         let outcome = supervise(&job, lease, tell).await.unwrap();
 //!         drop(renewed); // Whoever renews the grant has sent later ends to it meanwhile.
-//!         ExitCode::from(outcome.code())
+//!         outcome.end()
 //!     })
 //! }
 //! ```
@@ -36,6 +36,7 @@
 
 mod child;
 mod clock;
+mod death;
 mod errand;
 mod group;
 mod guard;

@@ -6,7 +6,7 @@ use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use crate::child::{Child, ChildEvent};
 use crate::clock::Alarm;
+use crate::death::die;
 use crate::group::is_alive;
 use crate::guard::Guard;
 use crate::lease::{Countdown, Due, OnLost};
@@ -54,8 +55,13 @@ pub enum Outcome {
     /// With a code of its own. 127 if there was no such program, 126 if it could not be run; a line on stderr has
     /// said so, as in a shell.
     Exited(u8),
-    /// By a signal that it did not catch: the number.
-    Signalled(u8),
+    /// By a signal that it did not catch.
+    Signalled {
+        /// The number of the signal.
+        signal: u8,
+        /// Whether the command had the terminal: then our own group has not received what was typed there.
+        in_foreground: bool,
+    },
     /// By us, because the lease ran out.
     Lost,
 }
@@ -66,9 +72,20 @@ impl Outcome {
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
-            Self::Signalled(signal) => 128 + signal,
+            Self::Signalled { signal, .. } => 128 + signal,
             Self::Lost => 76,
         }
+    }
+
+    /// Ends this process as the command has ended, for a `main` that has nothing else to do. If the command has died of
+    /// SIGINT or SIGQUIT, this process does, too: a shell ends its script only then. If the command had the terminal,
+    /// all of our process group receives the signal, as it would have from the terminal without us. Otherwise returns
+    /// the exit code.
+    pub fn end(self) -> ExitCode {
+        if let Self::Signalled { signal, in_foreground } = self {
+            die(signal, in_foreground);
+        }
+        ExitCode::from(self.code())
     }
 }
 
@@ -77,7 +94,7 @@ impl From<ExitStatus> for Outcome {
         // An end has either, and both are below 256 (signals below 65).
         let byte = |number: i32| u8::try_from(number & 0x7f).unwrap_or(0);
         match status.signal() {
-            Some(signal) => Self::Signalled(byte(signal)),
+            Some(signal) => Self::Signalled { signal: byte(signal), in_foreground: false },
             None => Self::Exited(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)),
         }
     }
@@ -317,10 +334,13 @@ impl<T: FnMut(Notice)> Supervision<T> {
         } else if !was_lost {
             self.guard = None; // Before the command's number can be anybody else's.
         }
-        let outcome = Outcome::from(self.child.reap()?);
-        let killed = outcome == Outcome::Signalled(Signal::SIGKILL as u8);
+        let mut outcome = Outcome::from(self.child.reap()?);
+        let killed = matches!(outcome, Outcome::Signalled { signal, .. } if signal == Signal::SIGKILL as u8);
         if let Some(terminal) = &mut self.terminal {
-            terminal.take();
+            let had_it = terminal.take();
+            if let Outcome::Signalled { in_foreground, .. } = &mut outcome {
+                *in_foreground = had_it;
+            }
             if was_lost || !matches!(outcome, Outcome::Exited(_)) {
                 terminal.restore();
             }
@@ -355,14 +375,15 @@ mod tests {
     /// What wait(2) says, and what a shell makes of it.
     #[test]
     fn codes_are_those_of_a_shell() {
+        let signalled = |signal| Outcome::Signalled { signal, in_foreground: false };
         let table = [
             (0x0000, Outcome::Exited(0), 0),
             (0x0100, Outcome::Exited(1), 1),
             (0x4c00, Outcome::Exited(76), 76),
             (0xff00, Outcome::Exited(255), 255),
-            (0x0009, Outcome::Signalled(9), 137),
-            (0x008b, Outcome::Signalled(11), 139), // with a core dump
-            (0x0040, Outcome::Signalled(64), 192),
+            (0x0009, signalled(9), 137),
+            (0x008b, signalled(11), 139), // with a core dump
+            (0x0040, signalled(64), 192),
         ];
         for (raw, outcome, code) in table {
             let ended = Outcome::from(ExitStatus::from_raw(raw));

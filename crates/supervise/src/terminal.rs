@@ -61,12 +61,14 @@ impl Terminal {
         }
     }
 
-    /// Takes it back, if it was given.
-    pub fn take(&mut self) {
-        if std::mem::take(&mut self.given) {
+    /// Takes it back, if it was given, and returns whether it was.
+    pub fn take(&mut self) -> bool {
+        let given = std::mem::take(&mut self.given);
+        if given {
             // It fails if the terminal has gone away: then there is nothing to take.
             let _gone = put_in_foreground(&self.tty, self.ours);
         }
+        given
     }
 
     /// Undoes what a command that did not end by its own will has done to it.

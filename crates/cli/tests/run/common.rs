@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -17,8 +18,15 @@ use crate::secret::secret_of;
 impl Folder {
     /// The program with this folder, away from everything that the machine may have.
     pub fn peerlock(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
-        command.args(arguments.split_whitespace()).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        let mut command = self.in_environment(env!("CARGO_BIN_EXE_peerlock"));
+        command.args(arguments.split_whitespace());
+        command
+    }
+
+    /// Any program where the program would find this folder.
+    pub fn in_environment(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         command.env("PEERLOCK_DATA_DIR", self.path("data")).env("PEERLOCK_RUNTIME_DIR", self.path(""));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -148,12 +156,12 @@ impl Running {
         self.err.lock().unwrap().clone()
     }
 
-    /// Waits for its end: the exit code, what it printed, and what it said.
+    /// Waits for its end: the exit code, or minus the signal that has ended it, what it printed, and what it said.
     pub fn ends(&mut self) -> (i32, String, String) {
         let status = eventually("its end", || self.process.try_wait().unwrap());
         // Whatever it has left behind may still have its output: then we have what there is.
         eventually("the end of its output", || self.readers.iter().all(|reader| reader.is_finished()).then_some(()));
-        let code = status.code().unwrap_or(-1);
+        let code = status.code().or_else(|| status.signal().map(|signal| -signal)).unwrap();
         (code, self.out.lock().unwrap().clone(), self.err.lock().unwrap().clone())
     }
 

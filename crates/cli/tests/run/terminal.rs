@@ -1,31 +1,58 @@
 //! What a person sees who waits.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
-use nix::pty::{Winsize, openpty};
+use nix::pty::{OpenptyResult, Winsize, openpty};
 
 use crate::common::{Folder, Running, eventually};
 
+fn terminal() -> OpenptyResult {
+    let size = Winsize { ws_row: 25, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    openpty(Some(&size), None).unwrap()
+}
+
 /// A run whose errors go to a terminal, and what is on its screen.
 fn on_a_terminal(folder: &Folder, options: &str) -> (Running, Arc<Mutex<String>>) {
-    let size = Winsize { ws_row: 25, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = openpty(Some(&size), None).unwrap();
+    let pty = terminal();
     let mut command = folder.peerlock(&format!("run {options}"));
     command.stderr(Stdio::from(pty.slave)).env("TERM", "xterm").args(["--", "sh", "-c", "echo started >&2"]);
     let run = Running::start(&mut command);
     drop(command); // With its copy of the terminal.
+    (run, screen(pty.master.into()))
+}
+
+/// A script of a shell that leads a session on a terminal of its own, its keyboard, and its screen.
+fn script(folder: &Folder, shell: &[&str], lines: &str) -> (Running, File, Arc<Mutex<String>>) {
+    let pty = terminal();
+    let mut command = folder.in_environment("setsid");
+    command.arg("-c").args(shell).args(["-c", lines]).env("TERM", "xterm");
+    command.env("PEERLOCK", env!("CARGO_BIN_EXE_peerlock"));
+    let end = || Stdio::from(pty.slave.try_clone().unwrap());
+    command.stdin(end()).stdout(end()).stderr(end());
+    let script = Running::start(&mut command);
+    drop(command);
+    let keys = File::from(pty.master);
+    let screen = screen(keys.try_clone().unwrap());
+    (script, keys, screen)
+}
+
+fn shows(screen: &Mutex<String>, text: &str) {
+    eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
+}
+
+fn screen(mut from: File) -> Arc<Mutex<String>> {
     let screen = Arc::new(Mutex::new(String::new()));
-    let (mut from, seen) = (File::from(pty.master), Arc::clone(&screen));
+    let seen = Arc::clone(&screen);
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             seen.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
         }
     });
-    (run, screen)
+    screen
 }
 
 #[test]
@@ -75,4 +102,21 @@ fn who_starts_the_agent_is_told_so_in_one_line() {
     });
     let lines: Vec<&str> = screen.lines().filter(|line| line.contains("started an agent")).collect();
     assert!(lines.len() == 1 && lines[0].contains("agent.log"), "{screen:?}");
+}
+
+#[test]
+fn ctrl_c_while_waiting_ends_the_script() {
+    let folder = Folder::new();
+    let go = folder.path("go");
+    let mut first = folder.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    first.tells("granted");
+    let lines = "for step in 1 2 3; do \"$PEERLOCK\" run backup -- echo step; done; echo after the loop";
+    let (mut script, mut keys, screen) = script(&folder, &["bash"], lines);
+    shows(&screen, "next in line");
+    keys.write_all(b"\x03").unwrap();
+    let (code, ..) = script.ends();
+    let screen = screen.lock().unwrap().clone();
+    assert!(code == -2 && !screen.contains("step") && !screen.contains("after"), "{code}: {screen:?}");
+    std::fs::write(go, "").unwrap();
+    first.ends_with(0);
 }

@@ -93,7 +93,9 @@ fn a_signal_while_waiting_withdraws() {
     let folder = Folder::new();
     let mut first = folder.run("r", &until(&folder, "go"));
     first.tells("granted");
-    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+    // By the keyboard's signals it dies, so that a shell ends the script around it.
+    let signals = [(Signal::SIGINT, -2), (Signal::SIGQUIT, -3), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)];
+    for (signal, code) in signals {
         let mut run = folder.run("r", "echo run");
         run.waits_behind(0);
         run.send(signal);

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         }
     });
     match outcome {
-        Some(outcome) => ExitCode::from(outcome.expect("a start").code()),
+        Some(outcome) => outcome.expect("a start").end(),
         None => loop {
             std::thread::park();
         },

@@ -106,9 +106,20 @@ fn the_code_is_the_commands_own() {
         }
     }
     // Also the last real-time signal.
-    for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15, 64] {
+    for signal in [1, 6, 9, 11, 13, 14, 15, 64] {
         let ended = output(["term", "0", AGES], &["sh", "-c", &format!("kill -{signal} $$")]);
         assert_eq!(ended.status.code(), Some(128 + signal));
+    }
+    // Of the keyboard's signals we die, too, so that a shell ends the script around us; unless they are ignored.
+    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+        let script = format!("kill -{} $$", signal as i32);
+        let ended = output(["term", "0", AGES], &["sh", "-c", &script]);
+        assert_eq!((ended.status.signal(), ended.status.core_dumped()), (Some(signal as i32), false), "{signal}");
+        let deaf = format!("--ignore-signal={}", signal as i32);
+        let heard = format!("--default-signal={}", signal as i32);
+        let arguments = [&deaf, UNDER_LEASE, "term", "0", AGES, "env", &heard, "sh", "-c", &script];
+        let ended = Command::new("setsid").arg("env").args(arguments).output().unwrap();
+        assert_eq!(ended.status.code(), Some(128 + signal as i32), "{signal}");
     }
 }
 

@@ -122,6 +122,42 @@ fn ctrl_c_reaches_the_command_once() {
     assert_eq!(terminal.screen.lock().unwrap().matches("caught-int").count(), 1);
 }
 
+/// A shell ends a script at Ctrl-C if it receives SIGINT and its child dies of SIGINT. The command has the terminal, and
+/// so receives Ctrl-C alone.
+#[test]
+fn ctrl_c_ends_the_script_around_the_command() {
+    let folder = Folder::new();
+    let sleeps = folder.script("sleeps", "echo st\"\"ep\nexec sleep 1000\n");
+    let steps =
+        format!("for step in 1 2 3; do {}; done\necho ro\"\"unds-done\n", under_lease(sleeps.to_str().unwrap()));
+    let script = folder.script("script", &steps);
+    let piped = folder.script("piped", &steps.replace("; done", " | cat; done"));
+    for (shell, script) in [("bash", &script), ("sh", &script), ("bash", &piped)] {
+        let mut terminal = Terminal::shell();
+        terminal.press(&format!("{shell} {}\n", script.display()));
+        terminal.shows("step");
+        terminal.press(CTRL_C);
+        terminal.shows("prompt> ");
+        terminal.press("echo co\"\"de=$?\n");
+        terminal.shows("code=");
+        let screen = terminal.screen.lock().unwrap();
+        assert_eq!((screen.matches("step").count(), screen.contains("rounds-done")), (1, false), "{shell}: {screen}");
+    }
+}
+
+/// As for any command: the script goes on if its child handles SIGINT and exits.
+#[test]
+fn ctrl_c_that_the_command_handles_ends_no_script() {
+    let folder = Folder::new();
+    let script = format!("{}\necho code=$?\n", under_lease(&works(&folder)));
+    let script = folder.script("script", &script);
+    let mut terminal = Terminal::shell();
+    terminal.press(&format!("bash {}\n", script.display()));
+    terminal.shows("at-work");
+    terminal.press(CTRL_C);
+    terminal.shows("code=3");
+}
+
 #[test]
 fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let folder = Folder::new();
