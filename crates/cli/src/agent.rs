@@ -89,8 +89,8 @@ pub struct Options {
     /// [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     session: Option<Duration>,
-    /// Found a cluster when this many agents that know none have met, this one included: for machines that all start at
-    /// once, each with --join of the others
+    /// Found a cluster when this many agents that know none have met, this one included: for the first start of
+    /// machines that all start at once, each with --join of the others. More than half of all hosts
     #[arg(long, value_name = "HOSTS")]
     expect: Option<usize>,
     /// End when there has been no client for this long, and nobody holds anything here [default: stay]

@@ -296,6 +296,7 @@ pub mod exit {
             StartError::Places(_) => CANNOT_CREATE,
             StartError::Folder(_) => NO_INPUT,
             StartError::Unresolved { .. } => UNAVAILABLE,
+            StartError::OnlyItself { .. } | StartError::ExpectsTooFew { .. } => USAGE,
             StartError::Join(error) => error.class().exit_code(),
             StartError::Endpoint(_) => USAGE,
             // System, and whatever may come.

@@ -15,9 +15,10 @@ pub fn dialable(told: SocketAddr) -> Vec<SocketAddr> {
     }
 }
 
-/// Whether this machine has an address: only such a one can be bound.
-pub(crate) fn is_here(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+/// Returns whether one of this machine's interfaces has the address. Binding it would be no proof: with
+/// `ip_nonlocal_bind`, which is usual beside a virtual address, every address can be bound.
+pub fn is_here(ip: IpAddr) -> bool {
+    ip.is_loopback() || get_if_addrs().into_iter().flatten().any(|interface| interface.ip() == ip)
 }
 
 /// The addresses of this machine of one family: the one that it speaks from to the outside first, and loopback only if

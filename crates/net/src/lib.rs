@@ -52,7 +52,7 @@ mod table;
 
 pub use error::{Busy, Error, Refusal, Unreached, Unsent, Why};
 pub use identity::Identity;
-pub use interfaces::dialable;
+pub use interfaces::{dialable, is_here};
 pub use metrics::Metrics;
 pub use net::{Config, Epoch, Event, Keyring, Net};
 pub use secret::{Fingerprint, Secret};

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use peerlock_base::{Key, PeerId, Rng, Time};
 use peerlock_mutex::{Grant, custody};
-use peerlock_register::Versions;
 use peerlock_register::leases::patience;
+use peerlock_register::{ClusterId, Versions};
 
 use crate::clients::{Clients, TicketId};
 use crate::connections::{Packet, Segment};
@@ -266,6 +266,16 @@ impl Node {
     /// The grant of a ticket and until when it stands, if it has one.
     pub fn grant(&self, ticket: TicketId) -> Option<(Grant, Time)> {
         self.clients.granted(ticket)
+    }
+
+    /// Returns whether this process has founded the cluster.
+    pub fn has_founded(&self, cluster: ClusterId) -> bool {
+        self.standing.has_founded(cluster)
+    }
+
+    /// Returns whether a host has answered at an address that was to be joined.
+    pub fn has_reached(&self, address: &str) -> bool {
+        self.membership.needed_at(address).is_some()
     }
 
     fn host(&self) -> PeerId {

@@ -229,6 +229,14 @@ impl Standing {
         }
     }
 
+    /// Returns whether this process has founded the cluster.
+    pub fn has_founded(&self, cluster: ClusterId) -> bool {
+        match self.origin {
+            Origin::Founds(own) | Origin::Seeks { expect: Some((_, own)) } => own == cluster,
+            Origin::Votes(_) | Origin::Belongs(_) | Origin::Seeks { expect: None } => false,
+        }
+    }
+
     /// Whether we know no cluster.
     pub fn seeks(&self) -> bool {
         matches!(self.phase, Phase::Seeking)

@@ -1,7 +1,8 @@
 //! A peer on the real network, from what a person can say about it: addresses, a secret, an identity.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use peerlock_base::Span;
@@ -51,6 +52,9 @@ pub struct PeerBuilder {
     secret: Option<Secret>,
     identity: Option<Identity>,
     descriptors: Option<usize>,
+    expect: Option<usize>,
+    /// The data directory says to which cluster it belongs.
+    knows_cluster: bool,
     service: service::Builder,
 }
 
@@ -75,6 +79,29 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// Every address to join is an address of this process.
+    #[error(
+        "nothing was started: --join names only this host itself ({join}), and no cluster is founded by mistake. Name \
+         another host, by an address that /etc/hosts does not map to this machine; to found a cluster, leave --join \
+         out or add --expect 1"
+    )]
+    OnlyItself {
+        /// The names that were to be joined.
+        join: String,
+    },
+    /// Two groups of so few hosts could each found a cluster.
+    #[error(
+        "nothing was started: with --expect {expect} and {hosts} hosts (those of --join and this one), two halves that \
+         do not reach each other could found two clusters. Expect more than half of them: --expect {least} or more"
+    )]
+    ExpectsTooFew {
+        /// The number of hosts to wait for.
+        expect: usize,
+        /// The number of hosts that were named, including this one.
+        hosts: usize,
+        /// The smallest number that is safe.
+        least: usize,
+    },
     /// Nobody was there to join.
     #[error(transparent)]
     Join(#[from] Error),
@@ -97,6 +124,8 @@ impl Peer {
             secret: None,
             identity: None,
             descriptors: None,
+            expect: None,
+            knows_cluster: false,
             service: Service::builder().config(Config { awake: AWAKE, ..Config::default() }),
         }
     }
@@ -198,6 +227,7 @@ impl PeerBuilder {
     /// What an agent keeps in its data folder: it may vote, and comes back to the same cluster.
     #[doc(hidden)]
     pub fn folder(mut self, store: Store, known: Known) -> Self {
+        self.knows_cluster = known.cluster.is_some() || known.register.is_some();
         self.service = self.service.folder(store, known);
         self
     }
@@ -226,6 +256,7 @@ impl PeerBuilder {
     /// Begins a new cluster when so many hosts, this one included, have met that know none.
     #[doc(hidden)]
     pub fn expect(mut self, hosts: usize) -> Self {
+        self.expect = Some(hosts);
         self.service = self.service.expect(hosts);
         self
     }
@@ -246,13 +277,17 @@ impl PeerBuilder {
             Some(secret) => secret,
             None => Secret::load_or_create(&places::secret(&places::data_dir()?))?,
         };
-        let mut join = resolve_all(&self.join).await?;
+        let found = resolve_all(&self.join).await?;
         let config = net::Config { advertise: self.advertise, ..net::Config::new(self.listen) };
         let config = self.descriptors.into_iter().fold(config, net::Config::within);
         let net = Net::start(config, self.identity.unwrap_or_else(Identity::generate), secret).await?;
         let (address, advertised) = (net.address(), net.advertised());
         let keyring = Some(net.keyring());
-        join.retain(|other| !is_own(other, address) && !is_own(other, advertised));
+        let is_own = |other: &String| is_own(other, address) || is_own(other, advertised);
+        if !self.knows_cluster {
+            check_founding(&self.join, &found, self.expect, is_own)?;
+        }
+        let join: BTreeSet<String> = found.into_iter().flatten().filter(|other| !is_own(other)).collect();
         let builder = join.into_iter().fold(self.service, |builder, address| builder.join(address));
         let service = builder.start(RealNetwork::new(net)).await?;
         Ok(Peer { service, address, advertised, keyring })
@@ -268,27 +303,47 @@ pub fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
 
-/// Whether somebody who dials this address reaches who listens there. Only an address of this machine can be bound.
+/// Returns whether a connection to this address reaches the process that listens there.
 fn is_own(other: &str, listens: SocketAddr) -> bool {
     let Ok(other) = other.parse::<SocketAddr>() else { return false };
-    let is_here = || UdpSocket::bind((other.ip(), 0)).is_ok();
+    let is_here = || net::is_here(other.ip());
     other.port() == listens.port() && (other.ip() == listens.ip() || listens.ip().is_unspecified() && is_here())
 }
 
-/// Every address that the names stand for. A name that stands for none is passed over if others do.
-async fn resolve_all(names: &[String]) -> Result<Vec<String>, StartError> {
+/// Refuses a start that could found a cluster beside the one that was meant: all names stand for this process, or two
+/// groups of the expected size fit into the hosts that were named. `found` has the addresses of each name.
+fn check_founding(
+    names: &[String],
+    found: &[Vec<String>],
+    expect: Option<usize>,
+    is_own: impl Fn(&String) -> bool,
+) -> Result<(), StartError> {
+    let is_other = |addresses: &Vec<String>| addresses.is_empty() || !addresses.iter().any(&is_own);
+    let others = names.iter().zip(found).filter(|(_, addresses)| is_other(addresses));
+    // Two names of one host count once; a name without an address may be any host.
+    let others = others.map(|(name, addresses)| addresses.first().unwrap_or(name));
+    let hosts = 1 + others.collect::<BTreeSet<_>>().len();
+    match expect {
+        None if !names.is_empty() && found.iter().flatten().all(is_own) => {
+            Err(StartError::OnlyItself { join: names.join(", ") })
+        }
+        Some(expect) if expect * 2 <= hosts => Err(StartError::ExpectsTooFew { expect, hosts, least: hosts / 2 + 1 }),
+        _ => Ok(()),
+    }
+}
+
+/// The addresses of each name. A name without one is passed over if others have some.
+async fn resolve_all(names: &[String]) -> Result<Vec<Vec<String>>, StartError> {
     let (mut found, mut unresolved) = (Vec::new(), None);
     for name in names {
-        match resolve(name).await {
-            Ok(addresses) => found.extend(addresses),
-            Err(source) => {
-                tracing::warn!(name, %source, "a name to join that stands for no address");
-                unresolved = Some(StartError::Unresolved { name: name.clone(), source });
-            }
-        }
+        found.push(resolve(name).await.unwrap_or_else(|source| {
+            tracing::warn!(name, %source, "a name to join that stands for no address");
+            unresolved = Some(StartError::Unresolved { name: name.clone(), source });
+            Vec::new()
+        }));
     }
     match unresolved {
-        Some(error) if found.is_empty() => Err(error),
+        Some(error) if found.iter().all(Vec::is_empty) => Err(error),
         Some(_) | None => Ok(found),
     }
 }
@@ -334,6 +389,34 @@ mod tests {
         }
         // One that is known is enough.
         let names = ["no such name.invalid".to_owned(), "127.0.0.1:9".to_owned()];
-        assert_eq!(resolve_all(&names).await.unwrap(), ["127.0.0.1:9"]);
+        assert_eq!(resolve_all(&names).await.unwrap().concat(), ["127.0.0.1:9"]);
+    }
+
+    #[test]
+    fn expect_must_be_more_than_half_of_all_hosts() {
+        let own = |other: &String| other == "10.0.0.1:7400";
+        let hosts = |named: &[&str]| named.iter().map(|name| vec![format!("{name}:7400")]).collect::<Vec<_>>();
+        let three = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+        for (named, expect, good) in [
+            (&three[..], Some(1), false),
+            (&three, Some(2), true),
+            (&three, Some(3), true),
+            (&three[1..], Some(1), false),
+            (&three[1..], Some(2), true),
+            (&["10.0.0.2", "10.0.0.2"], Some(2), true),
+            (&["10.0.0.1"], Some(1), true),
+            (&["10.0.0.1"], None, false),
+            (&three, None, true),
+            (&[], None, true),
+            (&[], Some(1), true),
+        ] {
+            let names: Vec<String> = named.iter().map(ToString::to_string).collect();
+            let checked = check_founding(&names, &hosts(named), expect, own);
+            assert_eq!(checked.is_ok(), good, "{named:?} {expect:?}: {checked:?}");
+        }
+        // A name without an address may be another host.
+        let names = ["a".to_owned(), "b".to_owned()];
+        let checked = check_founding(&names, &[vec!["10.0.0.1:7400".into()], Vec::new()], Some(1), own);
+        assert!(matches!(checked, Err(StartError::ExpectsTooFew { hosts: 2, least: 2, .. })), "{checked:?}");
     }
 }

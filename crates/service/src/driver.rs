@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use peerlock_base::{Rng, Time};
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, TicketId};
+use peerlock_node::{Answer, ClusterId, Effect, Input, NetEvent, Node, Notice, TicketId};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -270,7 +270,7 @@ impl<T: Transport> Driver<T> {
             Effect::Forget(address) => self.transport.forget(&address),
             Effect::Write { number, write } => self.store.write(number, write),
             Effect::Belongs(cluster) => {
-                tracing::info!(%cluster, "belongs to a cluster");
+                self.log_cluster(cluster);
                 self.store.belongs(cluster);
             }
             // Nobody here outlives this process.
@@ -314,6 +314,23 @@ impl<T: Transport> Driver<T> {
             Effect::Notice(notice) => self.on_notice(&notice),
             Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),
             Effect::Left { told } => (self.left, self.told) = (true, told),
+        }
+    }
+
+    /// Logs which cluster this host belongs to from now on, and whether it has founded that cluster.
+    fn log_cluster(&self, cluster: ClusterId) {
+        if !self.node.has_founded(cluster) {
+            return tracing::info!(%cluster, "joined a cluster");
+        }
+        tracing::info!(%cluster, "founded a cluster");
+        let silent: Vec<&String> = self.join.iter().filter(|address| !self.node.has_reached(address)).collect();
+        if !silent.is_empty() {
+            tracing::warn!(
+                %cluster,
+                unreached = ?silent,
+                "founded a cluster without having reached these addresses of --join: if their hosts are in another \
+                 cluster, `peerlock doctor` reports it as soon as one is reached"
+            );
         }
     }
 

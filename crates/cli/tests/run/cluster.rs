@@ -269,19 +269,6 @@ fn who_joins_on_an_empty_folder_needs_the_secret() {
     assert!(!path.exists() && !folder.path("data/cluster").exists(), "nothing was made up");
 }
 
-/// The same unit file is for all machines, the first one included.
-#[test]
-fn an_own_address_to_join_is_passed_over() {
-    let folder = Folder::new();
-    folder.secret("of the first machine");
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let http = folder.socket();
-    let options = format!("agent --listen {free} --join {free} --http unix:{}", http.display());
-    let agent = Running::start(&mut folder.peerlock(&options));
-    agent.line(|line| line.contains(" ready").then_some(()));
-    folder.run("--try r", "true").ends_with(0);
-}
-
 #[test]
 fn two_clusters_refuse_each_other_and_name_both() {
     let (one, two) = (Folder::new(), Folder::new());

@@ -15,7 +15,7 @@ use crate::common::{Folder, Running, eventually, is_gone};
 const NOBODY: u32 = 65_534;
 
 /// Whether there can be another user here.
-fn has_others() -> bool {
+pub fn has_others() -> bool {
     let can = geteuid().is_root();
     if !can {
         eprintln!("skipped, for it needs root to be somebody else");
@@ -25,7 +25,7 @@ fn has_others() -> bool {
 
 /// What a script prints and says with a machine's usual places to itself. The program is `/run/program` there, for it
 /// may lie where others cannot go; `theirs` is how another user calls it, whose home is `/run/home`.
-fn on_a_machine(script: &str) -> (String, String) {
+pub fn on_a_machine(script: &str) -> (String, String) {
     let prepared = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib
         mkdir /run/home && chown 65534 /run/home
         touch /run/program && mount --bind \"$0\" /run/program

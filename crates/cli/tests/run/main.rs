@@ -12,6 +12,7 @@ mod doors;
 mod doors_users;
 #[path = "../../../supervise/tests/real/folder.rs"]
 mod folder;
+mod joining;
 mod losing;
 mod rotation;
 mod secret;
