@@ -1,11 +1,24 @@
 //! The clock that leases are counted by.
 //!
-//! Leases end elsewhere while this machine sleeps, so the clock must count that sleep: `CLOCK_BOOTTIME`.
-//! `CLOCK_MONOTONIC` (and with it `std::time::Instant` and tokio's timers) stands still in suspend: a laptop that wakes
-//! up would think that its lease, long given to somebody else, has its whole time to go.
+//! A lease is safe as long as the clocks of any two machines run at the same rate within 1 %, suspend included
+//! (`crates/register/src/leases.rs`). No single clock of Linux does:
 //!
-//! A [`Moment`] is a point on that clock, the same in all processes of a machine. A [`Clock`] is what a peer reads: the
-//! real one, or one that a test can pause and put to sleep.
+//! | clock | counts suspend | rate |
+//! | --- | --- | --- |
+//! | `CLOCK_MONOTONIC` (also `std::time::Instant` and tokio's timers) | no | slewed by NTP |
+//! | `CLOCK_BOOTTIME` | yes | slewed by NTP |
+//! | `CLOCK_MONOTONIC_RAW` | no | the hardware counter's, which NTP does not change |
+//!
+//! While NTP corrects an offset, the rate is wrong by 8.3 % by chrony's default (`maxslewrate`), and Linux allows 10 %.
+//!
+//! So a [`Moment`] is `CLOCK_MONOTONIC_RAW` + (`CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`). The difference is the time that
+//! the machine has spent in suspend: the kernel keeps it as one number, which changes in suspend only.
+//!
+//! A [`Moment`] is the same in all processes of a machine that are in one time namespace, within 20 µs: the clocks are
+//! read one after the other. A [`Clock`] is what a peer reads: the real one, or one that a test can pause and suspend.
+//!
+//! The kernel has no timers on that clock. Its timers may be 10 % late or early while NTP slews them, so they are set
+//! early, and the clock is read again when they expire ([`Moment::timer`], [`Clock::nap`]).
 
 use std::ops::{Add, Sub};
 use std::sync::Arc;
@@ -15,15 +28,28 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, sleep};
 
-/// The longest that anybody sleeps without a look at the clock.
+/// The longest time between two looks at the clock.
 ///
 /// tokio's timers are wake-up calls on `CLOCK_MONOTONIC`: after the machine has slept, what was left of them is still
 /// to come. So they are set for a second at most, and a machine that wakes up notices within that second that its
 /// leases are over. (It does nothing wrong before: whatever else comes in is handled by the clock, too.) A `timerfd` on
 /// `CLOCK_BOOTTIME` would ring at once, but for a system call every time the next alarm changes, which is several times
 /// per hand-over; tokio's timers are set without one. A wake-up per second costs an idle peer nothing that can be
-/// measured. Who must act at once, such as the guard of a command, has such a timer (`peerlock-supervise`).
+/// measured. The guard of a command must act at once, and has such a timer (`peerlock-supervise`).
 pub const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+/// The clocks are read again if reading all of them took longer than this, which bounds the error of a [`Moment`]. It
+/// is about a hundred times what a read takes: longer is a thread that was interrupted.
+const ENOUGH: Duration = Duration::from_micros(20);
+
+/// How often the clocks are read until that is so. After that the quickest read counts.
+const READS: usize = 8;
+
+/// A timer is set early if it is to run for longer than this. What is late then is a tenth of it.
+const EXACT: Duration = Duration::from_millis(20);
+
+/// The latest moment that any thread of this process has read.
+static LATEST: AtomicU64 = AtomicU64::new(0);
 
 /// A moment on the clock that never goes back and also counts the time a machine sleeps; the same in all processes of
 /// a machine until it is started anew.
@@ -31,10 +57,10 @@ pub const LONGEST_NAP: Duration = Duration::from_secs(1);
 pub struct Moment(Duration);
 
 impl Moment {
-    /// The present moment.
+    /// The present moment. Never goes back within a process.
     pub fn now() -> Self {
-        let now = clock_gettime(ClockId::CLOCK_BOOTTIME);
-        Self(now.expect("every Linux since 2.6.39 has this clock").into())
+        let now = Self(moment(kernel)).nanos();
+        Self::from_nanos(LATEST.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
     /// How long after `earlier` this is; nothing if it is not.
@@ -52,10 +78,46 @@ impl Moment {
         Self(Duration::from_nanos(nanos))
     }
 
-    /// How long after the machine's start this is, for the kernel's timers.
-    pub const fn since_start(self) -> Duration {
-        self.0
+    /// Returns the time on `CLOCK_BOOTTIME` to which a kernel timer is to be set for this moment.
+    ///
+    /// The timer may expire before this moment, and then has to be set again. It expires no more than 3 ms after it,
+    /// however NTP slews the kernel's timers.
+    pub fn timer(self) -> Duration {
+        // Read first: if the machine sleeps between the two reads, the timer expires as soon as it wakes up.
+        let kernel_now = kernel(ClockId::CLOCK_BOOTTIME);
+        kernel_now + early(self.since(Self::now()))
     }
+}
+
+/// Reads one of the kernel's clocks.
+fn kernel(clock: ClockId) -> Duration {
+    clock_gettime(clock).expect("every Linux since 2.6.39 has this clock").into()
+}
+
+/// Returns `CLOCK_MONOTONIC_RAW` + (`CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`), where `read` reads a clock.
+///
+/// The clocks cannot be read at once. `CLOCK_MONOTONIC` is read last, so the result is too small, by the time that the
+/// reads took at most; and that is short, or they are read again. If the machine is suspended between two of the reads,
+/// the result is that of the moment before or after it.
+fn moment(read: impl Fn(ClockId) -> Duration) -> Duration {
+    let mut best = (Duration::MAX, Duration::ZERO);
+    for _ in 0..READS {
+        let before = read(ClockId::CLOCK_MONOTONIC);
+        let boot = read(ClockId::CLOCK_BOOTTIME);
+        let raw = read(ClockId::CLOCK_MONOTONIC_RAW);
+        let after = read(ClockId::CLOCK_MONOTONIC);
+        best = best.min((after.saturating_sub(before), (raw + boot).saturating_sub(after)));
+        if best.0 <= ENOUGH {
+            break;
+        }
+    }
+    best.1
+}
+
+/// Returns for how long to set a kernel timer that is to expire within `span`. The kernel lets NTP slow its timers down
+/// by 10 %, and by 0.1 % more for frequency errors (adjtimex(2)): less than an eighth.
+fn early(span: Duration) -> Duration {
+    if span > EXACT { span - span / 8 } else { span }
 }
 
 impl Add<Duration> for Moment {
@@ -77,8 +139,39 @@ impl Sub<Duration> for Moment {
 /// How long this machine has slept since it was started: what `CLOCK_BOOTTIME` has counted and `CLOCK_MONOTONIC` has
 /// not.
 pub fn slept() -> Duration {
-    let awake = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
-    Moment::now().since_start().saturating_sub(awake.into())
+    let awake = kernel(ClockId::CLOCK_MONOTONIC);
+    kernel(ClockId::CLOCK_BOOTTIME).saturating_sub(awake)
+}
+
+/// The system's clock, as NTP disciplines it, and the hardware's, read at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    disciplined: Duration,
+    raw: Duration,
+}
+
+impl Reading {
+    /// Reads both.
+    pub fn now() -> Self {
+        let (disciplined, raw) = (kernel(ClockId::CLOCK_MONOTONIC), kernel(ClockId::CLOCK_MONOTONIC_RAW));
+        Self { disciplined, raw }
+    }
+
+    /// What both showed when the machine was started.
+    pub const BOOT: Self = Self { disciplined: Duration::ZERO, raw: Duration::ZERO };
+
+    /// How long after `earlier` this is, suspend excluded.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.raw.saturating_sub(earlier.raw)
+    }
+
+    /// How much faster than the hardware's clock the system's has run since `earlier`, in millionths. Reading them one
+    /// after the other makes that wrong by about 1 in 100 ms.
+    pub fn ppm_since(self, earlier: Self) -> i64 {
+        let span = |late: Duration, early: Duration| late.saturating_sub(early).as_nanos() as i128;
+        let (disciplined, raw) = (span(self.disciplined, earlier.disciplined), span(self.raw, earlier.raw));
+        i64::try_from((disciplined - raw) * 1_000_000 / raw.max(1)).unwrap_or(i64::MAX)
+    }
 }
 
 /// The clock that a peer reads. Copies are the same clock.
@@ -123,9 +216,10 @@ impl Clock {
         clock.slept.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How long to sleep before the clock is looked at again, if the next thing to do is at `then`.
+    /// How long to sleep before the clock is looked at again, if the next thing to do is at `then`. A timer of that
+    /// length may expire before `then`, and at most 3 ms after it.
     pub fn nap(&self, then: Moment) -> Duration {
-        then.since(self.now()).min(LONGEST_NAP)
+        early(then.since(self.now())).min(LONGEST_NAP)
     }
 
     /// Waits until `then`. After a sleep of the machine it may be [that](LONGEST_NAP) much later, and never earlier.
@@ -138,6 +232,8 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -151,6 +247,119 @@ mod tests {
         assert_eq!(now.since(now + SECOND), Duration::ZERO);
         assert_eq!(now - Duration::MAX, Moment::from_nanos(0), "grace may be longer than the machine runs");
         assert_eq!((now + Duration::MAX).nanos(), u64::MAX);
+    }
+
+    /// A machine whose system clock is slewed, with a hardware clock that is right.
+    struct Machine {
+        raw: Cell<Duration>,
+        slept: Cell<Duration>,
+        /// Of the system's clock, in millionths.
+        rate: u32,
+        /// Every so many reads of a clock the thread is interrupted for 5 ms.
+        interrupted: usize,
+        reads: Cell<usize>,
+    }
+
+    impl Machine {
+        fn new(rate: u32) -> Self {
+            let (raw, slept) = (Cell::new(5 * SECOND), Cell::new(7 * SECOND));
+            Self { raw, slept, rate, interrupted: usize::MAX, reads: Cell::new(0) }
+        }
+
+        fn read(&self, clock: ClockId) -> Duration {
+            self.reads.set(self.reads.get() + 1);
+            let is_interrupted = self.reads.get().is_multiple_of(self.interrupted);
+            let took = if is_interrupted { Duration::from_millis(5) } else { Duration::from_nanos(40) };
+            self.raw.set(self.raw.get() + took);
+            let system = self.raw.get() * self.rate / 1_000_000;
+            match clock {
+                ClockId::CLOCK_MONOTONIC_RAW => self.raw.get(),
+                ClockId::CLOCK_MONOTONIC => system,
+                ClockId::CLOCK_BOOTTIME => system + self.slept.get(),
+                other => panic!("{other} is not to be read"),
+            }
+        }
+
+        fn now(&self) -> Duration {
+            self.raw.get() + self.slept.get()
+        }
+
+        /// By how much a moment is before the reads of the clocks began, or after they ended.
+        fn error(&self) -> Duration {
+            let began = self.now();
+            let moment = moment(|clock| self.read(clock));
+            began.saturating_sub(moment).max(moment.saturating_sub(self.now()))
+        }
+    }
+
+    const RATES: [u32; 7] = [899_500, 916_667, 999_950, 1_000_000, 1_000_050, 1_083_333, 1_100_500];
+
+    #[test]
+    fn moment_counts_suspend_and_is_not_slewed_by_ntp() {
+        for rate in RATES {
+            let machine = Machine::new(rate);
+            for (runs, sleeps) in [(0, 0), (15, 0), (0, 100), (360, 3600), (31_536_000, 0)] {
+                machine.raw.set(machine.raw.get() + runs * SECOND);
+                machine.slept.set(machine.slept.get() + sleeps * SECOND);
+                assert!(machine.error() < Duration::from_micros(1), "{rate}, {runs} s: {:?}", machine.error());
+            }
+        }
+    }
+
+    #[test]
+    fn moment_of_an_interrupted_thread_is_read_again() {
+        for rate in RATES {
+            for interrupted in 4..20 {
+                let machine = Machine { interrupted, ..Machine::new(rate) };
+                let worst = (0..100).map(|_| machine.error()).max().expect("there are some");
+                // Where each attempt is interrupted the error is that of the shortest one.
+                let most = if interrupted == 4 { Duration::from_micros(5_600) } else { ENOUGH };
+                assert!(worst <= most, "{rate}, every {interrupted} reads: {worst:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn moment_never_goes_back() {
+        let mut last = Moment::now();
+        for _ in 0..100_000 {
+            let now = Moment::now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    /// A timer's own time is slewed, the clock of leases is not.
+    #[test]
+    fn timer_is_set_again_until_it_is_late_by_little() {
+        for rate in RATES {
+            for span in [1, 19, 21, 100, 1_000, 30_000, 3_600_000] {
+                let span = Duration::from_millis(span);
+                let (mut now, mut wakes) = (Duration::ZERO, 0);
+                while now < span {
+                    now += early(span - now) * 1_000_000 / rate + Duration::from_nanos(1);
+                    wakes += 1;
+                }
+                assert!(now - span < Duration::from_millis(3) && wakes <= 16, "{rate}, {span:?}: {now:?}, {wakes}");
+            }
+        }
+    }
+
+    #[test]
+    fn rate_is_that_of_the_system_clock_over_the_hardware_clock() {
+        let at = |disciplined, raw| Reading {
+            disciplined: Duration::from_micros(disciplined),
+            raw: Duration::from_micros(raw),
+        };
+        let began = at(2_000_000, 1_000_000);
+        for (now, ppm) in [
+            (at(3_000_000, 2_000_000), 0),
+            (at(3_083_333, 2_000_000), 83_333),
+            (at(2_916_667, 2_000_000), -83_333),
+            (at(2_000_000, 1_000_000), 0),
+        ] {
+            assert_eq!(now.ppm_since(began), ppm, "{now:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

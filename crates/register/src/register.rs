@@ -10,8 +10,8 @@
 //!   here          the state, the letters, the file
 //! ```
 //!
-//! The time is the local clock's, counting while the machine sleeps (`CLOCK_BOOTTIME`), and read *after* the letter or
-//! event was taken up: a leader that was elected by a letter counts from then.
+//! The time is the local clock's, counting while the machine sleeps and not slewed by NTP (`peerlock-clock`), and read
+//! *after* the letter or event was taken up: a leader that was elected by a letter counts from then.
 
 mod lead;
 mod pieces;

@@ -12,8 +12,8 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use peerlock_clock::Moment;
 use tokio::sync::mpsc;
 
-/// A timer of the kernel that expires at a moment, or right after the machine or the process wakes up if it was
-/// asleep then.
+/// A timer of the kernel that expires at a moment or somewhat before it, or right after the machine or the process
+/// wakes up if it was asleep then.
 pub struct Timer(TimerFd);
 
 impl Timer {
@@ -21,10 +21,11 @@ impl Timer {
         Ok(Self(TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?))
     }
 
-    /// Expires at `at` and not before; at once if that has passed.
+    /// Expires at `at` or before; at once if that has passed. The clock has to be read then, and the timer set again if
+    /// it is early: NTP slews the kernel's timers, and not the clock of leases.
     pub fn set(&self, at: Moment) -> io::Result<()> {
         // Zero would switch it off, and the kernel counts in signed seconds.
-        let at = at.since_start().clamp(Duration::from_nanos(1), Duration::from_secs(u32::MAX.into()));
+        let at = at.timer().clamp(Duration::from_nanos(1), Duration::from_secs(u32::MAX.into()));
         Ok(self.0.set(Expiration::OneShot(TimeSpec::from(at)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?)
     }
 }
@@ -54,9 +55,9 @@ impl Alarm {
     /// Waits until `at`, or for ever.
     pub async fn until(&mut self, at: Option<Moment>) -> io::Result<()> {
         let (Some(at), Some(rings)) = (at, &mut self.rings) else { return pending().await };
-        self.timer.set(at)?;
-        // A ring may be left from an earlier setting, hence the loop.
+        // A timer expires early, and a ring may be left from an earlier setting, hence the loop.
         while Moment::now() < at {
+            self.timer.set(at)?;
             rings.recv().await.ok_or(io::ErrorKind::BrokenPipe)?;
         }
         Ok(())

@@ -126,10 +126,11 @@ fn wait() -> io::Result<Option<Pid>> {
                 }
                 None => return Ok(told.map(|(group, _)| group)),
             }
-        } else if let Some((group, end)) = told
-            && Moment::now() >= end
-        {
-            return Ok(Some(group));
+        } else if let Some((group, end)) = told {
+            if Moment::now() >= end {
+                return Ok(Some(group));
+            }
+            timer.set(end)?; // It expires early.
         }
     }
 }
