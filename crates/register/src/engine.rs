@@ -31,6 +31,7 @@ use slog::{Discard, Logger, o};
 use crate::config::Config;
 use crate::file::Record;
 use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
+use crate::leases::surely;
 use crate::log::Log;
 use crate::register::decode_batch;
 use crate::sabotage::Sabotage;
@@ -228,7 +229,7 @@ impl Engine {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.heard = Some(now),
             Kind::VoteResponse if !message.reject && message.term == self.term() && !self.is_leader() => {
                 let silent = <[u8; 8]>::try_from(message.context.as_slice()).map_or(0, u64::from_le_bytes);
-                let at = now.as_nanos().saturating_sub(silent - silent / 100 * 3);
+                let at = now.as_nanos().saturating_sub(surely(Span::from_nanos(silent)).as_nanos());
                 if !self.config.makes(Sabotage::HearsAlone) {
                     self.heard = Some(self.heard(now).max(Time::from_nanos(at)));
                 }

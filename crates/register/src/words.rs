@@ -148,8 +148,8 @@ impl fmt::Display for Label {
 pub struct Ttl(u64);
 
 impl Ttl {
-    const LEAST: u64 = 100;
-    const MOST: u64 = 30 * 24 * 60 * 60 * 1000;
+    pub(crate) const LEAST: u64 = 100;
+    pub(crate) const MOST: u64 = 30 * 24 * 60 * 60 * 1000;
 
     /// A time of this many milliseconds.
     pub const fn from_millis(millis: u64) -> Result<Self, &'static str> {
