@@ -85,8 +85,8 @@ pub struct Options {
     /// A group whose members may use its Unix socket, too, and with it do all that its owner may
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
-    /// How long its session stands without a majority of the voters: after that long others may have what it held
-    /// [default: 15s]
+    /// How long its session stands without a majority of the voters: after that long others may have what it held. At
+    /// most 10m [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     session: Option<Duration>,
     /// Found a cluster when this many agents that know none have met, this one included: for the first start of

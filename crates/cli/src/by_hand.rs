@@ -289,27 +289,31 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     let damaged = |why: peerlock_register::file::Damage| file(std::io::Error::other(why.to_string()));
     let recovered = recovered(&bytes, Versions::OURS, random()).map_err(damaged)?;
     let (term, index) = recovered.last;
+    let quarantine = recovered.quarantine.as_nanos().div_ceil(1_000_000_000);
     let risk = format!(
         "This makes {} the only voter, with what it knew last (term {term}, entry {index}).\n\
          - What the lost voters have confirmed since is lost: resources, their slots, detached grants.\n\
          - Of several folders that are left, take the one with the highest term, and of these the highest entry.\n\
-         - Wait for a minute after the last voter was lost: until then somebody may still hold what is given to others \
-         now.\n\
+         - Nothing is granted until {} s after the agent has started: sessions that the lost voters opened may be valid \
+         until then. An agent with a longer --session that has joined since this folder was last up to date is not \
+         covered: stop it first.\n\
          - The cluster has another id from now on ({}). Old members that meet it go over to it, voters without what \
          they had kept.\n\
          - A majority of the old voters that comes back after all goes on beside it, and both let clients in: see to \
          it that it does not.\n",
         folder.display(),
+        quarantine,
         recovered.cluster
     );
     if !options.yes && !agreed(&risk)? {
         return Err(Error::Usage("nothing was changed. Answer with yes on a terminal, or give --yes".into()));
     }
     store::replace(&folder, recovered.file, recovered.cluster).map_err(StartError::from)?;
-    print(
-        "Recovered. Start the agent of this folder. Agents of the old cluster end when they meet it, and belong to it \
-         when they are started again.\n",
-    )?;
+    print(&format!(
+        "Recovered. Start the agent of this folder: it grants nothing for the first {} s. Agents of the old cluster end \
+         when they meet it, and belong to it when they are started again.\n",
+        quarantine
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -176,6 +176,8 @@ pub enum Command {
         /// Void if it is not this generation any more: it was used since, or is another one of the same name.
         generation: u64,
     },
+    /// The quarantine of a recovery is over, as the leader has counted: see [`crate::State::quarantine`].
+    LiftQuarantine,
 }
 
 impl Command {
@@ -197,13 +199,17 @@ impl Command {
             | Self::Lapse { .. }
             | Self::Settle { .. }
             | Self::Raise { .. }
-            | Self::Remove { .. } => None,
+            | Self::Remove { .. }
+            | Self::LiftQuarantine => None,
         }
     }
 
     /// Whether only a leader decides this, from what it has counted itself.
     pub fn is_leaders(&self) -> bool {
-        matches!(self, Self::End { .. } | Self::Lapse { .. } | Self::Settle { .. } | Self::Raise { .. })
+        matches!(
+            self,
+            Self::End { .. } | Self::Lapse { .. } | Self::Settle { .. } | Self::Raise { .. } | Self::LiftQuarantine
+        )
     }
 
     /// Whether it is within its bounds, or what is not.
@@ -238,7 +244,8 @@ impl Command {
             | Self::Expel { .. }
             | Self::Lapse { .. }
             | Self::Settle { .. }
-            | Self::Raise { .. } => Ok(()),
+            | Self::Raise { .. }
+            | Self::LiftQuarantine => Ok(()),
         }
     }
 }

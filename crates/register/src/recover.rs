@@ -9,21 +9,31 @@
 //!   processes under the same name. Who meets a letter of an id that follows its own knows that somebody has decided
 //!   this ([`Malformed::Recovered`](crate::wire::Malformed)), stops, and comes back as a member of the new one; an old
 //!   voter's file is of no use there.
-//! - *Nobody uses what is given to somebody else.* All sessions that this file knows stand until the new leader has
-//!   counted them out, from its election on, so that their processes have stopped. Those that the lost voters have
-//!   opened since are not known. They are over when their time has passed since the last yes of the lost leader; that
-//!   is for who recovers to wait for, and a minute is more than enough with the default of 15 s.
+//! - *Nothing is granted while an old session may be in use.* All sessions that this file contains stay valid until the
+//!   new leader has counted them out, from its election on, so that their processes have stopped. Those that the lost
+//!   voters have opened since are unknown. They expire when their duration has passed since the last renewal that the
+//!   lost leader confirmed. So the recovered register announces no generation before its *quarantine* has passed: the
+//!   longest duration of all sessions that the file has ever recorded, and at least [`LEAST_QUARANTINE`]. A session
+//!   that is longer than all of them and that only the lost voters recorded is not covered.
 //! - *Numbers go on.* Sessions, voters and generations that the lost voters have given out since are not known, so all
 //!   three go on from beyond them, and fencing numbers with the generations; also those of resources that this file
 //!   does not know.
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, Span};
 
 use crate::file::{self, Damage, Header, Record, Writer};
 use crate::form::{EntryKind, Hard, Snapshot};
+use crate::leases::patience;
 use crate::register::decode_batch;
 use crate::state::{State, Undecodable};
-use crate::{ClusterId, Versions, VoterId};
+use crate::{ClusterId, Config, Ttl, Versions, VoterId};
+
+/// The quarantine after a recovery is no shorter. Our choice: the default duration of a session, so that hosts with the
+/// default are covered also if the file has recorded shorter sessions only.
+pub const LEAST_QUARANTINE: Ttl = match Ttl::from_millis(15_000) {
+    Ok(ttl) => ttl,
+    Err(_) => panic!("fifteen seconds can be a duration"),
+};
 
 /// The register as it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +48,8 @@ pub struct Recovered {
     pub host: PeerId,
     /// How much it knew: of several files the one with the highest term, and of these the longest, is to be taken.
     pub last: (u64, u64),
+    /// For how long nothing is granted after its agent has started.
+    pub quarantine: Span,
 }
 
 /// Which cluster a voter's file belongs to, and how many bytes a crash has torn off its end: whether a program of these
@@ -66,6 +78,14 @@ pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
 /// Makes the voter whose file this is the only one. Nothing is changed but by writing what comes of it. `chance` is
 /// another number each time.
 pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovered, Damage> {
+    recover_within(bytes, versions, chance, LEAST_QUARANTINE)
+}
+
+/// The same with another least quarantine, for simulations in which no session is longer than that.
+///
+/// # Errors
+/// See [`recover`].
+pub fn recover_within(bytes: &[u8], versions: Versions, chance: u64, least: Ttl) -> Result<Recovered, Damage> {
     let contents = file::read(bytes)?;
     let Record { snapshot, entries, hard } = contents.record;
     let Some(snapshot) = snapshot else {
@@ -90,12 +110,13 @@ pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovere
     let Some(host) = state.seats().get(&contents.header.voter).map(|seat| seat.host) else {
         return Err(Damage::NoRegister("its voter has no seat in what it says"));
     };
-    let voter = state.recover(host, chance);
+    let voter = state.recover(host, chance, least);
+    let quarantine = state.quarantine().map_or(Span::ZERO, |ttl| patience(ttl.span(), Config::default().slack));
     let term = last.0.max(hard.unwrap_or_default().term) + 1;
     let index = last.1 + 1;
     let snapshot = Some(Snapshot { index, term, state: state.encode() });
     let record = Record { snapshot, entries: Vec::new(), hard: Some(Hard { term, vote: 0, commit: index }) };
     let cluster = state.cluster();
     let (_, file) = Writer::begin(Header { cluster, voter, file: 1 }, &record);
-    Ok(Recovered { file, cluster, voter, host, last })
+    Ok(Recovered { file, cluster, voter, host, last, quarantine })
 }

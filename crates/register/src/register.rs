@@ -86,6 +86,8 @@ pub struct Register {
     /// Never counted anew: a round of one term is none of another.
     rounds: u64,
     grants: Grants,
+    /// Since when this voter knows of the quarantine of a recovery, if there is one.
+    quarantined: Option<Time>,
     lead: Option<Lead>,
     /// Snapshots that are longer than a letter, to and from others.
     pieces: Pieces,
@@ -153,6 +155,7 @@ impl Register {
             writes: 0,
             rounds: 0,
             grants: Grants::default(),
+            quarantined: None,
             lead: None,
             pieces: Pieces::default(),
             heard: None,

@@ -37,4 +37,6 @@ pub enum Sabotage {
     RemovesUsed,
     /// What is founded after a removal begins in the first generation again.
     ForgetsFloor,
+    /// A recovered register announces generations at once.
+    NoQuarantine,
 }

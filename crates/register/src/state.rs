@@ -104,6 +104,11 @@ pub struct State {
     /// No resource begins with a generation that is not above this: those that were used before a recovery are not
     /// known, and those of resources that were removed are not kept.
     floor: u64,
+    /// The longest duration of all sessions that were ever opened.
+    longest: Option<Ttl>,
+    /// Set by a recovery: until this much time has passed no generation is announced to its coordinator, so nothing is
+    /// granted. The lost voters may have opened sessions that the recovered file does not contain.
+    quarantine: Option<Ttl>,
     #[serde(skip)]
     index: Index,
 }
@@ -140,6 +145,8 @@ impl State {
             settled: 0,
             chosen: None,
             floor: 0,
+            longest: None,
+            quarantine: None,
             index: Index::default(),
         }
     }
@@ -192,6 +199,11 @@ impl State {
     /// What is founded from now on begins above this generation: it is no lower than that of anything that was removed.
     pub fn floor(&self) -> u64 {
         self.floor
+    }
+
+    /// For how long nothing is granted after a recovery, while that time has not passed.
+    pub fn quarantine(&self) -> Option<Ttl> {
+        self.quarantine
     }
 
     /// The resources whose names begin with the one and come after the other, in the order of their names.
@@ -334,6 +346,10 @@ impl State {
                 Outcome::Done
             }
             Command::Settle { .. } => Outcome::Refused(Refusal::OldGeneration),
+            Command::LiftQuarantine => {
+                self.quarantine = None;
+                Outcome::Done
+            }
         }
     }
 
@@ -378,6 +394,7 @@ impl State {
         }
         // The member first: the end of a host's last session would forget one that keeps nothing.
         self.last_session = self.last_session.next();
+        self.longest = self.longest.max(Some(session.ttl));
         self.sessions.insert(self.last_session, session);
         self.index.note_open(host, self.last_session);
         self.index.note_member(self.members.get(&host), Some(&info));
@@ -457,7 +474,9 @@ impl State {
     }
 
     /// Somebody has decided that this host's file is all that is left: see `recover.rs`. Its number as the only voter.
-    pub(crate) fn recover(&mut self, host: PeerId, chance: u64) -> VoterId {
+    /// Sets a quarantine as long as the longest session that was ever opened, and no shorter than `least`.
+    pub(crate) fn recover(&mut self, host: PeerId, chance: u64, least: Ttl) -> VoterId {
+        self.quarantine = self.longest.max(Some(least));
         self.cluster = self.cluster.recovered(chance);
         self.last_session = SessionId::new(self.last_session.get() + GAP);
         self.last_voter = VoterId::new(self.last_voter.get() + GAP);

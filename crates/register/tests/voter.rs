@@ -94,7 +94,11 @@ impl Voter {
     }
 
     fn open(&mut self, nonce: u64, replaces: Option<SessionId>) -> SessionId {
-        let ttl = Ttl::from_millis(15_000).expect("15 seconds");
+        self.open_for(nonce, replaces, 15_000)
+    }
+
+    fn open_for(&mut self, nonce: u64, replaces: Option<SessionId>, millis: u64) -> SessionId {
+        let ttl = Ttl::from_millis(millis).expect("a duration");
         let info = info(Versions::OURS);
         self.ask(Question::Do(Command::Open {
             host: HOST,
@@ -295,6 +299,39 @@ fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
         };
         assert!(generation > lost, "{name}: {generation}");
     }
+}
+
+/// The sessions that the lost voters opened last are unknown to the file, and may be in use.
+#[test]
+fn recovered_register_announces_nothing_in_its_quarantine() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    // It has ended, and a session of this duration may be in use all the same.
+    let long = voter.open_for(1, None, 60_000);
+    voter.ask(Question::Do(Command::Leave { session: long }));
+    let recovered = recover(&voter.file.clone().unwrap(), Versions::OURS, 7).expect("a whole file");
+    assert_eq!(recovered.quarantine, Span::from_millis(62_050), "60 s · 1.03 + 0.25 s");
+    let restart = |file: &[u8]| {
+        Voter::of(Register::restart(Config::default(), Versions::OURS, file, Rng::new(2), Time::ZERO).expect("whole"))
+    };
+    let mut again = restart(&recovered.file);
+    again.ticks(60);
+    let session = again.open_for(2, None, 600_000);
+    again.ask(join(session, "r"));
+    again.ticks(20 * 58);
+    assert_eq!(again.told, [], "61 s after it has started");
+    // What it has counted so far is lost with the process.
+    let mut again = restart(&again.file.clone().unwrap());
+    again.ticks(20 * 61);
+    assert_eq!(again.told, []);
+    again.ticks(20 * 2);
+    assert!(again.register.state().quarantine().is_none());
+    let session = again.open(3, Some(session));
+    again.ask(join(session, "r"));
+    assert!(matches!(again.told[..], [(_, _, Fact::Opened { .. }), ..]), "{:?}", again.told);
+    let mut again = restart(&again.file.clone().unwrap());
+    again.ticks(60);
+    assert!(again.register.state().quarantine().is_none(), "it is over for good");
 }
 
 #[test]

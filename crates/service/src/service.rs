@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use peerlock_base::{PeerId, Rng};
+use peerlock_base::{PeerId, Rng, roughly};
 use peerlock_clock::{Clock, Moment};
 use peerlock_node::{Birth, Class, ClusterId, Estate, Name, Node, Origin, TicketId, Ttl};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -29,6 +29,10 @@ use crate::{
 const EVENTS: usize = 4096;
 /// How long a session stands after a renewal, unless something else is said.
 const SESSION: Duration = Duration::from_secs(15);
+/// The shortest and the longest session that a peer may have. The longest is our choice: the slots of a host that
+/// disappears are unavailable for that long, and a recovered cluster grants nothing for as long.
+const SHORTEST_SESSION: Duration = Duration::from_millis(100);
+const LONGEST_SESSION: Duration = Duration::from_secs(600);
 /// How long a peer that knows its cluster is waited for until it has a session. Then it is there all the same, and
 /// tells its clients what is missing.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -123,8 +127,8 @@ impl Builder {
         self
     }
 
-    /// How long its session stands after a renewal: after this long without a majority nothing that it has is used any
-    /// more. 15 s by default.
+    /// Sets the session duration: after this long without a majority nothing that it has is used any more. From 100 ms
+    /// to 10 minutes; 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {
         self.session = Some(session);
         self
@@ -163,10 +167,19 @@ impl Builder {
     /// [`Error::NoPeer`] if nobody was there to join; [`Error::Refused`] if what its folder says is damaged.
     pub async fn start(self, transport: impl Transport) -> Result<Service, Error> {
         let me = transport.me();
-        let session = self.session.unwrap_or(SESSION).as_millis();
-        let bad = |message: String| Error::Refused { class: Class::BadRequest, message };
-        let session = u64::try_from(session).map_err(|_| "it is too long").and_then(Ttl::from_millis);
-        let session = session.map_err(|why| bad(format!("a session cannot stand so long: {why}")))?;
+        let asked = self.session.unwrap_or(SESSION);
+        let session = Some(asked).filter(|asked| (SHORTEST_SESSION..=LONGEST_SESSION).contains(asked));
+        let session = session.and_then(|asked| Ttl::from_millis(asked.as_millis() as u64).ok());
+        let session = session.ok_or_else(|| Error::Refused {
+            class: Class::BadRequest,
+            message: format!(
+                "a session cannot last {}: choose between {} and {}. A host that disappears keeps its slots for that \
+                 long, and a recovered cluster waits for the longest session",
+                roughly(asked),
+                roughly(SHORTEST_SESSION),
+                roughly(LONGEST_SESSION)
+            ),
+        })?;
         let keeps = self.folder.is_some() || self.votes_from_memory;
         let (store, known) = self.folder.unwrap_or_else(|| (Store::memory(), Known::default()));
         let new_cluster = || match self.process {

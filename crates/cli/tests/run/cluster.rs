@@ -161,6 +161,7 @@ fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(files() == was, "nobody has said yes");
+    assert!(said.contains("Nothing is granted until 16 s after"), "as long as the default session: {said}");
     refused(&mut recover("--yes"), 0);
     assert!(files() != was);
     cluster.start(0);
@@ -179,6 +180,19 @@ fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
     assert!(token(&cluster.folders[1], "r") > after);
     let id = |host: usize| fs::read_to_string(cluster.folders[host].path("data/cluster")).unwrap()[..32].to_owned();
     assert_eq!(id(0), id(1));
+}
+
+#[test]
+fn session_beyond_its_limit_is_refused() {
+    for (session, is_good) in [("11m", false), ("99ms", false), ("10m", true)] {
+        let folder = Folder::new();
+        if is_good {
+            folder.agent(&format!("--session {session}"));
+            continue;
+        }
+        let said = does_not_start(&folder, &format!("--session {session}"), 64);
+        assert!(said.contains("choose between 100 ms and 10 min"), "{said}");
+    }
 }
 
 /// Where a file's records begin; the first has the state when this file was begun.

@@ -10,7 +10,7 @@ use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, Conf
 use super::tell::Told;
 use super::{Batch, Origin, Register, encode_batch};
 use crate::command::{Command, Outcome, Refusal};
-use crate::leases::Leases;
+use crate::leases::{Leases, patience};
 use crate::look::{self, Look, Seen};
 use crate::sabotage::Sabotage;
 use crate::state::MOST_SESSIONS;
@@ -134,6 +134,7 @@ impl Register {
         self.grants.retain(|name, fencing| {
             resources.get(name).is_some_and(|resource| resource.detached().contains_key(&fencing))
         });
+        lapsed.extend(self.lift_quarantine(now));
         if !self.engine.is_settled() {
             return;
         }
@@ -160,6 +161,17 @@ impl Register {
         if self.lead.as_ref().is_some_and(|lead| lead.ticks % 20 == 0) {
             self.forget_told();
         }
+    }
+
+    /// Ends the quarantine of a recovery when its time has passed. Every voter counts it from the moment when it first
+    /// knows of it, which is later than the recovery, so a change of leader does not start it again.
+    fn lift_quarantine(&mut self, now: Time) -> Option<Command> {
+        let Some(ttl) = self.state.quarantine() else {
+            self.quarantined = None;
+            return None;
+        };
+        let since = *self.quarantined.get_or_insert(now);
+        (now >= since + patience(ttl.span(), self.config.slack)).then_some(Command::LiftQuarantine)
     }
 
     /// A change of voters was applied, and what ends it follows at once: until it is settled, a loss of power may leave

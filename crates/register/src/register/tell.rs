@@ -90,6 +90,8 @@ impl Register {
         if !self.engine.is_settled() {
             return;
         }
+        // Generations are announced after the quarantine of a recovery: before that nothing can be granted.
+        let is_quarantined = self.state.quarantine().is_some() && !self.config.makes(Sabotage::NoQuarantine);
         let Some(lead) = &mut self.lead else { return };
         let told = &mut lead.told;
         if !told.opened.keys().all(|session| told.has_room(*session)) {
@@ -106,7 +108,7 @@ impl Register {
             }
             for (session, generation, topic) in resource.words() {
                 let word = (name.clone(), session, generation, topic);
-                if !told.is_due(&word, now) {
+                if topic == Topic::Opened && is_quarantined || !told.is_due(&word, now) {
                     continue;
                 }
                 let is_new = topic == Topic::Opened && !told.words.contains_key(&word);

@@ -132,7 +132,7 @@ fn a_state_with_the_last_of_all_generations_can_be_read() {
         assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
         assert_eq!(State::decode(&state.encode(), Versions::OURS).as_ref(), Ok(&state));
     }
-    state.recover(PeerId::new(1), 7);
+    state.recover(PeerId::new(1), 7, Ttl::from_millis(1000).unwrap());
     assert_eq!(State::decode(&state.encode(), Versions::OURS).as_ref(), Ok(&state));
 }
 

@@ -70,7 +70,7 @@ fn every_rule_that_is_left_out_is_missed() {
     let untold: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Untold(_));
     let unseen: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Unseen(..));
     let reused: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Reused(_) | Violation::Mistold(..));
-    let table: [Case; 11] = [
+    let table: [Case; 12] = [
         (Sabotage::YesWithoutRound, 22, ended),
         (Sabotage::RoundBeforeRequest, 24, ended),
         (Sabotage::EndsAtOnce, 0, ended),
@@ -82,6 +82,7 @@ fn every_rule_that_is_left_out_is_missed() {
         (Sabotage::TellsOnce, 87, untold),
         (Sabotage::LooksAnywhere, 58, unseen),
         (Sabotage::ForgetsFloor, 12, reused),
+        (Sabotage::NoQuarantine, 1186, ended),
     ];
     for (sabotage, named, is_right) in table {
         let found = std::iter::once(named).chain(0..number("RUNS").unwrap_or(10_000)).find_map(|seed| {

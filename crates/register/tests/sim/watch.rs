@@ -52,6 +52,8 @@ pub struct Watch {
     believed: BTreeMap<SessionId, (PeerId, u64)>,
     /// Of these, those that any voter has ever seen ended.
     ended: BTreeSet<SessionId>,
+    /// Of these, those that a recovered register has ended in its quarantine: they may still be in use.
+    doubtful: BTreeSet<SessionId>,
     /// What the state is after each entry.
     digests: BTreeMap<(ClusterId, u64), Key>,
     pub words: Words,
@@ -205,14 +207,24 @@ impl Watch {
         if is_newest {
             self.words.look(now, state)?;
         }
-        for &session in self.believed.keys() {
-            if state.is_over(session) && self.ended.insert(session) {
+        for &session in self.believed.keys().filter(|session| state.is_over(**session)) {
+            if state.quarantine().is_some() && !self.ended.contains(&session) {
+                self.doubtful.insert(session);
+            } else if self.ended.insert(session) {
                 self.counts.ended += 1;
             }
         }
         self.counts.most_voters = self.counts.most_voters.max(state.conf().voters.len());
         self.counts.raised = self.counts.raised.max(u64::from(state.version() > 1));
         Ok(())
+    }
+
+    /// A generation is announced to its coordinator, so slots are granted from now on.
+    pub fn on_opened(&self, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
+        match beliefs.iter().find(|(_, _, session)| self.doubtful.contains(session)) {
+            Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
+            None => Ok(()),
+        }
     }
 
     /// A file takes the place of another, or is the first.

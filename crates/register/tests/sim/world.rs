@@ -294,7 +294,11 @@ impl World {
                 let now = self.local(to);
                 if let Some(member) = &mut self.hosts[to].member {
                     let heard = member.on_bytes(peer(from), &bytes, now);
-                    if let Err(Malformed::Recovered { theirs, .. }) = heard {
+                    // As the node does: a member that has a session does not believe it.
+                    let has_session = member.client().stands(now).is_some();
+                    if let Err(Malformed::Recovered { theirs, .. }) = heard
+                        && !has_session
+                    {
                         self.note(|| format!("{to} hears that the cluster was recovered"));
                         self.stop(to);
                         self.hosts[to].cluster = theirs;
@@ -360,13 +364,17 @@ impl World {
         Ok(())
     }
 
+    /// All sessions that processes consider valid at this moment.
+    fn beliefs(&self) -> Vec<(PeerId, u64, SessionId)> {
+        let beliefs = (0..self.hosts.len()).filter_map(|host| {
+            let session = self.hosts[host].member.as_ref()?.client().stands(self.local(host))?;
+            Some((peer(host), self.hosts[host].process, session))
+        });
+        beliefs.collect()
+    }
+
     fn look(&mut self, host: usize) -> Result<(), Violation> {
-        let beliefs: Vec<(PeerId, u64, SessionId)> = (0..self.hosts.len())
-            .filter_map(|host| {
-                let session = self.hosts[host].member.as_ref()?.client().stands(self.local(host))?;
-                Some((peer(host), self.hosts[host].process, session))
-            })
-            .collect();
+        let beliefs = self.beliefs();
         let Some(member) = &self.hosts[host].member else { return Ok(()) };
         if let Some(register) = member.register().filter(|register| register.is_leader()) {
             let term = register.term();

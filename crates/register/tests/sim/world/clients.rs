@@ -135,6 +135,9 @@ impl World {
         self.note(|| format!("{host} is told of {resource}, generation {generation}: {fact:?}"));
         let is_new = self.watch.on_told(self.now, peer(host), &resource, session, generation, fact)?;
         self.hosts[host].generations.insert(resource.clone(), generation);
+        if matches!(fact, Fact::Opened { .. }) {
+            self.watch.on_opened(&self.beliefs())?;
+        }
         if let Fact::Opened { asked, .. } = fact
             && is_new
             && self.load.chance(0.8)

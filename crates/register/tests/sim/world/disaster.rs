@@ -1,21 +1,24 @@
 //! What cannot be borne: a majority of the voters is lost, and somebody decides to go on with what is left.
 
-use peerlock_base::{Span, Time};
+use peerlock_base::{Rng, Span, Time};
 use peerlock_register::disk::{Disk as _, Write};
-use peerlock_register::{Register, recover};
+use peerlock_register::{Register, Ttl, recover, recover_within};
 
 use super::{Event, World};
 use crate::watch::Violation;
 
-/// When one voter is cut off, so that it does not know everything; when the others are lost; and when somebody has
-/// waited for longer than any session lasts.
+/// When one voter is cut off, so that it does not know everything; when the others are lost; and how much later the
+/// register is recovered at most: sessions of the lost voters may still be in use.
 const CUT_OFF: Span = Span::from_secs(12);
 const LOST: Span = Span::from_secs(14);
-const DECIDED: Span = Span::from_secs(20);
+const DECIDED_WITHIN: Span = Span::from_secs(6);
+/// The shortest quarantine, so that the sessions in the file decide.
+const LEAST: u64 = 100;
 
 impl World {
     pub(super) fn plan_disaster(&mut self) {
-        for (at, event) in [(CUT_OFF, Event::CutOff), (LOST, Event::Disaster), (DECIDED, Event::Recover)] {
+        let decided = LOST + Rng::stream(self.setting.seed, 6).between(Span::ZERO, DECIDED_WITHIN);
+        for (at, event) in [(CUT_OFF, Event::CutOff), (LOST, Event::Disaster), (decided, Event::Recover)] {
             self.schedule(Time::ZERO + at, event);
         }
     }
@@ -50,9 +53,10 @@ impl World {
         let applied = self.hosts[survivor].member.as_ref().and_then(|it| it.register()).map(Register::applied);
         self.stop(survivor);
         let file = self.hosts[survivor].disk.load().expect("a fake disk can be read");
-        let recovered =
-            recover(&file.expect("nobody has told it to remove its file"), self.versions(survivor), survivor as u64)
-                .unwrap_or_else(|damage| panic!("what the survivor has written: {damage}"));
+        let file = file.expect("nobody has told it to remove its file");
+        let least = Ttl::from_millis(LEAST).expect("a tenth of a second can be a duration");
+        let recovered = recover_within(&file, self.versions(survivor), survivor as u64, least)
+            .unwrap_or_else(|damage| panic!("what the survivor has written: {damage}"));
         self.note(|| format!("{survivor} is recovered: {}", recovered.cluster));
         assert!(applied <= Some(recovered.last.1), "it had applied more than its file says");
         assert_eq!(recovered.host, super::peer(survivor));
