@@ -91,6 +91,14 @@ impl Placed {
 /// tenth of the time inside.
 const RARE: u32 = 20;
 
+/// A waiter is told to one more holder each time it was passed this often for each slot. Our choice: without long stays
+/// passes are fewer, so that nothing changes there.
+const PATIENCE: u32 = 2;
+
+/// A stay is long once tokens have moved this often for each slot since it began. Our choice: with exponential stays one
+/// in twenty is, and a waiter is then told to one holder too many.
+const LONG: u64 = 3;
+
 /// With one token, at most about this many are told to come after, however near to each other they are: the token
 /// carries them along. Our choice: below half a kilobyte.
 const MOST_TOLD: usize = 32;
@@ -98,6 +106,10 @@ const MOST_TOLD: usize = 32;
 /// At most this many holders are told of one waiter: where tokens are many and few wait, the others report that they
 /// are free. Our choice: the more, the more words are said in vain for each entry.
 const MOST_KNOWN: u32 = 32;
+
+/// The highest caution. Without a limit, a time in which many tokens go astray would leave a caution that takes twenty
+/// entries for each of them to come down.
+const MOST_CAUTION: u32 = 20 * RARE;
 
 /// So many seats are looked at for one whose holder need not know its next.
 const LOOKS: usize = 64;
@@ -112,24 +124,29 @@ impl<A: Copy> Line<A> {
 
     /// There is one more token.
     pub(crate) fn add(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
-        self.place(Seat::new(slot, at, stay, free));
+        self.place_newest(Seat::new(slot, at, stay, free));
     }
 
     /// There is one more token, of which nobody is told until it is [let go](Self::let_go).
     pub(crate) fn add_barred(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
         let mut seat = Seat::new(slot, at, stay, free);
         seat.barred = true;
-        self.place(seat);
+        self.place_newest(seat);
     }
 
-    /// As the one that has been where it is for the shortest time. A slot has one token.
-    fn place(&mut self, seat: Seat) {
-        let Err(at) = self.seats.binary_search_by_key(&seat.slot, |placed| placed.seat.slot) else { return };
+    /// As the one that has been where it is for the shortest time.
+    fn place_newest(&mut self, seat: Seat) {
         self.moves += 1;
+        self.place(self.moves, seat);
+    }
+
+    /// Adds a token that came where it is with this move. A slot has one token.
+    fn place(&mut self, since: u64, seat: Seat) {
+        let Err(at) = self.seats.binary_search_by_key(&seat.slot, |placed| placed.seat.slot) else { return };
         self.barred += usize::from(seat.barred);
         // It is looked up by nothing yet.
         let nowhere = Seat { barred: true, ..Seat::new(seat.slot, seat.at, seat.stay, true) };
-        self.seats.insert(at, Placed { since: self.moves, seat: nowhere });
+        self.seats.insert(at, Placed { since, seat: nowhere });
         self.change(at, |placed| *placed = seat);
     }
 
@@ -238,7 +255,7 @@ impl<A: Copy> Line<A> {
     /// and nobody says it of whom we know to be served since word of a later stay was faster.
     fn went_astray(&mut self, to: Claim) {
         if to.ticket != Ticket::NONE {
-            self.caution = self.caution.saturating_add(RARE);
+            self.caution = (self.caution + RARE).min(MOST_CAUTION);
         }
     }
 
@@ -438,14 +455,16 @@ impl<A: Copy> Line<A> {
     /// With several tokens and stays too short to bind late: one more is told to come after the token after which the
     /// fewest do, so that the line is still served in its order as long as no stay is much longer than another.
     fn look_further(&mut self) -> Option<Binding> {
-        let first = self.ranks.first().filter(|_| self.pace.is_ahead(self.seats.len()))?;
+        if !self.pace.is_ahead(self.seats.len()) {
+            return None;
+        }
+        let first = self.ranks.iter().take(LOOKS).find(|ranked| !self.is_long(ranked.slot()))?;
         if first.rank() > self.reach / 2 {
             return None;
         }
-        let mut unknown = self.waiting.unknown();
-        let next = unknown.next().and_then(|place| self.waiting.claim(place))?;
-        let more = unknown.next().is_some();
-        drop(unknown);
+        let place = self.due_after(first.slot())?;
+        let next = self.waiting.claim(place)?;
+        let more = self.waiting.unknown().any(|unknown| unknown != place);
         let at = self.seat(first.slot()).ok()?;
         Some(self.change(at, |seat| seat.tell(Vec::from([next]), more)))
     }
@@ -461,15 +480,11 @@ impl<A: Copy> Line<A> {
             Some((0, slot)) if !self.pace.were_short() => {
                 Some((slot, claim(known().map(|(_, place)| place).chain(unknown).min()?)?))
             }
-            // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows;
-            // where all are known, of one whom few know. Who is older was passed at least as often, so that of those
-            // who are known to equally many it is enough to look at the oldest. Where stays are short a free token is
-            // told in the same way: who was told ahead will be served soon, and to take that back comes too late.
+            // Where stays are short a free token is told in the same way: who was told ahead will be served soon, and to
+            // take that back comes too late.
             Some((0 | 1, slot)) => {
-                let known = || known().take_while(|&(known, _)| known < MOST_KNOWN);
-                let before = known().filter(|&(_, place)| unknown.is_none_or(|unknown| place < unknown));
-                let passed = before.filter(|&(known, place)| known < self.wanted(place)).map(|(_, place)| place).min();
-                let next = passed.or(unknown).or_else(|| known().next().map(|(_, place)| place))?;
+                let few = || known().take_while(|&(known, _)| known < MOST_KNOWN).next();
+                let next = self.due_after(slot).or_else(|| few().map(|(_, place)| place))?;
                 Some((slot, claim(next)?))
             }
             // Somebody whom more holders know than need to makes room for one whom nobody knows.
@@ -481,16 +496,47 @@ impl<A: Copy> Line<A> {
         }
     }
 
-    /// How many holders should know somebody: one, and more the more often it was passed. Where there is a holder for
-    /// everybody, nobody needs two.
+    /// Returns the position of the waiter to announce to the holder of a token: the oldest that is known to fewer
+    /// holders than it should be, or else the oldest that is known to none. An older waiter was passed at least as
+    /// often, so that of those known to equally many holders it is enough to look at the oldest.
+    fn due_after(&self, slot: u32) -> Option<u64> {
+        let unknown = self.waiting.first_unknown();
+        let is_long = self.is_long(slot);
+        let is_due = |&(known, place): &(u32, u64)| {
+            // A long stay counts for nothing where a waiter has another one, so no second one is spent on it.
+            let wanted = if is_long { self.wanted_for_passes(place) } else { self.wanted(place) };
+            known < wanted && !self.waiting.told_at(place).contains(&slot)
+        };
+        let before = self.waiting.oldest_by_known().filter(|&(_, place)| unknown.is_none_or(|unknown| place < unknown));
+        before.filter(is_due).map(|(_, place)| place).min().or(unknown)
+    }
+
+    /// Returns how many holders should know a waiter. One that has stayed [long](Self::is_long) does not count.
     fn wanted(&self, place: u64) -> u32 {
-        if self.waiting.len() <= self.seats.len() - self.barred {
-            return 1;
+        let told = self.waiting.told_at(place);
+        self.wanted_for_passes(place) + told.iter().filter(|&&slot| self.is_long(slot)).count() as u32
+    }
+
+    /// Returns how many of them should know it because of its passes: one, and more the more often it was passed.
+    ///
+    /// Where tokens seldom go astray a few passes are enough for another one. Where there is a holder for every waiter,
+    /// half as many passes as there are slots are usual and count for nothing. In any case there is one more for each
+    /// [`PATIENCE`] × slots passes, which bounds them (docs/papers/fair-k-late.md).
+    fn wanted_for_passes(&self, place: u64) -> u32 {
+        let passed = self.waiting.passed(place);
+        if passed == 0 {
+            return 1; // As nearly always, and without a division.
         }
-        match self.waiting.passed(place) {
-            0 => 1, // As nearly everybody, and without a division.
-            passed => 1 + passed.saturating_mul(RARE) / self.caution.max(1),
-        }
+        let slots = self.seats.len() as u32;
+        let is_few = self.waiting.len() <= self.seats.len() - self.barred;
+        let usual = if is_few { slots / 2 } else { 0 };
+        let soon = passed.saturating_sub(usual).saturating_mul(RARE) / self.caution.max(1);
+        1 + soon.min(MOST_KNOWN).max(passed / (PATIENCE * slots))
+    }
+
+    /// Returns whether the token has been where it is for much longer than the others of late.
+    fn is_long(&self, slot: u32) -> bool {
+        self.seat(slot).is_ok_and(|at| self.moves - self.seats[at].since > LONG * self.seats.len() as u64)
     }
 
     /// A token whose holder need not know its next, since enough others do. The tokens that have been out longest come
@@ -550,9 +596,13 @@ impl<A: Copy> Line<A> {
     /// Where each token is, and who gets it next as far as that is settled. The one that has been at its peer longest
     /// comes first.
     pub fn seats(&self) -> impl ExactSizeIterator<Item = &Seat> {
+        self.placed().into_iter().map(|placed| &placed.seat)
+    }
+
+    fn placed(&self) -> Vec<&Placed> {
         let mut seats: Vec<&Placed> = self.seats.iter().collect();
-        seats.sort_unstable_by_key(|placed| placed.since);
-        seats.into_iter().map(|placed| &placed.seat)
+        seats.sort_unstable_by_key(|placed| (placed.since, placed.seat.slot));
+        seats
     }
 
     /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of

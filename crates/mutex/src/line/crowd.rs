@@ -226,6 +226,11 @@ impl<A: Copy> Crowd<A> {
         self.of(claim).map_or(&[], |waiter| &waiter.told)
     }
 
+    /// Returns the tokens whose holders know the waiter at this position.
+    pub(super) fn told_at(&self, place: u64) -> &[u32] {
+        self.at(place).map_or(&[], |waiter| &waiter.told)
+    }
+
     /// The same, apart: for who changes them one after the other.
     pub(super) fn known_to(&self, claim: Claim) -> Slots {
         self.of(claim).map_or(Slots::new(), |waiter| waiter.told.clone())

@@ -333,6 +333,89 @@ fn it_is_found_out_that_stays_are_short() {
     assert_eq!(words[4], "0>14@3:16+ 0>16@4:17+ 0>17@5:18+ 0>18@6:19+", "four came too late");
 }
 
+/// Slot 0's client stays, and two others take turns with slot 1 while a third one waits.
+#[test]
+fn passes_are_bounded_behind_a_long_stay() {
+    let mut line = in_use(2);
+    ask(&mut line, &[5]);
+    bound(&mut line);
+    for (stay, peer) in (0..100).zip(6..) {
+        ask(&mut line, &[peer]);
+        if bound(&mut line) != format!("1:{peer}") {
+            assert!(stay <= 12, "5 was passed {stay} times");
+            return;
+        }
+        note(&mut line, News::Left { slot: 1, stay, to: claim(peer), turn: 2 * stay + 2 });
+        bound(&mut line);
+    }
+    panic!("5 was passed by a hundred who asked later");
+}
+
+/// So many tokens have gone astray that caution alone would take thousands of entries to come down.
+#[test]
+fn passes_are_bounded_after_many_astray_tokens() {
+    let mut line = in_use(2);
+    (0..10_000).for_each(|stay| note(&mut line, News::Left { slot: 1, stay, to: claim(1), turn: 0 }));
+    ask(&mut line, &(5..25).collect::<Vec<_>>());
+    bound(&mut line);
+    // Slot 0's client is told of one, and stays.
+    let waits = line.seats.iter().find(|placed| placed.seat.slot == 0).and_then(|placed| placed.seat.next);
+    let waits = waits.expect("somebody comes after it");
+    for passes in 0..13 {
+        let Seat { stay, next, turn, .. } = line.seats[1].seat.clone();
+        let next = next.expect("somebody comes after it");
+        if next == waits {
+            return;
+        }
+        assert!(passes < 12, "{waits} was passed {passes} times");
+        note(&mut line, News::Left { slot: 1, stay, to: next, turn });
+        bound(&mut line);
+    }
+}
+
+/// Where tokens are told ahead, a waiter that was told behind a long stay is told behind another token as well, before
+/// all younger ones.
+#[test]
+fn claims_told_ahead_of_a_long_stay_are_told_elsewhere() {
+    let mut line = in_haste(2);
+    ask(&mut line, &(5..60).collect::<Vec<_>>());
+    told_of_each(&mut line);
+    let behind: Vec<Claim> = line.seats[0].seat.told().collect();
+    assert!(behind.len() > 1);
+    for entries in 0..20 {
+        let Seat { stay, next, turn, .. } = line.seats[1].seat.clone();
+        let next = next.expect("it is told ahead");
+        if next == behind[0] {
+            return assert!(entries <= 10, "after {entries} entries");
+        }
+        note(&mut line, News::Left { slot: 1, stay, to: next, turn });
+        told_of_each(&mut line);
+    }
+    panic!("{} is told behind the long stay alone: {line}", behind[0]);
+}
+
+/// With as many long stays as holders may be told of one waiter.
+#[test]
+fn waiter_known_to_many_long_stays_is_told_to_others() {
+    let slots = MOST_KNOWN + 2;
+    let mut line = in_use(slots);
+    ask(&mut line, &[1000]);
+    bound(&mut line);
+    assert_eq!(line.waiting.told(claim(1000)).len(), MOST_KNOWN as usize);
+    let last = slots - 1;
+    for (stay, peer) in (0..1000).zip(2000..) {
+        ask(&mut line, &[peer]);
+        bound(&mut line);
+        let Seat { stay: at, next, turn, .. } = line.seats[last as usize].seat.clone();
+        assert_eq!(at, stay);
+        match next {
+            Some(next) if next != claim(1000) => note(&mut line, News::Left { slot: last, stay, to: next, turn }),
+            next => return assert_eq!(next, Some(claim(1000))),
+        }
+    }
+    panic!("{line}");
+}
+
 /// The table beside one that looks at everybody: whatever happens, what was found by its indices is what is there.
 #[test]
 fn what_is_kept_to_find_things_is_what_is_there() {

@@ -19,7 +19,8 @@ pub struct Form<A> {
     pace: Pace,
     /// Who waits, with how many younger ones went in before it.
     waiting: Vec<(Claim, A, u32)>,
-    seats: Vec<Seat>,
+    /// Each token with how often others have come or moved since it came where it is, the longest stay first.
+    seats: Vec<(u64, Seat)>,
 }
 
 impl<A: Copy> From<Line<A>> for Form<A> {
@@ -30,16 +31,18 @@ impl<A: Copy> From<Line<A>> for Form<A> {
 
 impl<A: Copy> From<&Line<A>> for Form<A> {
     fn from(line: &Line<A>) -> Self {
-        let (waiting, seats) = (line.waiting.list().collect(), line.seats().cloned().collect());
+        let seats = line.placed().into_iter().map(|placed| (line.moves - placed.since, placed.seat.clone())).collect();
+        let waiting = line.waiting.list().collect();
         Self { reach: line.reach, caution: line.caution, pace: line.pace, waiting, seats }
     }
 }
 
 impl<A: Copy> From<Form<A>> for Line<A> {
     fn from(Form { reach, caution, pace, waiting, seats }: Form<A>) -> Self {
+        let moves = seats.iter().map(|(age, _)| *age).max().unwrap_or(0);
         let line = Self::new(reach, false);
-        let mut line = Self { caution, pace, waiting: Crowd::from_list(waiting), ..line };
-        seats.into_iter().for_each(|seat| line.place(seat));
+        let mut line = Self { caution, pace, moves, waiting: Crowd::from_list(waiting), ..line };
+        seats.into_iter().for_each(|(age, seat)| line.place(moves - age, seat));
         line
     }
 }
