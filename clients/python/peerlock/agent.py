@@ -34,9 +34,9 @@ class Hold:
 
     def release(self) -> None:
         """Gives the slot back, or stops waiting for it. May be called from another thread."""
-        visit = self._visit
-        if visit is not None:
-            self._close(visit)
+        give_back = self._leave()
+        if give_back is not None:
+            give_back()
 
     def __enter__(self) -> Grant:
         return self.acquire()
@@ -60,13 +60,23 @@ class Hold:
             self._visit = Visit(self._transport, self._wish)
             return self._visit
 
+    def _leave(self) -> Optional[Callable[[], None]]:
+        """As :meth:`release`, but returns what may take long, if anything is left to do."""
+        visit = self._visit
+        return None if visit is None else self._end(visit)
+
     def _close(self, visit: Visit) -> None:
+        give_back = self._end(visit)
+        if give_back is not None:
+            give_back()
+
+    def _end(self, visit: Visit) -> Optional[Callable[[], None]]:
         if visit.is_copy():
             self._lock = threading.Lock()  # A thread that is not here may have had the other.
         with self._lock:
             if self._visit is visit:
                 self._visit = None
-        visit.end()
+        return visit.close()
 
 
 class Agent:
@@ -74,7 +84,8 @@ class Agent:
 
     ``endpoint`` is the path of its socket or ``host:port``; without one it is looked for where the commands do:
     ``$PEERLOCK_AGENT``, else the socket of this user. ``token`` is the bearer token that an agent at ``host:port`` asks
-    for: what is in the file ``token`` of its data folder, or in the one that its ``--token-file`` names.
+    for: what is in the file ``token`` of its data folder, or in the one that its ``--token-file`` names. Without
+    ``endpoint`` and ``token``, it is ``$PEERLOCK_API_TOKEN``, or what is in the file ``$PEERLOCK_API_TOKEN_FILE``.
     """
 
     def __init__(self, endpoint: Optional[str] = None, token: Optional[str] = None) -> None:

@@ -42,7 +42,9 @@ class AsyncHold:
             # It may be lost already, if the loop was busy: who was to cancel the body has found none.
             grant.check()
         except BaseException:
-            self._hold._close(visit)  # Ends the wait in the other thread.
+            give_back = self._hold._end(visit)  # Ends the wait in the other thread.
+            if give_back is not None:
+                threading.Thread(target=give_back, daemon=True).start()
             raise
         self._grant = grant
         return grant
@@ -53,7 +55,9 @@ class AsyncHold:
         grant, task, self._grant, self._task = self._grant, self._task, None, None
         # Before it is given back: after that nobody looks any more.
         is_lost = grant is not None and grant._is_lost()
-        self._hold.release()
+        give_back = self._hold._leave()
+        if give_back is not None:
+            await _elsewhere(give_back)
         is_ours = self._cancelled and kind is asyncio.CancelledError
         if self._cancelled and task is not None and hasattr(task, "uncancel"):
             # Else whoever has set a time limit around this would take our cancelling for somebody else's, and somebody
@@ -92,6 +96,25 @@ class AsyncHold:
 def _cancelling(task: Any) -> int:
     """How many have asked the task to end, where that is counted."""
     return int(task.cancelling()) if hasattr(task, "cancelling") else 0
+
+
+async def _elsewhere(work: Callable[[], None]) -> None:
+    """Does what may take long in a thread. It is done also if this is cancelled."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            _call(loop, finish)
+
+    threading.Thread(target=run, daemon=True).start()
+    await done
 
 
 def _call(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> bool:

@@ -12,6 +12,11 @@ class Error(Exception):
 class Unreachable(Error):
     """The agent of this machine could not be reached, or the connection to it broke."""
 
+    #: The agent has not answered in time: it may be frozen.
+    _is_silence = False
+    #: The connection on which a slot was waited for has ended: perhaps the agent has.
+    _ended_a_wait = False
+
 
 class Failed(Error):
     """The agent has refused.

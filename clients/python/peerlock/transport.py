@@ -14,6 +14,8 @@ from urllib.parse import quote
 from .errors import Failed, Unreachable, from_body
 
 ANSWER_SECONDS = 10.0
+#: A TCP connection ends when the kernel has had no answer for about this long: see ``_tune``.
+SILENCE_SECONDS = 25
 SYSTEM_SOCKET = "/run/peerlock/agent.sock"
 SYSTEM_DATA_DIR = "/var/lib/peerlock"
 
@@ -43,6 +45,20 @@ def default_endpoint() -> str:
     return os.path.join(user, "peerlock/agent.sock") if user else os.path.join(data, "agent.sock")
 
 
+def default_token() -> Optional[str]:
+    """The bearer token of an agent at ``host:port`` that the environment names."""
+    token, path = os.environ.get("PEERLOCK_API_TOKEN"), os.environ.get("PEERLOCK_API_TOKEN_FILE")
+    if token or not path:
+        return token or None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise Unreachable(
+            f"cannot read the bearer token in {path}: {error}. Check PEERLOCK_API_TOKEN_FILE"
+        ) from error
+
+
 def _last_socket(data: str) -> Optional[str]:
     """Where the agent of a data folder is, or was if it did not end in good order, as it says there. The usual place
     depends on who asks: a shell has ``$XDG_RUNTIME_DIR``, and cron has not."""
@@ -62,6 +78,30 @@ def path_of(name: str) -> str:
         message = f"{name!r} cannot be the name of a resource: {why}. Use 1 to 255 bytes of visible text"
         raise Failed("bad_name", message, {"name": name, "why": why})
     return f"/v1/resources/{quote(name, safe='')}"
+
+
+class _TcpConnection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        _tune(self.sock)
+
+
+def _tune(sock: socket.socket) -> None:
+    """Has the kernel notice a peer that is gone without a word. A connection works without these options, too."""
+    options = [(socket.SOL_SOCKET, "SO_KEEPALIVE", 1), (socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
+    options += [(socket.IPPROTO_TCP, name, value) for name, value in _PROBES.items()]
+    for level, name, value in options:
+        with contextlib.suppress(OSError, AttributeError):
+            sock.setsockopt(level, getattr(socket, name), value)
+
+
+#: Seconds, but for the count and the last, which is in milliseconds.
+_PROBES = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": SILENCE_SECONDS * 1000,
+}
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -88,8 +128,14 @@ class Transport:
 
     def __init__(self, endpoint: Optional[str], token: Optional[str]) -> None:
         self.endpoint = endpoint or default_endpoint()
+        if token is None and endpoint is None and self.is_tcp():
+            token = default_token()
         # A file ends with a newline, and a header must not have one.
         self._token = None if token is None else token.strip()
+
+    def is_tcp(self) -> bool:
+        """Whether the end of a connection frees nothing: the two sides may disagree about it."""
+        return self.endpoint.startswith("http://") or not ("/" in self.endpoint or self.endpoint.startswith("unix:"))
 
     def connect(self, timeout: Optional[float]) -> http.client.HTTPConnection:
         """A connection; ``timeout`` holds for every single read of it."""
@@ -113,7 +159,7 @@ class Transport:
         address = named[len("http://") :].rstrip("/") if is_url else named
         host, _, port = address.rpartition(":")
         if host and port.isdecimal() and int(port) < 1 << 16:
-            return http.client.HTTPConnection(address, timeout=timeout)
+            return _TcpConnection(address, timeout=timeout)
         raise Unreachable(
             f"{named!r} is no address of an agent: give the path of a Unix socket with a `/` in it, or `host:port`"
         )
@@ -122,7 +168,9 @@ class Transport:
         """What is said of a connection that ended before its answer."""
         if isinstance(error, socket.timeout):
             said = "has not answered in time: `peerlock doctor` says whether it is frozen"
-            return Unreachable(f"the agent at {self.endpoint} {said}")
+            silence = Unreachable(f"the agent at {self.endpoint} {said}")
+            silence._is_silence = True
+            return silence
         return Unreachable(f"the connection to the agent at {self.endpoint} broke: {error!r}")
 
     def ask(self, connection: http.client.HTTPConnection, method: str, path: str, body: Any) -> http.client.HTTPResponse:

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Optional, Union
 
-from .errors import Error, Failed, Lost, Unreachable, from_body
+from .errors import Error, Failed, Lost, NotAcquired, Unreachable, from_body
 from .transport import ANSWER_SECONDS, Line, Transport, path_of
 
 #: A lease is renewed as often as this, in seconds, however long it is: an agent closes what says nothing for 30 s.
@@ -23,6 +23,13 @@ AGAIN = 0.1
 
 #: How much longer than a client would wait the agent may take to say so, in seconds: it may be frozen.
 LATE = 10.0
+
+
+#: How long there may be no agent after one that has ended, while a slot is waited for, in seconds.
+ABSENT = 30.0
+
+#: After so many missed keep-alive lines of the agent a connection is broken.
+MISSED = 3
 
 
 def now() -> float:
@@ -98,11 +105,16 @@ class Wish:
         self.on_lost = on_lost
         #: How long the answer may take, if that is limited.
         self.wait = None if wait is None or wait == math.inf else max(0.0, wait)
-        self.body: dict[str, Any] = {"ttl_ms": math.ceil(ttl * 1000), "label": label}
+        self._body: dict[str, Any] = {"ttl_ms": math.ceil(ttl * 1000), "label": label}
         if slots is not None:
-            self.body["slots"] = slots
-        if self.wait is not None:
-            self.body.update({"wait_ms": math.ceil(self.wait * 1000)} if self.wait > 0 else {"try": True})
+            self._body["slots"] = slots
+
+    def body(self, wait: Optional[float]) -> dict[str, Any]:
+        """The request, to wait for so many seconds from now."""
+        if self.wait is None or wait is None:
+            return self._body
+        # What is left of a wait may be nothing, which is not the same as not to wait in the first place.
+        return {**self._body, **({"wait_ms": math.ceil(wait * 1000)} if self.wait > 0 else {"try": True})}
 
 
 class Visit:
@@ -119,6 +131,10 @@ class Visit:
         self._socket: Optional[socket.socket] = None
         self._released = threading.Event()
         self._is_told = False
+        # Whether the slot is free when its connection ends.
+        self._ends_with_connection = not transport.is_tcp()
+        # The agent may send nothing for so many seconds, once it has said so.
+        self._quiet: Optional[float] = None
         # The agent has gone, and the next one is not there yet.
         self._away = threading.Event()
         # How long the lease stands after a renewal, as the agent says: not beyond its own session. And until when.
@@ -126,28 +142,56 @@ class Visit:
         self._ends = 0.0
 
     def begin(self) -> Grant:
-        """Waits for the slot. Whoever is told of an error here ends the visit."""
+        """Waits for the slot. If the agent ends meanwhile, asks the next one, for what is left of the wait. Whoever is
+        told of an error here ends the visit."""
+        began = now()
+        wait = self._wish.wait
+        ended: Optional[float] = None
+        while True:
+            left = None if wait is None else max(0.0, wait - (now() - began))
+            try:
+                return self._begin(left)
+            except Unreachable as error:
+                if self._released.is_set() or wait == 0 or error._is_silence:
+                    raise
+                if error._ended_a_wait:
+                    ended = now()
+                elif ended is None or now() - ended >= ABSENT:
+                    raise  # The first request finds an agent, or there is none.
+                why = error
+            if left is not None and now() - began >= (wait or 0.0):
+                message = f"{self._wish.name!r} was not acquired in time: {why}"
+                raise NotAcquired("not_acquired", message, {"name": self._wish.name}) from why
+            if self._released.wait(AGAIN):
+                raise self._withdrawn()
+
+    def _begin(self, wait: Optional[float]) -> Grant:
+        """Waits for the slot at the agent that is there."""
         asked = now()
-        patience = None if self._wish.wait is None else self._wish.wait + LATE
+        patience = None if wait is None else wait + LATE
         end = None if patience is None else asked + patience
         connection = self._connect(ANSWER_SECONDS if patience is None else min(ANSWER_SECONDS, patience))
         try:
             self._allow(end)
-            answer, grant, stands = self._ask(connection, "hold", self._wish.body, end)
-        except Unreachable:
+            answer, grant, stands = self._ask(connection, "hold", self._wish.body(wait), end)
+        except Unreachable as error:
             if self._released.is_set():
                 raise self._withdrawn() from None
+            self._hang_up()
+            error._ended_a_wait = True
             raise
         try:
             self._enter(answer, grant, asked, stands)
         except BaseException:
             self.end()  # First: a thread that reads the answer already keeps it from being closed.
             answer.close()
+            if not self._ends_with_connection:
+                self._give_back(grant.id)
             raise
         return grant
 
     def _enter(self, answer: http.client.HTTPResponse, grant: Grant, asked: float, stands: float) -> None:
-        # Nothing comes for as long as it is not lost.
+        # Nothing else than keep-alive lines comes for as long as it is not lost.
         self._allow(None)
         # Counted from before the request: an answer that was long on its way gives no more time.
         self._stand(grant, asked, stands)
@@ -163,17 +207,35 @@ class Visit:
 
     def end(self) -> None:
         """Gives the slot back, or stops waiting for it. From any thread, and more than once."""
+        give_back = self.close()
+        if give_back is not None:
+            give_back()
+
+    def close(self) -> Optional[Callable[[], None]]:
+        """As :meth:`end`, but does nothing that may take long: returns what is left to do, if anything is."""
         if self.is_copy():
             # Only its file is closed: a thread that is not here may have the lock of what reads it, and any other.
             taken, self._socket = self._socket, None
             if taken is not None:
                 os.close(taken.detach())
-            return
+            return None
         with self._lock:
             self._released.set()
+            grant, self.grant = self.grant, None
+        self._hang_up()
+        if grant is None or now() >= self._ends:
+            return None
+        if self._ends_with_connection and (not self._away.is_set() or grant.lost.is_set()):
+            return None
+        # The next agent, or over TCP this one, would keep it to the end of its lease.
+        id = grant.id
+        return lambda: self._give_back(id)
+
+    def _hang_up(self) -> None:
+        """Ends the connection, also for a thread that reads it."""
+        with self._lock:
             connection, self._connection = self._connection, None
             taken, self._socket = self._socket, None
-            grant, self.grant = self.grant, None
         if taken is not None:
             try:
                 # Wakes whoever reads in another thread; `close` would not.
@@ -182,12 +244,13 @@ class Visit:
                 pass
         if connection is not None:
             connection.close()
-        if grant is not None and self._away.is_set() and not grant.lost.is_set():
-            try:
-                # The next agent would keep it to the end of its lease.
-                self._transport.call("POST", f"{self._wish.path}/release", {"grant": grant.id})
-            except Error:
-                pass
+
+    def _give_back(self, grant: str) -> None:
+        patience = max(AGAIN, min(ANSWER_SECONDS, self._ends - now()))
+        try:
+            self._transport.call("POST", f"{self._wish.path}/release", {"grant": grant}, patience)
+        except Error:
+            pass
 
     def is_copy(self) -> bool:
         """Whether this is another process than it was made in: after a fork the slot is our parent's."""
@@ -203,6 +266,7 @@ class Visit:
         connection = self._transport.connect(patience)
         # Who gives up closes this one: nothing is to be asked over another, which nobody knows of.
         connection.auto_open = 0
+        self._quiet = None
         with self._lock:
             if not self._released.is_set():
                 self._connection, self._socket = connection, connection.sock
@@ -232,9 +296,7 @@ class Visit:
 
     def _wait(self, answer: http.client.HTTPResponse, end: Optional[float]) -> tuple[Grant, float]:
         while True:
-            if end is not None:
-                self._allow(end)
-            line = self._line(answer)
+            line = self._line(answer, end)
             if line is None:
                 raise Unreachable(f"the agent at {self._transport.endpoint} has closed the connection")
             if "failed" in line:
@@ -245,15 +307,29 @@ class Visit:
                 grant = Grant(granted["name"], granted["grant"], granted["slot"], granted["fencing"], waited)
                 return grant, granted["ttl_ms"] / 1000
 
-    def _line(self, answer: http.client.HTTPResponse) -> Optional[dict[str, Any]]:
-        try:
-            text = answer.readline()
-            said = json.loads(text) if text else None
-        except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-            if self._released.is_set():
-                raise self._withdrawn() from error
-            raise self._transport.broken(error) from error
-        return said if isinstance(said, dict) else None
+    def _line(self, answer: http.client.HTTPResponse, end: Optional[float] = None) -> Optional[dict[str, Any]]:
+        """The next line, within the time that the agent may be silent, and before ``end``."""
+        while True:
+            silent = None if self._quiet is None else now() + self._quiet
+            ends = [at for at in (silent, end) if at is not None]
+            if ends:
+                self._allow(min(ends))
+            try:
+                text = answer.readline()
+                said = json.loads(text) if text else None
+            except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
+                if self._released.is_set():
+                    raise self._withdrawn() from error
+                if silent is not None and isinstance(error, socket.timeout) and (end is None or silent < end):
+                    message = f"the agent at {self._transport.endpoint} sends nothing any more"
+                    raise Unreachable(message) from error
+                raise self._transport.broken(error) from error
+            alive = said.get("alive") if isinstance(said, dict) else None
+            if not isinstance(alive, dict):
+                # Others that this client does not know are for those who read lines to ignore.
+                return said if isinstance(said, dict) or not text else {}
+            every = alive.get("every_ms")
+            self._quiet = MISSED * every / 1000 if isinstance(every, (int, float)) and every > 0 else None
 
     def _confirm(self, grant: Grant, stands: float) -> None:
         """The first renewal after a wait, which is tried for as long as the lease may stand."""
@@ -295,7 +371,8 @@ class Visit:
             answer.close()
 
     def _resume(self, grant: Grant) -> http.client.HTTPResponse:
-        """Takes the slot up again at the next agent, which is waited for as long as the lease stands."""
+        """Takes the slot up again at the next agent, which is waited for as long as the lease stands; over TCP also at
+        the same one."""
         self._away.set()
         while True:
             gone = self._connection
@@ -307,6 +384,7 @@ class Visit:
                 self._allow(None)
                 answer, _, _ = self._ask(connection, "resume", {"grant": grant.id}, None)
                 self._away.clear()
+                self._allow(None)
                 return answer
             except (Unreachable, Failed) as error:
                 # Who says that the slot is lost has looked; who is busy, or stops, has not.

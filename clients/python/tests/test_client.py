@@ -58,6 +58,13 @@ class AgentProcess:
         assert said is not None, self._said()
         return said[1]
 
+    def connections(self) -> int:
+        """How many TCP connections it has."""
+        with open(f"/proc/{self.process.pid}/net/tcp", encoding="ascii") as file:
+            port, established = ":%04X" % int(self.port().rsplit(":", 1)[1]), "01"
+            rows = [line.split() for line in file]
+        return sum(row[1].endswith(port) and row[3] == established for row in rows)
+
     def token(self) -> str:
         with open(os.path.join(self.folder.name, "data", "token"), encoding="ascii") as file:
             return file.read().strip()
@@ -231,6 +238,32 @@ class Plain(WithAgent):
         except peerlock.Error:
             return None
         return client and client.get("pid") and client["fencing"]
+
+    def test_wait_goes_on_across_a_restart_of_the_agent(self) -> None:
+        first = self.agent.lock("it")
+        held = first.acquire()
+        entered: list[peerlock.Grant] = []
+
+        def wait() -> None:
+            with self.agent.lock("it", wait=4 * PATIENCE) as grant:
+                entered.append(grant)
+
+        def is_waiting() -> bool:
+            try:
+                return len(self.agent.show("it")["queue"]) == 1
+            except peerlock.Error:
+                return False
+
+        waits = threading.Thread(target=wait)
+        waits.start()
+        eventually(is_waiting, "it waits")
+        self.running.kill()
+        self.running.start()
+        eventually(is_waiting, "it waits at the next agent")
+        self.assertFalse(held.lost.is_set(), held.why)
+        first.release()
+        waits.join(PATIENCE)
+        self.assertEqual([grant.fencing > held.fencing for grant in entered], [True])
 
     def test_an_agent_that_stands_still_counts_as_lost_at_the_leases_end(self) -> None:
         hold = self.agent.lock("it", ttl=1.0)

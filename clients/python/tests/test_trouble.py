@@ -268,6 +268,78 @@ class Refusals(unittest.TestCase):
                     transport.Transport(path, None).connect(0.1)
                     transport.Transport(path, None).connect(0.1)
 
+    def test_unknown_lines_and_fields_are_ignored(self) -> None:
+        unknown = [{"from_the_future": {"a": 1}}, ["not", "even", "an", "object"]]
+        hold = (200, [*unknown, {"waiting": {"ahead": 0, "new": 1}, "new": {}}, *granted(30000)[1], *unknown])
+        script, agent = self.agent(hold=[hold], renew=[(200, {"ttl_ms": 30000, "new": True})])
+        with agent.lock("it") as grant:
+            eventually(lambda: script.streams, "it is held")
+            self.assertFalse(grant.lost.wait(0.3), grant.why)
+        self.assertEqual(script.count("resume"), 0)
+
+    def test_wait_goes_on_when_the_connection_ends(self) -> None:
+        place = (200, [{"waiting": {"ahead": 1}}])
+        script, agent = self.agent(hold=[place, granted(30000)], renew=[renewed(30000)])
+        taken = threading.Thread(target=lambda: eventually(lambda: script.streams, "it waits") or script.hang_up())
+        taken.start()
+        with agent.lock("it", wait=PATIENCE):
+            self.assertEqual(script.count("hold"), 2)
+        taken.join()
+
+    def test_wait_that_is_over_while_no_agent_is_there_is_not_acquired(self) -> None:
+        script, agent = self.agent(hold=[(200, [{"waiting": {"ahead": 1}}])])
+
+        def end() -> None:
+            eventually(lambda: script.streams, "it waits")
+            os.unlink(script.path)
+            script.hang_up()
+
+        ended = threading.Thread(target=end)
+        ended.start()
+        self.assertRaises(peerlock.NotAcquired, agent.lock("it", wait=1.0).acquire)
+        ended.join()
+        open(script.path, "w").close()
+
+    def test_missing_keep_alive_lines_end_a_connection(self) -> None:
+        alive = {"alive": {"every_ms": 50}}
+        resume = [granted(30000, alive), granted(30000)]
+        script, agent = self.agent(hold=[granted(30000, alive)], renew=[renewed(30000)], resume=resume)
+        with agent.lock("it") as grant:
+            eventually(lambda: script.count("resume") == 2 or grant.lost.is_set(), "it is taken up again")
+            self.assertFalse(grant.lost.wait(0.3), grant.why)
+            self.assertEqual(script.count("resume"), 2)
+
+    def test_aio_leaving_does_not_block_the_event_loop(self) -> None:
+        ran, ended, seen = threading.Event(), threading.Event(), []
+
+        def resume() -> Answer:
+            ended.wait(PATIENCE)
+            return refused(503, "stopped")
+
+        def release() -> Answer:
+            seen.append(ran.wait(5.0))
+            return 200, {}
+
+        self.addCleanup(ended.set)
+        script, _ = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=[resume], release=[release])
+
+        async def other() -> None:
+            while script.count("release") == 0:
+                await asyncio.sleep(0.01)
+            ran.set()
+
+        async def story() -> None:
+            async with peerlock.aio.Agent(script.path).lock("it"):
+                script.hang_up()
+                while script.count("resume") == 0:
+                    await asyncio.sleep(0.01)
+                running = asyncio.ensure_future(other())
+                await asyncio.sleep(0)
+            await running
+
+        asyncio.run(story())
+        self.assertEqual(seen, [True], "other tasks run while the slot is given back")
+
     def test_aio_a_late_word_of_one_use_does_not_touch_the_next(self) -> None:
         script, _ = self.agent(hold=[granted(30000)], renew=[renewed(30000)])
 
@@ -448,7 +520,90 @@ class Trouble(WithAgent):
             pass
 
 
+class Proxy:
+    """Forwards TCP connections to an agent, and can end one side of them."""
+
+    def __init__(self, address: str) -> None:
+        self.behind = address.rsplit(":", 1)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.open = contextlib.ExitStack()
+        self.far: list[socket.socket] = []
+        self.is_deaf = False
+        self.open.callback(self._end)
+        self.threads = [threading.Thread(target=self._accept)]
+        self.threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near = self.open.enter_context(self.listener.accept()[0])
+                far = self.open.enter_context(socket.create_connection((self.behind[0], int(self.behind[1]))))
+                self.far.append(far)
+                for source, sink in [(near, far), (far, near)]:
+                    self.threads.append(threading.Thread(target=self._copy, args=(source, sink, near)))
+                    self.threads[-1].start()
+
+    def _copy(self, source: socket.socket, sink: socket.socket, near: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(4096):
+                sink.sendall(data)
+            if not self.is_deaf or source is near:
+                sink.shutdown(socket.SHUT_RDWR)
+
+    def end_agents_side(self) -> None:
+        """The client's side stays open, and silent."""
+        self.is_deaf = True
+        self._end()
+
+    def _end(self) -> None:
+        for far in self.far:
+            with contextlib.suppress(OSError):
+                far.shutdown(socket.SHUT_RDWR)
+        self.far.clear()
+
+    def stop(self) -> None:
+        self.is_deaf = False
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.open.close()
+        for thread in self.threads:
+            thread.join(PATIENCE)
+        self.listener.close()
+
+
+class OverTcp(WithAgent):
+    def setUp(self) -> None:
+        super().setUp()
+        self.proxy = Proxy(self.running.port())
+        self.addCleanup(self.proxy.stop)
+        self.remote = peerlock.Agent(self.proxy.address, token=self.running.token())
+
+    def test_leaving_gives_back(self) -> None:
+        for _ in range(3):
+            with self.remote.lock("it", wait=0):
+                pass
+            with self.agent.lock("it", wait=0):
+                pass
+
+
 class Addresses(unittest.TestCase):
+    def test_token_of_an_agent_at_a_port_is_taken_from_the_environment(self) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix="token") as file:
+            file.write("from-the-file\n")
+            file.flush()
+            both = {"PEERLOCK_API_TOKEN": "from-itself", "PEERLOCK_API_TOKEN_FILE": file.name}
+            for named, variables, token in [
+                ("db1:7401", both, "from-itself"),
+                ("db1:7401", {"PEERLOCK_API_TOKEN_FILE": file.name}, "from-the-file"),
+                ("db1:7401", {}, None),
+                ("/run/agent.sock", both, None),
+            ]:
+                with mock.patch.dict(os.environ, {"PEERLOCK_AGENT": named, **variables}):
+                    self.assertEqual(transport.Transport(None, None)._token, token, (named, variables))
+                    self.assertIsNone(transport.Transport("other:1", None)._token, "it is not for others")
+        with mock.patch.dict(os.environ, {"PEERLOCK_AGENT": "db1:1", "PEERLOCK_API_TOKEN_FILE": "/nonexistent"}):
+            self.assertRaises(peerlock.Unreachable, transport.Transport, None, None)
+
     def test_what_is_no_address_is_said(self) -> None:
         for endpoint in ["nowhere", "host:port", "host:99999", ":80", "unix:"]:
             with self.assertRaises(peerlock.Unreachable) as refused:
