@@ -1,4 +1,4 @@
-//! Durations as people write and read them.
+//! Durations in the form in which people write and read them.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,23 +8,23 @@ use core::time::Duration;
 
 use crate::Span;
 
-/// The longest duration that is read: half of what [`Time`](crate::Time) can count, so that a sum of two fits.
+/// The longest duration that can be parsed: half of the range of [`Time`](crate::Time), so that a sum of two fits.
 const LONGEST_NANOS: f64 = (u64::MAX / 2) as f64;
 
-/// Why a text is not a duration.
+/// The reason why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanError {
-    /// Not a number with a unit.
+    /// The text is not a number with a unit.
     Malformed(String),
-    /// It is below zero.
+    /// The duration is negative.
     Negative(String),
-    /// More nanoseconds than are counted.
+    /// The duration has more nanoseconds than fit.
     TooLong(String),
 }
 
 impl core::error::Error for SpanError {}
 
-/// A length of time for people, who want two figures of it.
+/// Formats a duration with two significant figures, for people.
 ///
 /// ```
 /// use core::time::Duration;
@@ -53,8 +53,8 @@ impl fmt::Display for SpanError {
     }
 }
 
-/// A decimal number followed, without a space, by `ns`, `us`, `ms`, `s`, `m` or `h`; or several of them, the longest
-/// unit first.
+/// Parses a decimal number followed by `ns`, `us`, `ms`, `s`, `m` or `h` without a space, or several of them, the
+/// longest unit first.
 ///
 /// ```
 /// use peerlock_base::Span;
@@ -88,7 +88,7 @@ impl FromStr for Span {
             if number.starts_with('.') || number.ends_with('.') || unit_nanos >= last {
                 return Err(malformed());
             }
-            // Only digits and points are left: the words and exponents that Rust reads as numbers cannot get here.
+            // Only digits and points are left, so that words and exponents that Rust parses as numbers do not get here.
             nanos += number.parse::<f64>().map_err(|_| malformed())? * unit_nanos;
             (rest, last) = (next, unit_nanos);
             if rest.is_empty() {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_that_are_read() {
+    fn valid_durations_parse() {
         for (text, nanos) in [
             ("1s", 1_000_000_000),
             ("200ms", 200_000_000),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_that_are_refused_and_why() {
+    fn invalid_durations_are_rejected() {
         for text in [
             "", "s", "1", "1.5", ".s", ".5s", "1.s", "1.2.3s", "NaN", "NaNs", "infs", "1e3s", "+1s", "1 s", " 1s",
             "1ß", "--1s", "1d", "1h30", "30m1h", "1s1s", "1hm", "1h-1m",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_can_be_read() {
+    fn printed_durations_parse() {
         for nanos in [0, 1, 999, 1_500_000_000, 86_400_000_000_001] {
             let original = Span::from_nanos(nanos);
             assert_eq!(span(&original.to_string()), Ok(original));

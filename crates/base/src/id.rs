@@ -1,25 +1,23 @@
 use core::fmt;
 
-/// One peer in the overlay.
-///
-/// In the simulator peers are numbered from 0; on the network the number is drawn from the peer's public key. A
-/// protocol only ever compares, stores and sends it.
+/// A peer. In the simulator peers are numbered from 0; in the product the number is derived from the peer's public key.
+/// Protocols only compare, store and send it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PeerId(u64);
 
 impl PeerId {
-    /// The peer with this number.
+    /// Creates the peer with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The number as it goes over the wire.
+    /// Returns the number as it is sent over the network.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The number as a place in a table of all peers, for drivers that number them from 0.
+    /// Returns the number as an index into a table of all peers, for drivers that number them from 0.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -37,29 +35,29 @@ impl fmt::Debug for PeerId {
     }
 }
 
-/// One request of one client of a peer: unique at its peer, never reused there.
+/// A request of one client of a peer: unique at its peer and never reused there.
 ///
-/// [`Ticket::NONE`] names no request. It stands where a queue has a place but nobody ever asked for it, such as the
-/// tail of a token's queue before the first request.
+/// [`Ticket::NONE`] names no request. It fills a place in a queue that no client has requested, such as the tail of a
+/// token's queue before the first request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// No request at all; clients number theirs from 1.
+    /// No request; clients number theirs from 1.
     pub const NONE: Self = Self(0);
 
-    /// The ticket with this number.
+    /// Creates the ticket with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The ticket's number.
+    /// Returns the ticket's number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The ticket after this one.
+    /// Returns the next ticket.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }

@@ -4,9 +4,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::PeerId;
 
-/// A place on the ring of all 2¹²⁸ keys, where peers and the names of resources lie side by side.
+/// A point on the ring of all 2¹²⁸ keys, on which peers and resource names are placed.
 ///
-/// "Clockwise" is towards larger keys; after the largest comes 0 again.
+/// "Clockwise" is towards larger keys; the largest is followed by 0.
 ///
 /// ```
 /// use peerlock_base::{Key, PeerId};
@@ -19,27 +19,27 @@ use crate::PeerId;
 pub struct Key(u128);
 
 impl Key {
-    /// How many digits to base 16 a key has.
+    /// The number of hexadecimal digits of a key.
     pub const DIGITS: usize = 32;
 
-    /// The key with this number.
+    /// Creates the key with this number.
     pub const fn new(number: u128) -> Self {
         Self(number)
     }
 
-    /// The key's number.
+    /// Returns the key's number.
     pub const fn get(self) -> u128 {
         self.0
     }
 
-    /// The key of a name: the first half of its SHA-256, the same on every machine.
+    /// Returns the key of a name: the first half of its SHA-256.
     pub fn of(name: &[u8]) -> Self {
         Self::from_hash(Sha256::new_with_prefix(name))
     }
 
-    /// Where a peer lies on the ring.
+    /// Returns the position of a peer on the ring.
     pub fn of_peer(peer: PeerId) -> Self {
-        // The prefix keeps peers apart from names that happen to be eight bytes long.
+        // The prefix separates peers from names that happen to be eight bytes long.
         Self::from_hash(Sha256::new_with_prefix(b"peer ").chain_update(peer.get().to_be_bytes()))
     }
 
@@ -47,42 +47,42 @@ impl Key {
         Self(hash.finalize().iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)))
     }
 
-    /// How far it is clockwise from here to `to`.
+    /// Returns the clockwise distance from here to `to`.
     pub const fn distance(self, to: Self) -> u128 {
         to.0.wrapping_sub(self.0)
     }
 
-    /// How far it is from here to `other` the shorter way round.
+    /// Returns the shorter of the two distances to `other`.
     pub fn gap(self, other: Self) -> u128 {
         self.distance(other).min(other.distance(self))
     }
 
-    /// The key this far clockwise from here.
+    /// Returns the key at this clockwise distance.
     pub const fn plus(self, distance: u128) -> Self {
         Self(self.0.wrapping_add(distance))
     }
 
-    /// The key half way clockwise from here to `to`, nearer to here if there is no middle.
+    /// Returns the key half way clockwise to `to`, rounded towards here.
     pub const fn halfway(self, to: Self) -> Self {
         self.plus(self.distance(to) / 2)
     }
 
-    /// Whether this key is met on the way clockwise from `after` (not included) to `last` (included).
+    /// Returns whether this key lies clockwise between `after` (excluded) and `last` (included).
     ///
-    /// From a key to itself the way leads once around the whole ring.
+    /// From a key to itself the interval is the whole ring.
     pub const fn is_within(self, after: Self, last: Self) -> bool {
-        // Counted from just behind `after`, so that `after` itself is the farthest of all.
+        // Counting from just behind `after` makes `after` itself the farthest key.
         let start = after.plus(1);
         start.distance(self) <= start.distance(last)
     }
 
-    /// The digit to base 16 at `place`, counted from the left and from 0.
+    /// Returns the hexadecimal digit at `place`, counted from the left and from 0.
     pub fn digit(self, place: usize) -> u8 {
         assert!(place < Self::DIGITS, "a key has {} digits, not {place}", Self::DIGITS);
         (self.0 >> (4 * (Self::DIGITS - 1 - place))) as u8 & 0xf
     }
 
-    /// How many digits to base 16 two keys have in common at their beginning.
+    /// Returns the length of the common prefix of two keys, in hexadecimal digits.
     pub const fn shared_digits(self, other: Self) -> usize {
         (self.0 ^ other.0).leading_zeros() as usize / 4
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_has_its_end_but_not_its_beginning() {
+    fn interval_excludes_start_and_includes_end() {
         for (key, after, last, within) in [
             (5, 3, 10, true),
             (10, 3, 10, true),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_lies_on_the_way_clockwise() {
+    fn middle_is_clockwise_between() {
         for (from, to, middle) in [(2, 8, 5), (2, 9, 5), (MAX, 1, 0), (MAX - 1, 3, 0), (4, 4, 4), (4, 5, 4)] {
             assert_eq!(Key::new(from).halfway(Key::new(to)), Key::new(middle), "{from} to {to}");
         }
@@ -168,9 +168,9 @@ mod tests {
         }
     }
 
-    /// Pinned against the published SHA-256 of "abc" (FIPS 180-4), because peers must agree on it.
+    /// Pinned to the published SHA-256 of "abc" (FIPS 180-4), because peers must agree on it.
     #[test]
-    fn the_key_of_a_name_never_changes() {
+    fn key_of_a_name_is_pinned() {
         assert_eq!(Key::of(b"abc").to_string(), "ba7816bf8f01cfea414140de5dae2223");
     }
 }

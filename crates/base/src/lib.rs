@@ -1,12 +1,12 @@
-//! The words every other room uses: who ([`PeerId`], [`Ticket`]), where ([`Key`]), when ([`Time`], [`Span`]), by chance
-//! ([`Rng`]), how many ([`MOST_SLOTS`]), and what may stand in a line that people read ([`visible`]).
+//! Identifiers ([`PeerId`], [`Ticket`]), keys ([`Key`]), time ([`Time`], [`Span`]), seeded randomness ([`Rng`]) and
+//! limits that all crates share.
 //!
-//! Nothing here reads a clock or a random source of the machine: time and seeds are arguments.
+//! Nothing here reads a clock or a random source: time and seeds are arguments.
 #![no_std]
 
 extern crate alloc;
 
-/// Has `Debug` say the same as `Display`, for what is shorter and clearer in words than by its fields.
+/// Implements `Debug` by `Display`.
 #[macro_export]
 macro_rules! debug_as_display {
     ($($name:ty),+) => {

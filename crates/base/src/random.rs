@@ -3,18 +3,17 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
 use crate::Span;
 
-/// Random numbers from a seed: the same seed gives the same numbers on every machine.
+/// A random number generator: the same seed gives the same numbers on every machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng(Xoshiro256PlusPlus);
 
 impl Rng {
-    /// The stream of this seed.
+    /// Creates the stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// A stream of its own for one purpose or one trial, so that drawing more in one place changes nothing in another.
-    ///
+    /// Creates a stream for one purpose or trial, so that drawing more in one place changes nothing elsewhere.
     /// ```
     /// use peerlock_base::Rng;
     /// assert_eq!(Rng::stream(1, 7), Rng::stream(1, 7));
@@ -24,23 +23,24 @@ impl Rng {
         Self::new(mix(seed ^ mix(number)))
     }
 
-    /// The next sixty-four bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number from 0 (included) to 1 (excluded), with 53 random bits.
+    /// Returns a number from 0 (included) to 1 (excluded), with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         unit(self.bits())
     }
 
-    /// A whole number below `bound`, each with the same probability.
+    /// Returns a uniformly distributed integer below `bound`.
     ///
     /// # Panics
-    /// If `bound` is 0: there is no such number.
+    ///
+    /// Panics if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no number is below 0");
-        // Lemire's method: the high half of a product is even once the few low halves that would tilt it are redrawn.
+        // Lemire's method: the high half of the product is unbiased once a few low halves are redrawn.
         let tilted = bound.wrapping_neg() % bound;
         loop {
             let product = u128::from(self.bits()) * u128::from(bound);
@@ -50,32 +50,32 @@ impl Rng {
         }
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// A span from `low` to `high`, both included.
+    /// Returns a uniformly distributed span from `low` to `high`, both included.
     pub fn between(&mut self, low: Span, high: Span) -> Span {
         Span::from_nanos(low.as_nanos() + self.below(high.as_nanos() - low.as_nanos() + 1))
     }
 
-    /// A span with an exponential distribution of this mean.
+    /// Returns an exponentially distributed span with this mean.
     pub fn exponential(&mut self, mean: Span) -> Span {
         // 1 − u is never 0, so the logarithm is finite.
         Span::from_secs_f64(-libm::log(1.0 - self.unit()) * mean.as_secs_f64())
     }
 
-    /// A number with the standard normal distribution (Box and Muller).
+    /// Returns a standard normal number (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit()));
         radius * libm::cos(core::f64::consts::TAU * self.unit())
     }
 }
 
-/// SplitMix64's finaliser: spreads every bit of `x` over all of the result.
+/// Mixes all bits of `x` (SplitMix64's finaliser).
 ///
-/// A number for a thing without remembering it: mix a seed with the thing's name.
+/// Mixing a seed with an object's name gives a number for that object that need not be stored.
 pub const fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -91,15 +91,15 @@ fn unit(bits: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Pinned, because every published number of ours depends on it.
+    /// Pinned, because every published number depends on it.
     #[test]
-    fn the_stream_of_a_seed_never_changes() {
+    fn stream_of_a_seed_is_pinned() {
         let mut rng = Rng::new(1);
         assert_eq!([rng.bits(), rng.bits()], [14971601782005023387, 13781649495232077965]);
     }
 
     #[test]
-    fn below_reaches_every_number_about_equally_often() {
+    fn below_is_uniform() {
         let mut rng = Rng::new(7);
         let mut seen = [0u32; 6];
         for _ in 0..60_000 {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn exponential_has_its_mean_and_its_spread() {
+    fn exponential_has_the_requested_mean() {
         let mut rng = Rng::new(3);
         let draws: [f64; 50_000] = core::array::from_fn(|_| rng.exponential(Span::from_secs(10)).as_secs_f64());
         let mean = draws.iter().sum::<f64>() / 50_000.0;

@@ -1,11 +1,10 @@
-//! Text that people have typed and others read: names, labels, host names.
+//! Text that people type and others read: names, labels, host names.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt::Write as _;
 
-/// Whether a character changes what a terminal does, or is not seen at all: a control character, a line's end, a joiner
-/// or blank without width, or one that turns the direction of writing. Unicode's categories Cc, Cf, Zl and Zp.
+/// Returns whether a character is invisible or controls a terminal: Unicode's categories Cc, Cf, Zl and Zp.
 ///
 /// ```
 /// use peerlock_base::is_hidden;
@@ -21,7 +20,7 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The same text for people: what would not be seen, or would move the cursor, is written out.
+/// Escapes characters that are invisible or would move the cursor.
 ///
 /// ```
 /// use peerlock_base::visible;

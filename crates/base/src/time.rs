@@ -5,76 +5,74 @@ use core::time::Duration;
 
 const NANOS: f64 = 1e9;
 
-/// A moment: whole nanoseconds since the run or the process began.
-///
-/// Sixty-four bits of nanoseconds last 584 years.
+/// A moment: nanoseconds since the start of the run or the process, in 64 bits (584 years).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Time(u64);
 
-/// A length of time in whole nanoseconds.
+/// A length of time in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Span(u64);
 
 impl Time {
-    /// The beginning of a run.
+    /// The start of a run.
     pub const ZERO: Self = Self(0);
 
-    /// The last moment there is. Whatever would come later comes then.
+    /// The last representable moment, at which arithmetic saturates.
     pub const END: Self = Self(u64::MAX);
 
-    /// The moment this many nanoseconds after the beginning.
+    /// Creates the moment this many nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the beginning.
+    /// Returns the nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the beginning, for people and plots.
+    /// Returns the seconds since the start, for people and plots.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / NANOS
     }
 
-    /// How long ago `earlier` was; zero if it is not earlier.
+    /// Returns the time since `earlier`; zero if that is not earlier.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
 
-    /// The smallest unit there is: nothing is rounded.
+    /// One nanosecond, the unit: nothing is rounded.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// At most 584 years of them fit.
+    /// The longest span, 584 years.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis * 1_000_000)
     }
 
-    /// This many seconds.
+    /// Creates a span of seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs * 1_000_000_000)
     }
 
-    /// The nearest span of whole nanoseconds; nothing for a negative number or none, the longest for infinity.
+    /// Rounds to the nearest nanosecond; zero for negative numbers and NaN, the maximum for infinity.
     pub fn from_secs_f64(secs: f64) -> Self {
         Self(libm::round(secs * NANOS) as u64)
     }
 
-    /// The length in nanoseconds.
+    /// Returns the length in nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The length in seconds, for people and plots.
+    /// Returns the length in seconds, for people and plots.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / NANOS
     }
@@ -139,8 +137,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Seconds with as many decimals as it takes, `0.2s`; or with `{:#}` as a person would type it, to the nanosecond:
-/// `200ms`.
+/// Formats seconds with the necessary decimals, `0.2s`; with `{:#}` in the unit that a person would choose: `200ms`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
@@ -159,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_add_up_and_never_go_below_zero() {
+    fn span_arithmetic_saturates_at_zero() {
         let start = Time::ZERO + Span::from_secs(2);
         assert_eq!(start + Span::from_millis(500), Time::from_nanos(2_500_000_000));
         assert_eq!(start.since(Time::ZERO), Span::from_secs(2));
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_round_to_the_nearest_nanosecond() {
+    fn seconds_round_to_nanoseconds() {
         assert_eq!(Span::from_secs_f64(1.5), Span::from_millis(1500));
         assert_eq!(Span::from_secs_f64(2.6e-9), Span::from_nanos(3));
         assert_eq!(Span::from_secs_f64(-1.0), Span::ZERO);
