@@ -172,6 +172,9 @@ async fn every_metric_of_the_alert_rules_is_there() {
             assert_eq!(rule.lines().filter(|line| line.starts_with(field)).count(), 1, "{alert}: {field}");
         }
         let expression = rule.lines().find_map(|line| line.strip_prefix("        expr: ")).unwrap();
+        // The value of a comparison is that of its left side.
+        let value = expression.split(['<', '>', '=']).next().unwrap();
+        assert!(!(rule.contains("$value") && value.contains(['*', '/'])), "{alert} shows the value of {value}");
         let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let metrics: Vec<&str> = words.filter(|word| word.starts_with("peerlock_")).collect();
         assert!(!metrics.is_empty(), "{alert} asks for nothing of ours");
