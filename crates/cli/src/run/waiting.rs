@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::io::stderr;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nix::unistd::{getpgrp, tcgetpgrp};
 use peerlock::{Client, Progress, ResourceDetails, SlotView};
 use peerlock_base::{roughly, visible};
 use tokio::time::{sleep, timeout};
@@ -56,7 +58,11 @@ impl WaitingLine {
         }
     }
 
+    /// Draws the line, unless the job is in the background: there the shell has the screen, and a prompt on it.
     fn draw(&self, name: &str) {
+        if is_in_background() {
+            return;
+        }
         let Some(progress) = self.progress.get() else { return };
         self.bar.set_message(line(name, progress, self.since.elapsed(), self.inside.borrow().as_deref()));
     }
@@ -64,9 +70,17 @@ impl WaitingLine {
     /// The screen belongs to others.
     pub fn clear(&self) {
         if !self.bar.is_finished() {
+            if is_in_background() {
+                self.bar.set_draw_target(ProgressDrawTarget::hidden());
+            }
             self.bar.finish_and_clear();
         }
     }
+}
+
+/// Whether standard error is our terminal, and another process group has it.
+fn is_in_background() -> bool {
+    tcgetpgrp(stderr()).is_ok_and(|foreground| foreground != getpgrp())
 }
 
 fn line(name: &str, progress: Progress, waited: Duration, inside: Option<&str>) -> String {

@@ -120,3 +120,28 @@ fn ctrl_c_while_waiting_ends_the_script() {
     std::fs::write(go, "").unwrap();
     first.ends_with(0);
 }
+
+/// The line erased the prompt, and what was typed there, once a second.
+#[test]
+fn waiting_line_is_not_drawn_in_the_background() {
+    let folder = Folder::new();
+    let go = folder.path("go");
+    let mut first = folder.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    first.tells("granted");
+    let lines = "set -m; \"$PEERLOCK\" run backup -- echo inside & read key; echo now; fg %1 >/dev/null";
+    let (mut script, mut keys, seen) = script(&folder, &["bash"], lines);
+    eventually("a waiter", || (folder.show("backup")["queue"].as_array()?.len() == 1).then_some(()));
+    // Long enough for it to have drawn a line: another one has.
+    let (mut second, witness) = on_a_terminal(&folder, "backup");
+    shows(&witness, "; 2 s so far");
+    assert!(!seen.lock().unwrap().contains("waiting for"), "{:?}", seen.lock().unwrap());
+    keys.write_all(b"\n").unwrap();
+    shows(&seen, "now");
+    // In the foreground it is drawn, and cleared before the command starts.
+    shows(&seen, "waiting for backup: next in line");
+    std::fs::write(go, "").unwrap();
+    script.ends_with(0);
+    shows(&seen, "inside");
+    first.ends_with(0);
+    second.ends_with(0);
+}
