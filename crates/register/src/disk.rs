@@ -100,7 +100,8 @@ impl Failure {
     /// Ends the process with the sentence: after a failed sync the kernel may have dropped what it was to write, and
     /// says so only once.
     pub fn end_process(self) {
-        eprintln!("peerlock: {self}");
+        // The log may be on the disk that is full.
+        _ = writeln!(io::stderr(), "peerlock: {self}");
         std::process::exit(74) // EX_IOERR
     }
 }

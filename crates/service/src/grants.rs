@@ -134,7 +134,9 @@ impl GrantFile {
             Ok(())
         });
         if let Err(error) = written {
-            eprintln!(
+            // The log may be on the disk that is full.
+            _ = writeln!(
+                io::stderr(),
                 "peerlock: cannot write {}: {error}. Nothing is granted that the next agent would not know",
                 self.path.display()
             );

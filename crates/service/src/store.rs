@@ -228,7 +228,9 @@ fn keep(
         let Some(id) = id else { continue };
         match write(path, id, &members) {
             Ok(()) if follows == Some(id) => {
-                eprintln!(
+                // The log may be on the disk that is full.
+                _ = writeln!(
+                    io::stderr(),
                     "peerlock: the cluster was recovered after the loss of its majority, and is {id} since: this \
                      process ends, and belongs to that when it is started again"
                 );
@@ -237,7 +239,9 @@ fn keep(
             Ok(()) if is_new => _ = done.send(Stored::Belongs),
             Ok(()) => {}
             Err(error) if is_new => {
-                eprintln!(
+                // The log may be on the disk that is full.
+                _ = writeln!(
+                    io::stderr(),
                     "peerlock: {} could not be written ({error}): a member that forgets its cluster would begin \
                      another one, so this process ends. Make room (or raise `ulimit -f`, if a file may not be larger), \
                      or replace the disk, and start it again",

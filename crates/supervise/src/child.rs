@@ -1,7 +1,7 @@
 //! The command as a process: how it starts, stops and ends.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt;
 use std::process::{Child as Process, Command, ExitCode, ExitStatus};
 use std::thread;
@@ -161,6 +161,7 @@ pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         io::ErrorKind::NotFound => (NOT_FOUND, "is it installed, and in the PATH?"),
         _ => (NOT_EXECUTABLE, "is it a program, and may you run it?"),
     };
-    eprintln!("peerlock: cannot run {program:?}: {error}; {hint}");
+    // A line that cannot be written must not change the exit code.
+    let _lost = writeln!(io::stderr(), "peerlock: cannot run {program:?}: {error}; {hint}");
     ExitCode::from(code)
 }
