@@ -42,6 +42,12 @@ impl RequestArgs {
         !self.only_try && self.wait != Some(Duration::ZERO)
     }
 
+    /// How much of the wait is left, after so long of it has passed; `None` if it has no end.
+    pub fn left(&self, waited: Duration) -> Option<Duration> {
+        let wait = if self.only_try { Some(Duration::ZERO) } else { self.wait };
+        wait.map(|wait| wait.saturating_sub(waited))
+    }
+
     /// The request that they make, after so long of the wait has passed.
     pub fn of(&self, name: &str, ttl: Duration, label: String, waited: Duration) -> Request {
         let request = Request::new(name).ttl(ttl).label(label);
@@ -70,8 +76,13 @@ pub struct AgentArgs {
 
 impl AgentArgs {
     /// Whether an agent was named on the command line.
-    pub fn is_named(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         self.agent.is_some()
+    }
+
+    /// Whether an agent was named, on the command line or in the environment. It is somebody else's to start.
+    pub fn is_named(&self) -> bool {
+        self.named().is_ok_and(|named| named.is_some())
     }
 
     /// The agent that was named, or that of this machine, which is started if there is none.

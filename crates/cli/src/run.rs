@@ -38,6 +38,8 @@ const HELD: &str = "PEERLOCK_HELD";
 const RELEASING: Duration = Duration::from_secs(5);
 /// How long an agent may be away while its clients wait in line.
 const ABSENT: Duration = Duration::from_secs(30);
+/// How long an agent takes at most to start again that has ended between being found and being asked.
+const RESTARTS: Duration = Duration::from_secs(3);
 /// How often an agent that was named is looked for.
 const NAMED: Duration = Duration::from_millis(100);
 
@@ -256,7 +258,7 @@ impl Options {
     /// Whom to ask, and the peer that we are ourselves if there is no agent to ask.
     async fn client(&self, show: &Show) -> Result<(Client, Option<Box<LocalPeer>>)> {
         let is_peer = self.no_agent || self.alone || self.peer.is_asked_for();
-        if is_peer && self.agent.is_named() {
+        if is_peer && self.agent.is_given() {
             let contradiction =
                 "--agent asks for a slot of the agent, and --join, --listen and --secret-file for a peer";
             return Err(Error::Usage(format!("{contradiction}: leave one out")));
@@ -278,7 +280,8 @@ impl Options {
     async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show, since: Instant) -> Result<Hold> {
         let label = self.label.clone().unwrap_or_else(|| label(&self.command));
         // An agent that was not named has just answered: if it does not now, it has ended in this moment.
-        let mut gone = (!self.agent.is_named()).then(Instant::now);
+        let is_named = self.agent.is_named();
+        let mut gone = (!is_named).then(Instant::now);
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
             let acquired = tokio::select! {
@@ -292,11 +295,16 @@ impl Options {
             };
             match error {
                 peerlock::Error::Broken { .. } if self.request.waits() => gone = Some(Instant::now()),
-                peerlock::Error::NoAgent { .. } if gone.is_some_and(|gone| gone.elapsed() < ABSENT) => {}
+                peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }
+                    if gone.is_some_and(|gone| is_worth_waiting(gone.elapsed(), self.left(since), is_named)) => {}
                 error => return Err(error.into()),
             }
-            self.again(client, ABSENT).await;
+            self.again(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT))).await;
         }
+    }
+
+    fn left(&self, since: Instant) -> Option<Duration> {
+        self.request.left(since.elapsed())
     }
 
     /// Renews the lease of a slot that was just granted: when that was asked for, and how long it stands from then.
@@ -365,6 +373,13 @@ impl Options {
     }
 }
 
+/// Whether to look for an agent that has been gone for so long, with so much left of the wait. One that is ours to start
+/// has the time of a start even if nothing is left.
+fn is_worth_waiting(gone: Duration, left: Option<Duration>, is_named: bool) -> bool {
+    let has_time = left.is_none_or(|left| !left.is_zero());
+    gone < ABSENT && (has_time || !is_named && gone < RESTARTS)
+}
+
 fn is_agent(client: &Client) -> bool {
     matches!(client, Client::Agent(_))
 }
@@ -377,4 +392,25 @@ fn held() -> String {
 fn unix_seconds(moment: Moment) -> f64 {
     let at = SystemTime::now() + moment.since(Moment::now());
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_agent_is_awaited_within_the_wait() {
+        let s = Duration::from_secs;
+        for (gone, left, is_named, waits) in [
+            (s(29), None, true, true),
+            (s(30), None, true, false),
+            (s(29), Some(s(1)), true, true),
+            (s(30), Some(s(1)), false, false),
+            (s(0), Some(s(0)), true, false),
+            (s(1), Some(s(0)), false, true),
+            (s(3), Some(s(0)), false, false),
+        ] {
+            assert_eq!(is_worth_waiting(gone, left, is_named), waits, "{gone:?} {left:?} {is_named}");
+        }
+    }
 }

@@ -173,3 +173,29 @@ fn files_that_cannot_be_used_are_named() {
         assert!(code == 73 && said.contains(variable) && !said.contains("--data-dir"), "{variable}: {code} {said}");
     }
 }
+
+/// It was looked for for 30 s, whatever the wait was: three times that is longer than a test waits for an end.
+#[test]
+fn dead_agent_of_the_environment_is_as_one_of_the_command_line() {
+    let folder = Folder::new();
+    let dead = folder.path("none.sock");
+    let each = "for options in --try '-w 2s' ''; do \"$PEERLOCK\" run $options r -- true; echo $?; done";
+    let script = |agent: &str| {
+        let mut command = folder.in_environment("sh");
+        command.args(["-c", &each.replace("$options", &format!("{agent} $options"))]);
+        command.env("PEERLOCK", env!("CARGO_BIN_EXE_peerlock"));
+        command
+    };
+    let (_, by_option, said) = Running::start(&mut script(&format!("--agent {}", dead.display()))).ends();
+    assert_eq!(by_option, "69\n69\n69\n", "{said}");
+    let by_variable = Running::start(script("").env("PEERLOCK_AGENT", &dead)).ends();
+    assert_eq!((by_variable.1, by_variable.2), (by_option, said));
+}
+
+#[test]
+fn program_not_found_is_127_also_if_stderr_is_full() {
+    let folder = Folder::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = folder.peerlock("run r -- /no/such/program").stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(127));
+}
