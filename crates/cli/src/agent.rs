@@ -1,6 +1,7 @@
 //! `peerlock agent`: a peer that stays, for all who want slots on this machine.
 
 mod files;
+mod log;
 mod notify;
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
@@ -34,6 +35,7 @@ use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
 use crate::{Error, Result, duration, folder};
 use files::AgentFiles;
+use log::Log;
 use notify::{READY, STOPPING, notify};
 
 /// What is logged unless somebody says otherwise.
@@ -119,7 +121,17 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         })?,
         Ok(_) | Err(_) => EnvFilter::new(LOGGED),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
+    let log = match options.detached {
+        true => Log::to_file(&options.peer.data_dir()?),
+        false => Log::to_stderr(),
+    };
+    // A line that cannot be written is lost. By itself the library writes about that, and panics if that fails, too.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(stderr().is_terminal())
+        .log_internal_errors(false)
+        .with_writer(Mutex::new(log))
+        .init();
     peerlock::runtime().map_err(Error::Start)?.block_on(go(options))
 }
 
@@ -164,7 +176,7 @@ async fn go(options: &Options) -> Result<ExitCode> {
             }
             tracing::info!(signal, "leaving");
         }
-        () = drained(app, peer) => tracing::info!("leaving: those who held slots have finished"),
+        () = drained(app, peer, &agent.data_dir) => tracing::info!("leaving: those who held slots have finished"),
         () = unneeded(app, peer, options.idle) => tracing::info!("leaving: nobody has needed it for long enough"),
     }
     notify(STOPPING);
@@ -191,6 +203,7 @@ struct Agent {
     close: oneshot::Sender<()>,
     /// … and the last of them has had its answer.
     serving: JoinHandle<()>,
+    data_dir: PathBuf,
     /// There is no other of its data folder.
     only_one: DataFolder,
 }
@@ -226,7 +239,13 @@ impl Agent {
         let (close, closed) = oneshot::channel::<()>();
         let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
         tracing::info!(?clients, "ready");
-        Ok(Self { here, app, files, close, serving, only_one })
+        if !options.detached {
+            folder::unmark_drained(&data_dir).map_err(|source| Error::Folder { path: data_dir.clone(), source })?;
+        } else if folder::is_drained(&data_dir) {
+            // For jobs that lost their agent while it was draining: they finish, and nothing else begins.
+            app.drain();
+        }
+        Ok(Self { here, app, files, close, serving, data_dir, only_one })
     }
 
     /// Leaves in good order: clients first, and then the cluster, whether or not it could be told.
@@ -407,8 +426,11 @@ async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles)
 }
 
 /// Resolves when somebody has wanted it to end, and nobody holds a slot here any more.
-async fn drained(app: &App, peer: &Peer) {
+async fn drained(app: &App, peer: &Peer, data_dir: &Path) {
     app.drained().await;
+    if let Err(error) = folder::mark_drained(data_dir) {
+        tracing::warn!(%error, "cannot mark the data directory as drained: commands may start another agent");
+    }
     tracing::info!("lets nobody in any more, and leaves when those who hold slots have finished");
     peer.service().close().await;
 }

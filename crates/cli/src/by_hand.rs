@@ -88,8 +88,9 @@ pub struct Remove {
 /// Let the jobs of this machine finish, take no new ones, and end the agent
 ///
 /// Those who wait are sent away (their `run` ends with 69). The agent ends when the last slot is given back, and so
-/// does this command; slots of `acquire` are not waited for. Who only wants another agent, after an upgrade, has no
-/// need of it: `peerlock agent --replace`, or `systemctl restart`, stop no job.
+/// does this command; slots of `acquire` are not waited for. After that commands on this machine start no agent (69)
+/// until `peerlock agent` does. Who only wants another agent, after an upgrade, has no need of it: `peerlock agent
+/// --replace`, or `systemctl restart`, stop no job.
 #[derive(Args)]
 pub struct Drain {
     /// How long to wait for the agent's end; it goes on draining after that, and this ends with 75 [default: as long as
@@ -119,14 +120,24 @@ pub async fn drain(options: &Drain) -> Result<ExitCode> {
         say("no agent runs here");
         return Ok(ExitCode::SUCCESS);
     };
+    let drained = agent.process().await?;
     agent.drain().await?;
+    // Another agent may be at the same place as soon as this one has ended.
     let gone = async {
-        while agent.is_there().await {
-            sleep(LOOK).await;
+        loop {
+            match agent.process().await {
+                Ok(None) => return None,
+                Ok(next) if next != drained => return next,
+                Ok(_) | Err(_) => sleep(LOOK).await,
+            }
         }
     };
     match timeout(options.wait.unwrap_or(Duration::MAX), gone).await {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(None) => Ok(ExitCode::SUCCESS),
+        Ok(Some(next)) => {
+            say(format_args!("the agent that was drained has ended, and another one runs here (process {next})"));
+            Ok(ExitCode::from(exit::NOT_ACQUIRED))
+        }
         Err(_) => {
             say("jobs still hold slots here: the agent lets nobody else in, and ends when they have finished");
             Ok(ExitCode::from(exit::NOT_ACQUIRED))

@@ -175,6 +175,15 @@ pub enum Error {
         /// The agent's data folder.
         folder: PathBuf,
     },
+    /// The agent of this data directory was drained.
+    #[error(
+        "this machine is drained: `peerlock drain` has ended its agent, and commands do not start it again. Start it \
+         with `peerlock agent`, or its systemd unit. Its data directory is {folder}"
+    )]
+    Drained {
+        /// The agent's data directory.
+        folder: PathBuf,
+    },
     /// There is neither an agent nor word of its end.
     #[error("an agent of this machine is starting or ending, and has not answered for {seconds} s: look at {log}")]
     AgentMute {
@@ -268,7 +277,7 @@ pub mod exit {
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
             Error::SystemAgentDown { .. } | Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
-            Error::Untold => UNAVAILABLE,
+            Error::Untold | Error::Drained { .. } => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
             Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::OpenFolder { .. } | Error::ForeignFolder { .. } => NO_INPUT,

@@ -3,6 +3,7 @@
 //! ```text
 //! agent.lock   locked by the agent that runs: its process, its socket, and whether it ends by itself
 //! agent.log    what an agent says that a command has started
+//! drained      there is one if the agent was drained: commands do not start another one
 //! identity     who it is to the others
 //! secret       what the members of its cluster have in common
 //! ```
@@ -29,8 +30,12 @@ use crate::{Error, Result};
 const LOOK: Duration = Duration::from_millis(20);
 /// Whoever only looks whether the folder is taken has its lock for a moment, which is shorter than this.
 const GLANCE: Duration = Duration::from_millis(200);
-/// A log that is longer than this begins anew.
-const LONGEST_LOG: u64 = 1 << 20;
+/// The name of the log of an agent that a command has started.
+pub const LOG: &str = "agent.log";
+/// A log that is longer than this at an agent's start is moved aside.
+pub const LONGEST_LOG: u64 = 1 << 20;
+/// The name of the file that marks a data folder as drained.
+const DRAINED: &str = "drained";
 
 /// A data folder that is ours until it is dropped.
 pub struct DataFolder {
@@ -113,11 +118,39 @@ fn listener(socket: &Path) -> Option<i32> {
 pub fn log(path: &Path) -> Result<(File, PathBuf)> {
     let unusable = |source| Error::Folder { path: path.to_owned(), source };
     private(path)?;
-    let log = path.join("agent.log");
+    let log = path.join(LOG);
     if fs::metadata(&log).is_ok_and(|log| log.len() > LONGEST_LOG) {
-        fs::rename(&log, path.join("agent.log.old")).map_err(unusable)?;
+        move_log(&log).map_err(unusable)?;
     }
-    Ok((File::options().append(true).create(true).mode(0o600).open(&log).map_err(unusable)?, log))
+    Ok((open_log(&log).map_err(unusable)?, log))
+}
+
+/// Opens a log, to append to it.
+pub fn open_log(log: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).mode(0o600).open(log)
+}
+
+/// Moves a log aside. The one that was there is lost.
+pub fn move_log(log: &Path) -> io::Result<()> {
+    fs::rename(log, log.with_extension("log.old"))
+}
+
+/// Marks the folder: its agent was drained, and commands do not start another one.
+pub fn mark_drained(path: &Path) -> io::Result<()> {
+    File::options().append(true).create(true).mode(0o600).open(path.join(DRAINED)).map(drop)
+}
+
+/// Whether its agent was drained and not started again since.
+pub fn is_drained(path: &Path) -> bool {
+    path.join(DRAINED).exists()
+}
+
+/// Removes the mark.
+pub fn unmark_drained(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path.join(DRAINED)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// A folder of this user's own, which is made if there is none. Whoever could write into it could put other files and

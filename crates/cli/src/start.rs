@@ -39,7 +39,7 @@ const ABSENT: Duration = Duration::from_millis(100);
 
 /// The agent of this user on this machine, which is started if there is none.
 pub async fn agent() -> Result<Endpoint> {
-    agent_and(stderr().is_terminal()).await
+    agent_and(stderr().is_terminal(), false).await
 }
 
 /// An agent whose clients we are has gone: it is started again, if it was this user's own and nobody else does that. An
@@ -59,13 +59,14 @@ pub async fn again(endpoint: &Endpoint, left: Duration) {
             return;
         }
     }
-    if let Err(error) = agent_and(false).await {
+    if let Err(error) = agent_and(false, true).await {
         tracing::debug!(%error, "the agent could not be started again");
         sleep(ABSENT).await;
     }
 }
 
-async fn agent_and(tells: bool) -> Result<Endpoint> {
+/// For clients of an agent that has gone (`again`) it is started also if it was being drained: their jobs finish there.
+async fn agent_and(tells: bool, again: bool) -> Result<Endpoint> {
     let (data_dir, socket) = usual()?;
     let running = || running(&socket, &data_dir);
     if let Some(agent) = running() {
@@ -99,6 +100,7 @@ async fn agent_and(tells: bool) -> Result<Endpoint> {
     // Whoever had the turn before us may have started it.
     match running() {
         Some(agent) => Ok(agent),
+        None if !again && folder::is_drained(&data_dir) => Err(Error::Drained { folder: data_dir }),
         None => start(&data_dir, &socket, running, tells).await,
     }
 }
@@ -191,7 +193,8 @@ async fn start(
         // It ends also if another one answers, and we need not have seen that before.
         if let Some(status) = process.try_wait().map_err(Error::Start)?.filter(|_| running().is_none()) {
             let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::SOFTWARE);
-            return Err(Error::AgentFailed { said: last_words(&log_path, said_before), log: log_path, code });
+            let said = last_words(&log_path, said_before).unwrap_or_else(|| unsaid(code));
+            return Err(Error::AgentFailed { said, log: log_path, code });
         }
         if since.elapsed() > PATIENCE {
             return Err(mute(data_dir));
@@ -205,7 +208,7 @@ fn mute(data_dir: &Path) -> Error {
 }
 
 /// What it said to a person before it ended, which is one sentence.
-fn last_words(log: &PathBuf, from: u64) -> String {
+fn last_words(log: &PathBuf, from: u64) -> Option<String> {
     let read = || {
         let mut file = fs::File::open(log)?;
         file.seek(SeekFrom::Start(from))?;
@@ -214,5 +217,15 @@ fn last_words(log: &PathBuf, from: u64) -> String {
     };
     let text = read().unwrap_or_default();
     let sentence = text.lines().rev().find_map(|line| line.strip_prefix("peerlock: "));
-    sentence.or_else(|| text.lines().last()).unwrap_or("it ended without a word").to_owned()
+    sentence.or_else(|| text.lines().last()).map(ToOwned::to_owned)
+}
+
+/// What is known of an agent's end that has logged nothing: its log may be on a disk that is full.
+fn unsaid(code: u8) -> String {
+    match code {
+        exit::IO => "it could not write its files: make room on the disk of its data directory, or raise `ulimit -f` \
+                     if a file may not be larger"
+            .to_owned(),
+        code => format!("it ended with exit code {code} and logged nothing"),
+    }
 }

@@ -134,8 +134,8 @@ impl App {
         self.shared.connections.count()
     }
 
-    /// A client wants the agent to end, once those who hold slots have finished.
-    pub(crate) fn drain(&self) {
+    /// Drains the agent: it ends once the clients that hold slots have finished. A client calls this, or the program.
+    pub fn drain(&self) {
         self.shared.draining.send_replace(true);
     }
 

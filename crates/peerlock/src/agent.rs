@@ -52,9 +52,16 @@ impl Agent {
         self.0.drain().await
     }
 
-    /// Whether somebody is there, though it may not answer.
-    pub async fn is_there(&self) -> bool {
-        !matches!(self.0.about().await, Err(Error::NoAgent { .. } | Error::Broken { .. }))
+    /// Returns the process of the agent that is there now, or `None` if there is none.
+    ///
+    /// # Errors
+    /// See [`Error`]: an agent is there and does not answer, or has ended while it was asked.
+    pub async fn process(&self) -> Result<Option<u32>, Error> {
+        match self.0.about().await {
+            Ok(about) => Ok(Some(about.pid)),
+            Err(Error::NoAgent { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// A handle with the verbs: all its clients share one agent.

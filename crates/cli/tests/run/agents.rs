@@ -1,8 +1,10 @@
 //! Agents: what they know, and how they go.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 
 use crate::common::{Folder, Running, eventually, is_gone};
 
@@ -327,4 +329,101 @@ fn an_agent_that_cannot_be_started_says_why_itself() {
     let (code, _, said) = folder.run("r", "true").ends();
     assert_eq!(code, 66, "{said}");
     assert!(said.contains("chmod 600") && said.contains("agent.log"), "{said}");
+}
+
+/// A full log disk, or a log collector that has ended, ended every agent at its next line, with 70.
+#[test]
+fn agent_whose_log_cannot_be_written_goes_on() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let closed = || nix::unistd::pipe().unwrap().1.into();
+    for log in [full, closed] {
+        let folder = Folder::new();
+        let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", folder.socket().display());
+        let mut agent = Running::start(folder.peerlock(&options).stderr(log()));
+        folder.agent_answers();
+        let agent_of = format!("--agent {} -w 30s r", folder.socket().display());
+        folder.run(&agent_of, "exit 7").ends_with(7);
+        agent.send(Signal::SIGHUP);
+        agent.send(Signal::SIGTERM);
+        agent.ends_with(0);
+    }
+}
+
+/// It was moved aside only when an agent was started.
+#[test]
+fn log_of_a_living_agent_is_bounded() {
+    let folder = Folder::new();
+    folder.run("r", "true").ends_with(0);
+    let log = folder.path("data/agent.log");
+    File::options().append(true).open(&log).unwrap().write_all(&vec![b'x'; 3 << 20]).unwrap();
+    kill(folder.started().unwrap(), Signal::SIGHUP).unwrap();
+    let text = eventually("a new log", || {
+        let text = std::fs::read_to_string(&log).ok().filter(|text| text.len() < 1 << 20)?;
+        text.contains("read its files").then_some(text)
+    });
+    assert!(!text.contains("xxx"), "{text}");
+    assert!(folder.path("data/agent.log.old").exists());
+    folder.run("r", "exit 7").ends_with(7);
+}
+
+#[test]
+fn drain_does_not_wait_for_the_next_agent() {
+    let folder = Folder::new();
+    let (mut agent, _) = folder.agent("");
+    let mut holder = folder.run("r", &format!("while ! test -e {}; do sleep 0.01; done", folder.path("go").display()));
+    holder.tells("granted");
+    let mut drain = Running::start(&mut folder.peerlock("drain"));
+    agent.line(|line| line.contains("lets nobody in any more").then_some(()));
+    // It sees nothing of what happens meanwhile.
+    drain.send(Signal::SIGSTOP);
+    let (_next, _) = folder.agent("--replace");
+    agent.ends_with(0);
+    drain.send(Signal::SIGCONT);
+    let (code, _, said) = drain.ends();
+    assert!(code == 75 && said.contains("another one runs"), "{code}: {said}");
+    std::fs::write(folder.path("go"), "").unwrap();
+    holder.ends_with(0);
+    folder.run("--try r", "exit 7").ends_with(7);
+}
+
+#[test]
+fn drained_machine_starts_no_agent_until_told_to() {
+    for options in ["", "--idle 1h"] {
+        let folder = Folder::new();
+        let (mut agent, _) = folder.agent(options);
+        folder.run("r", "true").ends_with(0);
+        Running::start(&mut folder.peerlock("drain")).ends_with(0);
+        agent.ends_with(0);
+        let (code, _, said) = folder.run("--try r", "true").ends();
+        assert!(code == 69 && said.contains("is drained") && said.contains("`peerlock agent`"), "{code}: {said}");
+        assert!(folder.started().is_none_or(|process| is_gone(&process.to_string())));
+        let (mut agent, _) = folder.agent("");
+        folder.run("-w 30s r", "exit 7").ends_with(7);
+        agent.send(Signal::SIGTERM);
+        agent.ends_with(0);
+        folder.run("-w 30s r", "exit 7").ends_with(7);
+    }
+}
+
+/// The jobs start another agent, to finish there.
+#[test]
+fn agent_killed_while_draining_drains_when_started_again() {
+    let folder = Folder::new();
+    let (mut agent, _) = folder.agent("");
+    let script = format!("while ! test -e {}; do sleep 0.01; done; exit 7", folder.path("go").display());
+    let mut holder = folder.run("--ttl 1h r", &script);
+    holder.tells("granted");
+    Running::start(&mut folder.peerlock("drain --wait 0s")).ends_with(75);
+    agent.line(|line| line.contains("lets nobody in any more").then_some(()));
+    agent.send(Signal::SIGKILL);
+    agent.ends_with(-9);
+    let next = eventually("another agent", || folder.started());
+    folder.agent_answers();
+    let (code, _, said) = folder.run("--try other", "true").ends();
+    assert_eq!(code, 69, "{said}");
+    std::fs::write(folder.path("go"), "").unwrap();
+    holder.ends_with(7);
+    eventually("its end", || is_gone(&next.to_string()).then_some(()));
+    let (code, _, said) = folder.run("--try r", "true").ends();
+    assert!(code == 69 && said.contains("is drained"), "{code}: {said}");
 }

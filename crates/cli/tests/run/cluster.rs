@@ -2,6 +2,7 @@
 //! were written.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -362,6 +363,32 @@ fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
         assert_eq!(code, 75, "r{number} was granted for an hour: {said}");
     }
     folder.run("-w 30s another", "true").ends_with(0);
+}
+
+/// The log is on the disk that is full, too: the agent ended with 70, and `run` said that it had ended without a word.
+#[test]
+fn full_disk_with_the_log_on_it_ends_the_agent_with_74() {
+    let folder = Folder::new();
+    let Some(small) = Small::new(&folder.path("data"), 1024) else { return };
+    let log = || fs::File::options().append(true).create(true).open(small.0.join("log")).unwrap();
+    let options = format!("agent --listen 127.0.0.1:0 --http unix:{} {SESSION}", folder.socket().display());
+    let mut agent = Running::start(folder.peerlock(&options).stderr(log()));
+    folder.agent_answers();
+    folder.run("-w 30s r", "true").ends_with(0);
+    let mut filling = fs::File::create(small.0.join("filling")).unwrap();
+    std::io::copy(&mut std::io::repeat(7), &mut filling).unwrap_err();
+    // To the last byte of the log's last block.
+    while log().write(&[b'x'; 64]).is_ok() {}
+    let named = format!("--agent {}", folder.socket().display());
+    let refused = (0..500).find(|number| {
+        let mut acquire = folder.peerlock(&format!("acquire {named} --ttl 1h r{number}"));
+        Running::start(&mut acquire).ends().0 != 0
+    });
+    assert!(refused.is_some(), "a disk that is full");
+    agent.ends_with(74);
+    // Nor can a command start another one.
+    let (code, _, said) = folder.run("-w 1s new", "true").ends();
+    assert!(code == 74 && said.contains("make room"), "{code}: {said}");
 }
 
 /// A file that may not grow is a disk that is full. Whoever does not listen for SIGXFSZ is killed by it, without a

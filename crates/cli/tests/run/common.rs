@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -72,6 +73,11 @@ impl Folder {
         let address = line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
         agent.line(|line| line.contains("ready").then_some(()));
         (agent, address)
+    }
+
+    /// Waits until something answers at the agent's socket.
+    pub fn agent_answers(&self) {
+        eventually("an agent", || UnixStream::connect(self.socket()).ok());
     }
 
     /// What the agent knows of a resource.

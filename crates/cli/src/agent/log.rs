@@ -1,0 +1,86 @@
+//! The log of an agent: standard error, which is a file of bounded size if a command has started the agent.
+
+use std::fs::{self, File};
+use std::io::{self, Write, stderr};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::dup2_stderr;
+
+use crate::folder;
+
+/// A log that grows beyond this while its agent lives is moved aside. More than at a start, so that what the agent says
+/// there is in the file that the command reads.
+const LONGEST: u64 = 2 * folder::LONGEST_LOG;
+
+/// Writes lines to standard error.
+pub struct Log {
+    /// The file that standard error is, if its size is bounded.
+    path: Option<PathBuf>,
+}
+
+impl Log {
+    /// Writes to standard error, whatever that is.
+    pub fn to_stderr() -> Self {
+        Self { path: None }
+    }
+
+    /// Writes to standard error, which is the log in this data folder.
+    pub fn to_file(data_dir: &Path) -> Self {
+        Self { path: Some(data_dir.join(folder::LOG)) }
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Some(path) = &self.path {
+            // A log that cannot be moved grows on.
+            if let Ok(Some(next)) = next(path, &File::from(stderr().as_fd().try_clone_to_owned()?), LONGEST) {
+                dup2_stderr(next)?;
+            }
+        }
+        stderr().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The file to go on with, if the current one is longer than this. An agent that is ending and the next one have the
+/// same log: the second of them finds that it was moved already.
+fn next(path: &Path, current: &File, longest: u64) -> io::Result<Option<File>> {
+    let current = current.metadata()?;
+    if current.len() <= longest {
+        return Ok(None);
+    }
+    if fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (current.dev(), current.ino())) {
+        folder::move_log(path)?;
+    }
+    folder::open_log(path).map(Some)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_log_is_moved_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(folder::LOG);
+        let mut first = folder::open_log(&path).unwrap();
+        // The agent that is ending.
+        let other = first.try_clone().unwrap();
+        first.write_all(&[b'a'; 10]).unwrap();
+        assert!(next(&path, &first, 10).unwrap().is_none());
+        first.write_all(b"b").unwrap();
+        let mut second = next(&path, &first, 10).unwrap().unwrap();
+        second.write_all(b"second").unwrap();
+        let mut third = next(&path, &other, 10).unwrap().unwrap();
+        third.write_all(b", third").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second, third");
+        assert_eq!(fs::metadata(path.with_extension("log.old")).unwrap().len(), 11);
+    }
+}
