@@ -36,6 +36,9 @@ const LONGEST_SESSION: Duration = Duration::from_secs(600);
 /// How long a peer that knows its cluster is waited for until it has a session. Then it is there all the same, and
 /// tells its clients what is missing.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A peer that knows its cluster serves clients after this long even without a session. Our choice: shorter than a
+/// client waits for an answer, so that the answer names the missing voters.
+const START_PATIENCE: Duration = Duration::from_secs(5);
 /// How often we ask for a grant of an earlier process that may not be known yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -219,7 +222,7 @@ impl Builder {
         let driver = Driver::new(transport, own, (&commands, receiver), events.clone(), (join, must_join), started);
         tokio::spawn(driver.run(Awake::new(self.config.awake.into(), self.clients_elsewhere)));
         match may_come_later {
-            true => timeout(PATIENCE, is_started).await.unwrap_or(Ok(Ok(()))),
+            true => timeout(START_PATIENCE, is_started).await.unwrap_or(Ok(Ok(()))),
             false => is_started.await,
         }
         .unwrap_or(Err(Error::Stopped))?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use peerlock::{Error, Request, Voter};
+use peerlock_http::client::Agent as Talk;
 
 use super::client::NAME;
 use super::world::{Agent, SESSION, World, agent_of, meet, rounds, served, until, voted};
@@ -35,6 +36,26 @@ async fn a_detached_grant_outlives_its_agent() {
     agent.talk.release(NAME, &first.grant).await.unwrap();
     let next = until("a free slot", async || agent.talk.acquire(&hour()).await.ok()).await;
     assert!(next.fencing > first.fencing, "{next:?} after {first:?}");
+}
+
+/// An agent that has just begun and reaches no majority says so, and names the voters that are missing.
+#[tokio::test]
+async fn agent_without_a_majority_names_missing_voters_at_once() {
+    let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
+    let agents = world.cluster(3).await;
+    voted(&agents, 3).await;
+    agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
+    let alone = agents.into_iter().next_back().unwrap();
+    let socket = alone.socket.clone();
+    let _begun = world.begin_again(alone);
+    let talk = Talk::new(socket.to_str().unwrap().parse().unwrap(), None);
+    let error = until("an answer", async || match talk.acquire(&Request::new(NAME).try_only()).await {
+        Ok(granted) => panic!("granted without a majority: {granted:?}"),
+        Err(Error::Broken { .. } | Error::NoAgent { .. }) => None, // It does not listen yet.
+        Err(error) => Some(error),
+    })
+    .await;
+    assert!(matches!(&error, Error::NoMajority { missing, .. } if missing.len() == 2), "{error}");
 }
 
 /// The story of the first machine: it is stopped and started again as it was, and somebody there tries at once.
