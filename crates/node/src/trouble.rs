@@ -1,7 +1,7 @@
 //! What keeps us from a session, and which other clusters were met: as a log was told it last, so that the same is not
 //! said twice in a row.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{PeerId, Span, Time};
 use peerlock_register::{ClusterId, Refusal};
@@ -22,6 +22,8 @@ pub struct Troubles {
     other: Option<Error>,
     /// Hosts of other clusters.
     foreign: BTreeSet<(PeerId, ClusterId)>,
+    /// Clusters that ours is said to be recovered as while we have a session: since when, and whether a log was told.
+    beside: BTreeMap<ClusterId, (Time, bool)>,
     /// Somebody says that our cluster was recovered and is this one since: since when.
     recovery: Option<(ClusterId, Time)>,
 }
@@ -69,6 +71,17 @@ impl Troubles {
         self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs))
     }
 
+    /// A host says that our cluster was recovered while our session is valid, which was confirmed last at that time.
+    /// Returns `None` as long as nothing contradicts it: the session has not been renewed since the first such
+    /// message. Otherwise whether that is news.
+    pub fn meet_beside(&mut self, theirs: ClusterId, confirmed: Time, now: Time) -> Option<bool> {
+        if self.beside.len() >= MOST_FOREIGN && !self.beside.contains_key(&theirs) {
+            return None;
+        }
+        let (first, is_told) = self.beside.entry(theirs).or_insert((now, false));
+        (confirmed > *first).then(|| !std::mem::replace(is_told, true))
+    }
+
     /// Somebody says that our cluster was recovered as this one. Whether that was said this long ago for the first
     /// time, and nothing else since.
     pub fn is_recovered(&mut self, theirs: ClusterId, now: Time, certain: Span) -> bool {
@@ -80,7 +93,7 @@ impl Troubles {
     /// How much is kept because somebody else has said something.
     #[cfg(any(test, feature = "forge"))]
     pub fn kept(&self) -> usize {
-        self.foreign.len()
+        self.foreign.len() + self.beside.len()
     }
 }
 

@@ -165,9 +165,15 @@ impl Node {
         let (Some(ours), Some(contact)) = (self.standing.cluster(), self.contacts.get(host)) else { return };
         let address = contact.address.clone();
         let is_recovered = theirs.follows(ours) && self.could_recover(host);
-        // Nobody recovers a cluster that has its majority: who says so is wrong, or will say it again.
-        if theirs.follows(ours) && self.standing.session().is_some() {
-            if self.troubles.meet_foreign(host, theirs) {
+        // A session that was valid when the majority was lost is so for a while. One that is renewed contradicts the
+        // message: a cluster that has its majority is not recovered.
+        if theirs.follows(ours)
+            && let Some(bound) = self.standing.bound()
+        {
+            let Some(is_news) = self.troubles.meet_beside(theirs, self.standing.confirmed(bound), self.now) else {
+                return;
+            };
+            if is_news {
                 self.notice(Notice::RecoveredBeside { host, ours, theirs });
             }
             return self.strange("a cluster that was recovered while it has its majority");
