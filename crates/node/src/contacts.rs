@@ -400,6 +400,8 @@ impl Contacts {
         // Before it has a number: what is never sent can never be confirmed.
         if body.len() > MOST_BYTES {
             news.push(News::Notice(Notice::TooLong { host: to, bytes: body.len() }));
+            // The next message may be as long: `goes_on` would have it counted again at once.
+            news.push(News::Lost { host: to, bodies: vec![body], goes_on: false });
             return true;
         }
         if !self.hosts.contains_key(&to) && self.hosts.len() >= MOST_HOSTS {

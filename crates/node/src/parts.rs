@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
 use std::mem::take;
 
-use peerlock_base::{Key, PeerId, Rng, Ticket, Time};
+use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_mutex::register::Session;
 use peerlock_mutex::{self as mutex, Custody, Cx, Effect, Grant, Input, custody};
 
@@ -24,13 +24,25 @@ pub struct Part {
     pub used: Time,
 }
 
+/// What is remembered of a part that was given up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GivenUp {
+    pub name: Name,
+    pub memory: custody::Memory,
+    at: Time,
+}
+
+/// For so long it is remembered that a part was given up. Our choice: far longer than a message is under way between
+/// two hosts with sessions, and than a coordinator may ask for a part that the register has not crossed out yet.
+const REMEMBERED: Span = Span::from_secs(3600);
+
 /// All our parts. Empty without a session.
 pub struct Parts {
     /// How much is kept of what one host has said about all resources before its updates are refused.
     ration: usize,
     parts: BTreeMap<Key, Part>,
     /// What is remembered of those that were given up in this session.
-    given_up: BTreeMap<Key, (Name, custody::Memory)>,
+    given_up: BTreeMap<Key, GivenUp>,
     /// How much hosts have said of resources since that was counted last.
     rations: BTreeMap<PeerId, usize>,
 }
@@ -63,7 +75,7 @@ impl Parts {
             let config = custody::Config { without: without(), ..custody::Config::default() };
             // What it had in this session before is void, and what is older stays so.
             let custody = match self.given_up.remove(&name.key()) {
-                Some((_, memory)) if inside.is_empty() => Custody::returning(me, config, memory),
+                Some(before) if inside.is_empty() => Custody::returning(me, config, before.memory),
                 Some(_) | None => Custody::taking_over(me, config, inside),
             };
             Part { name: name.clone(), custody, opened: now, recoveries: 0, used: now }
@@ -92,28 +104,38 @@ impl Parts {
     }
 
     /// Nothing is kept of our part but its memory. Whether there was one.
-    pub fn give_up(&mut self, resource: Key) -> bool {
+    pub fn give_up(&mut self, resource: Key, now: Time) -> bool {
         let part = self.parts.remove(&resource);
         let is_there = part.is_some();
-        self.given_up.extend(part.map(|part| (resource, (part.name, part.custody.memory()))));
+        self.remember(resource, part, now);
         is_there
+    }
+
+    fn remember(&mut self, resource: Key, part: Option<Part>, at: Time) {
+        let given_up = part.map(|part| GivenUp { memory: part.custody.memory(), name: part.name, at });
+        self.given_up.extend(given_up.map(|given_up| (resource, given_up)));
+    }
+
+    /// Forgets what was given up so long ago that no message of then is under way any more.
+    pub fn forget_long_given_up(&mut self, now: Time) {
+        self.given_up.retain(|_, given_up| now.since(given_up.at) < REMEMBERED);
     }
 
     /// The register has no such name: it never had one, or one that was removed. Of that we may have seen generations,
     /// and what comes late of them stays void.
-    pub fn on_no_such_name(&mut self, resource: Key) {
+    pub fn on_no_such_name(&mut self, resource: Key, now: Time) {
         let part = self.parts.remove(&resource).filter(|part| !part.custody.memory().is_empty());
-        self.given_up.extend(part.map(|part| (resource, (part.name, part.custody.memory()))));
+        self.remember(resource, part, now);
     }
 
     /// What is remembered of a part that was given up in this session, and what it is called.
-    pub fn given_up(&self, resource: Key) -> Option<&(Name, custody::Memory)> {
+    pub fn given_up(&self, resource: Key) -> Option<&GivenUp> {
         self.given_up.get(&resource)
     }
 
     /// Whether who counts this generation may ask for a part that was given up.
     pub fn was_given_up_in(&self, resource: Key, generation: u64) -> bool {
-        self.given_up.get(&resource).is_some_and(|(_, memory)| memory.counts(generation))
+        self.given_up.get(&resource).is_some_and(|given_up| given_up.memory.counts(generation))
     }
 
     /// The session is over, and all of it is void. In which resources there was a part.
@@ -185,7 +207,7 @@ mod tests {
     #[should_panic(expected = "our part in b is there, and given up")]
     fn a_part_that_is_there_is_not_given_up() {
         let (mut parts, [one, other]) = parts();
-        assert!(parts.give_up(one));
+        assert!(parts.give_up(one, Time::ZERO));
         parts.check();
         let given_up = parts.given_up.remove(&one).unwrap();
         parts.given_up.insert(other, given_up);
@@ -199,6 +221,17 @@ mod tests {
         let part = parts.parts.remove(&one).unwrap();
         parts.parts.insert(other, part);
         parts.check();
+    }
+
+    #[test]
+    fn parts_given_up_long_ago_are_forgotten() {
+        let (mut parts, [one, other]) = parts();
+        let at = |seconds| Time::ZERO + Span::from_secs(seconds);
+        assert!(parts.give_up(one, at(0)) && parts.give_up(other, at(60)));
+        parts.forget_long_given_up(at(3599));
+        assert_eq!(parts.given_up.len(), 2);
+        parts.forget_long_given_up(at(3600));
+        assert!(parts.given_up(one).is_none() && parts.given_up(other).is_some());
     }
 
     #[test]

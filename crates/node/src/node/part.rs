@@ -58,7 +58,7 @@ impl Node {
 
     /// Our part in a resource begins again, if we have given it up in this session.
     fn open_given_up(&mut self, resource: Key) {
-        if let Some((name, _)) = self.parts.given_up(resource).cloned() {
+        if let Some(name) = self.parts.given_up(resource).map(|given_up| given_up.name.clone()) {
             self.open_part(&name);
         }
     }
@@ -77,6 +77,7 @@ impl Node {
         for resource in unused {
             self.part_step(resource, mutex::Input::Forget);
         }
+        self.parts.forget_long_given_up(self.now);
         self.clients.forget(|resource| !self.parts.contains(resource));
     }
 
@@ -85,7 +86,7 @@ impl Node {
         if self.clients.has_any(resource) {
             return;
         }
-        if self.parts.give_up(resource) {
+        if self.parts.give_up(resource, self.now) {
             self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
         }
     }

@@ -299,7 +299,7 @@ impl Node {
                 }
             }
             Outcome::Refused(Refusal::Full) => {
-                self.parts.on_no_such_name(resource);
+                self.parts.on_no_such_name(resource, self.now);
                 let waiting: Vec<TicketId> = self.clients.waiting(resource).map(|(ticket, _)| ticket).collect();
                 for ticket in waiting {
                     self.clients.take_alias(ticket);

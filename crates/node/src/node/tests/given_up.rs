@@ -74,7 +74,7 @@ fn who_has_given_up_its_part_is_asked_once_more_and_answers() {
     let key = "r".parse::<Name>().expect("a name").key();
     // As if the register's word of it had not come: what counts the others has asked everybody.
     let two = world.machines.get_mut(&2).and_then(|it| it.node.as_mut()).expect("it runs");
-    assert!(two.parts.give_up(key));
+    assert!(two.parts.give_up(key, two.now));
     world.input(3, Input::Resize { call: 7, name: "r".parse().expect("a name"), slots: 2 });
     world.run(Span::from_secs(1));
     world.use_once(3, "r");

@@ -148,7 +148,9 @@ fn what_is_longer_than_a_message_has_no_number() {
     let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
     let mut news = Vec::new();
     contacts.send(PeerId::new(2), vec![0; 1 << 20], Time::ZERO, &mut news);
-    assert_eq!(news, [News::Notice(Notice::TooLong { host: PeerId::new(2), bytes: 1 << 20 })]);
+    let host = PeerId::new(2);
+    let lost = News::Lost { host, bodies: vec![vec![0; 1 << 20]], goes_on: false };
+    assert_eq!(news, [News::Notice(Notice::TooLong { host, bytes: 1 << 20 }), lost], "and is counted as lost");
     assert!(contacts.get(PeerId::new(2)).is_none_or(|contact| contact.kept() == 0));
 }
 
