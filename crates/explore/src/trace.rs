@@ -66,6 +66,12 @@ impl Trace {
             Action::Suspect(_, whom) => {
                 self.line(format_args!("{}: {} is gone", world.actor(action), world.ids()[whom]));
             }
+            Action::Miss(_, whom) => {
+                self.line(format_args!("{}: {} cannot be reached", world.actor(action), world.ids()[whom]));
+            }
+            Action::Find(_, whom) => {
+                self.line(format_args!("{}: {} can be reached again", world.actor(action), world.ids()[whom]));
+            }
             Action::Fate(fate) => self.fate(world, action, fate),
         }
     }

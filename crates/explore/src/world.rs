@@ -64,6 +64,10 @@ pub enum Action<T> {
     Retire(usize),
     /// This peer takes that one for gone.
     Suspect(usize, usize),
+    /// This peer cannot reach that one, where somebody waits.
+    Miss(usize, usize),
+    /// This peer can reach that one again.
+    Find(usize, usize),
     /// Something happens to a session or a slot.
     Fate(Fate),
 }
@@ -101,6 +105,7 @@ struct Left {
     resets: u32,
     retirements: u32,
     suspicions: u32,
+    unreachable: u32,
     returns: u32,
 }
 
@@ -129,6 +134,8 @@ pub struct World<P: Explorable> {
     left: Left,
     /// All grants so far, sorted.
     grants: Vec<Grant>,
+    /// Who cannot reach whom, sorted.
+    missed: Vec<(usize, usize)>,
     /// The register, if there is one.
     cluster: Option<Arc<Cluster>>,
 }
@@ -151,12 +158,22 @@ impl<P: Explorable> World<P> {
         };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
         let Limits { withdrawals, losses, duplications, timeouts, passes, resets, .. } = limits;
-        let Limits { retirements, suspicions, returns, .. } = limits;
-        let left =
-            Left { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, returns };
+        let Limits { retirements, suspicions, unreachable, returns, .. } = limits;
+        let left = Left {
+            withdrawals,
+            losses,
+            duplications,
+            timeouts,
+            passes,
+            resets,
+            retirements,
+            suspicions,
+            unreachable,
+            returns,
+        };
         let cluster = limits.fates.map(|fates| Arc::new(Cluster::new(&ids, &fates, limits.slots)));
         let (rules, letters, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
-        Self { rules, nodes, letters, now, left, grants: Vec::new(), cluster }
+        Self { rules, nodes, letters, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
     }
 
     /// All peers' ids, in order.
@@ -191,6 +208,7 @@ impl<P: Explorable> World<P> {
             Action::Fate(fate) => self.actor_of(fate),
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
             Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],
+            Action::Miss(at, _) | Action::Find(at, _) => self.ids()[at],
             Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
             Action::Return(at) => self.letter(at).from,
         }
@@ -319,6 +337,25 @@ impl<P: Explorable> World<P> {
             let suspects = pairs.filter(|&(at, whom)| at != whom && self.waiting(whom).is_empty());
             actions.extend(suspects.map(|(at, whom)| Action::Suspect(at, whom)));
         }
+        if self.left.unreachable > 0 {
+            let pairs = places.clone().flat_map(|at| places.clone().map(move |whom| (at, whom)));
+            let misses = pairs.filter(|&(at, whom)| {
+                at != whom
+                    && self.may_coordinate(at)
+                    && !self.waiting(whom).is_empty()
+                    && !self.missed.contains(&(at, whom))
+            });
+            actions.extend(misses.map(|(at, whom)| Action::Miss(at, whom)));
+        }
+        actions.extend(self.missed.iter().map(|&(at, whom)| Action::Find(at, whom)));
+    }
+
+    /// Whether this peer coordinates, or is the first where there is no register: only a coordinator passes over waiters.
+    fn may_coordinate(&self, at: usize) -> bool {
+        match &self.cluster {
+            Some(cluster) => cluster.register.coordinator == Some(self.session(at)),
+            None => at == 0,
+        }
     }
 
     /// The next peer that stays.
@@ -411,6 +448,18 @@ impl<P: Explorable> World<P> {
             Action::Suspect(at, whom) => {
                 self.left.suspicions -= 1;
                 Some((at, self.nodes[at].local.clone(), Input::PeerDown(self.ids()[whom])))
+            }
+            Action::Miss(at, whom) => {
+                self.left.unreachable -= 1;
+                let place = self.missed.partition_point(|pair| *pair < (at, whom));
+                self.missed.insert(place, (at, whom));
+                Some((at, local(at), Input::Reachable { peer: self.ids()[whom], reachable: false }))
+            }
+            Action::Find(at, whom) => {
+                self.missed.retain(|pair| *pair != (at, whom));
+                let local = local(at);
+                let input = Input::Reachable { peer: self.ids()[whom], reachable: true };
+                local.is_up.then_some((at, local, input))
             }
         }
     }
@@ -534,6 +583,7 @@ impl<P: Explorable> World<P> {
         }
         if let Some(arrival) = self.peer(self.place(me)).arrival_of(ticket)
             && slots == 1
+            && self.left.unreachable == self.rules.limits.unreachable
         {
             let earlier = |other: &&Local<P>| {
                 let arrivals = other.waiting.iter().filter_map(|&ticket| other.peer.arrival_of(ticket));
@@ -564,7 +614,7 @@ impl<P: Explorable> World<P> {
     }
 
     fn idle(&self) -> Option<Violation> {
-        if !P::NEVER_IDLE || !self.letters.is_empty() {
+        if !P::NEVER_IDLE || !self.letters.is_empty() || !self.missed.is_empty() {
             return None;
         }
         let slots = match &self.cluster {
@@ -587,8 +637,8 @@ impl<P: Explorable> World<P> {
 
 impl<P: Explorable> Clone for World<P> {
     fn clone(&self) -> Self {
-        let Self { rules, nodes, letters, now, left, grants, cluster } = self;
-        let (nodes, letters, grants) = (nodes.clone(), letters.clone(), grants.clone());
-        Self { rules: rules.clone(), nodes, letters, now: *now, left: *left, grants, cluster: cluster.clone() }
+        let Self { rules, nodes, letters, now, left, grants, missed, cluster } = self;
+        let (nodes, letters, grants, missed) = (nodes.clone(), letters.clone(), grants.clone(), missed.clone());
+        Self { rules: rules.clone(), nodes, letters, now: *now, left: *left, grants, missed, cluster: cluster.clone() }
     }
 }

@@ -307,6 +307,14 @@ impl Custody {
         self.slots
     }
 
+    /// The peers whose waiters are passed over since they cannot be reached, if we are the coordinator.
+    pub fn unreachable(&self) -> &[PeerId] {
+        match self.role.as_deref() {
+            Some(Role::Keeping(keeper)) => keeper.unreachable(),
+            _ => &[],
+        }
+    }
+
     /// Who has not answered yet, if we coordinate and still count.
     pub fn missing(&self) -> Option<&[Session]> {
         match self.role.as_deref() {
@@ -619,6 +627,14 @@ impl Protocol for Custody {
         }
         self.stage = if self.keeps(Rule::GiveUpWaits) { Stage::Leaving } else { Stage::Outside };
         cx.wish(Wish::Quit { generation: self.generation });
+    }
+
+    fn on_reachable(&mut self, peer: PeerId, reachable: bool, cx: &mut Cx<'_, Self>) {
+        if let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() {
+            keeper.set_reachable(peer, reachable);
+            self.bind(cx);
+        }
+        self.settle(cx);
     }
 
     fn on_word(&mut self, Word { to, generation, fact }: Word, cx: &mut Cx<'_, Self>) {

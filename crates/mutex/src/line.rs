@@ -605,6 +605,30 @@ impl<A: Copy> Line<A> {
         seats
     }
 
+    /// The peers of everyone whom a holder was told to come after a token. Some of them may be named twice.
+    pub fn told(&self) -> impl Iterator<Item = PeerId> {
+        self.seats.iter().flat_map(|placed| placed.seat.told()).map(|claim| claim.peer)
+    }
+
+    /// Passes over everyone who waits at `peer`, or ends that. They keep their places; holders that were told of them
+    /// are told of others. A token that is on its way there already is not affected. When the peer can be reached again,
+    /// holders are told of them before all who asked later.
+    pub(crate) fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
+        if !reachable {
+            // One that has withdrawn may be among those, too: the token would pass through its peer.
+            self.take_back(|told| told.peer == peer);
+        }
+        let claims: Vec<Claim> = self.waiting.at_peer(peer).collect();
+        claims.iter().for_each(|&claim| self.waiting.set_reachable(claim, reachable));
+        if reachable && let Some(&oldest) = claims.first() {
+            // It is served before those that were told meanwhile and asked later.
+            let oldest = self.waiting.place(oldest);
+            let in_use = self.seats.iter().filter(|placed| !placed.seat.free).flat_map(|placed| placed.seat.told());
+            let younger: Vec<Claim> = in_use.filter(|claim| self.waiting.place(*claim) > oldest).collect();
+            self.take_back(|told| younger.contains(&told));
+        }
+    }
+
     /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of
     /// it is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over
     /// all the same.

@@ -66,6 +66,10 @@ pub trait Protocol: Sized {
     /// may cost its clients their places, and never lets anybody in.
     fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
 
+    /// The driver cannot reach `peer` for now, or can again. A protocol may pass over the clients that wait there, which
+    /// keep their places: a hint, on which no safety depends.
+    fn on_reachable(&mut self, _peer: PeerId, _reachable: bool, _cx: &mut Cx<'_, Self>) {}
+
     /// This peer is about to leave for good: whatever it has for the others, now or when it comes, goes to `heir`, and
     /// nowhere if there is nobody else. May be said again with another. Its own clients are gone by then.
     fn retire(&mut self, _heir: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
@@ -286,6 +290,13 @@ pub enum Input<M, T> {
     Forget,
     /// Another peer is gone.
     PeerDown(PeerId),
+    /// Another peer cannot be reached for now, or can again.
+    Reachable {
+        /// The other peer.
+        peer: PeerId,
+        /// Whether it can be reached.
+        reachable: bool,
+    },
     /// A message that never went out comes back.
     Undelivered {
         /// Who should have got it.
@@ -324,6 +335,7 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         Input::Word(word) => peer.on_word(word, cx),
         Input::Forget => peer.forget(cx),
         Input::PeerDown(gone) => peer.on_peer_down(gone, cx),
+        Input::Reachable { peer: other, reachable } => peer.on_reachable(other, reachable, cx),
         Input::Undelivered { to, message } => peer.on_undelivered(to, message, cx),
         Input::Retire { heir } => peer.retire(heir, cx),
         Input::Reset { incarnation } => peer.on_reset(incarnation, cx),

@@ -32,6 +32,8 @@ pub struct Contact {
     missed: Time,
     /// When something was last heard on the connection that there is, or it began.
     heard: Time,
+    /// When there was something unconfirmed for it that followed a time without.
+    owed: Time,
     /// When something was last said that one of us needs, either way.
     used: Time,
     /// We have said since then that we do not need the connection …
@@ -127,6 +129,9 @@ pub enum News {
     Notice(Notice),
 }
 
+/// Who has confirmed nothing for this long is taken for unreachable. Our choice: as long as it takes to doubt a
+/// connection and to be linked via the leader instead.
+const UNREACHABLE: Span = Span::from_secs(2);
 /// At most this many hosts are kept in mind. As many as a cluster has members at most, and some more.
 const MOST_HOSTS: usize = 18_000;
 /// After this many messages we acknowledge them, even if there is nothing else to say.
@@ -205,6 +210,7 @@ impl Contacts {
             lost: now,
             missed: now,
             heard: now,
+            owed: now,
             used: now,
             let_go: false,
             is_let_go: false,
@@ -324,6 +330,18 @@ impl Contacts {
         self.get(host).is_some_and(|contact| contact.epoch.is_some() && !contact.is_doubted(now))
     }
 
+    /// Returns whether nothing was received from a host for this long, and it is not expected to confirm anything.
+    pub fn is_silent(&self, host: PeerId, now: Time, span: Span) -> bool {
+        self.get(host).is_none_or(|contact| !contact.link.keeps() && now.since(contact.heard) >= span)
+    }
+
+    /// Returns whether a host cannot be reached as far as we know: for two seconds nothing was received from it by
+    /// any way, though it had something to confirm.
+    pub fn is_unreachable(&self, host: PeerId, now: Time) -> bool {
+        let silent = |contact: &Contact| now.since(contact.owed.max(contact.heard)) >= UNREACHABLE;
+        self.get(host).is_some_and(|contact| contact.link.keeps() && silent(contact))
+    }
+
     /// Decodes what arrived on a connection; what it means to the node is appended to `news`.
     pub fn on_bytes(
         &mut self,
@@ -412,7 +430,7 @@ impl Contacts {
         let contact = self.entry(to, now);
         let (epoch, way) = (contact.epoch, contact.way());
         if !contact.link.keeps() {
-            contact.missed = now;
+            (contact.missed, contact.owed) = (now, now);
         }
         match (contact.link.send(body), way) {
             (Ok(Some(frame)), Some(epoch)) => self.post(to, epoch, &frame),

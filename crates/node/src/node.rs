@@ -9,6 +9,7 @@ mod inspect;
 mod links;
 mod look;
 mod part;
+mod reach;
 mod relay;
 mod remove;
 mod revoke;
@@ -71,6 +72,8 @@ enum Alarm {
     Acks,
     /// Connections by way of other hosts are to be looked after.
     Relay,
+    /// Time to look whether the hosts of those who come next can be reached.
+    Waiters,
     /// Time to look which links nobody needs.
     Sweep,
     /// We still know no cluster.
@@ -298,6 +301,7 @@ impl Node {
                 Alarm::Trouble => self.on_trouble_alarm(),
                 Alarm::Acks => self.contacts.ack_all(),
                 Alarm::Relay => self.look_after_relays(),
+                Alarm::Waiters => self.probe_waiters(),
                 Alarm::Sweep => self.sweep(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
                 Alarm::Leave => self.left(self.standing.has_left()),
@@ -414,6 +418,7 @@ impl Node {
             Body::Relay { from: origin, to, packet } => self.on_relayed(from, origin, to, packet),
             Body::Idle => self.on_idle(from),
             Body::Seek => self.on_seek(from),
+            Body::Probe => {} // The link confirms it.
         }
     }
 

@@ -76,6 +76,8 @@ pub enum Body {
     Idle,
     /// The sender has no session. Answered by a `Greeting` with those that vote. May get lost.
     Seek,
+    /// From a coordinator to the host of a waiter, to see whether it can be reached. Must arrive; confirmed by the link.
+    Probe,
 }
 
 /// What one peer may ask another.
@@ -221,7 +223,8 @@ impl Body {
             | Self::Ask { .. }
             | Self::Relay { .. }
             | Self::Idle
-            | Self::Seek => Ok(()),
+            | Self::Seek
+            | Self::Probe => Ok(()),
         }
     }
 }

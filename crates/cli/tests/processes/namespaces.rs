@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use peerlock::Voter;
+use peerlock::{Request, Voter};
+use peerlock_http::client::Agent as Talk;
 
+use super::client::NAME;
 use super::network::{address, begin, network};
-use super::world::{Agent, SESSION, World, meet, served, until, voted};
+use super::world::{Agent, SESSION, World, meet, metric, served, until, voted};
 
 /// Three machines, of which the second and the third know only the first. Then the third is cut off for longer than a
 /// lease, and comes back.
@@ -44,6 +46,59 @@ async fn three_machines_one_of_which_is_cut_off_and_comes_back() {
     }
     let summary = world.check();
     println!("{} entries, given up: {:?}", summary.all(), summary.errors);
+}
+
+/// Two slots, both held on the first machine. The first waiter's machine is cut off: the next waiter gets the slot that
+/// is released, while the session of that machine is still valid. When it is back its waiter is served before one that
+/// asked later.
+#[tokio::test]
+async fn free_slot_is_not_handed_to_a_machine_that_is_cut_off() {
+    let Some(network) = network(3) else { return };
+    let mut world = World::new(2, Duration::from_secs(60), Duration::ZERO);
+    world.session = Some(Duration::from_secs(40));
+    let mut agents = Vec::new();
+    for (machine, join) in [(1, &[][..]), (2, &[1]), (3, &[1])] {
+        let begun = begin(&mut world, &network, machine, join, &[]);
+        agents.push(world.answers(begun).await);
+    }
+    meet(&agents, 3).await;
+    let hour = || Request::new(NAME).slots(2).ttl(Duration::from_secs(3600));
+    let waits = |agent: &Agent| {
+        let talk = Talk::new(agent.socket.to_str().unwrap().parse().unwrap(), None);
+        tokio::spawn(async move { talk.acquire(&hour()).await })
+    };
+    let queued = async |waiting: usize| {
+        until("all of them in the queue", async || {
+            (agents[0].talk.show(NAME).await.ok()?.queue.len() == waiting).then_some(())
+        })
+        .await;
+    };
+    let one = agents[0].talk.acquire(&hour()).await.unwrap();
+    let other = agents[0].talk.acquire(&hour()).await.unwrap();
+    let cut_off = waits(&agents[2]);
+    queued(1).await;
+    let next = waits(&agents[1]);
+    queued(2).await;
+
+    network.plug(3, "down");
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    agents[0].talk.release(NAME, &one.grant).await.unwrap();
+    until("the next waiter", async || next.is_finished().then_some(())).await;
+    next.await.unwrap().unwrap();
+    assert_eq!(metric(&agents[2], "sessions_lost_total"), 0, "its session is still valid");
+    assert!(!cut_off.is_finished());
+
+    network.plug(3, "up");
+    meet(&agents, 3).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let last = waits(&agents[1]);
+    queued(2).await;
+    agents[0].talk.release(NAME, &other.grant).await.unwrap();
+    until("the waiter that was cut off", async || cut_off.is_finished().then_some(())).await;
+    cut_off.await.unwrap().unwrap();
+    assert_eq!(metric(&agents[2], "sessions_lost_total"), 0);
+    assert!(!last.is_finished(), "it asked later");
+    last.abort();
 }
 
 /// Which machines vote, and which of them leads, as this agent has heard.

@@ -42,7 +42,7 @@ impl<P: Explorable> World<P> {
     /// Sixty-four bits that stand for this state. Two of n states share them with a probability of n²/2⁶⁵: one in
     /// 300,000 for ten million.
     pub fn fingerprint(&self) -> u64 {
-        let rest = hash_of(&(self.left, self.now, &self.grants, self.letters.len(), &self.cluster));
+        let rest = hash_of(&(self.left, self.now, &self.grants, &self.missed, self.letters.len(), &self.cluster));
         if self.rules.limits.alike {
             return self.fingerprint_of_alike(rest);
         }

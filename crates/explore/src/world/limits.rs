@@ -45,6 +45,8 @@ pub struct Limits {
     pub retirements: u32,
     /// How often a peer without waiting clients may be taken for gone by another, in all.
     pub suspicions: u32,
+    /// How often the waiters of a peer may be taken for unreachable by another, in all. Each time ends at any moment.
+    pub unreachable: u32,
     /// How many tokens on their way to a peer without waiting clients may come back to who sent them, in all.
     pub returns: u32,
     /// Whether a message stays behind those that its sender sent to the same peer before.
@@ -72,6 +74,7 @@ impl Limits {
             resets: 0,
             retirements: 0,
             suspicions: 0,
+            unreachable: 0,
             returns: 0,
             ordered: false,
             fates: None,

@@ -78,7 +78,7 @@ pub fn case(text: &str) -> Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Limits { slots, requests, clients, withdrawals, timeouts, ordered, tidy, .. } = self.limits;
+        let Limits { slots, requests, clients, withdrawals, unreachable, timeouts, ordered, tidy, .. } = self.limits;
         write!(f, "peers={} slots={slots}", self.peers)?;
         let mut say = |key: &str, value: u64, usual: u64| match value == usual {
             true => Ok(()),
@@ -87,6 +87,7 @@ impl fmt::Display for Case {
         say("requests", requests, 1)?;
         say("clients", clients as u64, 1)?;
         say("withdrawals", withdrawals.into(), 0)?;
+        say("unreachable", unreachable.into(), 0)?;
         say("timeouts", timeouts.into(), 0)?;
         say("numbers", self.config.numbers, NUMBERS)?;
         say("reach", self.config.reach.into(), Config::default().reach.into())?;
@@ -144,6 +145,7 @@ impl FromStr for Case {
                 "requests" => limits.requests = value.into(),
                 "clients" => limits.clients = value as usize,
                 "withdrawals" => limits.withdrawals = value,
+                "unreachable" => limits.unreachable = value,
                 "timeouts" => limits.timeouts = value,
                 "numbers" => case.config.numbers = value.into(),
                 "reach" => case.config.reach = value,

@@ -11,10 +11,11 @@
 //! anybody, at any moment (a removal when somebody sees that nobody takes part, and what is asked of the register
 //! then takes any time; a renewal at a later process of a detached client's host). Where there are renewals a process
 //! may take a detached grant for over, and its client not know; `resize` and `then` are the numbers of slots that
-//! follow. A session may end at any moment after its peer has stopped. With `any`, the register names any party as
-//! coordinator. Messages, words of the register and wishes to it take any time and overtake each other. A generation
-//! has 100 fencing numbers unless `numbers` says otherwise. Arrival numbers are told at once, or with `timeouts`,
-//! when a timer runs out. Without `parties` there is no register.
+//! follow. `unreachable` times the coordinator cannot reach a peer where somebody waits, for any time. A session may end
+//! at any moment after its peer has stopped. With `any`, the register names any party as coordinator. Messages, words of
+//! the register and wishes to it take any time and overtake each other. A generation has 100 fencing numbers unless
+//! `numbers` says otherwise. Arrival numbers are told at once, or with `timeouts`, when a timer runs out. Without
+//! `parties` there is no register.
 //!
 //! **What is checked**, in every state: at most one token of each slot, and none where a detached client is inside; who
 //! enters is one of at most as many as there are slots, has a slot of its own, and a number above all earlier ones of
@@ -51,7 +52,7 @@ fn large_worlds() {
 
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
-    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 reach=2 ahead=1 ordered=1 \
+    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 unreachable=1 timeouts=1 numbers=8 reach=2 ahead=1 ordered=1 \
                 untidy=1 parties=2 stops=3 sessions=1 takeovers=2 forces=1 forgets=1 removes=1 detached=2 renewals=1 \
                 repeats=1 resize=1 then=2 any=1";
     assert_eq!(case(text).to_string(), text);
@@ -60,7 +61,7 @@ fn a_case_can_be_typed_as_it_is_printed() {
 }
 
 /// How many of the tests below explore worlds.
-const TESTS: usize = 16;
+const TESTS: usize = 17;
 
 /// What they have explored so far: how many tests, worlds and states.
 static EXPLORED: Mutex<(usize, usize, usize)> = Mutex::new((0, 0, 0));
@@ -96,6 +97,18 @@ fn nobody_dies() {
         "peers=3 slots=1 requests=2",
         "peers=2 slots=2 requests=2 clients=2",
         "peers=2 slots=1 requests=2 withdrawals=2",
+    ]);
+}
+
+/// The coordinator cannot reach a peer where somebody waits, and reaches it again at some time.
+#[test]
+fn unreachable_waiters_are_passed_over_and_served_later() {
+    hold(&[
+        "peers=3 slots=1 unreachable=2",
+        "peers=3 slots=2 unreachable=1",
+        "peers=3 slots=1 reach=1 unreachable=1",
+        "peers=2 slots=1 requests=2 withdrawals=1 unreachable=1",
+        "peers=3 slots=1 unreachable=1 parties=3 stops=1",
     ]);
 }
 

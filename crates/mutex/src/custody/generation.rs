@@ -213,7 +213,7 @@ impl Custody {
     }
 
     /// The coordinator tells holders who comes next, and those who asked when that was.
-    fn bind(&mut self, cx: &mut Cx<'_, Self>) {
+    pub(super) fn bind(&mut self, cx: &mut Cx<'_, Self>) {
         let holds_back = self.keeps(Rule::HoldBack);
         while let Some(Role::Keeping(keeper)) = self.role.as_deref_mut()
             && let Some(Binding { at, slot, stay, following, anew }) = keeper.bind(holds_back)

@@ -29,6 +29,8 @@ pub(super) struct Keeper {
     /// Slots without a token of which somebody has reported one that does not count, and may say more of it before it
     /// hears so.
     void: Vec<u32>,
+    /// Peers that cannot be reached: those who wait there are passed over. Sorted.
+    unreachable: Vec<PeerId>,
 }
 
 impl Keeper {
@@ -38,8 +40,9 @@ impl Keeper {
         detached.sort_unstable();
         let is_here = |slot: u32| count.adopted.iter().any(|(_, report)| report.token.slot == slot);
         let void = count.void.iter().map(|(_, token)| token.slot).filter(|&slot| !is_here(slot)).collect();
+        let (untold, unreachable) = (Vec::new(), Vec::new());
         let mut keeper =
-            Self { generation, slots, line, arrived: 0, untold: Vec::new(), is_timed: false, detached, void };
+            Self { generation, slots, line, arrived: 0, untold, is_timed: false, detached, void, unreachable };
         for &(peer, Report { token, in_use }) in &count.adopted {
             keeper.line.add_barred(token.slot, peer, token.fencing, !in_use);
         }
@@ -67,6 +70,8 @@ impl Keeper {
     /// Learns something, or says what is strange about it.
     pub(super) fn note(&mut self, news: News) -> Result<(), &'static str> {
         if let News::Request(claim) = news {
+            // It can be reached, and who waits there for longer comes first.
+            self.set_reachable(claim.peer, true);
             self.ask(claim, None);
             return Ok(());
         }
@@ -78,6 +83,21 @@ impl Keeper {
             Err(_) if is_void => Ok(()),
             noted => noted.map(|_| ()),
         }
+    }
+
+    /// Passes over everyone who waits at a peer that cannot be reached, or ends that.
+    pub(super) fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
+        match (self.unreachable.binary_search(&peer), reachable) {
+            (Err(place), false) => self.unreachable.insert(place, peer),
+            (Ok(place), true) => _ = self.unreachable.remove(place),
+            (Ok(_), false) | (Err(_), true) => return,
+        }
+        self.line.set_reachable(peer, reachable);
+    }
+
+    /// The peers whose waiters are passed over.
+    pub(super) fn unreachable(&self) -> &[PeerId] {
+        &self.unreachable
     }
 
     /// A surplus token is no more.

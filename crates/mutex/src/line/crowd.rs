@@ -20,7 +20,7 @@ pub(super) struct Crowd<A> {
     index: Index,
     /// From this place on nobody was ever told to a holder. What stands there is no gap, if there is anything.
     fresh: u64,
-    /// Those before that, by how many holders know them; without those who get a free token.
+    /// Those before that, by how many holders know them; without those who get a free token or cannot be reached.
     heard: Sorted<Known>,
     passed: Passed,
 }
@@ -33,11 +33,18 @@ struct Waiter<A> {
     told: Slots,
     /// It gets a token that lies unused: it is as good as served.
     promised: bool,
+    /// Its peer cannot be reached: no holder is told of it.
+    unreachable: bool,
 }
 
 impl<A> Waiter<A> {
     fn known(&self) -> u32 {
         self.told.len() as u32
+    }
+
+    /// Whether holders may be told of it.
+    fn is_open(&self) -> bool {
+        !self.promised && !self.unreachable
     }
 }
 
@@ -110,7 +117,7 @@ impl<A: Copy> Crowd<A> {
         if !self.index.insert(claim, place) {
             return false;
         }
-        self.places.push_back(Some(Waiter { claim, mark, told: Slots::new(), promised: false }));
+        self.places.push_back(Some(Waiter { claim, mark, told: Slots::new(), promised: false, unreachable: false }));
         if self.passed.ends_before(place) {
             self.count_anew();
         }
@@ -166,7 +173,7 @@ impl<A: Copy> Crowd<A> {
             index.insert(waiter.claim, place);
         }
         self.index = index;
-        let open = self.live().filter(|&(place, waiter)| place < heard && !waiter.promised);
+        let open = self.live().filter(|&(place, waiter)| place < heard && waiter.is_open());
         self.heard = open.map(|(place, waiter)| Known::new(waiter.known(), place)).collect();
     }
 
@@ -194,7 +201,7 @@ impl<A: Copy> Crowd<A> {
             self.heard.remove(Known::new(waiter.known(), place));
         }
         change(waiter);
-        if !waiter.promised {
+        if waiter.is_open() {
             self.heard.insert(Known::new(waiter.known(), place));
         }
         waiter.told.len()
@@ -213,6 +220,12 @@ impl<A: Copy> Crowd<A> {
     pub(super) fn promise(&mut self, claim: Claim, promised: bool) {
         if self.of(claim).is_some_and(|waiter| waiter.promised != promised) {
             self.change(claim, |waiter| waiter.promised = promised);
+        }
+    }
+
+    pub(super) fn set_reachable(&mut self, claim: Claim, reachable: bool) {
+        if self.of(claim).is_some_and(|waiter| waiter.unreachable == reachable) {
+            self.change(claim, |waiter| waiter.unreachable = !reachable);
         }
     }
 

@@ -513,3 +513,43 @@ fn tokens_are_let_go_as_long_as_no_more_than_the_slots_can_be_inside() {
         assert_eq!(let_go(in_use, slots, room), expected, "{in_use:?} in use, {slots} slots, room for {room}");
     }
 }
+
+#[test]
+fn unreachable_waiter_is_passed_over_and_keeps_its_place() {
+    for (slots, without, with) in [(1, "0:6 7", "0:5 6 7"), (2, "0:7", "0:5 1:6")] {
+        let mut line = in_use(slots);
+        ask(&mut line, &[5, 6, 7]);
+        bound(&mut line);
+
+        line.set_reachable(PeerId::new(5), false);
+        assert_eq!(bound(&mut line), without);
+        assert_eq!(line.waiting().next(), Some(claim(5)));
+
+        line.set_reachable(PeerId::new(5), true);
+        assert_eq!(bound(&mut line), with, "before those who asked later");
+    }
+}
+
+/// A token must not pass through the peer of a claim that was withdrawn.
+#[test]
+fn withdrawn_claim_at_unreachable_peer_is_taken_back() {
+    let mut line = in_use(1);
+    ask(&mut line, &[5, 6]);
+    bound(&mut line);
+    note(&mut line, News::Withdraw(claim(5)));
+
+    line.set_reachable(PeerId::new(5), false);
+
+    assert_eq!(bound(&mut line), "0:6");
+}
+
+#[test]
+fn free_token_goes_to_waiter_that_is_reachable_again() {
+    let mut line = in_use(1);
+    ask(&mut line, &[5]);
+    line.set_reachable(PeerId::new(5), false);
+    note(&mut line, News::Free { slot: 0, stay: 0, report: 1 });
+    assert_eq!(bound(&mut line), "");
+    line.set_reachable(PeerId::new(5), true);
+    assert_eq!(bound(&mut line), "0:5");
+}

@@ -113,6 +113,7 @@ impl Node {
         }
         let effects = self.parts.step(resource, input, self.host(), self.now, &mut self.rng);
         effects.into_iter().for_each(|effect| self.carry_out(resource, effect));
+        self.probe_soon(resource);
     }
 
     fn carry_out(&mut self, resource: Key, effect: mutex::Effect<custody::Message, custody::Timer>) {

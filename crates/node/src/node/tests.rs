@@ -10,6 +10,7 @@ mod limits;
 mod links;
 mod nonsense;
 mod over;
+mod reach;
 mod recovered;
 mod relay;
 mod removed;
