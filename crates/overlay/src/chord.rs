@@ -16,14 +16,13 @@
 //!   ├───────────────────────────►│
 //! ```
 //!
-//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the one before, so that a dead
-//! hop is found out and the next attempt takes another way.
+//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the previous one, so that a dead
+//! hop is detected and the next attempt takes another route.
 //!
-//! *Departure:* a peer that is handed a key of its predecessor hands it back one step. The hop before did not know that
-//! peer yet; sent around the ring, the message would come by here again. Joins and searches go back as many steps as it
-//! takes: a hop is nearer to the key than the one before, first from before the key, and from when it is past it from
-//! behind. So they come to an end however little peers know of each other; what was sent around the ring again by peers
-//! that had just come circled for as long as they knew no better.
+//! *Departure:* a peer that receives a key of its predecessor passes it back one step: the previous hop did not know
+//! the predecessor yet, and around the ring the message would return. Joins and searches go back as many steps as
+//! necessary. Each hop is nearer to the key than the previous one, first from before the key and then, once past it,
+//! from behind, so that they terminate however little peers know of each other.
 
 use alloc::vec::Vec;
 
@@ -32,51 +31,51 @@ use peerlock_base::{Key, PeerId};
 use crate::ring::{Heard, Lists, Message as RingMessage, Ring};
 use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 
-/// What peers say to each other.
+/// The messages between peers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// Between neighbours, and signs of life.
     Ring(RingMessage),
-    /// *join*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop confirms.
+    /// *join*, routed to the owner of the newcomer's key, which replies with `Welcome`; every hop confirms.
     Join {
-        /// The peer that wants in, and its key.
+        /// The newcomer and its key.
         node: Node,
-        /// Where it is on its way.
+        /// The progress of the message.
         way: Way,
     },
     /// From the owner of the newcomer's key to the newcomer.
     Welcome {
-        /// Where the sender lies.
+        /// The key of the sender.
         key: Key,
-        /// The neighbours of the owner, on both sides.
+        /// The owner's neighbours on both sides.
         lists: Lists,
     },
-    /// *fix_fingers*: who owns this key? Routed to the owner, who answers with `Found`; every hop confirms.
+    /// *fix_fingers*, routed to the owner of a key, which replies with `Found`; every hop confirms.
     Seek {
         /// The key whose owner is sought.
         key: Key,
-        /// Who wants to know.
+        /// The peer that asks.
         origin: PeerId,
-        /// Where it is on its way.
+        /// The progress of the message.
         way: Way,
     },
-    /// From the owner of a key to the one who asked.
+    /// From the owner of a key to the peer that asked.
     Found {
         /// The key that was asked for.
         sought: Key,
-        /// Where its owner lies.
+        /// The owner's own key.
         key: Key,
     },
 }
 
-/// How far a message to the owner of a key has come.
+/// The progress of a message to the owner of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Way {
-    /// Hops so far; a message that has made 255 went round in circles.
+    /// Hops so far; a message that has made 255 is circling.
     pub hops: u8,
-    /// Whoever gets it lies at the key or behind it, and was taken for the owner.
+    /// The message has passed the key: its receiver lies at the key or behind it, and was taken for the owner.
     pub is_past: bool,
 }
 
@@ -90,25 +89,25 @@ impl From<RingMessage> for Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chord {
     ring: Ring,
-    /// The distinct fingers, the nearest first. Finger i is the first of them that is at least 2ⁱ away, so that there
-    /// is at most one whose distance has its highest bit at i. Those not farther than the successor are left out.
+    /// The distinct fingers beyond the successor, the nearest first. Finger i is the first of them that is at least 2ⁱ
+    /// away, so that at most one has its highest distance bit at i.
     fingers: Vec<Node>,
-    /// *next*: the number of the finger to ask for next; `None` to begin again behind the successor.
+    /// *next*: the number of the finger to look up next; `None` to start again behind the successor.
     next: Option<u32>,
-    /// The number of the finger that was asked for last, until the answer comes.
+    /// The number of the finger that is being looked up.
     sought: Option<u32>,
-    /// Whether each answer is followed by the next question at once: a newcomer fills its whole table, later it is one
-    /// finger a round.
+    /// Whether each answer is followed by the next lookup at once: a newcomer fills its whole table, later it looks up
+    /// one finger per round.
     eager: bool,
 }
 
-/// Where one of our own messages goes on from here.
+/// The next step of a join or search.
 enum Onward {
     /// To this peer, and whether that is past the key.
     To(PeerId, bool),
-    /// Nowhere: it ends here.
+    /// It ends here.
     Ours,
-    /// We know nobody who is nearer.
+    /// No nearer peer is known.
     Unknown,
 }
 
@@ -127,7 +126,7 @@ impl Overlay for Chord {
         while let Some(i) = next {
             let target = me.plus(1 << i);
             let finger = nodes[nodes.partition_point(|node| node.key < target) % nodes.len()];
-            // The first peer after the target is ourselves: nobody is that far away.
+            // The first peer after the target is this one: no peer is that far away.
             if finger.key == me || me.distance(finger.key) < 1 << i {
                 break;
             }
@@ -142,14 +141,14 @@ impl Overlay for Chord {
         self.ring.me()
     }
 
-    /// From behind the predecessor to ourselves.
+    /// The range from behind the predecessor to this peer.
     fn range(&self) -> Option<KeyRange> {
         let last = self.ring.me().key;
         let after = self.ring.left().nearest().map_or(last, |predecessor| predecessor.key);
         self.ring.is_joined().then_some(KeyRange { after, last })
     }
 
-    /// *find_successor* and *closest_preceding_node*, one step of them.
+    /// One step of *find_successor* and *closest_preceding_node*.
     fn next_hop(&self, key: Key) -> Option<PeerId> {
         if self.range().is_some_and(|range| range.contains(key)) {
             return None;
@@ -214,12 +213,12 @@ impl Overlay for Chord {
 }
 
 impl Chord {
-    /// The distinct fingers beyond the successor, the nearest first.
+    /// Returns the distinct fingers beyond the successor, the nearest first.
     pub fn fingers(&self) -> &[Node] {
         &self.fingers
     }
 
-    /// Does `work`, and tells the user above if that changed what we own.
+    /// Does `work`, and reports to the user above if that changed the owned keys.
     fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
         let before = self.range();
         work(self, cx);
@@ -228,11 +227,11 @@ impl Chord {
         }
     }
 
-    /// Who is nearer to a key that we do not own, if we know anybody.
+    /// Returns a peer that is nearer to a key that this peer does not own.
     fn nearer(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
         let (successor, predecessor) = (self.ring.right().nearest()?, self.ring.left().nearest()?);
-        // The key would be ours if we were in the ring; so it is our successor's.
+        // The key would belong to this peer if it were in the ring, and so belongs to its successor.
         if key.is_within(me, successor.key) || key.is_within(predecessor.key, me) {
             return Some(successor);
         }
@@ -244,23 +243,24 @@ impl Chord {
         preceding.max_by_key(|node| me.distance(node.key))
     }
 
-    /// Everybody we know of, some of them twice.
+    /// Returns all known peers, some of them twice.
     fn known(&self) -> impl Iterator<Item = Node> {
         self.ring.neighbours().chain(self.fingers.iter().copied())
     }
 
-    /// Where a join or a search goes on from here.
+    /// Returns where a join or search continues.
     fn onward(&self, key: Key, way: Way) -> Onward {
         let me = self.ring.me().key;
         let Some(predecessor) = self.ring.left().nearest() else {
             return match (self.ring.is_joined(), self.ring.via()) {
                 (true, _) => Onward::Ours,
-                // It begins anew, and whoever sent it hears that we are not in the ring: it does not come by again.
+                // The search starts again, and the sender learns that this peer is not in the ring, so that it does not
+                // return.
                 (false, Some(via)) => Onward::To(via, false),
                 (false, None) => Onward::Unknown,
             };
         };
-        // Ours, or nearly so: who is on its way in answers, too. The owner until then has begun to hand it to us.
+        // A joining peer answers, too: the previous owner has begun to hand the keys over.
         if !self.ring.is_outside() && key.is_within(predecessor.key, me) {
             return Onward::Ours;
         }
@@ -282,14 +282,14 @@ impl Chord {
 
     /// *join*, at the hops and at the owner.
     fn on_join(&mut self, from: PeerId, node: Node, way: Way, cx: &mut Cx<'_, Message>) {
-        // The newcomer itself asks again if need be.
+        // The newcomer itself asks again if necessary.
         if from != node.peer {
             self.ring.confirm(from, cx);
         }
         if !self.ring.is_plausible(node) {
             return cx.strange("a newcomer has the key of another");
         }
-        // It may have been here before, and be known still. Then it asks us to look past it.
+        // The newcomer may still be known from an earlier life, and then would be asked for itself.
         let mut others = self.clone();
         others.ring.strike_out(node.peer);
         others.fingers.retain(|finger| finger.peer != node.peer);
@@ -307,7 +307,7 @@ impl Chord {
             Onward::To(to, is_past) => {
                 self.forward(from, way, (to, is_past), |way| Message::Seek { key, origin, way }, cx);
             }
-            // If it came back to the one who asked, that one knows by now.
+            // If the search came back to the peer that asked, that one knows by now.
             Onward::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
                 cx.send(origin, Message::Found { sought: key, key: self.ring.me().key });
             }
@@ -315,7 +315,7 @@ impl Chord {
         }
     }
 
-    /// Hands a message on, after `way`.
+    /// Passes a message on, after `way`.
     fn forward(
         &mut self,
         from: PeerId,
@@ -329,19 +329,19 @@ impl Chord {
         };
         cx.send(to, message(Way { hops, is_past }));
         self.ring.expect(to, cx);
-        // Whoever took us for the owner does not know who stands between. It does at once, not after its next round:
-        // whatever is looked up there would go around the ring until then.
+        // The previous hop took this peer for the owner, so it does not know the peers in between. It learns of them
+        // now and not in its next round; until then its lookups would go around the ring.
         if way.is_past && is_past && self.ring.is_joined() && !self.ring.awaits(from) {
             self.ring.exchange(from, cx);
         }
     }
 
-    /// *fix_fingers*: asks for the next finger, or begins again.
+    /// *fix_fingers*: looks up the next finger, or starts again.
     fn fix_fingers(&mut self, cx: &mut Cx<'_, Message>) {
         let me = self.ring.me().key;
         let Some(successor) = self.ring.right().nearest().filter(|_| self.ring.is_joined()) else { return };
         let nearest = bit(me, successor.key);
-        // Not farther than the successor, or farther but of the same size: no fingers, or none any more.
+        // Fingers that are not farther than the successor, or of the same size, are none.
         self.fingers.retain(|finger| bit(me, finger.key) > nearest);
         let Some(i) = self.next.or(after(nearest)) else { return };
         let key = me.plus(1 << i);
@@ -352,7 +352,7 @@ impl Chord {
                 cx.send(hop, Message::Seek { key, origin: self.ring.me().peer, way });
                 self.ring.expect(hop, cx);
             }
-            // The key is our own: nobody is that far away.
+            // The key is this peer's own: no peer is that far away.
             Onward::Ours | Onward::Unknown => (self.next, self.sought, self.eager) = (None, None, false),
         }
     }
@@ -364,7 +364,7 @@ impl Chord {
             return cx.strange("a finger lies before the key that was asked for");
         }
         let found = bit(me, node.key);
-        // Between the key that was asked for and its owner there is nobody.
+        // No peer lies between the key that was asked for and its owner.
         self.fingers.retain(|finger| !(i..=found).contains(&bit(me, finger.key)));
         let place = self.fingers.partition_point(|finger| bit(me, finger.key) < found);
         self.fingers.insert(place, node);
@@ -380,7 +380,7 @@ impl Chord {
         self.drop_finger(peer, cx);
     }
 
-    /// Strikes a finger out. If there is no neighbour any more, the other fingers lead back to the ring.
+    /// Removes a finger. If no neighbour is left, the other fingers lead back to the ring.
     fn drop_finger(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         self.fingers.retain(|finger| finger.peer != peer);
         if self.ring.right().is_empty() && self.ring.is_joined() {
@@ -389,12 +389,12 @@ impl Chord {
     }
 }
 
-/// The highest bit of the distance from `me` to another key.
+/// Returns the highest bit of the distance from `me` to another key.
 fn bit(me: Key, key: Key) -> u32 {
     me.distance(key).checked_ilog2().expect("a node of our lists never has our own key")
 }
 
-/// The finger after number `i`; there are 128.
+/// Returns the finger after number `i`; there are 128.
 fn after(i: u32) -> Option<u32> {
     (i < 127).then_some(i + 1)
 }

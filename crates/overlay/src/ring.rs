@@ -1,28 +1,27 @@
-//! The ring that both overlays stand on: every peer knows its neighbours on both sides, and keeps that knowledge true.
+//! The ring under both overlays: every peer knows its neighbours on both sides and keeps that knowledge up to date.
 //!
 //! This is the upkeep of Chord (Stoica et al., "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet
-//! Applications": *stabilize*, *notify*, *check_predecessor*). Clockwise lies its successor list; Pastry's leaf
-//! set is the lists of both sides.
+//! Applications": *stabilize*, *notify*, *check_predecessor*). The clockwise side is its successor list; Pastry's leaf
+//! set is both sides.
 //!
 //! ```text
 //!   p              n              s
 //!   │              │  exchange    │        each round with the nearest clockwise (stabilize and notify in one)
 //!   │              ├─────────────►│        s takes n for its left neighbour, and n's left list for its own
 //!   │              │  exchanged   │
-//!   │              │◄─────────────┤        n takes s's right list for its own; if s knows somebody between
-//!   │   exchange   │              │        the two, n turns to that peer at once
+//!     │              │◄─────────────┤        n adopts s's right list; if s knows a peer between the two,
+//!     │   exchange   │              │        n turns to that peer at once
 //!   ├─────────────►│   …          │
 //! ```
 //!
-//! *Departure:* the left side is a list too, not only the predecessor, so that the peer behind a dead neighbour is
-//! known at once, and with it the range of keys that we own.
+//! *Departure:* the left side is a list, not only the predecessor, so that the peer behind a dead neighbour is known at
+//! once, and with it the range of owned keys.
 //!
-//! *Departure:* nobody becomes the nearest neighbour on the word of others, only when heard from itself: a rumour about
-//! a dead peer must not change who owns what. A place farther away may be filled by hearsay; when its turn comes to be
-//! the nearest, it is asked.
+//! *Departure:* a peer becomes the nearest neighbour only by its own message: a rumour about a dead peer must not
+//! change ownership. A place farther away may be filled by hearsay; when it becomes the nearest, it is asked.
 //!
-//! *Departure:* a peer that joins owns nothing before both neighbours have answered it, so that none of them still
-//! thinks that the keys are its own.
+//! *Departure:* a joining peer owns nothing before both neighbours have answered it, so that neither still believes to
+//! own the keys.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -37,12 +36,12 @@ use crate::{Config, Cx, Node, Timer};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lists {
-    /// Those towards smaller keys.
+    /// The neighbours towards smaller keys.
     pub left: Vec<Node>,
-    /// Those that follow clockwise.
+    /// The neighbours that follow clockwise.
     pub right: Vec<Node>,
-    /// Whether the one who tells them is in the ring. Who is on its way in knows few, and leaves out many in between:
-    /// nobody gives up for its list what it knows itself.
+    /// Whether the sender is in the ring. A joining peer knows few others, so its list does not replace known
+    /// neighbours.
     pub settled: bool,
 }
 
@@ -52,47 +51,47 @@ impl Lists {
     }
 }
 
-/// What neighbours say to each other. `key` is always the sender's own.
+/// The messages between neighbours. `key` is always the sender's own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// *stabilize* and *notify*: to the nearest neighbour, each round and whenever it is a new one. Answered by
+    /// *stabilize* and *notify*: sent to the nearest neighbour in each round and whenever it changes. Answered by
     /// `Exchanged`, or by `Leave` from a peer that is not in the ring.
     Exchange {
-        /// Where the sender lies.
+        /// The sender's key.
         key: Key,
-        /// Whom it knows.
+        /// The sender's neighbours.
         lists: Lists,
     },
-    /// The answer to `Exchange`, with the same of the one who answers.
+    /// The answer to `Exchange`.
     Exchanged {
-        /// Where the sender lies.
+        /// The sender's key.
         key: Key,
-        /// Whom it knows.
+        /// The sender's neighbours.
         lists: Lists,
     },
-    /// Are you there? Answered by `Pong`, or by `Leave` from a peer that is not in the ring.
+    /// Asks whether the receiver is alive. Answered by `Pong`, or by `Leave` from a peer that is not in the ring.
     Ping {
-        /// Where the sender lies.
+        /// The sender's key.
         key: Key,
     },
-    /// I am here: answers `Ping`, and confirms what is forwarded from hop to hop.
+    /// Answers `Ping`, and confirms a message that is forwarded from hop to hop.
     Pong {
-        /// Where the sender lies.
+        /// The sender's key.
         key: Key,
     },
-    /// I am not in the ring, or not any more: to both neighbours when leaving, and later in answer to anything else.
+    /// The sender is not in the ring: sent to both neighbours when leaving, and later in answer to anything else.
     Leave {
-        /// Whom the sender knew.
+        /// The sender's last neighbours.
         lists: Lists,
     },
 }
 
-/// At most this many are remembered who are not there, or have answered while we join: far more than anybody has to do
-/// with within a quarantine. Strangers may name any number.
+/// The maximum number of peers remembered as dead, or as having answered a join: far more than a peer deals with within
+/// a quarantine. Unauthenticated peers may name any number.
 const MOST_NAMED: usize = 1024;
 
-/// What a message of the ring means to the table of long jumps above.
+/// The meaning of a ring message for the table of long jumps above.
 pub(crate) enum Heard {
     /// This node is alive and in the ring.
     Node(Node),
@@ -102,12 +101,12 @@ pub(crate) enum Heard {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    /// Not in the ring: not yet, or not any more. Then the former neighbours are still known.
+    /// Not in the ring yet, or not any more. In the second case the former neighbours are still known.
     Outside,
-    /// On the way in through `via`.
+    /// Joining through `via`.
     Joining {
         via: PeerId,
-        /// Who knows of us, because we have exchanged neighbours.
+        /// The peers that know of this one, because they have exchanged neighbours with it.
         answered: Vec<PeerId>,
     },
     Joined,
@@ -119,15 +118,15 @@ pub(crate) struct Ring {
     me: Node,
     config: Config,
     phase: Phase,
-    /// *predecessor*, and those before it. Empty only if `right` is empty too.
+    /// *predecessor*, and those before it. Empty only if `right` is empty, too.
     left: Side,
     /// The successor list.
     right: Side,
-    /// The left neighbour has exchanged with us since the last round, so that there is no need to ask it.
+    /// Whether the left neighbour has exchanged since the last round and need not be asked.
     heard_left: bool,
-    /// From whom an answer is due, and how often we have asked.
+    /// The peers that owe an answer, and how often they were asked.
     awaited: BTreeMap<PeerId, u8>,
-    /// Who is taken for dead, and until when.
+    /// The peers that count as dead, and until when.
     gone: BTreeMap<PeerId, Time>,
 }
 
@@ -169,12 +168,12 @@ impl Ring {
         &self.right
     }
 
-    /// What we tell others of our neighbours.
+    /// Returns the neighbours in the form in which they are sent.
     pub(crate) fn lists(&self) -> Lists {
         Lists { left: self.left.nodes().to_vec(), right: self.right.nodes().to_vec(), settled: self.is_joined() }
     }
 
-    /// All neighbours, first those clockwise.
+    /// Returns all neighbours, the clockwise ones first.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = Node> {
         self.right.nodes().iter().chain(self.left.nodes()).copied()
     }
@@ -187,7 +186,7 @@ impl Ring {
         self.phase == Phase::Outside
     }
 
-    /// The peer that we join through.
+    /// Returns the peer through which this one joins.
     pub(crate) fn via(&self) -> Option<PeerId> {
         match self.phase {
             Phase::Joining { via, .. } => Some(via),
@@ -195,7 +194,7 @@ impl Ring {
         }
     }
 
-    /// Whether the two sides meet at the back of the ring, so that we know everybody.
+    /// Returns whether the two sides meet at the back of the ring, so that all peers are known.
     pub(crate) fn is_whole(&self) -> bool {
         match (self.left.farthest(), self.right.farthest()) {
             (Some(left), Some(right)) => {
@@ -205,7 +204,7 @@ impl Ring {
         }
     }
 
-    /// Whether `key` lies between the farthest neighbours, so that we know who is nearest to it.
+    /// Returns whether `key` lies between the farthest neighbours, so that its nearest peer is known.
     pub(crate) fn spans(&self, key: Key) -> bool {
         match (self.left.farthest(), self.right.farthest()) {
             (Some(left), Some(right)) => self.is_whole() || left.key.distance(key) <= left.key.distance(right.key),
@@ -213,7 +212,7 @@ impl Ring {
         }
     }
 
-    /// *create* and the first half of *join*: the request itself is the overlay's to send.
+    /// *create*, and the first half of *join*: the overlay sends the request itself.
     pub(crate) fn join<M: Debug>(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, M>) {
         assert!(via != Some(self.me.peer), "a peer cannot join through itself");
         *self = Self::new(self.me, self.config);
@@ -223,7 +222,8 @@ impl Ring {
         }
     }
 
-    /// Asks again for a join that has not come to an end by then. By then a dead neighbour is found out, too.
+    /// Sets the timer after which an unfinished join is asked for again. By then a dead neighbour has been detected,
+    /// too.
     pub(crate) fn arm_join<M: Debug>(&self, cx: &mut Cx<'_, M>) {
         if self.via().is_none() {
             return;
@@ -233,11 +233,11 @@ impl Ring {
         cx.set_timer(Timer::Join, after);
     }
 
-    /// The owner of our key has told us who its neighbours are, who will be ours.
+    /// Handles the welcome of the owner of this peer's key, whose neighbours become this peer's.
     pub(crate) fn on_welcome<M: From<Message> + Debug>(&mut self, from: Node, lists: &Lists, cx: &mut Cx<'_, M>) {
         match self.phase {
             Phase::Joining { .. } => self.rescue(lists.nodes().chain([from]), cx),
-            // Welcomed twice, or to another ring that ours has been cut off from: the nearest tie the two together.
+            // Welcomed twice, or by another ring after a partition: the nearest peers merge the two.
             Phase::Joined => {
                 self.court_nearer(|| lists.nodes().chain([from]), cx);
             }
@@ -245,7 +245,7 @@ impl Ring {
         }
     }
 
-    /// Takes up `nodes` on hearsay when there is nobody better, and asks the nearest.
+    /// Adopts `nodes` on hearsay when nothing better is known, and asks the nearest.
     pub(crate) fn rescue<M: From<Message> + Debug>(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, M>) {
         for node in nodes {
             if self.may_be(node) {
@@ -256,7 +256,7 @@ impl Ring {
         self.court(cx);
     }
 
-    /// Leaves: both neighbours are told, and later whoever asks.
+    /// Leaves, and notifies both neighbours.
     pub(crate) fn leave<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         if self.is_joined() {
             let (left, right) = (self.left.nearest(), self.right.nearest());
@@ -272,12 +272,12 @@ impl Ring {
         }
     }
 
-    /// Tells `to` that we are not in the ring.
+    /// Notifies `to` that this peer is not in the ring.
     pub(crate) fn say_goodbye<M: From<Message> + Debug>(&self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Leave { lists: self.lists() }.into());
     }
 
-    /// Any message from `from` shows that it is alive.
+    /// Records that `from` is alive, as any message from it shows.
     pub(crate) fn hear<M: Debug>(&mut self, from: PeerId, cx: &mut Cx<'_, M>) {
         self.gone.remove(&from);
         if self.awaited.remove(&from).is_some() {
@@ -285,7 +285,7 @@ impl Ring {
         }
     }
 
-    /// Returns nothing for what is strange, or comes too late.
+    /// Handles a message. Returns `None` if it is unexpected or late.
     pub(crate) fn on_message<M: From<Message> + Debug>(
         &mut self,
         from: PeerId,
@@ -325,10 +325,10 @@ impl Ring {
         Some(Heard::Node(node))
     }
 
-    /// The sender of a message, if it makes sense and we are in the ring.
+    /// Returns the sender of a message if it is plausible and this peer is in the ring.
     ///
-    /// If we are not, the sender is told, also when it only answers: it may have heard from us late, and think that we
-    /// came back.
+    /// Otherwise the sender is notified, also if it only answers: it may have received a late message of this peer and
+    /// believe that it has returned.
     fn accept<M: From<Message> + Debug>(&mut self, from: PeerId, key: Key, cx: &mut Cx<'_, M>) -> Option<Node> {
         let node = Node { key, peer: from };
         if !self.is_plausible(node) {
@@ -342,7 +342,7 @@ impl Ring {
         Some(node)
     }
 
-    /// *stabilize* and *notify*. Returns whether somebody unheard of lies between us and a nearest neighbour.
+    /// *stabilize* and *notify*. Returns whether an unknown peer lies between this one and a nearest neighbour.
     fn on_exchange<M: From<Message> + Debug>(&mut self, node: Node, lists: &Lists, cx: &mut Cx<'_, M>) -> bool {
         self.left.insert(node);
         self.right.insert(node);
@@ -360,7 +360,8 @@ impl Ring {
         self.court_nearer(|| lists.nodes(), cx)
     }
 
-    /// Turns to those of `nodes` that lie between us and the nearest neighbours. Returns whether there are any.
+    /// Exchanges with those of `nodes` that lie between this peer and its nearest neighbours. Returns whether there are
+    /// any.
     fn court_nearer<M: From<Message> + Debug, I: Iterator<Item = Node>>(
         &mut self,
         nodes: impl Fn() -> I,
@@ -374,12 +375,12 @@ impl Ring {
         nearer.iter().any(Option::is_some)
     }
 
-    /// The living of a neighbour's list, up to where it comes round to ourselves.
+    /// Returns the plausible part of a neighbour's list, up to this peer itself.
     fn up_to_me(&self, list: &[Node]) -> Vec<Node> {
         list.iter().copied().take_while(|node| node.peer != self.me.peer).filter(|node| self.may_be(*node)).collect()
     }
 
-    /// A node that we heard from itself. If it turns out to be the nearest, the two have to know each other's lists.
+    /// Records a node that has sent a message itself. If it is the nearest, both sides need each other's lists.
     fn meet<M: From<Message> + Debug>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
         let nearest = self.left.is_nearer(node) || self.right.is_nearer(node);
         self.left.insert(node);
@@ -389,12 +390,12 @@ impl Ring {
         }
     }
 
-    /// The end of a join: the nearest on both sides know of us, and there is nobody between.
+    /// Completes the join when the nearest peers on both sides know this one and none lies between.
     fn try_enter<M: Debug>(&mut self, from: PeerId, nearer: bool, cx: &mut Cx<'_, M>) {
         let Phase::Joining { answered, .. } = &mut self.phase else { return };
         if !answered.contains(&from) {
             if answered.len() >= MOST_NAMED {
-                answered.remove(0); // Nobody between us and the neighbours that we shall have: they come last.
+                answered.remove(0); // The oldest is not between this peer and its final neighbours, which come last.
             }
             answered.push(from);
         }
@@ -418,12 +419,12 @@ impl Ring {
     fn on_leave<M: From<Message> + Debug>(&mut self, from: PeerId, lists: &Lists, cx: &mut Cx<'_, M>) {
         self.lose(from, cx);
         if !self.is_outside() {
-            // Its neighbours will be ours, and it may have known somebody that we have not heard of.
+            // Its neighbours become this peer's, and may include unknown ones.
             self.court_nearer(|| lists.nodes(), cx);
         }
     }
 
-    /// A round of upkeep: *stabilize* and *check_predecessor*.
+    /// Runs a round of upkeep: *stabilize* and *check_predecessor*.
     pub(crate) fn stabilize<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         let now = cx.now();
         self.gone.retain(|_, until| *until > now);
@@ -438,7 +439,7 @@ impl Ring {
         self.arm_stabilize(cx);
     }
 
-    /// A peer that was asked has not answered. Returns whether it is to be taken for dead.
+    /// Handles the silence of a peer that was asked. Returns whether it counts as dead.
     pub(crate) fn on_silence<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) -> bool {
         let Some(tries) = self.awaited.get(&peer).copied() else { return false };
         if tries >= self.config.tries {
@@ -454,7 +455,7 @@ impl Ring {
         [self.left.nearest(), self.right.nearest()].iter().flatten().any(|node| node.peer == peer)
     }
 
-    /// Takes `peer` for dead, or believes it that it is not in the ring.
+    /// Records that `peer` is dead or not in the ring.
     pub(crate) fn lose<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if peer != self.me.peer {
             self.forget(peer, cx);
@@ -462,8 +463,8 @@ impl Ring {
         }
     }
 
-    /// Rumours of a peer that is gone are not believed for a while. Where there is no room, the oldest word of that
-    /// kind is forgotten: at worst one is asked once more who does not answer.
+    /// Ignores rumours about a dead peer for a while. If the table is full, the oldest entry is dropped: at worst a
+    /// silent peer is asked once more.
     fn remember_gone(&mut self, peer: PeerId, now: Time) {
         if self.gone.len() >= MOST_NAMED && !self.gone.contains_key(&peer) {
             self.gone.retain(|_, until| *until > now);
@@ -476,11 +477,11 @@ impl Ring {
         self.gone.insert(peer, now + self.config.quarantine);
     }
 
-    /// Strikes `peer` from both lists.
+    /// Removes `peer` from both lists.
     pub(crate) fn strike_out(&mut self, peer: PeerId) {
         self.left.remove(peer);
         self.right.remove(peer);
-        // Nobody left on one side: then all that we know are on the other, and the ring goes round.
+        // If one side is empty, all known peers are on the other, and the ring is closed.
         if self.left.is_empty() {
             self.right.nodes().iter().for_each(|node| self.left.insert(*node));
         } else if self.right.is_empty() {
@@ -488,7 +489,7 @@ impl Ring {
         }
     }
 
-    /// Strikes `peer` out, and does not wait for it any more. The next in the list is asked whether it is there.
+    /// Removes `peer` and does not wait for it any more. The next neighbour is asked whether it is alive.
     fn forget<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if self.awaited.remove(&peer).is_some() {
             cx.cancel_timer(Timer::Silence(peer));
@@ -500,7 +501,7 @@ impl Ring {
         }
     }
 
-    /// Exchanges with the nearest on both sides.
+    /// Exchanges with the nearest peers on both sides.
     fn court<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         let (left, right) = (self.left.nearest(), self.right.nearest());
         for node in left.into_iter().chain(right.filter(|right| left != Some(*right))) {
@@ -518,8 +519,8 @@ impl Ring {
         self.expect(to, cx);
     }
 
-    /// Confirms what `to` forwarded to us, or that we are not the right one to forward to: who begins to join and knows
-    /// nobody yet can only begin anew with it. Known from an earlier life, it would be handed the same again and again.
+    /// Confirms a forwarded message, or replies that this peer is the wrong receiver: a joining peer without neighbours
+    /// can only restart the search, and would receive the same message again and again.
     pub(crate) fn confirm<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         if self.is_outside() || (!self.is_joined() && self.right.is_empty()) {
             self.say_goodbye(to, cx);
@@ -528,7 +529,7 @@ impl Ring {
         }
     }
 
-    /// Something was sent to `peer` that it answers if it is alive. Asking more often does not buy it more time.
+    /// Expects an answer from `peer`. Asking more often does not extend its time.
     pub(crate) fn expect<M: Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if !self.awaits(peer) {
             self.awaited.insert(peer, 1);
@@ -540,12 +541,12 @@ impl Ring {
         self.awaited.contains_key(&peer)
     }
 
-    /// Whether a node that others speak of can be taken up.
+    /// Returns whether a node that others have named can be adopted.
     pub(crate) fn may_be(&self, node: Node) -> bool {
         self.is_plausible(node) && !self.gone.contains_key(&node.peer)
     }
 
-    /// Whether this is somebody else, at a key of its own, and the key that we know it by.
+    /// Returns whether this is another peer, at a key of its own, and at the key by which it is known.
     pub(crate) fn is_plausible(&self, node: Node) -> bool {
         (node.key != self.me.key && node.peer != self.me.peer)
             && self.neighbours().all(|known| (known.key == node.key) == (known.peer == node.peer))
@@ -558,9 +559,9 @@ mod tests {
 
     use super::*;
 
-    /// Whoever says that it leaves is remembered, so that rumours of it are not believed; but anybody may say so.
+    /// A peer that leaves is remembered, so that rumours about it are ignored; but any peer may claim to leave.
     #[test]
-    fn strangers_are_remembered_up_to_a_bound() {
+    fn remembered_peers_are_bounded() {
         let me = Node::of(PeerId::new(0));
         let (mut rng, mut effects) = (Rng::new(1), Vec::new());
         let mut ring = Ring::new(me, Config::CHORD);
