@@ -9,8 +9,8 @@
 //!   │              │  exchange    │        each round with the nearest clockwise (stabilize and notify in one)
 //!   │              ├─────────────►│        s takes n for its left neighbour, and n's left list for its own
 //!   │              │  exchanged   │
-//!     │              │◄─────────────┤        n adopts s's right list; if s knows a peer between the two,
-//!     │   exchange   │              │        n turns to that peer at once
+//!   │              │◄─────────────┤        n adopts s's right list; if s knows a peer between the two,
+//!   │   exchange   │              │        n turns to that peer at once
 //!   ├─────────────►│   …          │
 //! ```
 //!
