@@ -2,10 +2,10 @@
 //! inside (`peerlock_node::Estate`).
 //!
 //! ```text
-//! {"begin":{"boot":"5c8f…","host":"123"}}                         the machine's boot, and whose this is
+//! {"begin":{"boot":"5c8f… monotonic 0 0 boottime 0 0","host":"123"}}   which clock this is, and whose
 //! {"session":{"cluster":"7f…","session":4,"ttl_ms":15000}}
 //! {"grant":{"note":"h1…","name":"backup","slot":0,"fencing":4294967297,"since":61500000000,"until":81500000000, …}}
-//! {"until":{"note":"h1…","until":84500000000}}                    on CLOCK_BOOTTIME, in nanoseconds, as all times
+//! {"until":{"note":"h1…","until":84500000000}}                    by the clock of leases, in nanoseconds, as all times
 //! {"over":"h1…"}
 //! ```
 //!
@@ -14,12 +14,17 @@
 //! not count on it any more. A line that was being written when the process was killed has no end, and was told to
 //! nobody. Whatever else is not as it should be makes the whole file count for nothing: then the session of the process
 //! before ends by its time.
+//!
+//! The times mean something on one clock only: that of one boot of the machine, in time namespaces with one offset
+//! (time_namespaces(7)). So the file names both. An end that is further away than a session lasts cannot have been
+//! written by this clock, and makes the file count for nothing, too.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use peerlock_base::{PeerId, Span, Time};
 use peerlock_clock::Moment;
@@ -103,7 +108,8 @@ impl GrantFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error),
         };
-        let now = read(&text, &boot, host).unwrap_or_default();
+        let in_time = |ledger: &Ledger| ledger.ends_in_time(Moment::now());
+        let now = read(&text, &boot, host).filter(in_time).unwrap_or_default();
         let estate = now.estate(&boot);
         if estate.is_none() && !text.is_empty() {
             tracing::warn!(path = %path.display(), "what the agent before this one has left does not count here");
@@ -112,7 +118,7 @@ impl GrantFile {
         Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, estate))
     }
 
-    /// What tells this boot of the machine from others.
+    /// What tells this boot of the machine, and its clock, from others.
     pub(crate) fn boot(&self) -> &str {
         &self.boot
     }
@@ -164,6 +170,12 @@ impl Ledger {
             }
             (Keep::Over { note }, _) => _ = self.grants.remove(&note),
         }
+    }
+
+    /// Returns whether every end is one that the session can have allowed: none is further away than it lasts.
+    fn ends_in_time(&self, now: Moment) -> bool {
+        let latest = self.session.map_or(now, |(.., ttl)| now + Duration::from_nanos(ttl.span().as_nanos()));
+        self.grants.values().all(|kept| kept.until.as_nanos() <= latest.nanos())
     }
 
     /// As the next process is told it.
@@ -283,12 +295,16 @@ impl Line {
     }
 }
 
-/// What tells this boot of the machine from others.
+/// Returns what tells the clock of this process from others: the boot of the machine, and by how much its time
+/// namespace is ahead of the machine. The namespace's number would not do: it is used again for another one.
 fn boot() -> io::Result<String> {
     const BOOT: &str = "/proc/sys/kernel/random/boot_id";
     let unreadable =
         |error: io::Error| io::Error::new(error.kind(), format!("what it counts by cannot be read, {BOOT}: {error}"));
-    fs::read_to_string(BOOT).map(|id| id.trim().to_owned()).map_err(unreadable)
+    let id = fs::read_to_string(BOOT).map_err(unreadable)?;
+    // Not there where the kernel has no time namespaces.
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    Ok(id.split_whitespace().chain(offsets.split_whitespace()).collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -404,6 +420,63 @@ mod tests {
         assert_eq!(inside, began.nanos() - 5 + 3 * second);
         let Keep::Grant(back) = on_clock(Keep::Grant(Box::new(kept)), began) else { unreachable!() };
         assert_eq!(back.since.as_nanos(), 5);
+    }
+
+    #[test]
+    fn file_with_an_end_beyond_its_session_does_not_count() {
+        let path = path();
+        for (seconds, counts) in [(14, true), (16, false)] {
+            let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
+            let end = Moment::now() + Duration::from_secs(seconds);
+            file.keep(vec![session(4), grant("one", 10), grant("two", end.nanos())]);
+            let (_, estate) = GrantFile::open(&path, HOST).unwrap();
+            assert_eq!(estate.is_some(), counts, "the session lasts for 15 s, the grant for {seconds} s");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// Set where the test runs itself.
+    const ASKED: &str = "PEERLOCK_TEST_GRANT_FILE";
+
+    /// The clock of another time namespace is ahead or behind: by it a holder's end would have passed, or never come.
+    #[test]
+    fn file_of_another_time_namespace_does_not_count() {
+        if let Some(path) = std::env::var_os(ASKED) {
+            let (_, estate) = GrantFile::open(Path::new(&path), HOST).unwrap();
+            println!("counts={}", estate.is_some());
+            return;
+        }
+        let path = path();
+        let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
+        file.keep(vec![session(4), grant("one", (Moment::now() + Duration::from_secs(10)).nanos())]);
+        let written = fs::read(&path).unwrap();
+        let counts = |program: &str, arguments: &[&str]| {
+            fs::write(&path, &written).unwrap();
+            let mut next = std::process::Command::new(program);
+            next.args(arguments).env(ASKED, &path);
+            match next.output() {
+                Ok(output) if output.status.success() => {
+                    let said = String::from_utf8(output.stdout).unwrap();
+                    Ok(said.contains("counts=true"))
+                }
+                failed => Err(failed),
+            }
+        };
+        let this = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
+        let test = ["--exact", "grants::tests::file_of_another_time_namespace_does_not_count", "--nocapture"];
+        assert!(counts(&this, &test).unwrap(), "the next process of the same namespace");
+        let unshare = |offset| [&["--time", "--fork", "--boottime", offset, &this][..], &test].concat();
+        for (offset, expected) in [("0", true), ("1", false), ("100000", false)] {
+            match counts("unshare", &unshare(offset)) {
+                Ok(counts) => assert_eq!(counts, expected, "{offset} s ahead"),
+                Err(failed) => {
+                    let has_namespaces = fs::metadata("/proc/self/ns/time").is_ok();
+                    assert!(std::env::var_os("PEERLOCK_CI").is_none() || !has_namespaces, "{failed:?}");
+                    eprintln!("skipped, for it needs root, `unshare` and time namespaces: {failed:?}");
+                }
+            }
+        }
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
