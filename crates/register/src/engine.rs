@@ -18,6 +18,30 @@
 //! vote from there; but who votes alone leads before it has written that, and would lead in the same term once more if
 //! it crashed. So its messages wait for the vote.
 //!
+//! # A voter that restarts cannot decide alone by an old configuration
+//!
+//! The engine counts votes by the configuration that it has *applied*, and the commit index is not synced when it
+//! advances: it is part of the next record that has to be. So a voter may restart with an older configuration than the
+//! one by which entries have been decided since. If voter 1 came back with {1} after a change to {1, 2, 3}, it would
+//! lead alone beside 2 and 3. This does not happen:
+//!
+//! 1. *A leader proposes a change when it has applied the change before.* The engine refuses another one until then,
+//!    and a new leader takes every entry that it has not applied for a change. A change of voters is two entries: one
+//!    that enters a joint configuration, in which decisions need a majority of the old set and one of the new, and one
+//!    that leaves it.
+//! 2. *Every message that carries a change carries a commit index not before the change before*, by 1. The receiver's
+//!    commit index is the smaller of that and the last entry that it has then, so it is not before it either.
+//! 3. *The record that holds a change holds that commit index, or an earlier record does.* The record of an entry is
+//!    synced, and a record that is synced holds the newest commit index (`lazy`). A record is on the disk as a whole or
+//!    not at all. So a file never has a change behind another one that is not known to be decided: [`Engine::new`]
+//!    asserts it. The engine applies what is known to be decided before it campaigns.
+//! 4. *The entry that leaves a joint configuration is decided by both majorities.* Then it is on the disk of a majority
+//!    of the old set. A voter that has it starts with the joint configuration at least, by 3, and needs both
+//!    majorities. A voter that does not have it may count by the old set alone, but some voter of each majority of that
+//!    set has it, and votes for no log without it (Raft's election restriction). Before that entry is decided, all
+//!    elections and decisions need a majority of the old set, whether by the old configuration or by the joint one, so
+//!    any two have a voter in common.
+//!
 //! One write is under way at a time. What becomes due meanwhile is one record after it: a slow disk makes records
 //! longer, not the queue.
 
@@ -105,6 +129,10 @@ impl Engine {
             pre_vote: true,
             ..raft::Config::default()
         };
+        assert!(
+            config.makes(Sabotage::ForgetsCommit) || log.knows_last_change_but_one(),
+            "the file of {voter:?} has a change of voters behind one that is not known to be decided"
+        );
         let raw = RawNode::new(&raft_config, log, &Logger::root(Discard, o!()))
             // The configuration is right by what the config test checks, and a log in memory never fails.
             .unwrap_or_else(|error| panic!("the engine does not start: {error}"));
@@ -341,7 +369,8 @@ impl Engine {
             self.raw.mut_store().set_hard(hard);
             self.lazy = Some(hard);
         }
-        if ready.must_sync() {
+        let needs_hard = job.votes || job.record.snapshot.is_some();
+        if ready.must_sync() && (needs_hard || !self.config.makes(Sabotage::ForgetsCommit)) {
             job.record.hard = self.lazy.take();
         }
         turn.committed = ready.take_committed_entries().into_iter().map(Entry::from_raft).collect();

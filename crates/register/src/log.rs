@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use raft::eraftpb::{self, ConfState};
+use raft::eraftpb::{self, ConfState, EntryType};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::file::Record;
@@ -40,6 +40,12 @@ impl Log {
             return Err(Undecodable::Format);
         }
         Ok(Self { hard, snapshot, conf, entries, versions, wants_newer: Cell::new(false) })
+    }
+
+    /// Returns whether the last change of voters but one is known to be decided: see [`crate::engine`].
+    pub fn knows_last_change_but_one(&self) -> bool {
+        let is_change = |entry: &&eraftpb::Entry| entry.get_entry_type() != EntryType::EntryNormal;
+        self.entries.iter().rev().filter(is_change).nth(1).is_none_or(|change| change.index <= self.hard.commit)
     }
 
     /// All of it, for a new file.

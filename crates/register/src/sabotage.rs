@@ -25,6 +25,8 @@ pub enum Sabotage {
     AckBeforeDisk,
     /// Who votes alone sends as a leader before its vote is on the disk.
     LeadsBeforeDisk,
+    /// A record has the commit index only if it has a new term or vote.
+    ForgetsCommit,
     /// A yes revives a session that was stopped.
     NoLatch,
     /// A leader tells each word once.

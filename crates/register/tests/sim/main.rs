@@ -70,7 +70,7 @@ fn every_rule_that_is_left_out_is_missed() {
     let untold: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Untold(_));
     let unseen: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Unseen(..));
     let reused: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Reused(_) | Violation::Mistold(..));
-    let table: [Case; 12] = [
+    let table: [Case; 13] = [
         (Sabotage::YesWithoutRound, 22, ended),
         (Sabotage::RoundBeforeRequest, 24, ended),
         (Sabotage::EndsAtOnce, 0, ended),
@@ -78,6 +78,7 @@ fn every_rule_that_is_left_out_is_missed() {
         (Sabotage::CountsFromAnswer, 54, ended),
         (Sabotage::AckBeforeDisk, 1, forgotten),
         (Sabotage::LeadsBeforeDisk, 6949, forgotten),
+        (Sabotage::ForgetsCommit, 38, forgotten),
         (Sabotage::NoLatch, 1, ended),
         (Sabotage::TellsOnce, 87, untold),
         (Sabotage::LooksAnywhere, 58, unseen),
