@@ -9,9 +9,9 @@
 //! {"over":"h1…"}
 //! ```
 //!
-//! It lies in the run-time folder, which is memory: it is written by the thread that moves tokens, before a client is
-//! told, and must not wait for a disk. For the same reason nothing is synced: with the machine its clients die, or do
-//! not count on it any more. A line that was being written when the process was killed has no end, and was told to
+//! It lies beside the socket: in memory if that is in `$XDG_RUNTIME_DIR` or `/run`, and otherwise in the data directory
+//! on a disk. The thread that moves tokens writes it before a client receives its grant. Nothing is synced, so a write
+//! normally ends in the page cache: with the machine its clients die, or do not count on it any more. A line that was being written when the process was killed has no end, and was told to
 //! nobody. Whatever else is not as it should be makes the whole file count for nothing: then the session of the process
 //! before ends by its time.
 //!
