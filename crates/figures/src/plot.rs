@@ -236,7 +236,7 @@ impl Panel {
                 marker(svg, style, point);
             }
         }
-        for &ring in &self.rings {
+        for &ring in self.rings.iter().filter(|&&(x, y)| self.x.shows(x) && self.y.shows(y)) {
             svg.circle(at(ring), RING, "#000000");
         }
     }
@@ -296,6 +296,21 @@ mod tests {
         for row in ["loss 1 %", "a node crashes", "and restarts", "after 5 s"] {
             assert!(many.contains(&format!(">{row}</text>")), "{row}: {many}");
         }
+    }
+
+    #[test]
+    fn ring_at_zero_is_left_out_of_a_log_axis() {
+        let panel = |rings| Panel {
+            title: String::new(),
+            x: Axis::horizontal("load", Scale::Linear, &[], [0.0, 10.0].into_iter()),
+            y: Axis::vertical("seconds", Scale::Log, [1.0, 100.0].into_iter()),
+            lines: Vec::new(),
+            rings,
+        };
+        let plot = |rings| Plot { title: String::new(), panels: vec![panel(rings)], legend: Vec::new() }.svg();
+        let all = plot(vec![(5.0, 0.0), (5.0, 10.0)]);
+        assert!(!all.contains("inf") && !all.contains("NaN"), "{all}");
+        assert_eq!(all, plot(vec![(5.0, 10.0)]));
     }
 
     #[test]
