@@ -9,6 +9,7 @@ mod watch;
 mod words;
 mod world;
 
+use peerlock_base::Span;
 use peerlock_register::Sabotage;
 use setting::Setting;
 use watch::{Counts, Violation};
@@ -93,6 +94,32 @@ fn every_rule_that_is_left_out_is_missed() {
         println!("{sabotage:?}: {found:?}");
         assert!(found.as_ref().is_some_and(|(_, violation)| is_right(violation)), "{sabotage:?}: {found:?}");
     }
+}
+
+/// Sessions as long as the product's, with its slack, and clocks that are wrong by more than is promised. The bound is
+/// 2.28 % (`leases.rs`): below it nothing happens, and well above it a session is used that has ended.
+#[test]
+fn session_of_15_s_bears_clocks_2_percent_wrong_and_not_8() {
+    let drifting = |ppm| {
+        let mut all = Counts::default();
+        let mut ended = Vec::new();
+        for seed in 0..number("RUNS").unwrap_or(RUNS) {
+            let (ttl, slack) = (Span::from_secs(15), peerlock_register::Config::default().slack);
+            // The runs are over too soon for sessions of this length to end and be replaced.
+            let (counts, result) = run(Setting { ppm, ttl, slack, is_judged: false, ..Setting::draw(seed) });
+            all.add(counts);
+            match result {
+                Ok(()) => {}
+                Err(Violation::TwoMayUse(..)) => ended.push(seed),
+                Err(other) => panic!("seed {seed}, {ppm} ppm: {other:?}"),
+            }
+        }
+        println!("{ppm} ppm: {all}; sessions were used that had ended in the runs of seeds {ended:?}");
+        assert!(all.ended > 100, "too little: {all}");
+        ended
+    };
+    assert_eq!(drifting(20_000), []);
+    assert_ne!(drifting(80_000), []);
 }
 
 #[test]

@@ -28,6 +28,12 @@ pub struct Setting {
     pub stops: bool,
     /// All voters but one are lost, and somebody goes on with that.
     pub recovers: bool,
+    /// Clocks are wrong by up to so many millionths.
+    pub ppm: u64,
+    pub ttl: Span,
+    pub slack: Span,
+    /// What must be so in the end is looked at, and not only what must never happen.
+    pub is_judged: bool,
     pub sabotage: Option<Sabotage>,
 }
 
@@ -53,6 +59,10 @@ impl Setting {
             chooses: rng.chance(0.25),
             stops: rng.chance(0.3),
             recovers: false,
+            ppm: 10_000,
+            ttl: Span::from_secs(3),
+            slack: Span::ZERO,
+            is_judged: true,
             sabotage: None,
         };
         if keepers >= 3 && !is_cut && rng.chance(0.15) {
@@ -76,7 +86,7 @@ impl Setting {
     /// Shorter times than the product's, so that more happens; and no slack, which would hide an error of the rule's.
     pub fn config(&self) -> Config {
         Config {
-            slack: Span::ZERO,
+            slack: self.slack,
             replace_after: Span::from_secs(4),
             disk_patience: Span::from_millis(800),
             compact_after: 40,
@@ -86,6 +96,6 @@ impl Setting {
     }
 
     pub fn ttl(&self) -> Ttl {
-        Ttl::from_millis(3000).expect("three seconds are a time to live")
+        Ttl::from_millis(self.ttl.as_nanos() / 1_000_000).expect("some seconds are a time to live")
     }
 }

@@ -130,7 +130,7 @@ impl World {
             .map(|_| Host {
                 member: None,
                 disk: FakeDisk::default(),
-                rate: 990_000 + rng.below(20_001),
+                rate: 1_000_000 - setting.ppm + rng.below(2 * setting.ppm + 1),
                 offset: Span::from_secs(rng.below(100)),
                 process: 0,
                 frozen: false,
@@ -199,7 +199,7 @@ impl World {
             self.now = at;
             self.watch.counts.events += 1;
             if event == Event::Judgement {
-                return self.judge();
+                return if self.setting.is_judged { self.judge() } else { Ok(()) };
             }
             self.handle(event)?;
         }
