@@ -5,7 +5,7 @@ use std::time::Duration;
 use peerlock::{PeerView, ResourceHealth, Voter};
 use peerlock_base::roughly;
 
-use super::look::{Facts, Folder, Running, Seen};
+use super::look::{Facts, Folder, Rates, Running, Seen};
 use super::{Finding, Level};
 
 /// With less room than this the voter's file may soon not be written.
@@ -14,6 +14,13 @@ const LITTLE: u64 = 256 << 20;
 const NOTHING: u64 = 16 << 20;
 /// A recovery that takes longer than this is not one of a session's end.
 const LONG: Duration = Duration::from_secs(120);
+
+/// A system clock that is off by more than this, in millionths, is being corrected: hardware clocks are better.
+const SLEWED: u64 = 1000;
+/// Leases bear hardware clocks that are off by 10,000 (`crates/register/src/leases.rs`). Less than a day says nothing:
+/// a correction of a minute is a large part of it.
+const WRONG: u64 = 9000;
+const A_DAY: Duration = Duration::from_secs(86_400);
 
 /// Every finding, in the order in which people look for what is wrong.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
@@ -30,6 +37,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     } else if let Some(folder) = &facts.folder {
         findings.extend(left_behind(folder));
     }
+    findings.extend(facts.rates.map(rate));
     findings.extend(facts.folder.as_ref().filter(|folder| folder.exists).map(disk));
     findings
 }
@@ -282,6 +290,26 @@ fn clock(Running { about, .. }: &Running) -> Finding {
                         machine awake.";
             advice(Level::Warn, "clock", what, todo)
         }
+    }
+}
+
+/// How the hardware's clock, by which leases are counted, compares with the system's, which NTP disciplines.
+fn rate(Rates { now, average, uptime }: Rates) -> Finding {
+    let percent =
+        |ppm: i64| format!("{:.3} % {}", ppm.unsigned_abs() as f64 / 1e4, if ppm < 0 { "slower" } else { "faster" });
+    if uptime >= A_DAY && average.unsigned_abs() >= WRONG {
+        let what = format!(
+            "since boot, the system clock has run {} than the hardware clock that leases are counted by",
+            percent(average)
+        );
+        let todo = "Leases assume a hardware clock that is right within 1 %. If NTP has not corrected hours meanwhile, \
+                    select another clock source (/sys/devices/system/clocksource/clocksource0).";
+        return advice(Level::Warn, "rate", what, todo);
+    }
+    let what = format!("the system clock runs {} than the hardware clock", percent(now));
+    match now.unsigned_abs() >= SLEWED {
+        true => finding(Level::Ok, "rate", format!("{what}: NTP corrects it, which does not affect leases")),
+        false => finding(Level::Ok, "rate", what),
     }
 }
 

@@ -9,9 +9,10 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use peerlock::store::{self, Known};
 use peerlock::{Class, ClusterView, Endpoint, Error as Refusal, ResourceView, StartError, places};
+use peerlock_clock::Reading;
 use peerlock_http::AgentView;
 use peerlock_http::client::Agent;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::client::AgentArgs;
 use crate::folder::{self, Occupant};
@@ -19,6 +20,8 @@ use crate::{Error, Result, start};
 
 /// How long the register has to answer, and twice as long the agent: longer than that it is frozen.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For so long at least the clocks are compared: what reading them takes is less than 1 % of 1 % of that.
+const MEASURED: Duration = Duration::from_millis(100);
 /// Of so many resources that do not move is asked what they wait for: each may take two seconds.
 const MOST_ASKED: usize = 20;
 
@@ -27,6 +30,18 @@ pub struct Facts {
     pub agent: Seen,
     /// Nothing if the agent is on another machine.
     pub folder: Option<Folder>,
+    /// Nothing if the agent is on another machine.
+    pub rates: Option<Rates>,
+}
+
+/// How much faster the system's clock, which NTP disciplines, runs than the hardware's, by which leases are counted.
+#[derive(Clone, Copy)]
+pub struct Rates {
+    /// At present, in millionths.
+    pub now: i64,
+    /// On average since the machine was started, which is so long ago, suspend excluded.
+    pub average: i64,
+    pub uptime: Duration,
 }
 
 /// What has become of the agent.
@@ -72,6 +87,7 @@ pub struct Folder {
 }
 
 pub async fn look(agent: &AgentArgs) -> Result<Facts> {
+    let began = Reading::now();
     let endpoint = match agent.named()? {
         Some(endpoint) => Ok(Some(endpoint)),
         None => start::present(),
@@ -94,7 +110,15 @@ pub async fn look(agent: &AgentArgs) -> Result<Facts> {
         Seen::Mute { .. } | Seen::Absent { .. } => Some(places::data_dir().map_err(StartError::from)?),
     };
     let is_running = matches!(seen, Seen::Running(_));
-    Ok(Facts { agent: seen, folder: path.filter(|_| is_here).map(|path| look_into(&path, is_running)) })
+    let folder = path.filter(|_| is_here).map(|path| look_into(&path, is_running));
+    let rates = if is_here { Some(rates(began).await) } else { None };
+    Ok(Facts { agent: seen, folder, rates })
+}
+
+async fn rates(began: Reading) -> Rates {
+    sleep(MEASURED.saturating_sub(Reading::now().since(began))).await;
+    let now = Reading::now();
+    Rates { now: now.ppm_since(began), average: now.ppm_since(Reading::BOOT), uptime: now.since(Reading::BOOT) }
 }
 
 async fn ask(agent: &Agent, endpoint: &Endpoint) -> Seen {

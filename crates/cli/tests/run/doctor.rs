@@ -51,7 +51,7 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
     let (mut agent, _) = folder.agent("");
     let (code, lines) = doctor(&folder);
     assert_eq!(code, 0, "{lines:#?}");
-    for what in ["agent", "session", "cluster", "voters", "versions", "ports", "resources", "clock", "disk"] {
+    for what in ["agent", "session", "cluster", "voters", "versions", "ports", "resources", "clock", "rate", "disk"] {
         assert!(!about(&lines, what).starts_with("bad"), "{lines:#?}");
     }
     assert!(about(&lines, "agent").contains(&format!("process {}", agent.pid())), "{lines:#?}");

@@ -32,8 +32,10 @@ fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Facts {
         resources: Ok(serde_json::from_value(resources).expect("resources")),
         stalled: Vec::new(),
     };
-    Facts { agent: Seen::Running(Box::new(running)), folder: Some(folder()) }
+    Facts { agent: Seen::Running(Box::new(running)), folder: Some(folder()), rates: Some(RATES) }
 }
+
+const RATES: Rates = Rates { now: 12, average: -40, uptime: Duration::from_secs(864_000) };
 
 fn folder() -> Folder {
     let last = Occupant { pid: 7, ends_by_itself: false, socket: "/run/agent.sock".into() };
@@ -62,8 +64,47 @@ fn who_is_well_is_told_so_about_everything() {
     let facts = running(|_, _, _| {});
     assert_eq!(trouble(&facts), [""; 0]);
     let about: Vec<&str> = judge(&facts).iter().map(|finding| finding.about).collect();
-    let all = ["agent", "session", "cluster", "voters", "versions", "secret", "ports", "resources", "clock", "disk"];
+    let all =
+        ["agent", "session", "cluster", "voters", "versions", "secret", "ports", "resources", "clock", "rate", "disk"];
     assert_eq!(about, all);
+}
+
+#[test]
+fn clock_rate_is_told_and_a_wrong_hardware_clock_is_a_warning() {
+    let day = Duration::from_secs(86_400);
+    for (now, average, uptime, level, what) in [
+        (12, -40, day, Level::Ok, "the system clock runs 0.001 % faster than the hardware clock"),
+        (-999, 0, day, Level::Ok, "the system clock runs 0.100 % slower than the hardware clock"),
+        (
+            83_333,
+            100,
+            day,
+            Level::Ok,
+            "the system clock runs 8.333 % faster than the hardware clock: NTP corrects it, \
+            which does not affect leases",
+        ),
+        (
+            12,
+            9_000,
+            day,
+            Level::Warn,
+            "since boot, the system clock has run 0.900 % faster than the hardware clock that \
+            leases are counted by",
+        ),
+        (
+            12,
+            -20_000,
+            day,
+            Level::Warn,
+            "since boot, the system clock has run 2.000 % slower than the hardware clock \
+            that leases are counted by",
+        ),
+        (12, 8_999, day, Level::Ok, "the system clock runs 0.001 % faster than the hardware clock"),
+        (12, 20_000, day / 2, Level::Ok, "the system clock runs 0.001 % faster than the hardware clock"),
+    ] {
+        let found = rate(Rates { now, average, uptime });
+        assert_eq!((found.level, found.what.as_str()), (level, what), "{now} {average} {uptime:?}");
+    }
 }
 
 #[test]
@@ -72,7 +113,7 @@ fn what_is_advised_for_an_agent_stops_no_job() {
     let other_build = advised(&running(|about, _, _| about["program"]["commit"] = json!("old")));
     assert!(other_build.contains("peerlock agent --replace") && other_build.contains("jobs go on"), "{other_build}");
     let mute = Seen::Mute { endpoint: "/run/agent.sock".into(), why: "it has not answered for 10 s".into() };
-    let mute = advised(&Facts { agent: mute, folder: Some(folder()) });
+    let mute = advised(&Facts { agent: mute, folder: Some(folder()), rates: Some(RATES) });
     assert!(mute.contains("`kill -CONT 7`") && mute.contains("`kill -KILL 7`"), "{mute}");
 }
 
@@ -177,7 +218,7 @@ fn a_disk_that_is_full_or_closed_is_told_before_it_ends_the_agent() {
 fn without_an_agent_the_folder_tells() {
     let absent = |why: Option<&str>, folder: Folder| {
         let agent = Seen::Absent { why: why.map(str::to_owned) };
-        judge(&Facts { agent, folder: Some(folder) })
+        judge(&Facts { agent, folder: Some(folder), rates: None })
     };
     let what = |why, folder| absent(why, folder)[0].what.clone();
     assert_eq!(what(None, folder()), "no agent runs; the last one (process 7) has ended");
