@@ -24,4 +24,5 @@ mod secret;
 mod sites;
 mod strangers;
 mod takeover;
+mod unsynced;
 mod world;

@@ -113,6 +113,8 @@ pub struct World {
     pub session: Option<Duration>,
     /// Clients ask again when they were sent away, and wait for their agent when that is gone.
     pub persists: bool,
+    /// What agents find in their environment, besides our own.
+    pub env: Vec<(String, String)>,
     clients: u64,
     agents: u64,
     /// The clients' log, and how far it was read.
@@ -167,6 +169,7 @@ impl World {
             stay,
             session: None,
             persists: false,
+            env: Vec::new(),
             clients: 0,
             agents: 0,
             log: RefCell::default(),
@@ -193,7 +196,7 @@ impl World {
         }
         command.arg("--secret-file").arg(self.secret(secret));
         command.arg("--data-dir").arg(self.path(&format!("a{number}.data")));
-        command.arg("--http").arg(&socket);
+        command.arg("--http").arg(&socket).envs(self.env.clone());
         if let Some(session) = self.session {
             command.arg("--session").arg(format!("{}ms", session.as_millis()));
         }
@@ -267,7 +270,7 @@ impl World {
             *listens = address.to_string().into();
         }
         let mut again = Command::new(&command[0]);
-        again.args(&command[1..]).stdin(Stdio::null());
+        again.args(&command[1..]).envs(self.env.clone()).stdin(Stdio::null());
         again.stdout(self.output("agent", number)).stderr(self.output("agent", number));
         Begun { process: Process { child: again.spawn().unwrap(), number }, socket, command }
     }
