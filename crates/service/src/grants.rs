@@ -11,9 +11,9 @@
 //!
 //! It lies beside the socket: in memory if that is in `$XDG_RUNTIME_DIR` or `/run`, and otherwise in the data directory
 //! on a disk. The thread that moves tokens writes it before a client receives its grant. Nothing is synced, so a write
-//! normally ends in the page cache: with the machine its clients die, or do not count on it any more. A line that was being written when the process was killed has no end, and was told to
-//! nobody. Whatever else is not as it should be makes the whole file count for nothing: then the session of the process
-//! before ends by its time.
+//! normally ends in the page cache: with the machine its clients die, or do not count on it any more. A line that was
+//! being written when the process was killed has no end, and was told to nobody. Whatever else is not as it should be
+//! makes the whole file count for nothing: then the session of the process before ends by its time.
 //!
 //! The times mean something on one clock only: that of one boot of the machine, in time namespaces with one offset
 //! (time_namespaces(7)). So the file names both. An end that is further away than a session lasts cannot have been
