@@ -284,7 +284,7 @@ fn variables(granted: &Granted) -> String {
     let name = name.as_str().replace('\'', r"'\''");
     format!(
         "export PEERLOCK_GRANT='{grant}'\nexport PEERLOCK_NAME='{name}'\nexport PEERLOCK_FENCING={fencing}\n\
-         export PEERLOCK_TOKEN={fencing}\nexport PEERLOCK_SLOT={slot}\n"
+         export PEERLOCK_SLOT={slot}\n"
     )
 }
 
@@ -306,8 +306,7 @@ mod tests {
         let granted: Granted = serde_json::from_value(granted).expect("a grant");
         let lines = variables(&granted);
         assert!(lines.contains(r#"export PEERLOCK_NAME='it'\''s $HOME `x` "y"'"#), "{lines}");
-        for name in ["PEERLOCK_FENCING", "PEERLOCK_TOKEN"] {
-            assert!(lines.contains(&format!("\nexport {name}=4\n")), "{name}: {lines}");
-        }
+        assert!(lines.contains("\nexport PEERLOCK_FENCING=4\n"), "{lines}");
+        assert!(!lines.contains("PEERLOCK_TOKEN"), "{lines}");
     }
 }

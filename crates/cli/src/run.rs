@@ -45,9 +45,8 @@ const NAMED: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_FENCING (the fencing
-number; PEERLOCK_TOKEN is an older name of the same), PEERLOCK_SLOT, PEERLOCK_DEADLINE (Unix seconds: when it will have
-been killed, unless the lease is renewed) and PEERLOCK_HELD (the names of all slots that it runs under, one per line) in
-its environment, and its exit code is ours.
+number), PEERLOCK_SLOT, PEERLOCK_DEADLINE (Unix seconds: when it will have been killed, unless the lease is renewed) and
+PEERLOCK_HELD (the names of all slots that it runs under, one per line) in its environment, and its exit code is ours.
 
 Own exit codes:
   75 not acquired in time (or -E)           76 the slot was lost, and the command ended for it
@@ -356,7 +355,6 @@ impl Options {
             env: vec![
                 variable("PEERLOCK_NAME", self.name.clone()),
                 variable("PEERLOCK_FENCING", granted.fencing.to_string()),
-                variable("PEERLOCK_TOKEN", granted.fencing.to_string()), // The name that it had at first.
                 variable("PEERLOCK_SLOT", granted.slot.to_string()),
                 variable("PEERLOCK_DEADLINE", format!("{deadline:.3}")),
                 variable(HELD, format!("{}{}\n", held(), self.name)),

@@ -41,9 +41,9 @@ impl Drop for Job {
 fn job(mut run: Command, number: u64, stay: Duration, (log, output): (&Path, fs::File)) -> Job {
     let script = format!(
         "t() {{ read up _ < /proc/uptime; echo $((${{up%.*}} * 1000000000 + 1${{up#*.}}0000000 - 1000000000)); }}\n\
-         echo \"enter $(t) {number} $PEERLOCK_TOKEN $PEERLOCK_SLOT 18446744073709551615\" >> {log}\n\
+         echo \"enter $(t) {number} $PEERLOCK_FENCING $PEERLOCK_SLOT 18446744073709551615\" >> {log}\n\
          sleep {stay}\n\
-         echo \"leave $(t) {number} $PEERLOCK_TOKEN $PEERLOCK_SLOT\" >> {log}\n\
+         echo \"leave $(t) {number} $PEERLOCK_FENCING $PEERLOCK_SLOT\" >> {log}\n\
          exit {code}",
         log = log.display(),
         stay = stay.as_secs_f64(),

@@ -199,7 +199,7 @@ fn slots_are_changed_while_they_are_in_use() {
 
 /// The fencing number of a slot that is taken and left.
 fn number(folder: &Folder, options: &str) -> u64 {
-    let printed = folder.run(options, "echo $PEERLOCK_TOKEN").ends_with(0);
+    let printed = folder.run(options, "echo $PEERLOCK_FENCING").ends_with(0);
     printed.trim().parse().unwrap_or_else(|_| panic!("no number: {printed}"))
 }
 

@@ -24,7 +24,7 @@ fn a_script_acquires_renews_and_releases() {
         &folder,
         "grant=$(peerlock acquire --ttl 1h \"it's\") || exit\n\
          eval \"$grant\"\n\
-         echo $PEERLOCK_NAME $PEERLOCK_SLOT; test $PEERLOCK_FENCING -gt 0 && test $PEERLOCK_TOKEN = $PEERLOCK_FENCING \
+         echo $PEERLOCK_NAME $PEERLOCK_SLOT; test $PEERLOCK_FENCING -gt 0 && test -z \"$PEERLOCK_TOKEN\" \
          || exit\n\
          peerlock acquire --try --ttl 1s \"it's\"; echo $?\n\
          peerlock renew --json \"it's\" | tr -d 0-9\n\

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     });
     let job = Job {
         command: args.collect(),
-        env: vec![("PEERLOCK_NAME".into(), "a name".into()), ("PEERLOCK_TOKEN".into(), "7".into())],
+        env: vec![("PEERLOCK_NAME".into(), "a name".into()), ("PEERLOCK_FENCING".into(), "7".into())],
         on_lost,
         grace: Duration::from_millis(grace),
         slack: Duration::from_secs(1),

@@ -144,7 +144,7 @@ fn a_command_that_cannot_be_run_has_the_codes_of_a_shell() {
 fn input_output_and_environment_pass_through() {
     let mut run = Run::start({
         let mut command =
-            under_lease(["term", "0", AGES], &["sh", "-c", "cat; echo \"$PEERLOCK_NAME $PEERLOCK_TOKEN $MINE\" >&2"]);
+            under_lease(["term", "0", AGES], &["sh", "-c", "cat; echo \"$PEERLOCK_NAME $PEERLOCK_FENCING $MINE\" >&2"]);
         command.stdin(Stdio::piped()).env("MINE", "inherited");
         command
     });
