@@ -69,7 +69,8 @@ pub struct AgentArgs {
     /// which is started if there is none]
     #[arg(long, value_name = "ADDR")]
     agent: Option<Endpoint>,
-    /// The file with the bearer token of an agent at HOST:PORT, mode 600
+    /// The file with the bearer token of an agent at HOST:PORT, mode 600 [default: the token in $PEERLOCK_API_TOKEN, or
+    /// the file $PEERLOCK_API_TOKEN_FILE]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -100,12 +101,17 @@ impl AgentArgs {
     }
 
     fn at(&self, endpoint: Endpoint) -> Result<Client> {
-        Ok(Agent::at(endpoint, self.token()?).client())
+        let token = self.token(&endpoint)?;
+        Ok(Agent::at(endpoint, token).client())
     }
 
-    /// The bearer token, if one was named.
-    pub fn token(&self) -> Result<Option<Token>> {
-        self.token_file.as_deref().map(token).transpose()
+    /// The bearer token for an agent: from the file that was named, else from the environment.
+    pub fn token(&self, endpoint: &Endpoint) -> Result<Option<Token>> {
+        match (&self.token_file, endpoint) {
+            (Some(file), _) => token(file).map(Some),
+            (None, Endpoint::Tcp(_)) => Ok(Agent::token()?),
+            (None, _) => Ok(None),
+        }
     }
 
     /// Where the agent is, if somebody has said so.

@@ -303,7 +303,7 @@ pub mod exit {
                 _ => SYSTEM,
             },
             StartError::Places(_) => CANNOT_CREATE,
-            StartError::Folder(_) => NO_INPUT,
+            StartError::Folder(_) | StartError::Token { .. } => NO_INPUT,
             StartError::Unresolved { .. } => UNAVAILABLE,
             StartError::OnlyItself { .. } | StartError::ExpectsTooFew { .. } => USAGE,
             StartError::Join(error) => error.class().exit_code(),

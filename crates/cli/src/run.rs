@@ -36,7 +36,7 @@ const HELD: &str = "PEERLOCK_HELD";
 
 /// How long to wait for the word that a slot was given back. It is free before that, or when we are gone.
 const RELEASING: Duration = Duration::from_secs(5);
-/// How long an agent may be away while its clients wait in line.
+/// How long an agent may be away that has just answered.
 const ABSENT: Duration = Duration::from_secs(30);
 /// How long an agent takes at most to start again that has ended between being found and being asked.
 const RESTARTS: Duration = Duration::from_secs(3);
@@ -280,25 +280,23 @@ impl Options {
         let label = self.label.clone().unwrap_or_else(|| label(&self.command));
         // An agent that was not named has just answered: if it does not now, it has ended in this moment.
         let is_named = self.agent.is_named();
-        let mut gone = (!is_named).then(Instant::now);
+        let answered = (!is_named).then(Instant::now);
+        let again = || self.again(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT)));
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
             let acquired = tokio::select! {
                 biased;
-                acquired = client.hold(request, |place| show.waiting(&self.name, place)) => acquired,
+                acquired = client.hold_with(request, |place| show.waiting(&self.name, place), again) => acquired,
                 never = show.live(client, &self.name) => match never {},
             };
-            let error = match acquired {
-                Ok(hold) => return Ok(hold),
-                Err(error) => error,
-            };
-            match error {
-                peerlock::Error::Broken { .. } if self.request.waits() => gone = Some(Instant::now()),
-                peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }
-                    if gone.is_some_and(|gone| is_worth_waiting(gone.elapsed(), self.left(since), is_named)) => {}
-                error => return Err(error.into()),
+            match acquired {
+                Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. })
+                    if answered.is_some_and(|at| is_worth_waiting(at.elapsed(), self.left(since), is_named)) =>
+                {
+                    again().await;
+                }
+                acquired => return Ok(acquired?),
             }
-            self.again(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT))).await;
         }
     }
 
@@ -307,27 +305,17 @@ impl Options {
     }
 
     /// Renews the lease of a slot that was just granted: when that was asked for, and how long it stands from then.
-    /// What was said on the way here may be old, if we were frozen: nothing if the slot is lost already. The clock is
-    /// read before the renewal is asked for, so that whatever the other side counts from is later.
+    /// What was said on the way here may be old, if we were frozen: nothing if the slot is lost already.
     async fn confirmed(
         &self,
         hold: &mut Hold,
         client: &Client,
         lease: &LeaseTimes,
     ) -> Result<Option<(Moment, Duration)>> {
-        loop {
-            let asked = Moment::now();
-            // What takes longer than the lease stands is lost.
-            let renewed = timeout(lease.ttl, hold.renew()).await.unwrap_or(Err(peerlock::Error::Lost));
-            match renewed {
-                Ok(stands) => return Ok(Some((asked, stands))),
-                Err(peerlock::Error::Lost | peerlock::Error::SessionLost { .. }) => return Ok(None),
-                Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }) if is_agent(client) => {
-                    let next = hold.go_on(async || self.again(client, lease.ttl).await);
-                    let Ok(Ok(())) = timeout(lease.ttl, next).await else { return Ok(None) };
-                }
-                Err(error) => return Err(error.into()),
-            }
+        match hold.confirm(|| self.again(client, lease.ttl)).await {
+            Ok(renewed) => Ok(Some(renewed)),
+            Err(peerlock::Error::Lost | peerlock::Error::SessionLost { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -376,10 +364,6 @@ impl Options {
 fn is_worth_waiting(gone: Duration, left: Option<Duration>, is_named: bool) -> bool {
     let has_time = left.is_none_or(|left| !left.is_zero());
     gone < ABSENT && (has_time || !is_named && gone < RESTARTS)
-}
-
-fn is_agent(client: &Client) -> bool {
-    matches!(client, Client::Agent(_))
 }
 
 fn held() -> String {

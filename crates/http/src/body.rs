@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 
 use crate::Failure;
 
-/// Which grant is meant.
+/// Which grant is meant. Unknown fields are ignored: refusing them would end a job that runs, and none can restrict
+/// what was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct Which {
     /// The `grant` of the answer to `acquire` or `hold`.
     #[cfg_attr(feature = "server", schema(max_length = 64))]
@@ -79,7 +79,7 @@ pub struct Voters {
 pub struct Done {}
 
 /// One line of a `hold`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
@@ -95,4 +95,46 @@ pub enum Line {
     },
     /// Not let in. The last line.
     Failed(Failure),
+    /// The agent and the connection are alive. Comes at once and then at this interval, over TCP only.
+    Alive {
+        /// The interval. A client that receives nothing for three of them takes the connection for broken.
+        #[serde(rename = "every_ms", with = "json")]
+        #[cfg_attr(feature = "server", schema(value_type = u64))]
+        every: Duration,
+    },
+}
+
+impl Line {
+    /// Parses a line of a `hold`. Returns `None` for a line of a kind that only newer agents send, which a client
+    /// ignores; unknown fields are ignored, too.
+    ///
+    /// # Errors
+    /// If it is not a JSON object, or a kind that we know lacks what we need.
+    pub fn parse(text: &[u8]) -> serde_json::Result<Option<Self>> {
+        #[derive(Deserialize)]
+        struct Known {
+            waiting: Option<Progress>,
+            granted: Option<Granted>,
+            lost: Option<Why>,
+            failed: Option<Failure>,
+            alive: Option<Every>,
+        }
+        #[derive(Deserialize)]
+        struct Why {
+            why: Option<Failure>,
+        }
+        #[derive(Deserialize)]
+        struct Every {
+            #[serde(rename = "every_ms", with = "json")]
+            every: Duration,
+        }
+        let Known { waiting, granted, lost, failed, alive } = serde_json::from_slice(text)?;
+        // The last lines first: a client must not miss one.
+        Ok(failed
+            .map(Self::Failed)
+            .or(lost.map(|Why { why }| Self::Lost { why }))
+            .or(granted.map(Self::Granted))
+            .or(waiting.map(Self::Waiting))
+            .or(alive.map(|Every { every }| Self::Alive { every })))
+    }
 }

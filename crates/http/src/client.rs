@@ -6,7 +6,7 @@ mod lines;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,17 +17,24 @@ use peerlock_service::{
     Class, ClusterView, Error, Granted, Happening, Listing, Name, PeerId, PeerView, Request, ResourceDetails,
     ResourceView,
 };
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::body::{Done, Line, Released, Renewed, Slots, Voters, Wanted, Which, Whom};
 use crate::{AgentView, Endpoint, Failure, SecretView, Token};
-use connection::Connection;
+use connection::{Connection, FRESH};
 use lines::Lines;
 
 /// How long an agent may take for what asks nobody to wait. One that has lost its majority says so sooner.
 const ANSWER: Duration = Duration::from_secs(30);
+/// So many idle connections are kept. Our choice: as many requests at a time need no new one.
+const MOST_IDLE: usize = 16;
+/// After so many missed keep-alive lines a connection is broken.
+const MISSED: u32 = 3;
+/// How long a connection is read at least before it is taken for silent.
+const LOOK: Duration = Duration::from_millis(10);
 /// How much longer than a request may wait its answer may take. An agent that runs answers `--try` within two seconds.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -54,13 +61,34 @@ pub struct Agent {
 struct Shared {
     endpoint: Endpoint,
     token: Option<Token>,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Idle>,
+    /// Has a receiver for each slot that is not given back yet.
+    users: watch::Sender<()>,
+}
+
+/// Connections that wait for the next request.
+#[derive(Debug, Default)]
+struct Idle {
+    connections: Vec<Connection>,
+    /// Whether a task closes those that nobody uses.
+    is_pruned: bool,
 }
 
 impl Agent {
     /// The agent at an endpoint. Nothing is connected before the first call.
     pub fn new(endpoint: Endpoint, token: Option<Token>) -> Self {
-        Self { shared: Arc::new(Shared { endpoint, token, idle: Mutex::default() }) }
+        let users = watch::Sender::new(());
+        Self { shared: Arc::new(Shared { endpoint, token, idle: Mutex::default(), users }) }
+    }
+
+    /// Returns what [`unused`](Agent::unused) waits for until it is dropped.
+    pub fn user(&self) -> watch::Receiver<()> {
+        self.shared.users.subscribe()
+    }
+
+    /// Resolves when no [user](Agent::user) is left.
+    pub async fn unused(&self) {
+        self.shared.users.closed().await;
     }
 
     /// Where it is.
@@ -100,11 +128,11 @@ impl Agent {
     /// See [`Error`]; most come with the hold's [lines](Hold::next).
     pub async fn hold(&self, request: &Request) -> Result<Hold, Error> {
         let (response, connection) = self.send(Method::POST, &resource(&request.name, "/hold")?, Some(request)).await?;
-        Ok(Hold { lines: Lines::new(response, connection, self.endpoint().clone()) })
+        Ok(Hold::new(Lines::new(response, connection, self.endpoint().clone())))
     }
 
-    /// Takes up a slot again that was [held](Agent::hold) at an agent which has ended. `opened` gets the connection
-    /// that it will belong to, before it does.
+    /// Takes up a slot again that was [held](Agent::hold) at an agent which has ended, or over TCP on a connection that
+    /// broke. `opened` gets the connection that it will belong to, before it does.
     ///
     /// # Errors
     /// See [`Error`]; most come with the hold's [lines](Hold::next). [`Error::Lost`] if its lease has ended.
@@ -114,7 +142,7 @@ impl Agent {
         let connection = self.open().await?;
         opened(Arc::clone(connection.socket()));
         let (response, connection) = self.send_on(connection, request).await?;
-        Ok(Hold { lines: Lines::new(response, connection, self.endpoint().clone()) })
+        Ok(Hold::new(Lines::new(response, connection, self.endpoint().clone())))
     }
 
     /// Renews a lease: how long it stands, counted from before this was called.
@@ -330,9 +358,10 @@ impl Agent {
         if response.status().is_success() {
             return Ok((response, connection));
         }
+        let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.map_err(|error| self.broken(&error))?.to_bytes();
         self.keep(connection);
-        Err(serde_json::from_slice::<Failure>(&bytes).map_or_else(|error| self.broken(&error), |failure| failure.0))
+        Err(Failure::parse(status, &bytes).map_or_else(|error| self.broken(&error), |failure| failure.0))
     }
 
     fn request(
@@ -389,13 +418,21 @@ impl Agent {
     }
 
     fn idle(&self) -> Option<Connection> {
-        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(Connection::is_fresh);
-        idle.pop()
+        let mut idle = self.shared.idle();
+        idle.connections.retain(Connection::is_fresh);
+        idle.connections.pop()
     }
 
+    /// Keeps a connection for the next request. One that is not used is closed when it is not fresh any more.
     fn keep(&self, connection: Connection) {
-        self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection.rested());
+        let mut idle = self.shared.idle();
+        if idle.connections.len() == MOST_IDLE {
+            return;
+        }
+        idle.connections.push(connection.rested());
+        if !std::mem::replace(&mut idle.is_pruned, true) {
+            tokio::spawn(prune(Arc::downgrade(&self.shared)));
+        }
     }
 
     fn broken(&self, why: &dyn std::error::Error) -> Error {
@@ -403,28 +440,73 @@ impl Agent {
     }
 }
 
-/// A slot, or a place in line for one. Dropping it gives both back at once.
+/// Closes idle connections that are not fresh any more, until there are none.
+async fn prune(shared: Weak<Shared>) {
+    loop {
+        sleep(FRESH).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let mut idle = shared.idle();
+        idle.connections.retain(Connection::is_fresh);
+        idle.is_pruned = !idle.connections.is_empty();
+        if !idle.is_pruned {
+            return;
+        }
+    }
+}
+
+impl Shared {
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A slot, or a place in the queue for one. Dropping it closes its connection, which gives up the place. Over a Unix
+/// socket it also frees the slot; over TCP a slot stays held until it is [released](Agent::release) or its lease ends.
 #[derive(Debug)]
 pub struct Hold {
     lines: Lines,
+    /// How long the agent may send nothing, once it has said so.
+    patience: Option<Duration>,
+    received: Instant,
 }
 
 impl Hold {
+    fn new(lines: Lines) -> Self {
+        Self { lines, patience: None, received: Instant::now() }
+    }
+
     /// The connection that the slot belongs to. A process that has a copy of it keeps the slot, for as long as the
     /// lease stands.
     pub fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(self.lines.connection().socket())
     }
 
-    /// What becomes of it next; nothing comes after [`Line::Lost`]. Cancel-safe.
+    /// Returns what becomes of it next; nothing comes after [`Line::Lost`]. Keep-alive lines and lines of unknown kinds
+    /// are not returned. Cancel-safe.
     ///
     /// # Errors
-    /// Why it was not let in; or [`Error::Broken`] if the agent is gone, and the slot with it.
+    /// Why it was not let in; or [`Error::Broken`] if the connection ended, or if the agent has sent keep-alive lines
+    /// and sends nothing any more.
     pub async fn next(&mut self) -> Result<Line, Error> {
-        let line = self.lines.next().await?.ok_or_else(|| self.lines.broken("it was closed"))?;
-        match serde_json::from_slice(&line).map_err(|error| self.lines.broken(error))? {
-            Line::Failed(failure) => Err(failure.0),
-            line => Ok(line),
+        loop {
+            let line = self.line().await?.ok_or_else(|| self.lines.broken("it was closed"))?;
+            self.received = Instant::now();
+            match Line::parse(&line).map_err(|error| self.lines.broken(error))? {
+                Some(Line::Failed(failure)) => return Err(failure.0),
+                Some(Line::Alive { every }) => self.patience = Some(every.saturating_mul(MISSED)),
+                Some(line) => return Ok(line),
+                None => {}
+            }
+        }
+    }
+
+    async fn line(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(patience) = self.patience else { return self.lines.next().await };
+        // What has come while nobody was reading is found first.
+        let end = (self.received + patience).max(Instant::now() + LOOK);
+        match timeout_at(end, self.lines.next()).await {
+            Ok(line) => line,
+            Err(_) => Err(self.lines.broken(format!("the agent has sent nothing for {} s", patience.as_secs_f64()))),
         }
     }
 }
@@ -436,18 +518,30 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; `None` when the agent has stopped. Cancel-safe.
+    /// The next event; `None` when the agent has stopped. Events of kinds that only newer agents send are not returned.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// [`Error::Broken`].
     pub async fn next(&mut self) -> Result<Option<Happening>, Error> {
         while let Some(line) = self.lines.next().await? {
-            if let Some(data) = line.strip_prefix(b"data: ") {
-                return serde_json::from_slice(data).map(Some).map_err(|error| self.lines.broken(error));
+            let Some(data) = line.strip_prefix(b"data: ") else { continue };
+            match serde_json::from_slice(data) {
+                Ok(happening) => return Ok(Some(happening)),
+                Err(error) => match serde_json::from_slice::<Kind>(data) {
+                    Ok(Kind { event }) => tracing::debug!(event, %error, "ignored an event"),
+                    Err(_) => return Err(self.lines.broken(error)),
+                },
             }
         }
         Ok(None)
     }
+}
+
+/// What every event has.
+#[derive(Deserialize)]
+struct Kind {
+    event: String,
 }
 
 /// The path of a resource, or of what can be done with it.

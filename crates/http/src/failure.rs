@@ -25,6 +25,8 @@ enum Body {
     },
     /// `error` is the class.
     Refused { error: Class, message: String },
+    /// `error` is of a newer agent.
+    Unknown { message: String },
 }
 
 impl From<Failure> for Body {
@@ -41,7 +43,30 @@ impl From<Body> for Failure {
         Self(match body {
             Body::Said { error, .. } => error,
             Body::Refused { error, message } => Error::Refused { class: error, message },
+            Body::Unknown { message } => Error::Refused { class: Class::Unavailable, message },
         })
+    }
+}
+
+impl Failure {
+    /// Parses the body of an answer with this status. The class of an error that only newer agents know follows from
+    /// the status.
+    ///
+    /// # Errors
+    /// If it is not the body of a refusal.
+    pub(crate) fn parse(status: u16, body: &[u8]) -> serde_json::Result<Self> {
+        let Body::Unknown { message } = serde_json::from_slice(body)? else { return serde_json::from_slice(body) };
+        let class = match status {
+            401 => Class::Unauthorized,
+            403 => Class::Forbidden,
+            404 => Class::NotFound,
+            409 => Class::SlotsMismatch,
+            410 => Class::Lost,
+            423 => Class::NotAcquired,
+            400..500 => Class::BadRequest,
+            _ => Class::Unavailable,
+        };
+        Ok(Self(Error::Refused { class, message }))
     }
 }
 
@@ -181,6 +206,30 @@ mod tests {
             assert_eq!((error.class().status(), error.class().exit_code()), (status, exit_code), "{json}");
             assert_eq!(failure.into_response().status().as_u16(), status, "{json}");
         }
+    }
+
+    #[test]
+    fn unknown_error_has_the_class_of_its_status() {
+        let body = br#"{"error":"from_the_future","message":"why","more":[1]}"#;
+        let table = [
+            (400, Class::BadRequest),
+            (418, Class::BadRequest),
+            (401, Class::Unauthorized),
+            (403, Class::Forbidden),
+            (404, Class::NotFound),
+            (409, Class::SlotsMismatch),
+            (410, Class::Lost),
+            (423, Class::NotAcquired),
+            (500, Class::Unavailable),
+            (503, Class::Unavailable),
+        ];
+        for (status, class) in table {
+            let Failure(error) = Failure::parse(status, body).unwrap();
+            assert_eq!((error.class(), error.to_string().as_str()), (class, "why"), "{status}");
+        }
+        let known = serde_json::to_vec(&Failure(Error::Lost)).unwrap();
+        assert_eq!(Failure::parse(503, &known).unwrap().0, Error::Lost);
+        assert!(Failure::parse(503, b"<html>").is_err());
     }
 
     #[test]

@@ -1,21 +1,39 @@
 //! A slot that belongs to a connection.
 
 use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use peerlock_service::{self as service, Acquire, Grant, Moment, Progress};
 use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::App;
 use crate::body::Line;
 use crate::resources::granted;
 
-/// What a connection waits for or has. The server drops it with the connection: then the place in line is given up, or
-/// the slot is free.
+/// The interval of keep-alive lines over TCP. Our choice: a client notices a silent agent after three of them, and so
+/// within the default session.
+const KEEP_ALIVE: Duration = Duration::from_secs(4);
+
+/// What a connection waits for or has. The server drops it when the connection ends. A place in the queue is given up
+/// then. A slot that is held is free if the connection was a Unix socket, and stays held until its lease ends if it
+/// was TCP: the agent's side of a TCP connection may end while the client still works.
 pub struct Hold {
     app: App,
     stage: Stage,
+    link: Link,
+}
+
+/// How a client is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Both ends belong to one kernel, so the end of the connection is the end of the client.
+    Unix,
+    /// The two ends may disagree about whether the connection is open.
+    Tcp,
 }
 
 enum Stage {
@@ -31,21 +49,31 @@ enum Stage {
 }
 
 impl Hold {
-    pub fn new(app: App, acquire: Acquire) -> Self {
+    pub fn new(app: App, acquire: Acquire, link: Link) -> Self {
         let (progress, asked) = (acquire.progress(), app.service().now());
-        Self { app, stage: Stage::Waiting { acquire, progress, asked } }
+        Self { app, stage: Stage::Waiting { acquire, progress, asked }, link }
     }
 
     /// What becomes of it, a line each.
     pub fn lines(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        stream::unfold(self, async |mut hold| {
-            let line = hold.next().await?;
+        let alive = (self.link == Link::Tcp).then(|| {
+            let mut alive = interval(KEEP_ALIVE);
+            alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            alive
+        });
+        stream::unfold((self, alive), async |(mut hold, mut alive)| {
+            let line = tokio::select! {
+                biased;
+                line = hold.next() => line?,
+                () = tick(&mut alive) => Line::Alive { every: KEEP_ALIVE },
+            };
             let mut json = serde_json::to_vec(&line).expect("only maps with keys that are no strings fail");
             json.push(b'\n');
-            Some((Ok(json.into()), hold))
+            Some((Ok(json.into()), (hold, alive)))
         })
     }
 
+    /// Cancel-safe.
     async fn next(&mut self) -> Option<Line> {
         match &mut self.stage {
             Stage::Waiting { acquire, progress, asked } => {
@@ -100,5 +128,23 @@ impl Hold {
                 Line::Failed(error.into())
             }
         }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.link == Link::Tcp
+            && let Stage::Held(grant) | Stage::Lost(grant) = std::mem::replace(&mut self.stage, Stage::Over)
+        {
+            grant.detach();
+        }
+    }
+}
+
+/// Resolves when the next keep-alive line is due, if there are any.
+async fn tick(alive: &mut Option<Interval>) {
+    match alive {
+        Some(alive) => _ = alive.tick().await,
+        None => pending().await,
     }
 }

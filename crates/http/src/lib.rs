@@ -9,6 +9,7 @@ mod by_hand;
 pub mod client;
 mod endpoint;
 mod failure;
+mod tcp;
 mod token;
 
 #[cfg(feature = "server")]

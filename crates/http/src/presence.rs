@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::Failure;
+use crate::hold::Link;
 
 /// A connection as hyper reads and writes it.
 #[derive(Debug)]
@@ -58,6 +59,14 @@ impl<W> Stream<W> {
 }
 
 impl Client {
+    /// Returns how it is connected.
+    pub fn link(&self) -> Link {
+        match self {
+            Self::Unix(_) => Link::Unix,
+            Self::Tcp(_) => Link::Tcp,
+        }
+    }
+
     /// Resolves when it has closed the connection, or only its sending half, whatever of its words is not read yet.
     async fn gone(self: Arc<Self>) {
         // What is urgent was not asked of the kernel: nothing is told but the end, or that the runtime ends.

@@ -1,10 +1,12 @@
 //! Acquiring, and looking at what was acquired.
 
-use axum::Json;
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use peerlock_service::{
     Class, Error, Grant, Granted, Listing, Moment, Name, PeerView, Request, ResourceDetails, ResourceView,
 };
@@ -14,6 +16,7 @@ use utoipa_axum::routes;
 use crate::body::{Line, Released, Renewed, Which};
 use crate::hold::Hold;
 use crate::input::{Caller, Input, Named, Names};
+use crate::presence::Client;
 use crate::{App, Failure};
 
 /// As many bytes as a number has that nobody guesses.
@@ -70,8 +73,8 @@ async fn acquire(
     Ok(Json(granted))
 }
 
-/// Acquires a slot for as long as the connection stands. The answer is a line of JSON for whatever becomes of it. The
-/// lease must be renewed nevertheless.
+/// Acquires a slot for as long as the connection is open. The answer is a line of JSON for whatever becomes of it. The
+/// lease must be renewed nevertheless. Over TCP the end of the connection does not free a slot: release it.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/hold",
@@ -91,6 +94,7 @@ async fn acquire(
 async fn hold(
     State(app): State<App>,
     caller: Caller,
+    Extension(client): Extension<Arc<Client>>,
     Named(name): Named,
     Input(request): Input<Request>,
 ) -> Result<Response, Failure> {
@@ -101,13 +105,14 @@ async fn hold(
         ));
     }
     let acquire = app.service().hold(named(&app, name, caller, request)?);
-    let lines = Hold::new(app, acquire).lines();
+    let lines = Hold::new(app, acquire, client.link()).lines();
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 
-/// Takes up again what was acquired with `hold` at an agent of this machine that has ended: the slot belongs to this
-/// connection from now on, and its lease has its whole time again. The answer is as for `hold`. It may take until the
-/// agent is back in its cluster, and is an error if the lease has ended before.
+/// Takes up again what was acquired with `hold`, at the next agent after one that has ended, or over TCP at the same
+/// agent after the connection broke: the slot belongs to this connection from now on, and its lease has its whole time
+/// again. The answer is as for `hold`. It may take until the agent is back in its cluster, and is an error if the lease
+/// has ended before.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/resume",
@@ -124,10 +129,15 @@ async fn hold(
         (status = "default", body = Failure)
     )
 )]
-async fn resume(State(app): State<App>, Named(name): Named, Input(which): Input<Which>) -> Result<Response, Failure> {
+async fn resume(
+    State(app): State<App>,
+    Extension(client): Extension<Arc<Client>>,
+    Named(name): Named,
+    Input(which): Input<Which>,
+) -> Result<Response, Failure> {
     let grant = App::grant(&name, &which.grant)?;
     let acquire = app.service().resume(name, grant);
-    let lines = Hold::new(app, acquire).lines();
+    let lines = Hold::new(app, acquire, client.link()).lines();
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 

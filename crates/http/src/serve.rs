@@ -28,6 +28,7 @@ use crate::guard::guard;
 use crate::input::{Caller, whole};
 use crate::listen::{Listener, Socket};
 use crate::presence::{Stream, attended};
+use crate::tcp::tune;
 
 /// A connection that says nothing, or not a whole head, is closed after this long.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -79,8 +80,7 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
                 }
             }),
             Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| {
-                // Without it answers are slower, and as good.
-                _ = stream.set_nodelay(true);
+                tune(&stream);
                 match listener.crowd.stranger() {
                     Ok((place, goes)) => {
                         let visit = Visit { caller: Caller(None), place: Arc::new(place) };

@@ -3,12 +3,14 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{LONG, Stand, token};
 use peerlock_http::Endpoint;
 use peerlock_service::Request;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -60,12 +62,104 @@ async fn a_byte_behind_a_request_does_not_hide_that_its_holder_is_gone() {
 
             drop(waits);
             stand.until("out of the line", |shown| shown.queue.len() == 1).await;
+            if endpoint == &stand.tcp {
+                // What is held there is not free with its connection.
+                break;
+            }
             drop(inside);
             read_until(&mut next, "granted").await;
             drop(next);
             stand.until("free", |shown| shown.holders[0].free).await;
         }
     }
+}
+
+/// Waits until no more than so many connections, and waits of theirs for the agent's end, are left.
+async fn until_left(stand: &Stand, count: usize) {
+    let ended = timeout(LONG, async {
+        while stand.connections() > count {
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    ended.await.expect("the agent has seen the end of the connection");
+}
+
+#[tokio::test]
+async fn held_slot_stays_held_when_a_tcp_connection_ends() {
+    let stand = Stand::start().await;
+    for half in [true, false] {
+        let mut inside = raw(&stand.tcp, "hold", LONG_LEASE, "").await;
+        let granted = granted(&mut inside).await;
+        if half {
+            inside.shutdown().await.unwrap();
+            _ = timeout(LONG, inside.read_to_end(&mut Vec::new())).await.expect("the agent closes it");
+        }
+        drop(inside);
+        until_left(&stand, 0).await;
+        assert!(!stand.show().await.holders[0].free, "its holder may still work");
+        // It is renewed, taken up again, and given back.
+        stand.tcp().renew("a", &granted).await.unwrap();
+        let body = format!(r#"{{"grant":"{granted}"}}"#);
+        let mut resumed = raw(&stand.tcp, "resume", &body, "").await;
+        read_until(&mut resumed, "granted").await;
+        assert!(!stand.show().await.holders[0].free);
+        stand.tcp().release("a", &granted).await.unwrap();
+        stand.until("free", |shown| shown.holders[0].free).await;
+    }
+}
+
+#[tokio::test]
+async fn resumed_slot_outlives_the_end_of_its_earlier_tcp_connection() {
+    let stand = Stand::start().await;
+    let mut earlier = raw(&stand.tcp, "hold", LONG_LEASE, "").await;
+    let granted = granted(&mut earlier).await;
+    let mut later = raw(&stand.tcp, "resume", &format!(r#"{{"grant":"{granted}"}}"#), "").await;
+    read_until(&mut later, "granted").await;
+    drop(earlier);
+    until_left(&stand, 2).await;
+    assert!(!stand.show().await.holders[0].free);
+    stand.tcp().release("a", &granted).await.unwrap();
+    read_until(&mut later, "lost").await;
+}
+
+#[tokio::test]
+async fn lost_slot_is_kept_for_its_holder_when_a_tcp_connection_ends() {
+    let stand = Stand::start().await;
+    let mut inside = raw(&stand.tcp, "hold", LONG_LEASE, "").await;
+    read_until(&mut inside, "granted").await;
+    let fencing = stand.show().await.holders[0].client.as_ref().unwrap().fencing.unwrap();
+    let revokes = tokio::spawn({
+        let service = stand.service.clone();
+        async move { service.revoke("a", fencing).await }
+    });
+    read_until(&mut inside, "lost").await;
+    drop(inside);
+    until_left(&stand, 0).await;
+    assert!(!stand.show().await.holders[0].free && !revokes.is_finished());
+    revokes.abort();
+}
+
+#[tokio::test]
+async fn stream_over_tcp_has_keep_alive_lines() {
+    let stand = Stand::start().await;
+    let mut inside = raw(&stand.tcp, "hold", LONG_LEASE, "").await;
+    read_until(&mut inside, "granted").await;
+    for _ in 0..2 {
+        read_until(&mut inside, r#"{"alive":{"every_ms":4000}}"#).await;
+    }
+    let mut waits = raw(&stand.tcp, "hold", LONG_LEASE, "").await;
+    read_until(&mut waits, "waiting").await;
+    read_until(&mut waits, "alive").await;
+}
+
+async fn granted(stream: &mut Raw) -> String {
+    let mut line = String::new();
+    while !line.starts_with(r#"{"granted""#) {
+        line.clear();
+        timeout(LONG, stream.read_line(&mut line)).await.expect("a line").unwrap();
+    }
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    line["granted"]["grant"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]

@@ -285,7 +285,14 @@ impl Drop for Shared {
         let Some(runtime) = self.runtime.take() else { return };
         let client = self.client.clone();
         let goodbye = move || {
-            _ = runtime.block_on(async { timeout(GOODBYE, client.leave()).await });
+            let ends = async {
+                client.leave().await;
+                // What was dropped just now is still being given back.
+                if let crate::Client::Agent(Agent(agent)) = &client {
+                    agent.unused().await;
+                }
+            };
+            _ = runtime.block_on(async { timeout(GOODBYE, ends).await });
         };
         match Handle::try_current() {
             Err(_) => goodbye(),

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use peerlock_http::Line;
 use peerlock_http::client::Events as AgentEvents;
 use peerlock_service::{
     Acquire, ClusterView, Error, Event, Grant as PeerGrant, Granted, Happening, Listing, Name, PeerId, PeerView,
     Progress, Request, ResourceDetails, ResourceView,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::time::sleep;
 
-use crate::hold::Hold;
-use crate::{Agent, Grant, Peer};
+use crate::hold::{Hold, RETRY};
+use crate::{Agent, Grant, Peer, waiting};
 
 /// Whom this process asks for slots. Copies are the same client.
 ///
@@ -53,6 +53,9 @@ impl From<Agent> for Client {
 impl Client {
     /// Waits in line for a slot, and holds it until the [`Grant`] is dropped or released; its lease is renewed in the
     /// background. Dropping the future withdraws, or gives back what was granted meanwhile.
+    ///
+    /// A request that waits at an agent which ends is made again at the next one, within the same
+    /// [`wait`](Request::wait), if that one is there within 30 seconds. Its place in the queue is a new one.
     ///
     /// # Errors
     /// See [`Error`]. Whatever they say, nothing is held and nothing waited for.
@@ -100,7 +103,21 @@ impl Client {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
-    pub async fn hold(&self, request: impl Into<Request>, mut progress: impl FnMut(Progress)) -> Result<Hold, Error> {
+    pub async fn hold(&self, request: impl Into<Request>, progress: impl FnMut(Progress)) -> Result<Hold, Error> {
+        self.hold_with(request, progress, || sleep(RETRY)).await
+    }
+
+    /// As [`hold`](Self::hold). When the agent ends during the wait, calls `absent` again and again until the next one
+    /// is there: it may start it, and sets how often that one is looked for.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn hold_with<F: Future<Output = ()>>(
+        &self,
+        request: impl Into<Request>,
+        progress: impl FnMut(Progress),
+        absent: impl FnMut() -> F,
+    ) -> Result<Hold, Error> {
         let request = request.into();
         let (ttl, _) = request.lease();
         match self {
@@ -110,25 +127,16 @@ impl Client {
                 Ok(Hold::of_peer(grant.granted(grant.id().to_string(), asked), ttl, peer.service.clone(), grant))
             }
             Self::Agent(Agent(agent)) => {
-                let granted = async {
-                    let mut lines = agent.hold(&request).await?;
-                    loop {
-                        match lines.next().await? {
-                            Line::Waiting(place) => progress(place),
-                            Line::Granted(granted) => return Ok((granted, lines)),
-                            Line::Lost { why } => return Err(why.map_or(Error::Lost, |why| why.0)),
-                            Line::Failed(failure) => return Err(failure.0),
-                        }
-                    }
-                };
-                let (granted, lines) = agent.in_time(&request, granted).await?;
+                let (granted, lines) = waiting::hold(agent, &request, progress, absent).await?;
                 Ok(Hold::of_agent(granted, ttl, agent.clone(), lines))
             }
         }
     }
 
     /// Waits in line for a slot that then stands until its lease ends, whatever becomes of this process, unless
-    /// somebody [renews](Self::renew) or [releases](Self::release) it by the name that this returns.
+    /// somebody [renews](Self::renew) or [releases](Self::release) it by the name that this returns. It is not asked
+    /// for again if the agent ends meanwhile: that may have granted it without a word, and the slot then stays held
+    /// until its lease ends.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

@@ -1,15 +1,16 @@
 //! A slot that is held, and kept.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use peerlock_service::{Clock, Error, Grant as PeerGrant, Granted, Moment, Name};
 use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
 
-use crate::hold::Hold;
+use crate::hold::{Hold, RETRY, hang_up};
 
-/// The right to be inside. Dropping it gives it back.
+/// The right to be inside. Dropping it gives it back, as dropping a [`Hold`](crate::Hold) does.
 ///
 /// Its lease is renewed in the background for as long as this process runs. It can still be [lost](Grant::lost): when
 /// the process was frozen for too long, or the peer or agent stops.
@@ -23,7 +24,29 @@ pub struct Grant {
 #[derive(Debug)]
 enum Keeper {
     Peer(PeerGrant),
-    Agent { lease: watch::Receiver<LeaseStatus>, release: oneshot::Sender<oneshot::Sender<Result<(), Error>>> },
+    Agent(AgentKeeper),
+}
+
+/// What a task keeps at an agent.
+#[derive(Debug)]
+struct AgentKeeper {
+    lease: watch::Receiver<LeaseStatus>,
+    /// Dropping it gives the slot back, as soon as the task runs. Taken by a release.
+    release: Option<oneshot::Sender<oneshot::Sender<Result<(), Error>>>>,
+    /// The connection whose end frees the slot, if there is one.
+    connection: watch::Receiver<Weak<OwnedFd>>,
+}
+
+/// Before the task runs: the runtime may be busy for long.
+impl Drop for AgentKeeper {
+    fn drop(&mut self) {
+        let Some(release) = self.release.take() else { return };
+        // First, so that the task knows why the connection ends.
+        drop(release);
+        if let Some(socket) = self.connection.borrow().upgrade() {
+            hang_up(&socket);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -49,13 +72,15 @@ impl Grant {
     }
 
     /// Begins to keep what is held at an agent.
-    pub(crate) async fn kept(hold: Hold, grace: Duration) -> Result<Self, Error> {
+    pub(crate) async fn kept(mut hold: Hold, grace: Duration) -> Result<Self, Error> {
         let granted = hold.granted().clone();
-        let asked = Moment::now();
-        let (lease, seen) = watch::channel(LeaseStatus::new(asked, hold.renew().await?, grace));
+        let (asked, stands) = hold.confirm(|| sleep(RETRY)).await?;
+        let (status, lease) = watch::channel(LeaseStatus::new(asked, stands, grace));
+        let socket = hold.socket().filter(|_| hold.ends_with_connection());
+        let (opened, connection) = watch::channel(socket.map_or_else(Weak::new, |socket| Arc::downgrade(&socket)));
         let (release, released) = oneshot::channel();
-        tokio::spawn(keep(hold, grace, lease, released));
-        Ok(Self { granted, keeper: Keeper::Agent { lease: seen, release } })
+        tokio::spawn(keep(hold, grace, (status, opened), released));
+        Ok(Self { granted, keeper: Keeper::Agent(AgentKeeper { lease, release: Some(release), connection }) })
     }
 
     /// What is held, with its name for others.
@@ -84,7 +109,7 @@ impl Grant {
     pub fn deadline(&self) -> Moment {
         match &self.keeper {
             Keeper::Peer(grant) => grant.deadline(),
-            Keeper::Agent { lease, .. } => lease.borrow().deadline,
+            Keeper::Agent(AgentKeeper { lease, .. }) => lease.borrow().deadline,
         }
     }
 
@@ -93,7 +118,7 @@ impl Grant {
     pub fn is_lost(&self) -> bool {
         match &self.keeper {
             Keeper::Peer(grant) => grant.is_lost(),
-            Keeper::Agent { .. } => self.why_lost().is_some(),
+            Keeper::Agent(_) => self.why_lost().is_some(),
         }
     }
 
@@ -102,7 +127,7 @@ impl Grant {
     pub fn why_lost(&self) -> Option<Error> {
         match &self.keeper {
             Keeper::Peer(grant) => grant.why_lost(),
-            Keeper::Agent { lease, .. } => {
+            Keeper::Agent(AgentKeeper { lease, .. }) => {
                 let LeaseStatus { stop, lost, .. } = lease.borrow().clone();
                 let is_over = || (Moment::now() >= stop).then_some(Error::Lost);
                 lost.or_else(|| lease.has_changed().is_err().then_some(Error::Stopped)).or_else(is_over)
@@ -114,7 +139,7 @@ impl Grant {
     pub async fn lost(&self) {
         match &self.keeper {
             Keeper::Peer(grant) => grant.lost().await,
-            Keeper::Agent { lease, .. } => {
+            Keeper::Agent(AgentKeeper { lease, .. }) => {
                 // An error means that nobody keeps it any more.
                 _ = lease.clone().wait_for(|lease| lease.lost.is_some()).await;
             }
@@ -128,9 +153,10 @@ impl Grant {
     pub async fn release(self) -> Result<(), Error> {
         match self.keeper {
             Keeper::Peer(grant) => grant.release().await,
-            Keeper::Agent { release, .. } => {
+            Keeper::Agent(mut keeper) => {
                 let (reply, released) = oneshot::channel();
-                _ = release.send(reply);
+                _ = keeper.release.take().map(|release| release.send(reply));
+                drop(keeper);
                 released.await.unwrap_or(Err(Error::Stopped))
             }
         }
@@ -142,16 +168,23 @@ impl Grant {
 async fn keep(
     mut hold: Hold,
     grace: Duration,
-    lease: watch::Sender<LeaseStatus>,
+    (lease, socket): (watch::Sender<LeaseStatus>, watch::Sender<Weak<OwnedFd>>),
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), Error>>>,
 ) {
     // Who gives up renewing may have been answered by the next agent, unheard: the slot belongs to that connection
     // then, which is left open for as long as the holder is inside.
     let mut connection = hold.socket();
+    let ends_with_connection = hold.ends_with_connection();
+    let opened = |opened| {
+        if ends_with_connection {
+            socket.send_replace(Arc::downgrade(&opened));
+        }
+        connection = Some(opened);
+    };
     let reply = tokio::select! {
         biased;
         reply = &mut released => Some(reply),
-        () = until_lost(&mut hold, grace, &lease, |opened| connection = Some(opened)) => None,
+        () = until_lost(&mut hold, grace, &lease, opened) => None,
     };
     let reply = match reply {
         Some(reply) => reply,
@@ -163,9 +196,9 @@ async fn keep(
     };
     match reply {
         Ok(reply) => _ = reply.send(hold.release().await),
-        // It was dropped, so nobody asks how it went. While the agent is gone there is no connection whose end would
-        // say the same, and the next agent would keep the slot until the end of its lease.
-        Err(_) if hold.socket().is_none() => _ = hold.release().await,
+        // It was dropped, so nobody asks how it went. Where there is no connection whose end would say the same, the
+        // agent, or the next one, would keep the slot until the end of its lease.
+        Err(_) if hold.socket().is_none() || !ends_with_connection => _ = hold.release().await,
         Err(_) => {}
     }
     drop(connection);

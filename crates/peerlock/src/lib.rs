@@ -49,6 +49,7 @@ mod grant;
 mod hold;
 mod peer;
 pub mod testing;
+mod waiting;
 
 pub use agent::Agent;
 pub use client::{Client, Events};

@@ -108,6 +108,14 @@ pub enum StartError {
     /// What should name an agent does not.
     #[error("PEERLOCK_AGENT: {0}")]
     Endpoint(BadEndpoint),
+    /// The bearer token in the environment cannot be used.
+    #[error("cannot use the bearer token in {from}: {why}")]
+    Token {
+        /// The variable or file that it is in.
+        from: String,
+        /// Why not.
+        why: String,
+    },
     /// The system gives us no thread or file to work with.
     #[error("cannot start anything: {0}. Check the limits of this user (`ulimit -a`)")]
     System(io::Error),

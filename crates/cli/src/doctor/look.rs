@@ -103,7 +103,7 @@ pub async fn look(agent: &AgentArgs) -> Result<Facts> {
     let is_here = !matches!(endpoint, Some(Endpoint::Tcp(_)));
     let seen = match endpoint {
         None => Seen::Absent { why },
-        Some(endpoint) => ask(&Agent::new(endpoint.clone(), agent.token()?), &endpoint).await,
+        Some(endpoint) => ask(&Agent::new(endpoint.clone(), agent.token(&endpoint)?), &endpoint).await,
     };
     let path = match &seen {
         Seen::Running(running) => running.about.program.data_dir.as_ref().map(PathBuf::from),

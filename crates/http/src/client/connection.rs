@@ -12,13 +12,17 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::Endpoint;
+use crate::tcp::tune;
 
 /// An idle connection is used again for this long: well within the time after which the agent closes it, and longer
 /// than whoever keeps a lease lets pass between two renewals.
-const FRESH: Duration = Duration::from_secs(20);
+pub const FRESH: Duration = Duration::from_secs(20);
+
+/// How long a TCP connection may take to open. The kernel alone would try for two minutes, ever more seldom.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection to an agent. It is closed when this is dropped.
 #[derive(Debug)]
@@ -34,8 +38,9 @@ impl Connection {
         match endpoint {
             Endpoint::Unix(path) => Self::on(UnixStream::connect(path).await?).await,
             Endpoint::Tcp(address) => {
-                let stream = TcpStream::connect(address).await?;
-                stream.set_nodelay(true)?;
+                let connected = timeout(CONNECT, TcpStream::connect(address)).await;
+                let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+                tune(&stream);
                 Self::on(stream).await
             }
         }

@@ -29,6 +29,7 @@ pub struct Stand {
     pub service: Service,
     pub unix: Endpoint,
     pub tcp: Endpoint,
+    app: App,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<()>,
 }
@@ -50,8 +51,8 @@ impl Stand {
         let tcp = listeners[1].endpoint().clone();
         let (stop, stopped) = oneshot::channel();
         let app = App::agent(service.clone(), Program::default(), longest_lease, None);
-        let server = tokio::spawn(serve(listeners, app, async { _ = stopped.await }));
-        Self { directory, service, unix, tcp, stop: Some(stop), server }
+        let server = tokio::spawn(serve(listeners, app.clone(), async { _ = stopped.await }));
+        Self { directory, service, unix, tcp, app, stop: Some(stop), server }
     }
 
     /// A new client with connections of its own.
@@ -61,6 +62,11 @@ impl Stand {
 
     pub fn tcp(&self) -> Agent {
         Agent::new(self.tcp.clone(), Some(token()))
+    }
+
+    /// How many connections are open.
+    pub fn connections(&self) -> usize {
+        self.app.connections().0
     }
 
     pub fn address(&self) -> &str {
