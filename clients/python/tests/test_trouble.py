@@ -578,6 +578,22 @@ class OverTcp(WithAgent):
         self.addCleanup(self.proxy.stop)
         self.remote = peerlock.Agent(self.proxy.address, token=self.running.token())
 
+    def test_end_of_one_side_frees_nothing(self) -> None:
+        with self.remote.lock("it") as grant:
+            self.proxy.end_agents_side()
+            eventually(lambda: self.running.connections() == 0, "the agent has seen the end")
+            self.assertRaises(peerlock.NotAcquired, self.agent.lock("it", wait=0).acquire)
+            self.assertFalse(grant.lost.is_set(), grant.why)
+
+    def test_connection_that_ends_is_replaced(self) -> None:
+        with self.remote.lock("it") as grant:
+            for far in self.proxy.far[:]:
+                far.shutdown(socket.SHUT_RDWR)
+            self.assertFalse(grant.lost.wait(1.0), grant.why)
+            self.assertRaises(peerlock.NotAcquired, self.agent.lock("it", wait=0).acquire)
+        with self.agent.lock("it", wait=0) as next:
+            self.assertEqual(next.fencing, grant.fencing + 1)
+
     def test_leaving_gives_back(self) -> None:
         for _ in range(3):
             with self.remote.lock("it", wait=0):
