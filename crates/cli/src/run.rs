@@ -359,8 +359,8 @@ impl Options {
     }
 }
 
-/// Whether to look for an agent that has been gone for so long, with so much left of the wait. One that is ours to start
-/// has the time of a start even if nothing is left.
+/// Whether to look for an agent that has been gone for so long, with so much left of the wait. One that is ours to
+/// start has the time of a start even if nothing is left.
 fn is_worth_waiting(gone: Duration, left: Option<Duration>, is_named: bool) -> bool {
     let has_time = left.is_none_or(|left| !left.is_zero());
     gone < ABSENT && (has_time || !is_named && gone < RESTARTS)
