@@ -94,7 +94,7 @@ impl Removal {
         if let Some(grant) = seen.detached.first() {
             return Seen::Detached(grant.host);
         }
-        self.parties = seen.parties.iter().map(|(_, host)| *host).collect();
+        self.parties = seen.parties.iter().map(|party| party.host).collect();
         if self.parties.is_empty() {
             self.is_asking = true;
             return Seen::Unused(seen.generation);

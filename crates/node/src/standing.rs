@@ -49,7 +49,9 @@ pub enum Ask {
     },
     /// A detached grant is over, by word of this session.
     Attach(SessionId, Name, u64),
-    /// A person wants another number of slots.
+    /// A person wants another number of slots: to look which generation it is …
+    ResizeSeen(u64, Name, u32),
+    /// … and to change it.
     Resize(u64, Name),
     /// A person wants a name removed: to look who takes part in it …
     RemoveSeen(u64),
@@ -61,9 +63,11 @@ pub enum Ask {
     Expel(u64),
     /// A person wants a grant back whose host does not answer: to look whether it is detached.
     RevokeFrom(u64),
-    /// … and to take it out.
+    /// … and to take it back.
     Revoke(u64),
-    /// A person wants other hosts to vote.
+    /// A person wants other hosts to vote: to look how often they were chosen …
+    SeatsSeen(u64, Option<Vec<PeerId>>),
+    /// … and to choose them.
     Seats(u64),
     /// Those whom we deal with, and who votes.
     Cluster,

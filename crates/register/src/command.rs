@@ -82,6 +82,9 @@ pub enum Command {
         resource: Label,
         /// The new number; nothing happens if the resource has as many.
         slots: u32,
+        /// The generation that the asker has looked at. Void if the number has changed in a later one, so that a late
+        /// copy does not undo a newer change.
+        generation: u64,
     },
     /// The numbers of this generation run out: the next one.
     Renumber {
@@ -127,12 +130,25 @@ pub enum Command {
         /// The grant, by its fencing number.
         fencing: u64,
     },
-    /// Takes away by force what a session has of a resource, whether that session stands or not. Somebody may still be
-    /// inside: only the fencing number protects from that one. Opens a generation if the session is a party.
+    /// Evicts a party by force, with every detached grant of its session, and opens a generation. Its clients may still
+    /// use their slots: only the fencing numbers protect from them.
     Expel {
         /// The name of the resource.
         resource: Label,
-        /// Who is forced out.
+        /// The session to evict.
+        session: SessionId,
+        /// The generation in which it became a party, as the asker has seen it ([`Party::since`](crate::Party)). The two
+        /// name one participation: a late copy does not evict the same session after it has joined again.
+        since: u64,
+    },
+    /// Ends one detached grant at once, on behalf of an administrator: its host does not answer. No party is affected.
+    TakeBack {
+        /// The name of the resource.
+        resource: Label,
+        /// The grant, by its fencing number.
+        fencing: u64,
+        /// The session that gave it or renewed it last, as the asker has seen it. Void if a later session of the host
+        /// has renewed the grant since.
         session: SessionId,
     },
     /// The leader has counted a detached grant out.
@@ -146,7 +162,13 @@ pub enum Command {
     },
     /// These hosts shall vote, whatever the register would choose itself; it chooses again with `None`. Each one has a
     /// seat as soon as it has a session and has caught up; until all have, nobody loses one.
-    Seats(Option<Vec<PeerId>>),
+    Seats {
+        /// The hosts.
+        hosts: Option<Vec<PeerId>>,
+        /// How many choices there had been when the asker looked. Void if there is another one since, so that a late
+        /// copy does not undo a newer choice.
+        after: u64,
+    },
     /// The leader has applied this change of voters. Who has written this entry down has written with it that the
     /// change is committed: once it is applied, a majority of the voters will never count with those before.
     Settle {
@@ -194,7 +216,8 @@ impl Command {
             | Self::Resize { .. }
             | Self::Renumber { .. }
             | Self::Expel { .. }
-            | Self::Seats(_)
+            | Self::TakeBack { .. }
+            | Self::Seats { .. }
             | Self::End { .. }
             | Self::Lapse { .. }
             | Self::Settle { .. }
@@ -220,9 +243,11 @@ impl Command {
                 info.addresses.len() <= MOST_ADDRESSES && takes.len() <= MOST_TAKEN,
                 "too many addresses or names",
             ),
-            Self::Join { slots, .. } | Self::Resize { slots, .. } => {
-                within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be")
-            }
+            Self::Join { slots, .. } => within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be"),
+            Self::Resize { slots, generation, .. } => within(
+                (1..=MOST_SLOTS).contains(slots) && *generation < MOST_GENERATION,
+                "a number of slots or a generation that cannot be",
+            ),
             Self::End { sessions, term } => {
                 within(sessions.len() <= MOST_NAMED && *term < MOST_NUMBER, "too many sessions or terms")
             }
@@ -232,16 +257,17 @@ impl Command {
             Self::Renumber { generation, .. } | Self::Quit { generation, .. } | Self::Remove { generation, .. } => {
                 within(*generation < MOST_GENERATION, "too many generations")
             }
-            Self::Seats(hosts) => {
+            Self::Seats { hosts, after } => {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len()));
-                within(most, "a number of voters that cannot be")
+                within(most && *after < MOST_NUMBER, "a number of voters or choices that cannot be")
             }
+            Self::Expel { since, .. } => within(*since < MOST_GENERATION, "too many generations"),
             Self::Detach { slot, fencing, .. } => {
                 within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "a grant that cannot be")
             }
             Self::Leave { .. }
             | Self::Attach { .. }
-            | Self::Expel { .. }
+            | Self::TakeBack { .. }
             | Self::Lapse { .. }
             | Self::Settle { .. }
             | Self::Raise { .. }
@@ -306,6 +332,8 @@ pub enum Refusal {
     NoResource,
     /// The generation it speaks of has passed.
     OldGeneration,
+    /// What it is to change has been changed since the asker looked at it.
+    Superseded,
     /// The grant was renewed since, or is not there.
     NoSuchGrant,
     /// There is no such member, or it has no data folder.
@@ -328,6 +356,7 @@ impl fmt::Display for Refusal {
             Self::NotYours => f.write_str("it belongs to another host or session"),
             Self::NoResource => f.write_str("there is no such resource"),
             Self::OldGeneration => f.write_str("the resource is in another generation"),
+            Self::Superseded => f.write_str("it has been changed since it was looked at"),
             Self::NoSuchGrant => f.write_str("there is no such grant"),
             Self::NoKeeper => f.write_str("only a member with a data folder can vote"),
             Self::OldTerm => f.write_str("it was decided in an earlier term"),

@@ -47,7 +47,7 @@ pub use command::{Command, Info, MOST_TAKEN, Opening, Outcome, Refusal};
 pub use config::Config;
 pub use engine::election_time;
 pub use fact::{Fact, Topic};
-pub use look::{GrantView, Look, MOST_HOSTS, MOST_ON_PAGE, Page, ResourceView, Seen, View};
+pub use look::{GrantView, Look, MOST_HOSTS, MOST_ON_PAGE, Page, PartyView, ResourceView, Seen, View};
 pub use member::{Doing, Estate, Identity, Member, Missing};
 pub use recover::{LEAST_QUARANTINE, Recovered, inspect, recover, recover_within};
 pub use register::{Effect, Register};

@@ -73,6 +73,8 @@ pub struct View {
     pub learners: Vec<(VoterId, PeerId)>,
     /// The hosts that shall vote, if somebody has chosen them.
     pub chosen: Option<Vec<PeerId>>,
+    /// How often that was chosen, or left to the register again.
+    pub choices: u64,
 }
 
 /// Some of the resources.
@@ -99,10 +101,21 @@ pub struct ResourceView {
     pub closed: bool,
     /// Who coordinates, and where; nobody if nobody takes part.
     pub coordinator: Option<(SessionId, PeerId)>,
-    /// Who takes part, and where.
-    pub parties: Vec<(SessionId, PeerId)>,
+    /// The sessions that take part, in the order of their numbers.
+    pub parties: Vec<PartyView>,
     /// The grants that outlive their sessions.
     pub detached: Vec<GrantView>,
+}
+
+/// A session that takes part in a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartyView {
+    /// The session.
+    pub session: SessionId,
+    /// Its host.
+    pub host: PeerId,
+    /// The generation in which it became a party.
+    pub since: u64,
 }
 
 /// One grant that outlives the session that gave it.
@@ -159,6 +172,7 @@ fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<Peer
         voters: seats(&state.conf().voters),
         learners: seats(&state.conf().learners),
         chosen: state.chosen().map(|hosts| hosts.iter().copied().collect()),
+        choices: state.choices(),
     }
 }
 
@@ -214,7 +228,14 @@ fn resource_view(state: &State, name: &Label, resource: &Resource) -> ResourceVi
         generation: resource.generation(),
         closed: resource.is_closed(),
         coordinator: resource.coordinator().and_then(at),
-        parties: resource.parties().keys().copied().filter_map(at).collect(),
+        parties: resource
+            .parties()
+            .iter()
+            .filter_map(|(session, party)| {
+                let (session, host) = at(*session)?;
+                Some(PartyView { session, host, since: party.since })
+            })
+            .collect(),
         detached: resource.detached().iter().map(grant).collect(),
     }
 }

@@ -409,12 +409,7 @@ impl Register {
             Command::End { term, .. } if self.config.makes(Sabotage::OldTermEnds) => *term,
             _ => term,
         };
-        let outcome = match command {
-            Command::Remove { resource, generation } => {
-                self.state.remove(&resource, generation, |mistake| self.config.makes(mistake))
-            }
-            command => self.state.apply(term, command),
-        };
+        let outcome = self.state.apply_but(term, command, |mistake| self.config.makes(mistake));
         if let Some(lead) = &mut self.lead {
             lead.on_outcome(&outcome, now);
         }
@@ -534,7 +529,7 @@ mod tests {
     #[test]
     fn a_voter_whose_disk_is_busy_at_every_tick_begins_a_new_file_all_the_same() {
         let mut voter = leader();
-        let resize = Command::Resize { resource: Label::new("r").expect("a short name"), slots: 2 };
+        let resize = Command::Resize { resource: Label::new("r").expect("a short name"), slots: 2, generation: 1 };
         for number in 1..2_000 {
             let ask = Letter::Ask { number, question: Question::Do(resize.clone()) };
             voter.on_letter(PeerId::new(1), ask, 1, Time::ZERO);

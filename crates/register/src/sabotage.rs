@@ -41,4 +41,10 @@ pub enum Sabotage {
     ForgetsFloor,
     /// A recovered register announces generations at once.
     NoQuarantine,
+    /// A session is evicted also if it has joined again since the asker looked.
+    ExpelsLate,
+    /// The number of slots is changed also if it was changed since the asker looked.
+    ResizesLate,
+    /// The voters are chosen also if they were chosen since the asker looked.
+    SeatsLate,
 }

@@ -99,8 +99,9 @@ pub struct State {
     /// How often that has changed, and the last change that a majority of its voters knows of for good.
     changes: u64,
     settled: u64,
-    /// The hosts that shall vote, if somebody has chosen them.
+    /// The hosts that shall vote, if somebody has chosen them, and how often that was changed.
     chosen: Option<BTreeSet<PeerId>>,
+    choices: u64,
     /// No resource begins with a generation that is not above this: those that were used before a recovery are not
     /// known, and those of resources that were removed are not kept.
     floor: u64,
@@ -144,6 +145,7 @@ impl State {
             changes: 0,
             settled: 0,
             chosen: None,
+            choices: 0,
             floor: 0,
             longest: None,
             quarantine: None,
@@ -269,6 +271,11 @@ impl State {
         self.chosen.as_ref()
     }
 
+    /// How often that was chosen, or left to the register again.
+    pub fn choices(&self) -> u64 {
+        self.choices
+    }
+
     /// The number of the next voter.
     pub fn next_voter(&self) -> VoterId {
         self.last_voter.next()
@@ -300,6 +307,11 @@ impl State {
 
     /// Applies one command of an entry of this term.
     pub fn apply(&mut self, term: u64, command: Command) -> Outcome {
+        self.apply_but(term, command, |_| false)
+    }
+
+    /// The same, with a rule left out.
+    pub fn apply_but(&mut self, term: u64, command: Command, makes: impl Fn(Sabotage) -> bool) -> Outcome {
         match command {
             Command::Open { host, nonce, ttl, info, voter, replaces, takes } => {
                 self.open(host, Session { host, nonce, ttl, voter }, info, (replaces, &takes))
@@ -310,7 +322,9 @@ impl State {
             Command::End { term: decided, .. } if decided != term => Outcome::Refused(Refusal::OldTerm),
             Command::End { sessions, .. } => self.end(sessions),
             Command::Join { session, resource, slots } => self.join(session, resource, slots),
-            Command::Resize { resource, slots } => self.with(&resource, |it| it.resize(&resource, slots)),
+            Command::Resize { resource, slots, generation } => {
+                self.with(&resource, |it| it.resize(&resource, slots, generation, makes))
+            }
             Command::Renumber { resource, generation } => self.with(&resource, |it| it.renumber(&resource, generation)),
             Command::Close { session, resource, generation, keep } => {
                 self.with(&resource, |it| it.close(session, generation, &keep))
@@ -332,15 +346,20 @@ impl State {
             Command::Attach { session, resource, fencing } => {
                 self.with_host(session, |state, host| state.with(&resource, |it| it.attach(session, host, fencing)))
             }
-            Command::Expel { resource, session } => self.with(&resource, |it| it.expel(&resource, session)),
+            Command::Expel { resource, session, since } => {
+                self.with(&resource, |it| it.expel(&resource, session, since, makes))
+            }
+            Command::TakeBack { resource, fencing, session } => {
+                self.with(&resource, |it| it.take_back(fencing, session))
+            }
             Command::Lapse { resource, fencing, stretch } => self.with(&resource, |it| it.lapse(fencing, stretch)),
-            Command::Seats(hosts) => self.choose(hosts),
+            Command::Seats { hosts, after } => self.choose(hosts, after, makes),
             Command::Raise { version } if self.can_raise(version) => {
                 self.version = version;
                 Outcome::Done
             }
             Command::Raise { .. } => Outcome::Refused(Refusal::Version(self.version)),
-            Command::Remove { resource, generation } => self.remove(&resource, generation, |_| false),
+            Command::Remove { resource, generation } => self.remove(&resource, generation, makes),
             Command::Settle { change } if change == self.changes => {
                 self.settled = change;
                 Outcome::Done
@@ -453,7 +472,7 @@ impl State {
     /// Forgets a resource that nobody uses, but not its generations: one number for all that were removed is enough, so
     /// that the next one of the name begins above all that this one has given. To that one, whatever comes late of this
     /// one is as old as what comes late of an earlier generation.
-    pub(crate) fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Sabotage) -> bool) -> Outcome {
+    fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Sabotage) -> bool) -> Outcome {
         let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
         if resource.generation() != generation && !makes(Sabotage::RemovesUsed) {
             return Outcome::Refused(Refusal::OldGeneration);
@@ -484,6 +503,7 @@ impl State {
         self.conf = Conf { voters: BTreeSet::from([self.last_voter]), ..Conf::default() };
         self.settled = self.changes;
         self.chosen = None;
+        self.choices += GAP;
         let latest = self.resources.values().map(Resource::generation).fold(self.floor, u64::max);
         self.floor = (latest + GAP).min(MOST_GENERATION - 2);
         for (name, resource) in &mut self.resources {
@@ -493,12 +513,19 @@ impl State {
         self.last_voter
     }
 
-    fn choose(&mut self, hosts: Option<Vec<PeerId>>) -> Outcome {
+    fn choose(&mut self, hosts: Option<Vec<PeerId>>, after: u64, makes: impl Fn(Sabotage) -> bool) -> Outcome {
+        let chosen = hosts.map(BTreeSet::from_iter);
+        if after != self.choices && !makes(Sabotage::SeatsLate) {
+            // Asked again it was done before.
+            let is_done = after + 1 == self.choices && chosen == self.chosen;
+            return if is_done { Outcome::Done } else { Outcome::Refused(Refusal::Superseded) };
+        }
         let keeps = |host: &PeerId| self.members.get(host).is_some_and(|info| info.keeps);
-        if !hosts.iter().flatten().all(keeps) {
+        if !chosen.iter().flatten().all(keeps) {
             return Outcome::Refused(Refusal::NoKeeper);
         }
-        self.chosen = hosts.map(BTreeSet::from_iter);
+        self.chosen = chosen;
+        self.choices += 1;
         Outcome::Done
     }
 
@@ -507,7 +534,7 @@ impl State {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
         let is_seated = |voter: &VoterId| self.seats.contains_key(voter) && could_be(voter);
-        let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled];
+        let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled, self.choices];
         numbers.into_iter().all(|number| number < MOST_NUMBER)
             && self.floor < MOST_GENERATION
             && voters.iter().chain(outgoing).chain(learners).all(is_seated)

@@ -243,7 +243,7 @@ mod tests {
 
     fn choose(state: &mut State, hosts: Option<&[u64]>) {
         let hosts = hosts.map(|hosts| hosts.iter().copied().map(PeerId::new).collect());
-        assert_eq!(state.apply(1, Command::Seats(hosts)), Outcome::Done);
+        assert_eq!(state.apply(1, Command::Seats { hosts, after: state.choices() }), Outcome::Done);
     }
 
     fn voting(state: &State) -> Vec<u64> {
@@ -303,7 +303,7 @@ mod tests {
         settle(&mut state, &BTreeSet::from([VoterId::new(3)]));
         assert_eq!(voting(&state), [1, 2, 3]);
         assert!(state.is_retired(VoterId::new(3)));
-        let passing = Command::Seats(Some(vec![PeerId::new(77)]));
+        let passing = Command::Seats { hosts: Some(vec![PeerId::new(77)]), after: state.choices() };
         assert_eq!(state.apply(1, passing), Outcome::Refused(Refusal::NoKeeper));
     }
 }

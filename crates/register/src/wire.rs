@@ -403,7 +403,7 @@ mod tests {
             let (voter, session) = (VoterId::new(voter), SessionId::new(3));
             assert_eq!(back(&Letter::Enlist { voter, session, alone: false }).is_ok(), is_right, "{voter}");
         }
-        let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0 };
+        let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0, generation: 1 };
         let ask = Letter::Ask { number: 1, question: Question::Do(slots) };
         assert!(matches!(back(&ask), Err(Malformed::Bounds(_))));
         let opened = |slots, grant| {

@@ -214,7 +214,11 @@ fn a_snapshot_that_is_old_when_it_has_come_is_followed_by_the_next() {
         // As long as this goes on, a snapshot is old before it has come.
         for slots in 0..if tick < 30 { 200 } else { 0 } {
             let resource = Label::new("a-resource-with-a-name-0").unwrap();
-            world.members.get_mut(&1).unwrap().ask(Command::Resize { resource, slots: 1 + slots % 2 }, world.now);
+            world
+                .members
+                .get_mut(&1)
+                .unwrap()
+                .ask(Command::Resize { resource, slots: 1 + slots % 2, generation: 1 }, world.now);
             world.settle(&[1, 2, 3]);
         }
         world.ticks(1);

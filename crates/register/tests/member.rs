@@ -132,7 +132,7 @@ fn who_founds_a_cluster_has_its_session_with_the_first_round() {
 fn founder() -> (Member, Vec<Doing>) {
     let mut member = Member::found(identity(true), Config::default(), Rng::new(1), Time::ZERO);
     let resource = Label::new("r").expect("a short name");
-    member.ask(Command::Resize { resource, slots: 2 }, Time::ZERO);
+    member.ask(Command::Resize { resource, slots: 2, generation: 1 }, Time::ZERO);
     member.wake(Time::ZERO);
     let mut answered = Vec::new();
     for tick in 0..2 {
@@ -166,7 +166,7 @@ fn who_has_no_data_folder_never_becomes_a_voter() {
 fn a_question_is_put_again_until_it_is_answered_and_then_no_more() {
     let mut member = opened(SessionId::new(3), true);
     let resource = Label::new("r").unwrap();
-    let number = member.ask(Command::Resize { resource, slots: 2 }, Time::ZERO);
+    let number = member.ask(Command::Resize { resource, slots: 2, generation: 1 }, Time::ZERO);
     assert_eq!(questions(&member.doings()).len(), 1);
     member.wake(Time::ZERO + Span::from_millis(299));
     assert!(questions(&member.doings()).iter().all(|(_, asked, _)| *asked != number));

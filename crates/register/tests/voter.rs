@@ -362,7 +362,7 @@ fn a_coordinator_is_told_at_once_and_again_until_it_has_counted() {
     assert_eq!(voter.told.len(), 2);
     // What has no deed that answers it is told until it was heard.
     voter.told.clear();
-    voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session }));
+    voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session, since: 1 }));
     voter.ticks(12);
     assert_eq!(voter.told, vec![(resource.clone(), 2, Fact::Expelled); 3], "and nobody is left to count");
     let heard = || Letter::Heard { resource: resource.clone(), session, generation: 2, topic: Topic::Expelled };

@@ -138,7 +138,15 @@ impl Node {
             return self.answer(call, Err(error));
         }
         self.wait_for_register(call);
-        let command = Command::Resize { resource: label(&name), slots };
+        self.standing.look(Look::Resource(label(&name)), Ask::ResizeSeen(call, name, slots), self.now);
+    }
+
+    /// In which generation the number of slots is to change: it is void if it has changed in a later one.
+    fn on_resize_seen(&mut self, call: u64, name: Name, slots: u32, page: Page) {
+        let Some(resource) = page.resources.into_iter().next() else {
+            return self.answer_caller(call, Err(Error::NoSuchResource { name }));
+        };
+        let command = Command::Resize { resource: resource.name, slots, generation: resource.generation };
         self.standing.ask(command, Ask::Resize(call, name), self.now);
     }
 
@@ -178,22 +186,28 @@ impl Node {
         self.answer(call, Err(error));
     }
 
-    /// Everything of one host goes, of whatever session.
+    /// Everything of one host goes, of whatever session: its detached grants by their numbers, its parties by the
+    /// participation that was seen. What it takes part with or grants later is not affected.
     fn on_expel(&mut self, call: u64, name: Name, peer: PeerId, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
         };
-        let parties = resource.parties.into_iter().filter(|(_, host)| *host == peer).map(|(session, _)| session);
-        let givers = resource.detached.iter().filter(|grant| grant.host == peer).map(|grant| grant.session);
-        let mut sessions: Vec<_> = parties.chain(givers).collect();
-        sessions.sort_unstable();
-        sessions.dedup();
-        let Some(last) = sessions.pop() else { return self.answer_caller(call, Ok(Answer::Expelled)) };
+        let grants = resource.detached.into_iter().filter(|grant| grant.host == peer);
+        let grants = grants.map(|grant| Command::TakeBack {
+            resource: label(&name),
+            fencing: grant.fencing,
+            session: grant.session,
+        });
+        let parties = resource.parties.into_iter().filter(|party| party.host == peer);
+        let parties =
+            parties.map(|party| Command::Expel { resource: label(&name), session: party.session, since: party.since });
+        let mut commands: Vec<Command> = grants.chain(parties).collect();
+        let Some(last) = commands.pop() else { return self.answer_caller(call, Ok(Answer::Expelled)) };
         // In order: when the last one is answered, it was applied, and the others are on their way at least.
-        for session in sessions {
-            self.standing.ask(Command::Expel { resource: label(&name), session }, Ask::Inform, self.now);
+        for command in commands {
+            self.standing.ask(command, Ask::Inform, self.now);
         }
-        self.standing.ask(Command::Expel { resource: label(&name), session: last }, Ask::Expel(call), self.now);
+        self.standing.ask(last, Ask::Expel(call), self.now);
     }
 
     pub(super) fn seat(&mut self, call: u64, hosts: Option<Vec<PeerId>>) {
@@ -201,7 +215,7 @@ impl Node {
             Some(error) => self.answer(call, Err(error)),
             None if hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len())) => {
                 self.wait_for_register(call);
-                self.standing.ask(Command::Seats(hosts), Ask::Seats(call), self.now);
+                self.standing.look(Look::Hosts(Vec::new()), Ask::SeatsSeen(call, hosts), self.now);
             }
             None => {
                 let message = format!("1 to {MOST_SEATS} hosts can vote");
@@ -223,6 +237,12 @@ impl Node {
                 self.answer_caller(call, Ok(Answer::Listed(listed)));
             }
             (Ask::Show(number), Seen::Resources(page)) => self.on_query_page(number, page),
+            (Ask::ResizeSeen(call, name, slots), Seen::Resources(page)) => {
+                self.on_resize_seen(call, name, slots, page);
+            }
+            (Ask::SeatsSeen(call, hosts), Seen::Cluster(view)) => {
+                self.standing.ask(Command::Seats { hosts, after: view.choices }, Ask::Seats(call), self.now);
+            }
             (Ask::RemoveSeen(call), Seen::Resources(page)) => self.on_remove_seen(call, page),
             (Ask::RevokeFrom(call), Seen::Resources(page)) => self.on_revoke_seen(call, page),
             (Ask::ExpelWhom(call, name, peer), Seen::Resources(page)) => self.on_expel(call, name, peer, page),

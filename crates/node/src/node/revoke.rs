@@ -10,7 +10,7 @@
 //!
 //! The same question again and again: each may get lost, and the holder's host keeps nothing of who has asked. A
 //! detached grant has no process that could be told: it ends at once, and who renews it hears why; its host says so
-//! when the register knows. If its host does not answer it is taken out of the register from here.
+//! when the register knows. If its host does not answer, the asker takes the one grant back in the register.
 
 use peerlock_base::{Key, PeerId, Span};
 use peerlock_register::{Command, Look, Page};
@@ -80,23 +80,23 @@ impl Node {
         }
     }
 
-    /// What the register knows of a grant whose host does not answer. Nobody stops a detached one: it can be taken out
-    /// if nothing else goes with it.
+    /// What the register knows of a grant whose host does not answer. A detached one that no party has given can be
+    /// taken back by its number: only its client has it. A party may have its token.
     pub(super) fn on_revoke_seen(&mut self, call: u64, page: Page) {
         let Some(revocation) = self.orders.revocation(call) else { return };
         let (resource, fencing) = (label(&revocation.name), revocation.fencing);
         let given = page.resources.first().and_then(|seen| {
             let session = seen.detached.iter().find(|grant| grant.fencing == fencing)?.session;
-            let is_party = seen.parties.iter().any(|(party, _)| *party == session);
-            let given = seen.detached.iter().filter(|grant| grant.session == session).count();
-            (!is_party && given == 1).then_some(session)
+            let is_party = seen.parties.iter().any(|party| party.session == session);
+            (!is_party).then_some(session)
         });
         match given {
             Some(session) => {
                 self.orders.end(call);
                 self.timers.cancel(&Alarm::Revoke(call));
                 self.wait_for_register(call);
-                self.standing.ask(Command::Expel { resource, session }, Ask::Revoke(call), self.now);
+                let command = Command::TakeBack { resource, fencing, session };
+                self.standing.ask(command, Ask::Revoke(call), self.now);
             }
             None => self.give_up(call),
         }

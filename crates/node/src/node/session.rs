@@ -255,16 +255,31 @@ impl Node {
                 self.answer_caller(call, Err(Error::NoSuchResource { name }));
             }
             (Ask::Remove(call), outcome) => self.on_remove_outcome(call, &outcome),
-            (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
-                self.answer_caller(call, Ok(Answer::Expelled));
+            // What was seen is gone already: this was asked twice, or it ended by itself. What the host has of the
+            // resource by now is another participation, or another name's.
+            (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_))
+            | (Ask::Expel(call), Outcome::Refused(Refusal::NoParty | Refusal::OldGeneration | Refusal::NoResource)) => {
+                self.answer_caller(call, Ok(Answer::Expelled))
             }
-            (Ask::Revoke(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
+            (Ask::Revoke(call), Outcome::Done | Outcome::Refused(Refusal::NoResource)) => {
                 self.answer_caller(call, Ok(Answer::Revoked));
+            }
+            (Ask::Revoke(call), Outcome::Refused(Refusal::Superseded)) => {
+                let message = "the client of this slot has renewed it through another agent of its host meanwhile: \
+                               that agent can be asked now, so try again";
+                self.answer_caller(
+                    call,
+                    Err(Error::Refused { class: Class::Unavailable, message: message.to_owned() }),
+                );
             }
             (Ask::Seats(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Seated)),
             (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::Seats(call), outcome) => {
                 let (class, message) = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
+                    Outcome::Refused(Refusal::Superseded) => {
+                        let message = "another command has changed it meanwhile: look at it, and try again";
+                        (Class::Unavailable, message.to_owned())
+                    }
                     Outcome::Refused(why) => (Class::Unavailable, why.to_string()),
                     outcome => (Class::Unavailable, format!("the register has answered something else: {outcome:?}")),
                 };
@@ -272,6 +287,8 @@ impl Node {
             }
             (
                 Ask::ExpelWhom(..)
+                | Ask::ResizeSeen(..)
+                | Ask::SeatsSeen(..)
                 | Ask::RemoveSeen(_)
                 | Ask::RevokeFrom(_)
                 | Ask::Cluster

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::MOST_DETACHED;
 use crate::command::{MOST_FENCING, Opening, Outcome, Refusal};
 use crate::fact::Topic;
+use crate::sabotage::Sabotage;
 use crate::{Label, SessionId, Ttl};
 
 /// Fencing numbers of a generation are between this much times its number and the next one's.
@@ -23,6 +24,8 @@ const MOST_RESIZED: u64 = MOST_GENERATION / 2;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,
+    /// The first generation with this number of slots.
+    resized: u64,
     generation: u64,
     /// Whether the coordinator has counted.
     closed: bool,
@@ -75,6 +78,8 @@ impl Resource {
     pub(super) fn found(slots: u32, generation: u64) -> Self {
         Self {
             slots,
+            // Above everything that was seen of an earlier resource of this name.
+            resized: generation + 1,
             generation,
             closed: false,
             coordinator: None,
@@ -93,6 +98,7 @@ impl Resource {
         let over = self.over.iter().map(|(slot, fencing)| (*slot, *fencing));
         (1..=MOST_SLOTS).contains(&self.slots)
             && self.generation < MOST_GENERATION
+            && self.resized <= MOST_GENERATION
             && self.coordinator.is_none_or(|it| self.parties.contains_key(&it))
             && (self.coordinator.is_some() || self.parties.is_empty())
             && self.parties.keys().all(|party| stands(*party))
@@ -228,16 +234,28 @@ impl Resource {
         self.advance(name)
     }
 
-    pub(super) fn resize(&mut self, name: &Label, slots: u32) -> Outcome {
+    pub(super) fn resize(
+        &mut self,
+        name: &Label,
+        slots: u32,
+        generation: u64,
+        makes: impl Fn(Sabotage) -> bool,
+    ) -> Outcome {
         if self.slots == slots {
             return Outcome::Done;
+        }
+        let is_superseded = generation < self.resized || generation > self.generation;
+        if is_superseded && !makes(Sabotage::ResizesLate) {
+            return Outcome::Refused(Refusal::Superseded);
         }
         // Whoever likes may ask for this, again and again: half of all generations are left for what happens by itself.
         if self.generation >= MOST_RESIZED {
             return Outcome::Refused(Refusal::Full);
         }
         self.slots = slots;
-        Outcome::Advanced(self.advance(name))
+        let opening = self.advance(name);
+        self.resized = self.generation;
+        Outcome::Advanced(opening)
     }
 
     pub(super) fn renumber(&mut self, name: &Label, generation: u64) -> Outcome {
@@ -346,20 +364,34 @@ impl Resource {
         }
     }
 
-    /// Takes away by force what a session has of this, at the risk that somebody is still inside.
-    pub(super) fn expel(&mut self, name: &Label, session: SessionId) -> Outcome {
-        let grants: Vec<u64> =
-            self.detached.iter().filter(|(_, grant)| grant.session == session).map(|(fencing, _)| *fencing).collect();
-        let was_party = self.parties.remove(&session).is_some();
-        if !was_party && grants.is_empty() {
-            return Outcome::Refused(Refusal::NoParty);
+    /// Evicts a party at the risk that a client of it goes on. What is asked a second time finds the party gone, or
+    /// another participation of the same session.
+    pub(super) fn expel(
+        &mut self,
+        name: &Label,
+        session: SessionId,
+        since: u64,
+        makes: impl Fn(Sabotage) -> bool,
+    ) -> Outcome {
+        let Some(party) = self.parties.get(&session) else { return Outcome::Refused(Refusal::NoParty) };
+        if party.since != since && !makes(Sabotage::ExpelsLate) {
+            return Outcome::Refused(Refusal::OldGeneration);
         }
-        grants.into_iter().for_each(|fencing| self.forget(fencing));
-        if !was_party {
-            return Outcome::Done;
-        }
+        self.parties.remove(&session);
+        let grants = self.detached.iter().filter(|(_, grant)| grant.session == session).map(|(fencing, _)| *fencing);
+        grants.collect::<Vec<u64>>().into_iter().for_each(|fencing| self.forget(fencing));
         let opening = self.advance(name);
         self.expelled.insert(session, self.generation);
         Outcome::Advanced(opening)
+    }
+
+    /// Ends one detached grant. By number, so that a late copy does not end another one.
+    pub(super) fn take_back(&mut self, fencing: u64, session: SessionId) -> Outcome {
+        match self.detached.get(&fencing) {
+            Some(grant) if grant.session != session => return Outcome::Refused(Refusal::Superseded),
+            Some(_) => self.forget(fencing),
+            None => {}
+        }
+        Outcome::Done
     }
 }

@@ -31,6 +31,22 @@ fn join(session: SessionId) -> Command {
     Command::Join { session, resource: label("r"), slots: 2 }
 }
 
+fn resize(slots: u32, generation: u64) -> Command {
+    Command::Resize { resource: label("r"), slots, generation }
+}
+
+fn expel(session: SessionId, since: u64) -> Command {
+    Command::Expel { resource: label("r"), session, since }
+}
+
+fn take_back(fencing: u64, session: SessionId) -> Command {
+    Command::TakeBack { resource: label("r"), fencing, session }
+}
+
+fn seats(hosts: &[u64], after: u64) -> Command {
+    Command::Seats { hosts: Some(hosts.iter().copied().map(PeerId::new).collect()), after }
+}
+
 fn end(sessions: &[SessionId]) -> Command {
     Command::End { sessions: sessions.to_vec(), term: 1 }
 }
@@ -100,13 +116,12 @@ fn when_everybody_is_gone_the_next_one_counts_in_a_new_generation() {
 #[test]
 fn slots_and_numbers_open_generations_once() {
     let (mut state, _) = three();
-    let resize = Command::Resize { resource: label("r"), slots: 3 };
-    assert!(matches!(state.apply(1, resize.clone()), Outcome::Advanced(Opening { generation: 2, .. })));
-    assert_eq!(state.apply(1, resize), Outcome::Done);
+    assert!(matches!(state.apply(1, resize(3, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
+    assert_eq!(state.apply(1, resize(3, 1)), Outcome::Done);
     let renumber = Command::Renumber { resource: label("r"), generation: 2 };
     assert!(matches!(state.apply(1, renumber.clone()), Outcome::Advanced(Opening { generation: 3, .. })));
     assert_eq!(state.apply(1, renumber), Outcome::Refused(Refusal::OldGeneration));
-    let unknown = Command::Resize { resource: label("x"), slots: 1 };
+    let unknown = Command::Resize { resource: label("x"), slots: 1, generation: 1 };
     assert_eq!(state.apply(1, unknown), Outcome::Refused(Refusal::NoResource));
 }
 
@@ -114,11 +129,11 @@ fn slots_and_numbers_open_generations_once() {
 #[test]
 fn slots_are_not_changed_until_there_are_no_generations_left() {
     let (mut state, _) = three();
-    let resize = |slots| Command::Resize { resource: label("r"), slots };
     state.resources.get_mut(&label("r")).unwrap().recover(&label("r"), MOST_GENERATION / 2 - 2);
-    assert!(matches!(state.apply(1, resize(3)), Outcome::Advanced(_)));
-    assert_eq!(state.apply(1, resize(2)), Outcome::Refused(Refusal::Full));
-    assert_eq!((state.apply(1, resize(3)), resource(&state).slots()), (Outcome::Done, 3));
+    let last = resource(&state).generation();
+    assert!(matches!(state.apply(1, resize(3, last)), Outcome::Advanced(_)));
+    assert_eq!(state.apply(1, resize(2, last + 1)), Outcome::Refused(Refusal::Full));
+    assert_eq!((state.apply(1, resize(3, last + 1)), resource(&state).slots()), (Outcome::Done, 3));
     let renumber = Command::Renumber { resource: label("r"), generation: resource(&state).generation() };
     assert_eq!(state.apply(1, renumber), Outcome::Refused(Refusal::Full));
 }
@@ -248,7 +263,7 @@ fn a_name_with_a_detached_grant_is_not_removed() {
 #[test]
 fn a_name_is_not_removed_before_who_was_forced_out_has_heard_of_it() {
     let (mut state, [a, b, c]) = three();
-    state.apply(1, Command::Expel { resource: label("r"), session: a });
+    state.apply(1, expel(a, 1));
     assert!(matches!(state.apply(1, quit(b, 2)), Outcome::Advanced(_)));
     assert!(matches!(state.apply(1, quit(c, 3)), Outcome::Advanced(_)));
     assert_eq!(words(&state), [(a, 2, Topic::Expelled)]);
@@ -474,7 +489,7 @@ fn a_generation_is_told_until_it_is_closed_and_closing_it_again_changes_nothing(
     assert_eq!(state.apply(1, close(a, 1, &[])), Outcome::Done);
     assert_eq!(words(&state), []);
     assert_eq!(resource(&state).parties().len(), 3, "they have joined in it");
-    state.apply(1, Command::Resize { resource: label("r"), slots: 1 });
+    state.apply(1, resize(1, 1));
     let coordinator = resource(&state).coordinator().unwrap();
     let others: Vec<SessionId> = [a, b, c].into_iter().filter(|it| *it != coordinator).collect();
     assert_eq!(state.apply(1, close(coordinator, 1, &[])), Outcome::Refused(Refusal::OldGeneration));
@@ -492,7 +507,7 @@ fn a_generation_is_told_until_it_is_closed_and_closing_it_again_changes_nothing(
 #[test]
 fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
     let (mut state, [a, b, c]) = three();
-    state.apply(1, Command::Resize { resource: label("r"), slots: 1 });
+    state.apply(1, resize(1, 1));
     state.apply(1, open(4, 4, None));
     let late = SessionId::new(4);
     state.apply(1, join(late));
@@ -510,9 +525,8 @@ fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
 fn who_is_forced_out_is_told_so_and_the_others_count_without_it() {
     let (mut state, [a, b, c]) = three();
     state.apply(1, detach(b, N + 100));
-    let expel = |session| Command::Expel { resource: label("r"), session };
-    assert!(matches!(state.apply(1, expel(b)), Outcome::Advanced(Opening { generation: 2, .. })));
-    assert_eq!(state.apply(1, expel(b)), Outcome::Refused(Refusal::NoParty));
+    assert!(matches!(state.apply(1, expel(b, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
+    assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::NoParty));
     let coordinator = resource(&state).coordinator().unwrap();
     let expelled = (b, 2, Topic::Expelled);
     assert_eq!(words(&state), [(coordinator, 2, Topic::Opened), expelled]);
@@ -526,15 +540,108 @@ fn who_is_forced_out_is_told_so_and_the_others_count_without_it() {
     assert!(words(&state).iter().all(|(session, ..)| *session != b));
 }
 
-/// What a dead session's client has cannot be taken from its process.
+/// The answer to the first copy is lost in an election, and the session has joined again when the second is applied.
 #[test]
-fn force_takes_a_grant_whose_session_is_over() {
+fn late_expel_does_not_evict_a_session_that_joined_again() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, expel(b, 1));
+    state.apply(1, join(b));
+    state.apply(1, detach(b, 2 * N + 100));
+    let joined = state.clone();
+    assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state, joined);
+    // Nor one that a count had removed in the generation that was looked at.
+    let coordinator = resource(&state).coordinator().unwrap();
+    let idle = [a, c].into_iter().find(|it| *it != coordinator).unwrap();
+    assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);
+    assert!(!resource(&state).parties().contains_key(&idle));
+    state.apply(1, join(idle));
+    let joined = state.clone();
+    assert_eq!(state.apply(1, expel(idle, 1)), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state, joined);
+    // Another generation does not protect the participation that was looked at.
+    state.apply(1, end(&[a]));
+    assert!(matches!(state.apply(1, expel(b, 2)), Outcome::Advanced(_)));
+    assert!(resource(&state).detached().is_empty(), "what it has given goes with it");
+}
+
+/// The session that has given it is over, or takes part by now: neither matters.
+#[test]
+fn take_back_ends_one_grant_and_no_party() {
+    let (mut state, [a, b, _]) = three();
+    for (session, fencing) in [(a, N + 100), (a, N + 101), (b, N + 102)] {
+        state.apply(1, detach(session, fencing));
+    }
+    assert_eq!(state.apply(1, take_back(N + 102, b)), Outcome::Done);
+    assert_eq!((resource(&state).generation(), resource(&state).parties().len()), (1, 3));
+    state.apply(1, end(&[a]));
+    assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Done);
+    let coordinator = resource(&state).coordinator().unwrap();
+    assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(N + 100))));
+    assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [N + 101]);
+    // What is asked twice is done once, and the grant does not come back.
+    let taken = state.clone();
+    assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Done);
+    assert_eq!(state, taken);
+    state.apply(1, open(1, 9, None));
+    assert_eq!(state.apply(1, detach(SessionId::new(4), N + 100)), Outcome::Refused(Refusal::NoSuchGrant));
+}
+
+#[test]
+fn take_back_of_a_grant_that_was_renewed_elsewhere_is_refused() {
     let (mut state, [a, ..]) = three();
     state.apply(1, detach(a, N + 100));
     state.apply(1, end(&[a]));
-    assert_eq!(state.apply(1, Command::Expel { resource: label("r"), session: a }), Outcome::Done);
-    let coordinator = resource(&state).coordinator().unwrap();
-    assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(N + 100))));
+    state.apply(1, open(1, 9, None));
+    state.apply(1, detach(SessionId::new(4), N + 100));
+    let renewed = state.clone();
+    assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Refused(Refusal::Superseded));
+    assert_eq!(state, renewed);
+    assert_eq!(state.apply(1, take_back(N + 100, SessionId::new(4))), Outcome::Done);
+}
+
+#[test]
+fn late_resize_does_not_undo_a_newer_one() {
+    let (mut state, [a, ..]) = three();
+    assert!(matches!(state.apply(1, resize(3, 1)), Outcome::Advanced(_)));
+    // What else opens a generation does not make it void.
+    state.apply(1, end(&[a]));
+    assert!(matches!(state.apply(1, resize(5, 2)), Outcome::Advanced(Opening { generation: 4, .. })));
+    let resized = state.clone();
+    for late in [resize(3, 1), resize(3, 2), resize(3, 3), resize(3, 9)] {
+        assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::Superseded));
+        assert_eq!(state, resized);
+    }
+    assert_eq!(state.apply(1, resize(5, 2)), Outcome::Done, "asked again");
+    assert!(matches!(state.apply(1, resize(3, 4)), Outcome::Advanced(_)));
+}
+
+#[test]
+fn late_resize_does_not_change_the_next_resource_of_its_name() {
+    let (mut state, [a, ..]) = left();
+    state.apply(1, remove(4));
+    assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, slots: 2, .. }));
+    for late in [1, 4] {
+        assert_eq!(state.apply(1, resize(3, late)), Outcome::Refused(Refusal::Superseded));
+    }
+    assert!(matches!(state.apply(1, resize(3, 5)), Outcome::Advanced(_)));
+}
+
+#[test]
+fn late_choice_of_voters_does_not_undo_a_newer_one() {
+    let (mut state, _) = three();
+    assert_eq!((state.choices(), state.apply(1, seats(&[1], 0))), (0, Outcome::Done));
+    assert_eq!(state.apply(1, seats(&[1], 0)), Outcome::Done, "asked again");
+    assert_eq!(state.apply(1, seats(&[9], 1)), Outcome::Refused(Refusal::NoKeeper));
+    assert_eq!((state.choices(), state.apply(1, seats(&[2, 3], 1))), (1, Outcome::Done));
+    let chosen = state.clone();
+    for late in [seats(&[1], 0), seats(&[1], 1), seats(&[1], 3), seats(&[2, 3], 0)] {
+        assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::Superseded));
+        assert_eq!(state, chosen);
+    }
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()));
+    assert_eq!(state.apply(1, Command::Seats { hosts: None, after: 2 }), Outcome::Done);
+    assert_eq!(state.chosen(), None);
 }
 
 /// What the model of custody assumes: the end of the one and the part of the other are one entry, and one generation.

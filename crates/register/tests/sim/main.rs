@@ -71,7 +71,8 @@ fn every_rule_that_is_left_out_is_missed() {
     let untold: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Untold(_));
     let unseen: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Unseen(..));
     let reused: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Reused(_) | Violation::Mistold(..));
-    let table: [Case; 13] = [
+    let late: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Late(_));
+    let table: [Case; 16] = [
         (Sabotage::YesWithoutRound, 22, ended),
         (Sabotage::RoundBeforeRequest, 24, ended),
         (Sabotage::EndsAtOnce, 0, ended),
@@ -85,6 +86,9 @@ fn every_rule_that_is_left_out_is_missed() {
         (Sabotage::LooksAnywhere, 58, unseen),
         (Sabotage::ForgetsFloor, 12, reused),
         (Sabotage::NoQuarantine, 1186, ended),
+        (Sabotage::ExpelsLate, 0, late),
+        (Sabotage::ResizesLate, 0, late),
+        (Sabotage::SeatsLate, 0, late),
     ];
     for (sabotage, named, is_right) in table {
         let found = std::iter::once(named).chain(0..number("RUNS").unwrap_or(10_000)).find_map(|seed| {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use peerlock_base::{Key, PeerId, Time};
+use peerlock_base::{Key, PeerId, Time, mix};
 use peerlock_register::{
-    ClusterId, Command, Fact, Label, Member, Outcome, Page, Register, SessionId, State, View, VoterId, file,
+    ClusterId, Command, Fact, Label, Member, Outcome, Page, Register, Resource, Sabotage, SessionId, State, View,
+    VoterId, file,
 };
 
 use crate::words::Words;
@@ -39,6 +40,8 @@ pub enum Violation {
     Reused(String),
     /// A process does not see what it was told.
     Unseen(PeerId, String),
+    /// A copy of a command that was done before would change something.
+    Late(String),
     /// Others vote than those that were chosen.
     Seats(String),
     /// A letter that made no sense.
@@ -63,6 +66,7 @@ pub struct Watch {
     begun: BTreeSet<VoterId>,
     /// What peers were told.
     confirmed: Vec<(Command, Outcome)>,
+    sabotage: Option<Sabotage>,
     recovered: bool,
     pub counts: Counts,
 }
@@ -100,8 +104,12 @@ pub struct Counts {
     pub resigned: u64,
     pub recovered: u64,
     pub chosen: u64,
-    /// Names that were removed.
+    /// Names that were removed, changes of a number of slots, and grants that were taken back by others.
     pub removed: u64,
+    pub resized: u64,
+    pub taken_back: u64,
+    /// Commands that were applied once more, to see that nothing changes.
+    pub repeated: u64,
 }
 
 impl Counts {
@@ -131,6 +139,9 @@ impl Counts {
         self.recovered += run.recovered;
         self.chosen += run.chosen;
         self.removed += run.removed;
+        self.resized += run.resized;
+        self.taken_back += run.taken_back;
+        self.repeated += run.repeated;
     }
 
     /// Many runs in which nothing happens would say nothing.
@@ -138,7 +149,7 @@ impl Counts {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
         let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
-        let names = [self.removed];
+        let names = [self.removed, self.resized, self.taken_back, self.repeated];
         // Not all can be: some could not be heard.
         assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not resign: {self}");
         // Nor these: some hosts are gone with nobody to take their place, or went just before the end.
@@ -155,6 +166,7 @@ impl fmt::Display for Counts {
         let Self { events, ended, elections, answers, most_voters, wounds, healed, .. } = self;
         let Self { crashes, torn, full, flips, partitions, freezes, compactions, raised, .. } = self;
         let Self { told, expired, expelled, given_back, stops, led, resigned, recovered, chosen, removed, .. } = self;
+        let Self { resized, taken_back, repeated, .. } = self;
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
@@ -162,12 +174,17 @@ impl fmt::Display for Counts {
              flipped bits, {full} of full disks), {partitions} partitions, {freezes} freezes, {compactions} new files, \
              {raised} upgraded; {told} words ({expired} ends of grants, {expelled} forced out), {given_back} grants \
              given back later, {stops} stops ({resigned} of {led} leaders resigned), {chosen} choices of voters, \
-             {recovered} recoveries, {removed} names removed; no violation"
+             {recovered} recoveries, {removed} names removed, {resized} resized, {taken_back} grants taken back; \
+             {repeated} commands repeated late; no violation"
         )
     }
 }
 
 impl Watch {
+    pub fn new(sabotage: Option<Sabotage>) -> Self {
+        Self { sabotage, ..Self::default() }
+    }
+
     /// A peer's part has changed; `beliefs` are all sessions that peers believe in at this moment, each by its own
     /// clock, and which process of the peer does.
     pub fn look(
@@ -206,6 +223,7 @@ impl Watch {
         }
         if is_newest {
             self.words.look(now, state)?;
+            self.look_at_late_copy(state, index)?;
         }
         for &session in self.believed.keys().filter(|session| state.is_over(**session)) {
             if state.quarantine().is_some() && !self.ended.contains(&session) {
@@ -224,6 +242,25 @@ impl Watch {
         match beliefs.iter().find(|(_, _, session)| self.doubtful.contains(session)) {
             Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
             None => Ok(()),
+        }
+    }
+
+    /// A copy of any command that was done arrives now. One command for each state: a run has hundreds.
+    fn look_at_late_copy(&mut self, state: &State, index: u64) -> Result<(), Violation> {
+        let done: Vec<&Command> = match self.recovered {
+            // The recovered cluster does not read what was asked of the one before.
+            true => Vec::new(),
+            false => {
+                self.confirmed.iter().filter(|(_, it)| !matches!(it, Outcome::Refused(_))).map(|it| &it.0).collect()
+            }
+        };
+        let Some(&command) = (mix(index) as usize).checked_rem(done.len()).map(|at| &done[at]) else { return Ok(()) };
+        let mut late = state.clone();
+        late.apply_but(0, command.clone(), |mistake| self.sabotage == Some(mistake));
+        self.counts.repeated += 1;
+        match late == *state || may_change(command, state, &late) {
+            true => Ok(()),
+            false => Err(Violation::Late(format!("{command:?}"))),
         }
     }
 
@@ -319,6 +356,46 @@ impl Watch {
             return Err(Violation::Lost(format!("entries up to {newest}, at {}", register.applied())));
         }
         Ok(())
+    }
+}
+
+/// What a late copy may change, because it harms nothing. A `Join` makes a session that stands a party again, which then
+/// answers that it has nothing, or founds the name again. A `Detach` of a grant that stands makes its time begin again.
+fn may_change(command: &Command, before: &State, after: &State) -> bool {
+    let others = |name: &Label| {
+        let of = |state: &State| state.resources().iter().filter(|it| it.0 != name).map(|it| it.1.clone()).collect();
+        let (before, after): (Vec<Resource>, Vec<Resource>) = (of(before), of(after));
+        before == after
+    };
+    let same_members = before.members() == after.members() && before.sessions() == after.sessions();
+    let of = |state: &State, name: &Label| state.resources().get(name).cloned();
+    match command {
+        Command::Join { resource, session, .. } => {
+            let has_all = |before: Resource, after: &Resource| {
+                let parties = before.parties().keys().all(|party| after.parties().contains_key(party));
+                parties && before.slots() == after.slots() && before.detached() == after.detached()
+            };
+            let joined = of(after, resource).filter(|it| it.parties().contains_key(session));
+            let kept = |after: &Resource| of(before, resource).is_none_or(|before| has_all(before, after));
+            same_members && others(resource) && joined.is_some_and(|after| kept(&after))
+        }
+        Command::Detach { resource, fencing, .. } => {
+            let all = |it: &Resource| it.detached().keys().copied().collect::<Vec<_>>();
+            let is_longer = |before: &Resource, after: &Resource| {
+                let (one, other) = (&before.detached()[fencing], &after.detached()[fencing]);
+                other.ttl >= one.ttl && (one.slot, one.host) == (other.slot, other.host)
+            };
+            let same = |before: Resource, after: Resource| {
+                (before.generation(), before.parties(), all(&before))
+                    == (after.generation(), after.parties(), all(&after))
+                    && before.detached().contains_key(fencing)
+                    && is_longer(&before, &after)
+            };
+            same_members
+                && others(resource)
+                && of(before, resource).zip(of(after, resource)).is_some_and(|(before, after)| same(before, after))
+        }
+        _ => false,
     }
 }
 

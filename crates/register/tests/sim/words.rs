@@ -102,7 +102,9 @@ impl Words {
                 *latest = (*latest).max(*generation);
             }
             (Command::Remove { .. }, Outcome::Done) => counts.removed += 1,
-            (Command::Expel { resource, session }, Outcome::Advanced(opening)) => {
+            (Command::Resize { .. }, Outcome::Advanced(_)) => counts.resized += 1,
+            (Command::TakeBack { .. }, Outcome::Done) => counts.taken_back += 1,
+            (Command::Expel { resource, session, .. }, Outcome::Advanced(opening)) => {
                 self.expelled.insert((resource.clone(), *session), (opening.generation, now));
             }
             (Command::Detach { resource, fencing, .. }, Outcome::Done) => {
@@ -116,7 +118,7 @@ impl Words {
                 let giver = self.held.get(&(resource.clone(), *fencing));
                 counts.given_back += u64::from(giver.is_some_and(|giver| giver != session));
             }
-            (Command::Seats(Some(_)), Outcome::Done) => counts.chosen += 1,
+            (Command::Seats { hosts: Some(_), .. }, Outcome::Done) => counts.chosen += 1,
             _ => {}
         }
     }

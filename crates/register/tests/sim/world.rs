@@ -16,7 +16,7 @@ use peerlock_register::{
     election_time, file,
 };
 
-use self::clients::{Count, Grant};
+use self::clients::{Count, Grant, Order};
 use crate::disk::FakeDisk;
 use crate::setting::Setting;
 use crate::watch::{Violation, Watch, stamp};
@@ -80,12 +80,13 @@ struct Host {
     asked: BTreeMap<u64, Command>,
     /// What it looks at: since when, and as which session.
     looks: BTreeMap<u64, (Time, Option<SessionId>)>,
+    /// What an administrator who looks at something there wants.
+    orders: BTreeMap<u64, Order>,
     /// The session as which it has looked for its grants.
     looked_as: Option<SessionId>,
     grants: BTreeSet<Grant>,
-    /// What it has last heard of resources and sessions.
+    /// What it has last heard of resources.
     generations: BTreeMap<Label, u64>,
-    sessions: Vec<SessionId>,
     /// Whether it led when it began to stop.
     stopping: Option<bool>,
     /// A restart must refuse its file.
@@ -145,7 +146,7 @@ impl World {
                 looked_as: None,
                 grants: BTreeSet::new(),
                 generations: BTreeMap::new(),
-                sessions: Vec::new(),
+                orders: BTreeMap::new(),
                 stopping: None,
                 is_flipped: false,
                 wakes_at: Time::END,
@@ -166,7 +167,7 @@ impl World {
             network: Rng::stream(setting.seed, 3),
             trouble: Rng::stream(setting.seed, 4),
             load: Rng::stream(setting.seed, 5),
-            watch: Watch::default(),
+            watch: Watch::new(setting.sabotage),
             terms: BTreeSet::new(),
             conf: Conf::default(),
             trace: traced.then(String::new),

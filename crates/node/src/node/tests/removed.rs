@@ -1,7 +1,7 @@
 //! A name that nobody uses is removed.
 
 use peerlock_base::Span;
-use peerlock_register::{Label, Outcome, Page, ResourceView, SessionId};
+use peerlock_register::{Label, Outcome, Page, PartyView, ResourceView, SessionId};
 
 use super::super::*;
 use super::world::{World, wanted};
@@ -210,8 +210,9 @@ fn what_a_voter_does_not_know_yet_was_not_removed() {
     world.frozen.insert(1);
     world.step(2, Input::Remove { call: 9, name: "r".parse().expect("a name") });
     let node = world.machines.get_mut(&2).and_then(|it| it.node.as_mut()).expect("it runs");
-    let parties = vec![(SessionId::new(2), PeerId::new(2))];
-    let (name, coordinator) = (Label::new("r").expect("a label"), Some(parties[0]));
+    let (session, host) = (SessionId::new(2), PeerId::new(2));
+    let parties = vec![PartyView { session, host, since: 1 }];
+    let (name, coordinator) = (Label::new("r").expect("a label"), Some((session, host)));
     let seen = ResourceView { name, slots: 1, generation: 1, closed: true, coordinator, parties, detached: Vec::new() };
     node.on_remove_seen(9, Page { index: 100, resources: vec![seen], more: false });
     for (index, is_removed) in [(99, false), (100, true)] {

@@ -1,10 +1,13 @@
 //! Somebody asks for a slot that another holds.
 
 use peerlock_base::Span;
+use peerlock_register::{Command, GrantView, Page, ResourceView, SessionId};
 
+use super::super::session::label;
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
-use crate::{Class, Origin, Wanted};
+use crate::standing::Ask;
+use crate::{Class, Name, Origin, Wanted};
 
 /// The grant under this number of a host is asked for at another.
 fn revoke(world: &mut World, at: u64, host: u64, fencing: u64) {
@@ -15,6 +18,45 @@ fn revoke(world: &mut World, at: u64, host: u64, fencing: u64) {
 
 fn detached(note: &str) -> Wanted {
     Wanted { detached: Some(note.into()), kept: false, ttl: Span::from_secs(3600), ..wanted("r") }
+}
+
+fn name() -> Name {
+    "r".parse().unwrap()
+}
+
+fn two_slots(note: &str) -> Wanted {
+    Wanted { slots: Some(2), ..detached(note) }
+}
+
+/// What the register holds of `r`, as host 1 knows it, without its parties.
+fn page(world: &World) -> Page {
+    let state = world.node(1).standing.register().expect("it votes").state();
+    let resource = &state.resources()[&label(&name())];
+    let detached = resource.detached().iter().map(|(&fencing, grant)| GrantView {
+        fencing,
+        slot: grant.slot,
+        host: grant.host,
+        session: grant.session,
+        ttl: grant.ttl,
+        note: grant.note.clone(),
+    });
+    let seen = ResourceView {
+        name: label(&name()),
+        slots: resource.slots(),
+        generation: resource.generation(),
+        closed: resource.is_closed(),
+        coordinator: None,
+        parties: Vec::new(),
+        detached: detached.collect(),
+    };
+    Page { index: 1000, resources: vec![seen], more: false }
+}
+
+/// The session of host 2, and since which generation it is a party of `r`.
+fn party(world: &World) -> (SessionId, u64) {
+    let state = world.node(1).standing.register().expect("it votes").state();
+    let session = state.session_of(PeerId::new(2)).expect("it has a session").0;
+    (session, state.resources()[&label(&name())].parties()[&session].since)
 }
 
 fn revoked() -> Error {
@@ -105,27 +147,120 @@ fn what_is_detached_can_be_had_from_a_host_that_is_gone() {
 #[test]
 fn nothing_else_goes_with_what_is_asked_for() {
     let mut world = World::of(3);
-    let two = |note| Wanted { slots: Some(2), ..detached(note) };
-    let (first, second) = (world.acquire(2, two("a")), world.acquire(2, two("b")));
+    let (first, second) = (world.acquire(2, two_slots("a")), world.acquire(2, two_slots("b")));
     let (one, other) = (world.fencing(2, first).unwrap(), world.fencing(2, second).unwrap());
     let waits = world.acquire(1, wanted("r"));
     world.kill(2);
     world.run(Span::from_secs(60));
     revoke(&mut world, 3, 2, one);
     world.run(Span::from_secs(11));
-    let Some(Err(error)) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
-    assert!(error.class() == Class::Unavailable && error.to_string().contains("host2"), "{error}");
-    assert_eq!(world.fencing(1, waits), None, "only force would take both");
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
+    assert!(world.fencing(1, waits).is_some_and(|fencing| fencing != other));
+    let left: Vec<u64> = page(&world).resources[0].detached.iter().map(|grant| grant.fencing).collect();
+    assert_eq!(left, [other]);
+}
+
+/// The host is frozen when it is looked at, and its session has another client when the command is applied.
+#[test]
+fn plain_release_does_not_evict_a_session_that_joined_since() {
+    let mut world = World::of(3);
+    let first = world.acquire(2, two_slots("a"));
+    let fencing = world.fencing(2, first).unwrap();
+    world.kill(2);
     world.restart(2);
     world.run(Span::from_secs(5));
-    revoke(&mut world, 3, 2, one);
+    let returned = world.heard(2).iter().find_map(|effect| match effect {
+        Effect::Returned { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    world.input(2, Input::Renew { call: 4, ticket: returned.expect("it is there again") });
+    let seen = page(&world);
+    let second = world.acquire(2, Wanted { slots: Some(2), ..wanted("r") });
     world.run(Span::from_secs(1));
-    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)), "the next process there knows them");
-    assert!(world.fencing(1, waits).is_some_and(|fencing| fencing != other));
-    world.input(3, Input::Show { call: 1, name: "r".parse().unwrap() });
-    let Some(Ok(Answer::Shown(details))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
-    let inside = details.holders.iter().filter_map(|slot| slot.client.as_ref()?.fencing).collect::<Vec<_>>();
-    assert!(inside.contains(&other) && !inside.contains(&one), "{inside:?}");
+    assert!(world.fencing(2, second).is_some());
+    world.frozen.insert(2);
+    revoke(&mut world, 3, 2, fencing);
+    world.machines.get_mut(&3).unwrap().node.as_mut().unwrap().on_revoke_seen(9, seen);
+    world.run(Span::from_secs(1));
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
+    world.frozen.clear();
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, second).is_some() && !world.has_lost(2, second), "nothing of it was asked for");
+    assert!(page(&world).resources[0].detached.is_empty());
+}
+
+#[test]
+fn plain_release_of_a_renewed_grant_is_not_reported_as_done() {
+    let mut world = World::of(3);
+    let holder = world.acquire(2, detached("a"));
+    let fencing = world.fencing(2, holder).unwrap();
+    let seen = page(&world);
+    world.kill(2);
+    world.restart(2);
+    world.run(Span::from_secs(5));
+    let returned = world.heard(2).iter().find_map(|effect| match effect {
+        Effect::Returned { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    world.input(2, Input::Renew { call: 4, ticket: returned.expect("it is there again") });
+    assert!(matches!(world.answer(2), Some(Ok(Answer::Renewed(_)))));
+    world.frozen.insert(2);
+    revoke(&mut world, 3, 2, fencing);
+    world.machines.get_mut(&3).unwrap().node.as_mut().unwrap().on_revoke_seen(9, seen);
+    world.run(Span::from_secs(1));
+    let Some(Err(error)) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+    assert!(error.class() == Class::Unavailable && error.to_string().contains("try again"), "{error}");
+    assert_eq!(page(&world).resources[0].detached[0].fencing, fencing, "its client was told so");
+}
+
+/// The leader that had the first copy is gone, and the session has joined again before the next one has the second.
+#[test]
+fn second_copy_of_a_forced_release_evicts_no_client() {
+    let mut world = World::of(3);
+    let first = world.acquire(2, wanted("r"));
+    let (session, since) = party(&world);
+    let copy = |world: &mut World| {
+        world.machines.get_mut(&3).unwrap().heard.clear();
+        let now = world.now;
+        let node = world.machines.get_mut(&3).unwrap().node.as_mut().unwrap();
+        node.wait_for_register(9);
+        node.standing.ask(Command::Expel { resource: label(&name()), session, since }, Ask::Expel(9), now);
+        world.run(Span::from_secs(1));
+        assert_eq!(world.answer(3), Some(&Ok(Answer::Expelled)));
+    };
+    copy(&mut world);
+    assert!(world.has_lost(2, first));
+    let second = world.acquire(2, wanted("r"));
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, second).is_some());
+    copy(&mut world);
+    assert!(world.fencing(2, second).is_some() && !world.has_lost(2, second));
+}
+
+/// Another command has changed it since this one's asker looked.
+#[test]
+fn late_commands_of_an_administrator_are_reported() {
+    let mut world = World::of(3);
+    world.acquire(2, wanted("r"));
+    world.run(Span::from_secs(1));
+    world.input(1, Input::Resize { call: 7, name: name(), slots: 2 });
+    world.input(1, Input::Seats { call: 8, hosts: Some(vec![PeerId::new(1)]) });
+    world.run(Span::from_secs(1));
+    let resize = Command::Resize { resource: label(&name()), slots: 3, generation: 1 };
+    let seats = Command::Seats { hosts: None, after: 0 };
+    for (command, ask) in [(resize, Ask::Resize(9, name())), (seats, Ask::Seats(9))] {
+        world.machines.get_mut(&3).unwrap().heard.clear();
+        let now = world.now;
+        let node = world.machines.get_mut(&3).unwrap().node.as_mut().unwrap();
+        node.wait_for_register(9);
+        node.standing.ask(command, ask.clone(), now);
+        world.run(Span::from_secs(3));
+        let Some(Err(error)) = world.answer(3) else { panic!("{ask:?}: {:?}", world.answer(3)) };
+        assert!(error.to_string().contains("another command has changed it"), "{error}");
+    }
+    let state = world.node(1).standing.register().unwrap().state();
+    assert_eq!(state.resources()[&label(&name())].slots(), 2);
+    assert!(state.chosen().is_some());
 }
 
 #[test]

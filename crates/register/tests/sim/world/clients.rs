@@ -1,6 +1,6 @@
 //! What processes do with the register: what their clients want, and what they do with what they are told.
 
-use peerlock_base::Span;
+use peerlock_base::{PeerId, Span};
 use peerlock_register::{Command, Fact, Label, Look, MOST_ON_PAGE, Opening, Outcome, Seen, SessionId, Ttl};
 
 use super::{Event, JUDGEMENT_CALM, World, peer};
@@ -13,6 +13,17 @@ pub(super) struct Count {
     session: SessionId,
     generation: u64,
     keep: Vec<SessionId>,
+}
+
+/// What an administrator wants, who looks first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Resize(u32),
+    /// One of the parties, by chance.
+    Expel(u64),
+    /// One of the detached grants, by chance.
+    TakeBack(u64),
+    Seats(Option<Vec<PeerId>>),
 }
 
 /// A grant that outlives its session, as its host remembers it.
@@ -47,16 +58,12 @@ impl World {
                 Command::Detach { session, resource, slot, fencing, ttl, note }
             }
             (58..68, Some((resource, _, fencing))) => Command::Attach { session, resource, fencing },
-            (68..72, _) => Command::Resize { resource, slots },
+            (68..72, _) => return self.look_for(host, Order::Resize(slots), Look::Resource(resource)),
             (72..75, _) => Command::Renumber { resource, generation },
             (75..78, _) => Command::Close { session, resource, generation, keep: Vec::new() },
-            (78..81, _) => {
-                let Some(&session) = it.sessions.get((pick % it.sessions.len().max(1) as u64) as usize) else {
-                    return self.look_at(host, Look::Cluster);
-                };
-                Command::Expel { resource, session }
-            }
-            (81..85, _) => return self.look_at(host, Look::Cluster),
+            (78..80, _) => return self.look_for(host, Order::Expel(pick), Look::Resource(resource)),
+            (80..82, _) => return self.look_for(host, Order::TakeBack(pick), Look::Resource(resource)),
+            (82..85, _) => return self.look_at(host, Look::Cluster),
             (85..87, _) if !self.quiet => {
                 let member = self.hosts[host].member.as_mut().expect("it was there");
                 member.leave(now);
@@ -65,7 +72,8 @@ impl World {
             (87..92, _) if !self.quiet && self.setting.chooses => {
                 let keepers = self.setting.keepers as u64;
                 let chosen = (0..1 + pick % 3).map(|turn| peer(((pick >> 8) + turn).rem_euclid(keepers) as usize));
-                Command::Seats((pick & 128 == 0).then(|| chosen.collect()))
+                let order = Order::Seats((pick & 128 == 0).then(|| chosen.collect()));
+                return self.look_for(host, order, Look::Hosts(Vec::new()));
             }
             (92..95, _) => Command::Quit { session, resource, generation },
             _ => return Ok(()),
@@ -94,6 +102,39 @@ impl World {
         self.settle(host)
     }
 
+    fn look_for(&mut self, host: usize, order: Order, look: Look) -> Result<(), Violation> {
+        let now = self.local(host);
+        let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
+        let number = member.look(look, now);
+        self.hosts[host].orders.insert(number, order);
+        self.settle(host)
+    }
+
+    /// An administrator sees what there is, and commands.
+    fn on_order(&mut self, host: usize, order: Order, seen: Seen) -> Result<(), Violation> {
+        let command = match (order, seen) {
+            (Order::Seats(hosts), Seen::Cluster(view)) => Some(Command::Seats { hosts, after: view.choices }),
+            (order, Seen::Resources(page)) => page.resources.first().and_then(|seen| {
+                let (resource, generation) = (seen.name.clone(), seen.generation);
+                let of = |pick: u64, count: usize| (pick % count.max(1) as u64) as usize;
+                match order {
+                    Order::Resize(slots) => Some(Command::Resize { resource, slots, generation }),
+                    Order::Expel(pick) => {
+                        let party = seen.parties.get(of(pick, seen.parties.len()))?;
+                        Some(Command::Expel { resource, session: party.session, since: party.since })
+                    }
+                    Order::TakeBack(pick) => {
+                        let grant = seen.detached.get(of(pick, seen.detached.len()))?;
+                        Some(Command::TakeBack { resource, fencing: grant.fencing, session: grant.session })
+                    }
+                    Order::Seats(_) => None,
+                }
+            }),
+            (_, Seen::Cluster(_)) => None,
+        };
+        command.map_or(Ok(()), |command| self.ask(host, command))
+    }
+
     /// A process with a new session looks for what its host has given before.
     pub(super) fn look_for_grants(&mut self, host: usize) -> Result<(), Violation> {
         let session = self.hosts[host].member.as_ref().and_then(|it| it.client().stands(self.local(host)));
@@ -108,12 +149,12 @@ impl World {
     }
 
     pub(super) fn on_seen(&mut self, host: usize, number: u64, seen: Seen) -> Result<(), Violation> {
+        if let Some(order) = self.hosts[host].orders.remove(&number) {
+            return self.on_order(host, order, seen);
+        }
         let Some((asked, asked_as)) = self.hosts[host].looks.remove(&number) else { return Ok(()) };
         match seen {
-            Seen::Cluster(view) => {
-                self.hosts[host].sessions = view.sessions.iter().map(|(session, ..)| *session).collect();
-                self.watch.on_view(peer(host), asked_as, &view)
-            }
+            Seen::Cluster(view) => self.watch.on_view(peer(host), asked_as, &view),
             Seen::Resources(page) => {
                 let grants = page.resources.iter().flat_map(|it| it.detached.iter().map(|grant| (&it.name, grant)));
                 let own = grants.filter(|(_, grant)| grant.host == peer(host));
