@@ -8,7 +8,8 @@ use crate::Estate;
 /// When and as which process a peer begins. All that is random about a node is here.
 #[derive(Clone, Debug)]
 pub struct Birth {
-    /// A number that no earlier process of this host has had.
+    /// The number of this process: higher than that of every earlier process of its host. The register refuses a
+    /// session to a process with a lower number than one that it knows.
     pub process: u64,
     /// Random numbers of its own; another stream for each process.
     pub rng: Rng,

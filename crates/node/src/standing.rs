@@ -148,7 +148,8 @@ impl Standing {
             keeps: birth.keeps,
         };
         // Where no cluster is known this is replaced before anybody sees it.
-        let mut identity = Identity { cluster: ClusterId::new(0), host, info, ttl: birth.session, estate: None };
+        let (process, ttl) = (birth.process, birth.session);
+        let mut identity = Identity { cluster: ClusterId::new(0), host, process, info, ttl, estate: None };
         // Only who belongs to a cluster already can go on with what another process had in it.
         let cluster = match &birth.origin {
             Origin::Votes(bytes) => Some(file::read(bytes)?.header.cluster),

@@ -16,7 +16,8 @@ use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::{Disk as _, FileDisk};
 use peerlock_register::wire::{Letter, Question};
 use peerlock_register::{
-    ClusterId, Command, Config, Doing, Effect, Identity, Info, Label, Member, Register, SessionId, Ttl, Versions,
+    ClusterId, Command, Config, Doing, Effect, Identity, Incarnation, Info, Label, Member, Register, SessionId, Ttl,
+    Versions,
 };
 
 const CLUSTER: ClusterId = ClusterId::new(1 << 70);
@@ -86,6 +87,7 @@ fn register(folder: &Path, at_once: u64) -> io::Result<f64> {
         let command = Command::Open {
             host,
             nonce: number,
+            incarnation: Incarnation { process: number, opening: 0 },
             ttl: ttl(),
             info: info(),
             voter: None,
@@ -108,7 +110,8 @@ fn register(folder: &Path, at_once: u64) -> io::Result<f64> {
 /// until the next tick, which is not waited for here.
 fn found(folder: &Path) -> io::Result<f64> {
     let mut disk = FileDisk::new(folder.join("founded"));
-    let identity = Identity { cluster: CLUSTER, host: PeerId::new(1), info: info(), ttl: ttl(), estate: None };
+    let identity =
+        Identity { cluster: CLUSTER, host: PeerId::new(1), process: 1, info: info(), ttl: ttl(), estate: None };
     let begun = Instant::now();
     let mut now = Time::ZERO;
     let mut member = Member::found(identity, Config::default(), Rng::new(1), now);
@@ -155,8 +158,14 @@ fn opening() -> f64 {
     let mut members: Vec<Member> = Vec::new();
     // Elections and sessions that fit such a slow network.
     let config = Config { election_ticks: 200, ..Config::default() };
-    let identity =
-        |host: u64| Identity { cluster: CLUSTER, host: PeerId::new(host), info: info(), ttl: ttl(), estate: None };
+    let identity = |host: u64| Identity {
+        cluster: CLUSTER,
+        host: PeerId::new(host),
+        process: 1,
+        info: info(),
+        ttl: ttl(),
+        estate: None,
+    };
     members.push(Member::found(identity(1), config, Rng::new(1), Time::ZERO));
     for host in [2, 3] {
         members.push(Member::new(identity(host), config, vec![PeerId::new(1)], Rng::new(host), Time::ZERO));

@@ -34,6 +34,8 @@ pub enum Wish {
     Open {
         /// What tells this session's `Open` from others.
         nonce: u64,
+        /// For how many sessions this process has asked before.
+        opening: u64,
         /// The one before it, which is over here.
         replaces: Option<SessionId>,
     },
@@ -61,6 +63,8 @@ pub struct SessionClient {
     rng: Rng,
     phase: Phase,
     renewals: u64,
+    /// For how many sessions it has asked before the present one.
+    openings: u64,
     /// When to ask the next time.
     due: Time,
     /// How often it has asked since it was answered.
@@ -84,6 +88,7 @@ impl SessionClient {
             rng,
             phase,
             renewals: 0,
+            openings: 0,
             due: Time::ZERO,
             tries: 0,
             stops: 0,
@@ -141,7 +146,7 @@ impl SessionClient {
         self.due = now + again(self.tries, self.ttl / RENEWALS, &mut self.rng);
         self.tries += 1;
         match &mut self.phase {
-            &mut Phase::Out { nonce, replaces } => Some(Wish::Open { nonce, replaces }),
+            &mut Phase::Out { nonce, replaces } => Some(Wish::Open { nonce, opening: self.openings, replaces }),
             Phase::In { session, sent, .. } => {
                 self.renewals += 1;
                 sent.insert(self.renewals, now);
@@ -159,6 +164,17 @@ impl SessionClient {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
             (self.due, self.tries) = (now, 0);
+        }
+    }
+
+    /// The register does not open the session that was asked for with this nonce, since it knows a later one: most
+    /// often it had opened this one, and has ended it before its answer came. Asks for another session in its turn.
+    pub fn on_outdated(&mut self, nonce: u64) {
+        if let Phase::Out { nonce: asked, .. } = &mut self.phase
+            && *asked == nonce
+        {
+            *asked = self.rng.bits();
+            self.openings += 1;
         }
     }
 
@@ -222,6 +238,7 @@ impl SessionClient {
         self.phase = Phase::Out { nonce: self.rng.bits(), replaces };
         (self.due, self.tries) = (now, 0);
         self.stops += 1;
+        self.openings += 1;
     }
 }
 
@@ -243,8 +260,8 @@ impl SessionClient {
     /// What tells one client from another that is woken so seldom that it has always something to ask by then: it makes
     /// no difference when it would ask again, how often it has asked, and what it would draw for that.
     pub fn what_matters(&self) -> impl Hash {
-        let Self { ttl: _, rng: _, phase, renewals, due: _, tries: _, stops, sabotage: _, stopped } = self;
-        (phase, renewals, stops, stopped)
+        let Self { ttl: _, rng: _, phase, renewals, openings, due: _, tries: _, stops, sabotage: _, stopped } = self;
+        (phase, renewals, openings, stops, stopped)
     }
 
     fn unlatch(&mut self) {
@@ -275,7 +292,9 @@ mod tests {
     /// Opened at 0, the first renewal sent at 0 ms and the second at 300.
     fn opened() -> SessionClient {
         let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), None, Rng::new(1));
-        let Some(Wish::Open { nonce, replaces: None }) = client.wake(Time::ZERO) else { panic!("{client:?}") };
+        let Some(Wish::Open { nonce, opening: 0, replaces: None }) = client.wake(Time::ZERO) else {
+            panic!("{client:?}")
+        };
         client.on_opened(nonce, S, Time::ZERO);
         assert_eq!(client.stands(Time::ZERO), None, "open, but nobody has said yes");
         assert_eq!(client.wake(Time::ZERO), Some(Wish::Renew { session: S, renewal: 1 }));
@@ -312,7 +331,7 @@ mod tests {
         client.on_yes(S, 2, at(10_100));
         assert_eq!(client.stands(at(10_100)), None, "the second renewal's time would last until 10.3 s");
         // It goes on as another session, and asks for the end of the old one.
-        assert!(matches!(client.wake(at(10_100)), Some(Wish::Open { replaces: Some(S), .. })));
+        assert!(matches!(client.wake(at(10_100)), Some(Wish::Open { opening: 1, replaces: Some(S), .. })));
         client.on_yes(S, 2, at(10_101));
         assert_eq!(client.stands(at(10_101)), None);
     }
@@ -325,10 +344,28 @@ mod tests {
         assert_eq!(client.stands(at(500)), Some(S));
         client.on_over(S, at(500));
         assert_eq!(client.stands(at(500)), None);
-        let Some(Wish::Open { nonce, replaces: None }) = client.wake(at(500)) else { panic!("{client:?}") };
+        let Some(Wish::Open { nonce, opening: 1, replaces: None }) = client.wake(at(500)) else { panic!("{client:?}") };
         client.on_opened(nonce ^ 1, SessionId::new(9), at(500));
         assert_eq!(client.session(), None);
         client.on_opened(nonce, SessionId::new(9), at(500));
+        assert_eq!(client.session(), Some(SessionId::new(9)));
+    }
+
+    /// It was opened and counted out before the answer came: asked again with the same nonce it is refused for ever.
+    #[test]
+    fn client_asks_for_another_session_when_its_request_is_outdated() {
+        let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), Some(S), Rng::new(1));
+        let Some(Wish::Open { nonce, opening: 0, .. }) = client.wake(Time::ZERO) else { panic!("{client:?}") };
+        client.on_outdated(nonce ^ 1);
+        assert_eq!(client.wake(at(300)), Some(Wish::Open { nonce, opening: 0, replaces: Some(S) }));
+        client.on_outdated(nonce);
+        assert_eq!(client.wake(at(301)), None, "a register that refuses is not asked more often");
+        let Some(Wish::Open { nonce: next, opening: 1, replaces: Some(S) }) = client.wake(at(600)) else {
+            panic!("{client:?}")
+        };
+        client.on_opened(nonce, SessionId::new(8), at(600));
+        assert_eq!(client.session(), None);
+        client.on_opened(next, SessionId::new(9), at(600));
         assert_eq!(client.session(), Some(SessionId::new(9)));
     }
 

@@ -34,6 +34,15 @@ pub struct Info {
     pub keeps: bool,
 }
 
+/// Which request of a host for a session it is: a later one is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// The number of the process: higher than that of every earlier process of its host.
+    pub process: u64,
+    /// For how many sessions this process has asked before.
+    pub opening: u64,
+}
+
 /// One change of the register.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
@@ -43,13 +52,16 @@ pub enum Command {
         host: PeerId,
         /// Drawn anew for each session.
         nonce: u64,
+        /// Refused if the register knows a later one of the host, so that a late copy opens no session.
+        incarnation: Incarnation,
         /// How long the session stands after a renewal was sent.
         ttl: Ttl,
         /// What is to be known of the host.
         info: Info,
         /// The voter whose file it has.
         voter: Option<VoterId>,
-        /// A session of the same host that is over: its process is known to be gone, or has latched its stop.
+        /// A session of the same host that is over: its process is known to be gone, or has latched its stop. With it
+        /// end the sessions that earlier processes have opened in its place and have not written down.
         replaces: Option<SessionId>,
         /// The resources of which clients of that session are still inside, for whom this one answers: it is a party of
         /// them from this entry on, and each has a new generation in which it is asked.
@@ -336,6 +348,8 @@ pub enum Refusal {
     Superseded,
     /// The grant was renewed since, or is not there.
     NoSuchGrant,
+    /// The register knows a later process of the host, or a later session of this process.
+    OldProcess,
     /// There is no such member, or it has no data folder.
     NoKeeper,
     /// It was decided in another term than that of its entry.
@@ -358,6 +372,10 @@ impl fmt::Display for Refusal {
             Self::OldGeneration => f.write_str("the resource is in another generation"),
             Self::Superseded => f.write_str("it has been changed since it was looked at"),
             Self::NoSuchGrant => f.write_str("there is no such grant"),
+            Self::OldProcess => f.write_str(
+                "a later process of this host has had a session: another agent runs with a copy of this data directory, \
+                 or this is an old copy of it",
+            ),
             Self::NoKeeper => f.write_str("only a member with a data folder can vote"),
             Self::OldTerm => f.write_str("it was decided in an earlier term"),
             Self::Full => f.write_str("the register has no more room for it"),

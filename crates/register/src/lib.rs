@@ -43,7 +43,7 @@ pub mod wire;
 mod words;
 
 pub use client::{SessionClient, Wish};
-pub use command::{Command, Info, MOST_TAKEN, Opening, Outcome, Refusal};
+pub use command::{Command, Incarnation, Info, MOST_TAKEN, Opening, Outcome, Refusal};
 pub use config::Config;
 pub use engine::election_time;
 pub use fact::{Fact, Topic};

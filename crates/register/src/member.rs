@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 
-use crate::command::{Command, Info, Outcome, Refusal};
+use crate::command::{Command, Incarnation, Info, Outcome, Refusal};
 use crate::disk::Write;
 use crate::fact::{Fact, Topic};
 use crate::file::Damage;
@@ -73,6 +73,8 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// The host that it runs on.
     pub host: PeerId,
+    /// The number of the process: higher than that of every earlier process of its host.
+    pub process: u64,
     /// What is to be known of it.
     pub info: Info,
     /// How long its session stands after a renewal.
@@ -142,6 +144,8 @@ pub struct Member {
     turn: usize,
     /// The number of the question that opens the session, and what it was asked with.
     opening: Option<(u64, u64)>,
+    /// The register has refused the last request for a session, since it knows a later one.
+    is_outdated: bool,
     /// It ends in good order: with the number of the question that ends its session, if it had one.
     stopping: Option<Option<u64>>,
     next_tick: Time,
@@ -181,6 +185,7 @@ impl Member {
             waits: None,
             turn: 0,
             opening: None,
+            is_outdated: false,
             stopping: None,
             next_tick: now,
             next_hurry: now,
@@ -404,8 +409,9 @@ impl Member {
         }
         match self.client.wake(now) {
             None => {}
-            Some(Wish::Open { nonce, replaces }) => {
-                let Identity { host, info, ttl, estate, .. } = self.identity.clone();
+            Some(Wish::Open { nonce, opening, replaces }) => {
+                let Identity { host, process, info, ttl, estate, .. } = self.identity.clone();
+                let incarnation = Incarnation { process, opening };
                 let takes = estate.filter(|it| Some(it.session) == replaces).map(|it| it.names).unwrap_or_default();
                 let voter = self.register.as_ref().map(Register::voter);
                 // The same question again has the same number, so that a slow answer to the first still counts.
@@ -414,7 +420,7 @@ impl Member {
                     Some(_) | None => self.number(),
                 };
                 self.opening = Some((number, nonce));
-                let command = Command::Open { host, nonce, ttl, info, voter, replaces, takes };
+                let command = Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes };
                 self.send_ask(number, Question::Do(command), now);
             }
             Some(Wish::Renew { session, renewal }) => {
@@ -602,7 +608,17 @@ impl Member {
     fn on_outcome(&mut self, number: u64, outcome: Outcome, now: Time) {
         if let Some((_, nonce)) = self.opening.take_if(|(opening, _)| *opening == number) {
             match outcome {
-                Outcome::Opened { session, .. } => self.client.on_opened(nonce, session, now),
+                Outcome::Opened { session, .. } => {
+                    self.is_outdated = false;
+                    self.client.on_opened(nonce, session, now);
+                }
+                Outcome::Refused(Refusal::OldProcess) => {
+                    self.client.on_outdated(nonce);
+                    // The first time it was most often this process itself.
+                    if std::mem::replace(&mut self.is_outdated, true) {
+                        self.out.push(Doing::Refused(Refusal::OldProcess));
+                    }
+                }
                 Outcome::Refused(why) => self.out.push(Doing::Refused(why)),
                 Outcome::Ended { .. } | Outcome::Joined { .. } | Outcome::Advanced(_) | Outcome::Done => {}
             }

@@ -45,6 +45,10 @@ pub enum Sabotage {
     ExpelsLate,
     /// The number of slots is changed also if it was changed since the asker looked.
     ResizesLate,
+    /// A session is opened also if a later one of the host is known.
+    OpensLate,
+    /// A session that was opened in place of another, and was not written down, does not end with it.
+    KeepsUnwritten,
     /// The voters are chosen also if they were chosen since the asker looked.
     SeatsLate,
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use self::index::Index;
 pub use self::resource::{Detached, Party, Resource};
-use crate::command::{Command, Info, MOST_NUMBER, Outcome, Refusal};
+use crate::command::{Command, Incarnation, Info, MOST_NUMBER, Outcome, Refusal};
 use crate::fact::{Fact, Topic};
 use crate::sabotage::Sabotage;
 use crate::wire::to_bytes;
@@ -61,6 +61,10 @@ pub struct Session {
     pub ttl: Ttl,
     /// The voter whose file it had when it was opened.
     pub voter: Option<VoterId>,
+    /// Which request of its host it answers.
+    pub incarnation: Incarnation,
+    /// The session in whose place it was opened.
+    pub replaces: Option<SessionId>,
 }
 
 /// A voter, or one who learns to be one.
@@ -92,6 +96,8 @@ pub struct State {
     members: BTreeMap<PeerId, Info>,
     sessions: BTreeMap<SessionId, Session>,
     last_session: SessionId,
+    /// The last request for a session that was granted to each member.
+    incarnations: BTreeMap<PeerId, Incarnation>,
     resources: BTreeMap<Label, Resource>,
     seats: BTreeMap<VoterId, VoterSeat>,
     last_voter: VoterId,
@@ -138,6 +144,7 @@ impl State {
             members: BTreeMap::new(),
             sessions: BTreeMap::new(),
             last_session: SessionId::new(0),
+            incarnations: BTreeMap::new(),
             resources: BTreeMap::new(),
             seats: BTreeMap::new(),
             last_voter: VoterId::new(0),
@@ -313,8 +320,8 @@ impl State {
     /// The same, with a rule left out.
     pub fn apply_but(&mut self, term: u64, command: Command, makes: impl Fn(Sabotage) -> bool) -> Outcome {
         match command {
-            Command::Open { host, nonce, ttl, info, voter, replaces, takes } => {
-                self.open(host, Session { host, nonce, ttl, voter }, info, (replaces, &takes))
+            Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes } => {
+                self.open(Session { host, nonce, ttl, voter, incarnation, replaces }, info, &takes, makes)
             }
             Command::Leave { session } => self.end(vec![session]),
             // Compared with the entry's own term, never with the voter's present one, which is
@@ -391,22 +398,21 @@ impl State {
         self.changes += 1;
     }
 
-    fn open(
-        &mut self,
-        host: PeerId,
-        session: Session,
-        info: Info,
-        (replaces, takes): (Option<SessionId>, &[Label]),
-    ) -> Outcome {
+    fn open(&mut self, session: Session, info: Info, takes: &[Label], makes: impl Fn(Sabotage) -> bool) -> Outcome {
+        let host = session.host;
         if let Some((session, _)) = self.sessions_of(host).find(|(_, it)| it.nonce == session.nonce) {
             return Outcome::Opened { session };
+        }
+        let is_old = self.incarnations.get(&host).is_some_and(|latest| session.incarnation <= *latest);
+        if is_old && !makes(Sabotage::OpensLate) {
+            return Outcome::Refused(Refusal::OldProcess);
         }
         if !info.versions.has(self.version) {
             return Outcome::Refused(Refusal::Version(self.version));
         }
-        let replaced = replaces.filter(|old| self.sessions.get(old).is_some_and(|it| it.host == host));
+        let replaced = self.replaced_by(&session, makes);
         let of_host = self.sessions_of(host).count();
-        let full = (self.sessions.len() >= MOST_SESSIONS || of_host >= MOST_SESSIONS_OF_HOST) && replaced.is_none()
+        let full = (self.sessions.len() >= MOST_SESSIONS || of_host >= MOST_SESSIONS_OF_HOST) && replaced.is_empty()
             || self.members.len() >= MOST_MEMBERS && !self.members.contains_key(&host);
         if full {
             return Outcome::Refused(Refusal::Full);
@@ -414,6 +420,7 @@ impl State {
         // The member first: the end of a host's last session would forget one that keeps nothing.
         self.last_session = self.last_session.next();
         self.longest = self.longest.max(Some(session.ttl));
+        self.incarnations.insert(host, session.incarnation);
         self.sessions.insert(self.last_session, session);
         self.index.note_open(host, self.last_session);
         self.index.note_member(self.members.get(&host), Some(&info));
@@ -421,12 +428,29 @@ impl State {
         // What is taken over before the rest ends: one generation each, in which the new session is asked.
         for name in takes {
             if let Some(resource) = self.resources.get_mut(name) {
-                resource.take_over(name, replaced, self.last_session);
+                resource.take_over(name, &replaced, self.last_session);
                 self.index.note(name, resource);
             }
         }
-        self.end(Vec::from_iter(replaced));
+        self.end(replaced);
         Outcome::Opened { session: self.last_session }
+    }
+
+    /// The sessions that end when this one is opened: the one that it names, and those that earlier processes have
+    /// opened in its place, or in the place of one of these. Such a process was killed before it wrote its session down,
+    /// since the file still names the one before; so it has let nobody in. A session that was opened without regard to
+    /// the named one is of a process with another file, whose clients may go on.
+    fn replaced_by(&self, new: &Session, makes: impl Fn(Sabotage) -> bool) -> Vec<SessionId> {
+        let Some(named) = new.replaces else { return Vec::new() };
+        let mut replaced = Vec::new();
+        for (id, it) in self.sessions_of(new.host) {
+            let is_of_earlier = it.incarnation.process < new.incarnation.process && !makes(Sabotage::KeepsUnwritten);
+            let is_in_its_place = it.replaces.is_some_and(|before| before == named || replaced.contains(&before));
+            if id == named || is_of_earlier && is_in_its_place {
+                replaced.push(id);
+            }
+        }
+        replaced
     }
 
     /// However many sessions end in one entry, each resource gets at most one generation by it.
@@ -441,6 +465,7 @@ impl State {
                 let votes = self.seats.values().any(|seat| seat.host == host);
                 if is_last && !votes && self.members.get(&host).is_some_and(|info| !info.keeps) {
                     self.index.note_member(self.members.remove(&host).as_ref(), None);
+                    self.incarnations.remove(&host);
                 }
             }
         }

@@ -139,7 +139,7 @@ fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, Peer
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Command, Info, Outcome, Refusal};
+    use crate::command::{Command, Incarnation, Info, Outcome, Refusal};
     use crate::state::Conf;
     use crate::{ClusterId, Label, Ttl, Versions};
 
@@ -159,7 +159,16 @@ mod tests {
         let ttl = Ttl::from_millis(1000).unwrap();
         state.apply(
             1,
-            Command::Open { host, nonce: 1, ttl, info: info(keeps), voter: None, replaces: None, takes: Vec::new() },
+            Command::Open {
+                host,
+                nonce: 1,
+                incarnation: Incarnation::default(),
+                ttl,
+                info: info(keeps),
+                voter: None,
+                replaces: None,
+                takes: Vec::new(),
+            },
         );
     }
 

@@ -14,7 +14,7 @@ use std::hash::{Hash, Hasher};
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::leases::Leases;
 use peerlock_register::{
-    ClusterId, Command, Info, Label, Sabotage, SessionClient, SessionId, State, Ttl, Versions, Wish,
+    ClusterId, Command, Incarnation, Info, Label, Sabotage, SessionClient, SessionId, State, Ttl, Versions, Wish,
 };
 
 const S: SessionId = SessionId::new(1);
@@ -102,8 +102,10 @@ impl Model {
         let mut state = State::found(ClusterId::new(1), host, info.clone());
         let mut client = SessionClient::new(ttl, None, Rng::new(1)).sabotaged(sabotage);
         let now = time(BEGIN);
-        let Some(Wish::Open { nonce, replaces }) = client.wake(now) else { panic!("{client:?}") };
-        state.apply(1, Command::Open { host, nonce, ttl, info, voter: None, replaces, takes: Vec::new() });
+        let Some(Wish::Open { nonce, replaces, .. }) = client.wake(now) else { panic!("{client:?}") };
+        let incarnation = Incarnation::default();
+        let takes = Vec::new();
+        state.apply(1, Command::Open { host, nonce, incarnation, ttl, info, voter: None, replaces, takes });
         client.on_opened(nonce, S, now);
         let mut model = Self {
             sabotage,

@@ -21,7 +21,7 @@ fn identity(host: u64) -> Identity {
     let name = Label::new(format!("host{host}")).unwrap();
     let info = Info { name, addresses: Vec::new(), versions: Versions::OURS, keeps: host != PEER };
     let ttl = Ttl::from_millis(15_000).unwrap();
-    Identity { cluster: CLUSTER, host: PeerId::new(host), info, ttl, estate: None }
+    Identity { cluster: CLUSTER, host: PeerId::new(host), process: 1, info, ttl, estate: None }
 }
 
 struct World {

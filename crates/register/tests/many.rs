@@ -20,7 +20,7 @@ fn identity(host: u64) -> Identity {
         keeps: true,
     };
     let ttl = Ttl::from_millis(15_000).unwrap();
-    Identity { cluster: CLUSTER, host: PeerId::new(host), info, ttl, estate: None }
+    Identity { cluster: CLUSTER, host: PeerId::new(host), process: 1, info, ttl, estate: None }
 }
 
 struct World {

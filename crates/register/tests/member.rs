@@ -15,6 +15,7 @@ const OTHER: PeerId = PeerId::new(2);
 fn identity(keeps: bool) -> Identity {
     let name = Label::new("host").expect("a short name");
     Identity {
+        process: 1,
         cluster: CLUSTER,
         host: ME,
         info: Info { name, addresses: Vec::new(), versions: Versions::OURS, keeps },

@@ -6,8 +6,8 @@ use peerlock_register::disk::{Disk, DiskThread, FileDisk, Write};
 use peerlock_register::file::{Damage, cluster_of};
 use peerlock_register::wire::{self, Answer, Letter, Question};
 use peerlock_register::{
-    ClusterId, Command, Config, Effect, Fact, Info, Label, Look, Outcome, Page, Register, Seen, SessionId, Topic, Ttl,
-    Versions, VoterId, inspect, recover,
+    ClusterId, Command, Config, Effect, Fact, Incarnation, Info, Label, Look, Outcome, Page, Register, Seen, SessionId,
+    Topic, Ttl, Versions, VoterId, inspect, recover,
 };
 
 const HOST: PeerId = PeerId::new(7);
@@ -103,6 +103,7 @@ impl Voter {
         self.ask(Question::Do(Command::Open {
             host: HOST,
             nonce,
+            incarnation: Incarnation { process: nonce, opening: 0 },
             ttl,
             info,
             voter: None,
@@ -162,6 +163,7 @@ fn who_votes_alone_says_nothing_as_a_leader_before_its_vote_is_written() {
         let open = Command::Open {
             host,
             nonce: 1,
+            incarnation: Incarnation::default(),
             ttl,
             info: info(Versions::OURS),
             voter: None,
@@ -494,6 +496,7 @@ fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     let open = |nonce| Command::Open {
         host: HOST,
         nonce,
+        incarnation: Incarnation { process: nonce, opening: 0 },
         ttl,
         info: info(newer),
         voter: None,

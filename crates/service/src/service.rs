@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use peerlock_base::{PeerId, Rng, roughly};
 use peerlock_clock::{Clock, Moment};
@@ -18,7 +18,7 @@ use crate::command::{Command, Found, Waiter};
 use crate::driver::{Driver, chance, random};
 use crate::grants::{GrantFile, translated};
 use crate::request::Keeping;
-use crate::store::{Known, Store};
+use crate::store::{Known, Store, millis};
 use crate::transport::Transport;
 use crate::{
     ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, Listing, PeerView, Progress,
@@ -156,8 +156,9 @@ impl Builder {
         self
     }
 
-    /// The number of this process among all of its host, for tests that shall run twice in the same way. By default it
-    /// is random. The same number twice is two processes in one, and breaks every promise.
+    /// The number of this process among all of its host, for tests that shall run twice in the same way: higher than
+    /// that of every earlier one. By default it is counted up in the folder. The same number twice is two processes in
+    /// one, and breaks every promise.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
@@ -204,7 +205,8 @@ impl Builder {
         let birth = Birth {
             boot: grants.as_ref().map(|file| file.boot().to_owned()).unwrap_or_default(),
             estate: estate.flatten().map(|estate| translated(estate, began)),
-            process: self.process.unwrap_or_else(random),
+            // Without a folder each process has a host number of its own, but for those that share a transport.
+            process: self.process.or(store.process()).unwrap_or_else(|| millis(SystemTime::now())),
             rng: self.process.map_or_else(chance, |process| Rng::stream(me.get(), process)),
             name: name.clone(),
             keeps,

@@ -3,6 +3,7 @@
 //! ```text
 //! cluster    the id of its cluster, then where each member listens, a line each
 //! register   the file of the voter that this host is, if it is one
+//! process    the number of the last process that has used the folder
 //! ```
 //!
 //! Nothing of this is written on the peer's own thread, which moves tokens: a disk may take longer than a lease.
@@ -13,6 +14,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use peerlock_node::{ClusterId, Damage, Write};
 use peerlock_register::disk::{Disk as _, DiskThread, FileDisk};
@@ -26,6 +28,7 @@ const FOLLOWS: u64 = u64::MAX;
 /// Where a peer keeps what the next process of its host has to know.
 pub struct Store {
     place: Place,
+    process: Option<u64>,
     stored: UnboundedReceiver<Stored>,
 }
 
@@ -114,7 +117,7 @@ impl Store {
     /// Keeps nothing, and says at once that it is kept.
     pub fn memory() -> Self {
         let (done, stored) = unbounded_channel();
-        Self { place: Place::Memory(done), stored }
+        Self { place: Place::Memory(done), process: None, stored }
     }
 
     /// Keeps everything in a folder. That no other process uses it is for the caller to see to. If the folder cannot be
@@ -139,6 +142,8 @@ impl Store {
                 known.cluster = Some(id);
             }
         }
+        let counter = folder.join("process");
+        let process = count_up(&counter, SystemTime::now()).map_err(io(&counter))?;
         let (done, stored) = unbounded_channel();
         let (cluster, changes) = mpsc::channel();
         let (written, removed) = (done.clone(), cluster.clone());
@@ -151,7 +156,12 @@ impl Store {
         let (id, members) = (known.cluster, known.members.clone());
         let keep = move || keep(&path, id, members, &changes, &done);
         thread::Builder::new().name("cluster".into()).spawn(keep).map_err(io(folder))?;
-        Ok((Self { place: Place::Folder { register, cluster }, stored }, known))
+        Ok((Self { place: Place::Folder { register, cluster }, process: Some(process), stored }, known))
+    }
+
+    /// The number of this process, if it has a folder: higher than that of every earlier process of the folder.
+    pub(crate) fn process(&self) -> Option<u64> {
+        self.process
     }
 
     pub(crate) fn write(&self, number: u64, write: Write) {
@@ -255,12 +265,34 @@ fn keep(
     }
 }
 
-/// All of it or nothing, and for good when it comes back.
+/// Returns the next number for a process of a folder, and writes it down. It is at least the time in milliseconds: so it
+/// is higher than the last one also if the folder was put back from an old copy, unless the clock was put back, too.
+fn count_up(path: &Path, now: SystemTime) -> io::Result<u64> {
+    let last: u64 = match fs::read_to_string(path) {
+        Ok(text) => text.trim().parse().unwrap_or(0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    let next = millis(now).max(last.saturating_add(1));
+    replace_file(path, &format!("{next}\n"))?;
+    Ok(next)
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn millis(now: SystemTime) -> u64 {
+    now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis().try_into().unwrap_or(0))
+}
+
 fn write(path: &Path, id: ClusterId, members: &[String]) -> io::Result<()> {
+    let lines: String = members.iter().map(|address| format!("{address}\n")).collect();
+    replace_file(path, &format!("{id}\n{lines}"))
+}
+
+/// All of it or nothing, and for good when it comes back.
+fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    let lines: String = members.iter().map(|address| format!("{address}\n")).collect();
-    file.write_all(format!("{id}\n{lines}").as_bytes())?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, path)?;
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
@@ -344,6 +376,24 @@ mod tests {
         assert_eq!(known, Known { cluster: Some(ClusterId::new(7)), members, register: Some(file) });
         fs::write(folder.join("cluster"), "not an id\n").unwrap();
         assert!(matches!(Store::folder(&folder), Err(Unusable::Cluster { .. })));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Whether the clock was put back, or the file is damaged.
+    #[test]
+    fn process_number_of_a_folder_only_rises() {
+        let folder = std::env::temp_dir().join(format!("peerlock-store-process-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("process");
+        let at = |millis| UNIX_EPOCH + std::time::Duration::from_millis(millis);
+        for (now, expected) in [(0, 1), (5000, 5000), (5000, 5001), (10, 5002), (6000, 6000)] {
+            assert_eq!(count_up(&path, at(now)).unwrap(), expected, "{now}");
+        }
+        fs::write(&path, "no number").unwrap();
+        assert_eq!(count_up(&path, at(7000)).unwrap(), 7000);
+        let numbers = [1, 2].map(|_| Store::folder(&folder).unwrap().0.process().unwrap());
+        assert!(7000 < numbers[0] && numbers[0] < numbers[1], "{numbers:?}");
+        assert_eq!(Store::memory().process(), None);
         fs::remove_dir_all(&folder).unwrap();
     }
 

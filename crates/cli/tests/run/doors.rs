@@ -44,8 +44,17 @@ fn files_and_folders_are_for_their_user_only() {
     let pid = fs::read_to_string(folder.path("deep/data/agent.lock")).unwrap().lines().next().unwrap().to_owned();
     let made: Vec<_> = ["deep", "run"].iter().flat_map(|made| below(&folder.path(made))).collect();
     let names: Vec<_> = made.iter().filter_map(|path| path.file_name()?.to_str()).collect();
-    for name in ["agent.lock", "agent.log", "cluster", "register", "secret", "identity", "agent.sock", "starting.lock"]
-    {
+    for name in [
+        "agent.lock",
+        "agent.log",
+        "cluster",
+        "register",
+        "process",
+        "secret",
+        "identity",
+        "agent.sock",
+        "starting.lock",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
     for path in &made {

@@ -223,12 +223,12 @@ impl Resource {
         (self.parties.len() < before).then(|| self.advance(name))
     }
 
-    /// A session goes on with what an earlier one of its host had: a new generation, in which it is asked. Also if the
-    /// earlier one has ended before: nobody else tells the later one what has become of what it had.
-    pub(super) fn take_over(&mut self, name: &Label, from: Option<SessionId>, to: SessionId) -> Opening {
-        if let Some(from) = from {
-            self.parties.remove(&from);
-            self.expelled.remove(&from);
+    /// A session goes on with what earlier ones of its host had: a new generation, in which it is asked. Also if the
+    /// earlier ones have ended before: nobody else tells the later one what has become of what they had.
+    pub(super) fn take_over(&mut self, name: &Label, from: &[SessionId], to: SessionId) -> Opening {
+        for from in from {
+            self.parties.remove(from);
+            self.expelled.remove(from);
         }
         self.parties.insert(to, Party { since: self.generation, joined: self.generation });
         self.advance(name)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::command::Opening;
+use crate::command::{Incarnation, Opening};
 
 /// Fencing numbers of the first generation are above this.
 const N: u64 = 1 << 32;
@@ -16,15 +16,35 @@ fn info(max: u16, keeps: bool) -> Info {
     Info { name: label("host"), addresses: Vec::new(), versions: Versions { min: 1, max }, keeps }
 }
 
-fn open(host: u64, nonce: u64, replaces: Option<SessionId>) -> Command {
-    let host = PeerId::new(host);
-    Command::Open { host, nonce, ttl: ttl(), info: info(1, true), voter: None, replaces, takes: Vec::new() }
+/// The first request of the process of this number.
+fn open(host: u64, process: u64, replaces: Option<SessionId>) -> Command {
+    opening(host, (process, 0), replaces)
+}
+
+fn opening(host: u64, (process, opening): (u64, u64), replaces: Option<SessionId>) -> Command {
+    let incarnation = Incarnation { process, opening };
+    Command::Open {
+        host: PeerId::new(host),
+        nonce: 100 * process + opening,
+        incarnation,
+        ttl: ttl(),
+        info: info(1, true),
+        voter: None,
+        replaces,
+        takes: Vec::new(),
+    }
+}
+
+/// What this asks, and it is a party of `r` and of a name that is unknown.
+fn taking(open: Command) -> Command {
+    let Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, .. } = open else { panic!("{open:?}") };
+    let takes = vec![label("r"), label("unknown")];
+    Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes }
 }
 
 /// Host 1 comes back, and answers for clients of its earlier session who are inside `r`.
-fn take_over(nonce: u64, replaces: SessionId) -> Command {
-    let (host, takes) = (PeerId::new(1), vec![label("r"), label("unknown")]);
-    Command::Open { host, nonce, ttl: ttl(), info: info(1, true), voter: None, replaces: Some(replaces), takes }
+fn take_over(process: u64, replaces: SessionId) -> Command {
+    taking(open(1, process, Some(replaces)))
 }
 
 fn join(session: SessionId) -> Command {
@@ -337,6 +357,7 @@ fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_ses
     let passing = Command::Open {
         host,
         nonce: 1,
+        incarnation: Incarnation::default(),
         ttl: ttl(),
         info: info(1, false),
         voter: None,
@@ -675,6 +696,57 @@ fn who_takes_over_from_a_session_that_has_ended_is_asked_all_the_same() {
     assert!(resource(&state).asked().any(|asked| asked == SessionId::new(4)));
 }
 
+/// A process is killed when its session is open and before it has heard so: the next one reads the same file.
+#[test]
+fn session_that_was_not_written_down_ends_with_the_one_it_replaced() {
+    let (mut state, [a, b, c]) = three();
+    let [unheard, next, last] = [4, 5, 6].map(SessionId::new);
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: unheard });
+    assert_eq!(state.apply(1, take_over(11, a)), Outcome::Opened { session: next });
+    assert!(state.is_over(unheard), "nobody answers for it");
+    assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, next]);
+    assert_eq!(resource(&state).generation(), 3, "one for each entry");
+    // The next one is written down, and its process has asked for another session when it is killed.
+    assert_eq!(state.apply(1, opening(1, (11, 1), Some(next))), Outcome::Opened { session: last });
+    assert_eq!(state.apply(1, take_over(12, next)), Outcome::Opened { session: SessionId::new(7) });
+    assert!(state.is_over(next) && state.is_over(last));
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state));
+}
+
+/// Two agents of one data directory, one after the other, can have two sockets, and so two files of grants.
+#[test]
+fn session_of_a_process_with_another_file_ends_by_its_time() {
+    let (mut state, [a, ..]) = three();
+    let other = SessionId::new(4);
+    assert_eq!(state.apply(1, open(1, 10, None)), Outcome::Opened { session: other });
+    state.apply(1, join(other));
+    assert_eq!(state.apply(1, take_over(11, a)), Outcome::Opened { session: SessionId::new(5) });
+    assert!(state.is_over(a) && !state.is_over(other), "its clients may be inside, and nobody answers for them");
+}
+
+/// A copy that arrives late would open a session that no process uses, and end that of the process that runs.
+#[test]
+fn late_open_of_an_earlier_process_changes_nothing() {
+    let (mut state, [a, ..]) = three();
+    let [first, second] = [take_over(10, a), opening(1, (10, 1), Some(SessionId::new(4)))];
+    let third = open(1, 11, Some(SessionId::new(5)));
+    for (command, session) in [(&first, 4), (&second, 5), (&third, 6)] {
+        assert_eq!(state.apply(1, command.clone()), Outcome::Opened { session: SessionId::new(session) });
+        assert_eq!(state.apply(1, command.clone()), Outcome::Opened { session: SessionId::new(session) });
+    }
+    for ends in [false, true] {
+        if ends {
+            state.apply(1, end(&[SessionId::new(6)]));
+        }
+        let before = state.clone();
+        for late in [&first, &second].into_iter().chain(ends.then_some(&third)) {
+            assert_eq!(state.apply(1, late.clone()), Outcome::Refused(Refusal::OldProcess));
+            assert_eq!(state, before);
+        }
+    }
+    assert_eq!(state.apply(1, opening(1, (11, 1), None)), Outcome::Opened { session: SessionId::new(7) });
+}
+
 #[test]
 fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
     let (mut state, [a, b, c]) = three();
@@ -683,6 +755,7 @@ fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
         Command::Open {
             host,
             nonce: 10,
+            incarnation: Incarnation { process: 10, opening: 0 },
             ttl: ttl(),
             info: info(2, true),
             voter: None,
@@ -745,6 +818,7 @@ fn what_is_asked_for_often_follows_from_the_rest_whatever_comes_and_goes() {
     let opens = |host, nonce, keeps, replaces: Option<u64>| Command::Open {
         host: PeerId::new(host),
         nonce,
+        incarnation: Incarnation { process: nonce, opening: 0 },
         ttl: ttl(),
         info: info(1, keeps),
         voter: None,

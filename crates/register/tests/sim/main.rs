@@ -89,6 +89,7 @@ fn every_rule_that_is_left_out_is_missed() {
         (Sabotage::ExpelsLate, 0, late),
         (Sabotage::ResizesLate, 0, late),
         (Sabotage::SeatsLate, 0, late),
+        (Sabotage::OpensLate, 0, late),
     ];
     for (sabotage, named, is_right) in table {
         let found = std::iter::once(named).chain(0..number("RUNS").unwrap_or(10_000)).find_map(|seed| {

@@ -5,8 +5,8 @@ use std::fmt;
 
 use peerlock_base::{Key, PeerId, Time, mix};
 use peerlock_register::{
-    ClusterId, Command, Fact, Label, Member, Outcome, Page, Register, Resource, Sabotage, SessionId, State, View,
-    VoterId, file,
+    ClusterId, Command, Fact, Label, Member, Outcome, Page, Register, Resource, Sabotage, Session, SessionId, State,
+    View, VoterId, file,
 };
 
 use crate::words::Words;
@@ -67,6 +67,8 @@ pub struct Watch {
     /// What peers were told.
     confirmed: Vec<(Command, Outcome)>,
     sabotage: Option<Sabotage>,
+    /// What the sessions that were opened were asked for with.
+    opened: BTreeMap<SessionId, Command>,
     recovered: bool,
     pub counts: Counts,
 }
@@ -247,18 +249,27 @@ impl Watch {
 
     /// A copy of any command that was done arrives now. One command for each state: a run has hundreds.
     fn look_at_late_copy(&mut self, state: &State, index: u64) -> Result<(), Violation> {
+        for (id, it) in state.sessions().iter().filter(|(id, _)| !self.opened.contains_key(id)).collect::<Vec<_>>() {
+            let Session { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
+            let (info, takes) = (state.members()[&host].clone(), Vec::new());
+            let open = Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes };
+            self.opened.insert(*id, open);
+        }
         let done: Vec<&Command> = match self.recovered {
             // The recovered cluster does not read what was asked of the one before.
             true => Vec::new(),
             false => {
-                self.confirmed.iter().filter(|(_, it)| !matches!(it, Outcome::Refused(_))).map(|it| &it.0).collect()
+                let confirmed = self.confirmed.iter().filter(|(_, it)| !matches!(it, Outcome::Refused(_)));
+                confirmed.map(|it| &it.0).chain(self.opened.values()).collect()
             }
         };
-        let Some(&command) = (mix(index) as usize).checked_rem(done.len()).map(|at| &done[at]) else { return Ok(()) };
+        let Some(command) = (mix(index) as usize).checked_rem(done.len()).map(|at| done[at].clone()) else {
+            return Ok(());
+        };
         let mut late = state.clone();
         late.apply_but(0, command.clone(), |mistake| self.sabotage == Some(mistake));
         self.counts.repeated += 1;
-        match late == *state || may_change(command, state, &late) {
+        match late == *state || may_change(&command, state, &late) {
             true => Ok(()),
             false => Err(Violation::Late(format!("{command:?}"))),
         }
@@ -395,6 +406,8 @@ fn may_change(command: &Command, before: &State, after: &State) -> bool {
                 && others(resource)
                 && of(before, resource).zip(of(after, resource)).is_some_and(|(before, after)| same(before, after))
         }
+        // A host that keeps nothing is forgotten with its last session, and no process of it comes back.
+        Command::Open { host, .. } => !before.members().contains_key(host),
         _ => false,
     }
 }

@@ -444,6 +444,7 @@ impl World {
         let identity = Identity {
             cluster: self.hosts[host].cluster,
             host: peer(host),
+            process,
             info: Info {
                 name: Label::new(format!("host-{host}")).expect("a short name"),
                 addresses: Vec::new(),
