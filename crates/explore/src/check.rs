@@ -48,6 +48,8 @@ pub enum Violation {
     Stuck(Vec<(PeerId, Ticket)>),
     /// Whatever happens from here on, within the limits, somebody will wait for ever; these do now.
     Hopeless(Vec<(PeerId, Ticket)>),
+    /// A second copy of an order has undone the one that came after it: there are so many slots by that.
+    Undone(u32),
     /// A run without end: after this many steps everything is as before.
     Livelock(usize),
 }
@@ -75,6 +77,9 @@ impl fmt::Display for Violation {
             }
             Self::Hopeless(waiting) => {
                 write!(f, "whatever happens, not all will be served, and these still wait: {}", clients(waiting))
+            }
+            Self::Undone(slots) => {
+                write!(f, "the order for {slots} slots is undone by a second copy of an earlier one")
             }
             Self::Livelock(steps) => write!(f, "the last {steps} steps may be repeated for ever"),
         }

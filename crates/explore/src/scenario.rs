@@ -288,7 +288,7 @@ fn is_named<P: Explorable>(name: &str, world: &World<P>, fate: Fate, at: usize) 
         Fate::Detach(of, _) => name == "detach" && of == at,
         Fate::Hear(_) => name == "hear" && world.actor(&Action::Fate(fate)) == world.ids()[at],
         Fate::Resize(_) | Fate::Remove | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Repeat(_) => false,
-        Fate::TakeBack(..) | Fate::Renew(_) | Fate::Free(_) => false,
+        Fate::TakeBack(..) | Fate::Renew(_) | Fate::Free(_) | Fate::Again(_) => false,
     }
 }
 

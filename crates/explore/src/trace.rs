@@ -100,9 +100,10 @@ impl Trace {
                 self.line(format_args!("{peer}: a client renews detached {fencing} from before"));
             }
             Fate::Free(at) => {
-                let session = world.detached()[at].0;
-                self.line(format_args!("register: {session} is forced out of what it has detached"));
+                let fencing = world.detached()[at].1.fencing;
+                self.line(format_args!("register: detached {fencing} is taken back"));
             }
+            Fate::Again(at) => self.line(format_args!("{} (once more)", world.orders()[at])),
         }
     }
 

@@ -15,7 +15,7 @@ use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_mutex::{Cx, Effect, Grant, Input, Observe, Protocol, UnderWay, step};
 
 use self::fate::Cluster;
-pub use self::fate::{Fate, Post};
+pub use self::fate::{Fate, Order, Post};
 use self::fingerprint::{Node, Sealed};
 pub use self::limits::{Fates, Limits, Slip};
 use crate::Violation;

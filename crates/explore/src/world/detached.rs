@@ -10,7 +10,7 @@ use peerlock_base::{PeerId, Ticket};
 use peerlock_mutex::register::{Detached, Session};
 use peerlock_mutex::{Effect, Grant, Input};
 
-use super::fate::{Cluster, Fate, Post};
+use super::fate::{Cluster, Fate, Order, Post};
 use super::{Explorable, Slip, World};
 use crate::Violation;
 
@@ -125,12 +125,11 @@ impl<P: Explorable> World<P> {
                 alone.sort_unstable();
             }
             Fate::Free(at) => {
-                let (of, _) = self.detached()[at];
+                let (_, it) = self.detached()[at];
                 let cluster = self.cluster_mut();
                 cluster.left.forces -= 1;
-                while let Some(at) = cluster.register.detached.iter().position(|(session, _)| *session == of) {
-                    cluster.expire(at);
-                }
+                cluster.note_order(Order::TakeBack(it.fencing));
+                cluster.expire(at);
                 cluster.forget_forced();
             }
             _ => unreachable!("no fate of a detached grant"),

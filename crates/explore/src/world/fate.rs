@@ -25,6 +25,17 @@ pub enum Post {
     Attach(Session, Ticket, Detached),
 }
 
+/// What an administrator has ordered, and the register has done: a copy may arrive later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Order {
+    /// To force out this session, which had been a party since that generation.
+    Expel(Session, u64),
+    /// To have so many slots, by who has looked in that generation.
+    Resize(u32, u64),
+    /// To take back the detached grant of this number.
+    TakeBack(u64),
+}
+
 /// Something that may happen to a session or a slot. Where a generation is opened because of it, the last number says
 /// which of the parties coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +71,10 @@ pub enum Fate {
     TakeBack(usize, u64),
     /// A client renews the detached grant at this place, at a later process of its host.
     Renew(usize),
-    /// By force: whatever is detached of the session that has the grant at this place, which is no party, is over.
+    /// By force: the detached grant at this place, whose session is no party, is over.
     Free(usize),
+    /// A copy of the order at this place arrives.
+    Again(usize),
 }
 
 impl Fate {
@@ -81,6 +94,8 @@ pub(super) struct Cluster {
     pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
     /// Detached clients that do not know that their grant was taken back, and by which session.
     pub(super) unaware: Vec<(Session, Ticket, Grant)>,
+    /// Orders that were done and may arrive again, sorted.
+    pub(super) orders: Vec<Order>,
     /// How often what may happen still may.
     pub(super) left: Fates,
     /// How often the number of slots has changed.
@@ -94,6 +109,7 @@ impl Cluster {
             post: Vec::new(),
             alone: Vec::new(),
             unaware: Vec::new(),
+            orders: Vec::new(),
             left: *fates,
             resized: 0,
         }
@@ -102,6 +118,43 @@ impl Cluster {
     pub(super) fn send(&mut self, post: Post) {
         let place = self.post.partition_point(|other| *other <= post);
         self.post.insert(place, post);
+    }
+
+    /// An order was done.
+    pub(super) fn note_order(&mut self, order: Order) {
+        if self.left.repeats > 0 {
+            let place = self.orders.partition_point(|other| *other <= order);
+            self.orders.insert(place, order);
+        }
+    }
+
+    /// It arrives once more. It must not do anything.
+    fn repeat_order(&mut self, at: usize, slip: Option<Slip>) -> Result<Option<Word>, Violation> {
+        let order = self.orders.remove(at);
+        self.left.repeats -= 1;
+        if self.left.repeats == 0 {
+            self.orders.clear();
+        }
+        match order {
+            Order::Expel(session, since) => {
+                let counts = self.register.since(session) == Some(since);
+                if !counts && (slip != Some(Slip::ExpelsLate) || !self.register.is_party(session)) {
+                    return Ok(None);
+                }
+                let [told, opened] = self.register.expel(session, 0);
+                told.into_iter().for_each(|word| self.send(Post::Word(word)));
+                Ok(opened)
+            }
+            Order::Resize(slots, _) if slots == self.register.slots => Ok(None),
+            Order::Resize(_, looked) => match self.register.may_resize(looked) || slip == Some(Slip::ResizesLate) {
+                true => Err(Violation::Undone(self.register.slots)),
+                false => Ok(None),
+            },
+            Order::TakeBack(fencing) => match self.register.place_of(fencing) {
+                Some(at) => Ok(self.register.expire(at)),
+                None => Ok(None),
+            },
+        }
     }
 
     /// The register hears what a session wishes: the generation that it opens, if it does.
@@ -138,6 +191,10 @@ impl<P: Explorable> World<P> {
     pub(super) fn actor_of(&self, fate: Fate) -> PeerId {
         match fate {
             Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Resize(_) | Fate::Remove => self.ids()[0],
+            Fate::Again(at) => match self.orders()[at] {
+                Order::Expel(session, _) => session.peer,
+                Order::Resize(..) | Order::TakeBack(_) => self.ids()[0],
+            },
             Fate::Hear(at) | Fate::Repeat(at) => match &self.post()[at] {
                 Post::Word(word) => word.to.peer,
                 Post::Wish(from, _) | Post::Attach(from, ..) => from.peer,
@@ -161,6 +218,11 @@ impl<P: Explorable> World<P> {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.post)
     }
 
+    /// The orders that were done and may arrive again.
+    pub fn orders(&self) -> &[Order] {
+        self.cluster.as_ref().map_or(&[], |cluster| &cluster.orders)
+    }
+
     /// Takes a wish to the register on its way; what is wrong if there is none.
     pub(super) fn wish(&mut self, at: usize, wish: &Wish) -> Option<Violation> {
         if self.cluster.is_none() {
@@ -181,6 +243,8 @@ impl<P: Explorable> World<P> {
         (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fate::Hear(at)));
         if cluster.left.repeats > 0 {
             (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fate::Repeat(at)));
+            let is_new = |at: &usize| *at == 0 || cluster.orders[*at] != cluster.orders[*at - 1];
+            (0..cluster.orders.len()).filter(is_new).for_each(|at| add(Fate::Again(at)));
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, session) = (&node.local, self.session(at));
@@ -240,9 +304,16 @@ impl<P: Explorable> World<P> {
             Fate::Repeat(at) => {
                 let cluster = self.cluster_mut();
                 cluster.left.repeats -= 1;
+                if cluster.left.repeats == 0 {
+                    cluster.orders.clear();
+                }
                 cluster.post.insert(at, cluster.post[at].clone());
                 None
             }
+            Fate::Again(at) => match self.cluster_mut().repeat_order(at, slip) {
+                Ok(word) => word,
+                Err(violation) => return Some(violation),
+            },
             Fate::Stop(at) => {
                 self.stop(at);
                 None
@@ -265,7 +336,13 @@ impl<P: Explorable> World<P> {
                 let slots = self.next_slots();
                 let cluster = self.cluster_mut();
                 cluster.resized += 1;
-                cluster.register.resize(slots, choice)
+                let looked = cluster.register.generation;
+                let word = cluster.register.resize(slots, choice);
+                if cluster.left.repeats > 0 {
+                    cluster.register.note_resized();
+                    cluster.note_order(Order::Resize(slots, looked));
+                }
+                word
             }
             Fate::Expel(at, choice) => self.expel(at, choice),
             Fate::Forget(at) => {
@@ -330,6 +407,9 @@ impl<P: Explorable> World<P> {
         let may_be_removed = self.rules.limits.fates.is_some_and(|fates| fates.removes > 0);
         let cluster = self.cluster_mut();
         cluster.left.forces -= 1;
+        if let Some(since) = cluster.register.since(session) {
+            cluster.note_order(Order::Expel(session, since));
+        }
         let [told, opened] = cluster.register.expel(session, choice);
         if may_be_removed {
             cluster.register.note_forced(session);
@@ -452,6 +532,17 @@ impl<P: Explorable> World<P> {
         let count = |slot: u32| slots().filter(|other| *other == slot).count() + alone(slot);
         let taken_alone = cluster.alone.iter().map(|(_, _, grant)| grant.slot);
         slots().chain(taken_alone).find(|&slot| count(slot) > 1).map(Violation::SlotTwice)
+    }
+}
+
+/// `→ register  expel(2.1, party since 3)`.
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expel(session, since) => write!(f, "→ register  expel({session}, party since {since})"),
+            Self::Resize(slots, looked) => write!(f, "→ register  resize(slots {slots}, seen in generation {looked})"),
+            Self::TakeBack(fencing) => write!(f, "→ register  take_back({fencing})"),
+        }
     }
 }
 

@@ -105,7 +105,7 @@ pub struct Fates {
     /// Detached grants that are renewed at a later process of their host. Only with these may a process take one for
     /// over without its client hearing of that.
     pub renewals: u32,
-    /// Words and wishes that arrive twice.
+    /// Words, wishes and orders that arrive twice.
     pub repeats: u32,
     /// The numbers of slots that the resource gets, one after the other; 0 stands for none.
     pub resizes: [u32; 2],
@@ -134,6 +134,10 @@ pub enum Slip {
     RemovesForced,
     /// R11: the next resource of the name begins in the first generation.
     ForgetsFloor,
+    /// A second copy of an order to force a session out counts also when the session has joined again.
+    ExpelsLate,
+    /// A second copy of an order for a number of slots counts also when there was another one since.
+    ResizesLate,
     /// A detached grant that its process takes for over, and its client does not: the slot goes on before the register
     /// has heard that it is.
     HandsOnFirst,

@@ -19,6 +19,8 @@ pub(super) struct Register {
     pub(super) detached: Vec<(Session, Detached)>,
     /// The sessions that were forced out and stand: they may not know of it.
     forced: Vec<Session>,
+    /// The generation that the last change of the number of slots has opened, where that matters.
+    resized: u64,
 }
 
 impl Register {
@@ -33,6 +35,7 @@ impl Register {
             sessions,
             detached: Vec::new(),
             forced: Vec::new(),
+            resized: 0,
         }
     }
 
@@ -46,6 +49,11 @@ impl Register {
 
     pub(super) fn is_party(&self, session: Session) -> bool {
         self.parties().any(|party| party == session)
+    }
+
+    /// Since which generation a session is a party, if it is one.
+    pub(super) fn since(&self, session: Session) -> Option<u64> {
+        self.sessions.iter().find(|(standing, _)| *standing == session)?.1
     }
 
     fn parties(&self) -> impl Iterator<Item = Session> {
@@ -209,6 +217,16 @@ impl Register {
     pub(super) fn resize(&mut self, slots: u32, choice: usize) -> Option<Word> {
         self.slots = slots;
         self.open(choice)
+    }
+
+    /// To be called after that, where an order for it may arrive twice.
+    pub(super) fn note_resized(&mut self) {
+        self.resized = self.generation;
+    }
+
+    /// Whether an order by who has looked in this generation still counts.
+    pub(super) fn may_resize(&self, looked: u64) -> bool {
+        looked >= self.resized
     }
 
     /// A detached grant is over.

@@ -170,12 +170,16 @@ fn joins_and_new_sessions() {
     ]);
 }
 
-/// Who asks or answers again because an answer is late does no harm.
+/// Who asks or answers again because an answer is late does no harm. Nor does a copy of an order that was done: force
+/// counts only for the participation that was seen when it was asked for.
 #[test]
 fn words_and_wishes_that_arrive_twice() {
     hold(&[
         "peers=2 slots=1 parties=0 stops=1 sessions=1 repeats=2",
         "peers=2 slots=1 parties=2 forces=1 repeats=1",
+        "peers=2 slots=1 requests=2 parties=2 forces=1 repeats=1",
+        "peers=2 slots=1 parties=2 repeats=1 resize=2 then=3",
+        "peers=2 slots=1 parties=2 takeovers=1 forces=1 detached=1 renewals=1 repeats=1",
         "peers=2 slots=1 parties=2 stops=1 detached=1 repeats=1",
         "peers=3 slots=1 parties=2 stops=1 repeats=1",
     ]);

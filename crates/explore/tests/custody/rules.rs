@@ -35,7 +35,11 @@ fn number(violation: &Violation) -> bool {
     matches!(violation, Violation::Fencing(..))
 }
 
-const TABLE: [Row; 26] = [
+fn undone(violation: &Violation) -> bool {
+    matches!(violation, Violation::Undone(_))
+}
+
+const TABLE: [Row; 28] = [
     ("R1", Fault::Rule(Rule::Fence), "peers=3 slots=1 parties=2 stops=1", twice),
     ("R2", Fault::Rule(Rule::Forget), "peers=3 slots=1 parties=3 stops=1", waits_or_lost),
     ("R2", Fault::Rule(Rule::NotOurs), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),
@@ -69,6 +73,8 @@ const TABLE: [Row; 26] = [
         twice,
     ),
     ("force", Fault::Rule(Rule::Youngest), "peers=3 slots=1 parties=2 takeovers=1 forces=1", twice),
+    ("force", Fault::Slip(Slip::ExpelsLate), "peers=2 slots=1 requests=2 parties=2 forces=1 repeats=1", twice),
+    ("resize", Fault::Slip(Slip::ResizesLate), "peers=1 slots=1 parties=1 repeats=1 resize=2 then=3", undone),
     ("resize", Fault::Rule(Rule::HoldBack), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),
     ("take-over", Fault::Slip(Slip::NoGrantFile), "peers=2 slots=1 parties=2 takeovers=1", twice),
     ("take-over", Fault::Slip(Slip::TakeOverUnnoticed), "peers=2 slots=1 parties=2 takeovers=1", waits_or_lost),
