@@ -42,6 +42,9 @@ pub enum Violation {
     Unseen(PeerId, String),
     /// A copy of a command that was done before would change something.
     Late(String),
+    /// Two sessions of a host stand of which one was opened in place of the same one as the other: its process was
+    /// killed before it heard so, and resources wait for it.
+    Unwritten(SessionId, SessionId),
     /// Others vote than those that were chosen.
     Seats(String),
     /// A letter that made no sense.
@@ -226,6 +229,7 @@ impl Watch {
         if is_newest {
             self.words.look(now, state)?;
             self.look_at_late_copy(state, index)?;
+            self.look_for_unwritten(state)?;
         }
         for &session in self.believed.keys().filter(|session| state.is_over(**session)) {
             if state.quarantine().is_some() && !self.ended.contains(&session) {
@@ -245,6 +249,18 @@ impl Watch {
             Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
             None => Ok(()),
         }
+    }
+
+    fn look_for_unwritten(&mut self, state: &State) -> Result<(), Violation> {
+        for (id, it) in state.sessions() {
+            let is_twin = |(other, its): &(SessionId, &Session)| {
+                *other > *id && it.replaces.is_some() && its.replaces == it.replaces
+            };
+            if let Some((other, _)) = state.sessions_of(it.host).find(is_twin) {
+                return Err(Violation::Unwritten(*id, other));
+            }
+        }
+        Ok(())
     }
 
     /// A copy of any command that was done arrives now. One command for each state: a run has hundreds.

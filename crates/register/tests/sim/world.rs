@@ -12,7 +12,7 @@ use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::{Disk as _, Write};
 use peerlock_register::wire::Malformed;
 use peerlock_register::{
-    ClusterId, Command, Conf, Doing, Identity, Info, Label, Member, Refusal, SessionId, Versions, VoterId,
+    ClusterId, Command, Conf, Doing, Estate, Identity, Info, Label, Member, Refusal, SessionId, Versions, VoterId,
     election_time, file,
 };
 
@@ -82,6 +82,8 @@ struct Host {
     looks: BTreeMap<u64, (Time, Option<SessionId>)>,
     /// What an administrator who looks at something there wants.
     orders: BTreeMap<u64, Order>,
+    /// What its file of grants names: its cluster, and the last session that it has heard to be open.
+    written: Option<(ClusterId, SessionId)>,
     /// The session as which it has looked for its grants.
     looked_as: Option<SessionId>,
     grants: BTreeSet<Grant>,
@@ -147,6 +149,7 @@ impl World {
                 grants: BTreeSet::new(),
                 generations: BTreeMap::new(),
                 orders: BTreeMap::new(),
+                written: None,
                 stopping: None,
                 is_flipped: false,
                 wakes_at: Time::END,
@@ -349,6 +352,9 @@ impl World {
                 Doing::Answered(number, outcome) => self.on_answered(host, number, outcome)?,
             }
         }
+        if let Some(session) = self.hosts[host].member.as_ref().and_then(|it| it.client().session()) {
+            self.hosts[host].written = Some((self.hosts[host].cluster, session));
+        }
         self.look(host)?;
         self.look_for_grants(host)?;
         if self.hosts[host].stopping.is_some() && self.hosts[host].member.as_ref().is_some_and(Member::has_stopped) {
@@ -433,6 +439,13 @@ impl World {
         self.schedule(done, Event::Written(host, self.hosts[host].process, number));
     }
 
+    /// What a process of a host goes on with.
+    fn estate(&self, host: usize) -> Option<Estate> {
+        let Host { written, cluster, generations, .. } = &self.hosts[host];
+        let (_, session) = (*written).filter(|(of, _)| host < self.setting.keepers && of == cluster)?;
+        Some(Estate { session, names: generations.keys().take(2).cloned().collect() })
+    }
+
     fn start(&mut self, host: usize) -> Result<(), Violation> {
         if self.hosts[host].gone || self.hosts[host].member.is_some() {
             return Ok(());
@@ -452,7 +465,7 @@ impl World {
                 keeps: host < self.setting.keepers,
             },
             ttl: self.setting.ttl(),
-            estate: None,
+            estate: self.estate(host),
         };
         let config = self.setting.config();
         // As a member's file of addresses would say: everybody with a data folder.
