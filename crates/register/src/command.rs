@@ -149,8 +149,8 @@ pub enum Command {
         resource: Label,
         /// The session to evict.
         session: SessionId,
-        /// The generation in which it became a party, as the asker has seen it ([`Party::since`](crate::Party)). The two
-        /// name one participation: a late copy does not evict the same session after it has joined again.
+        /// The generation in which it became a party, as the asker has seen it ([`Party::since`](crate::Party)). The
+        /// two name one participation: a late copy does not evict the same session after it has joined again.
         since: u64,
     },
     /// Ends one detached grant at once, on behalf of an administrator: its host does not answer. No party is affected.
@@ -373,8 +373,8 @@ impl fmt::Display for Refusal {
             Self::Superseded => f.write_str("it has been changed since it was looked at"),
             Self::NoSuchGrant => f.write_str("there is no such grant"),
             Self::OldProcess => f.write_str(
-                "a later process of this host has had a session: another agent runs with a copy of this data directory, \
-                 or this is an old copy of it",
+                "a later process of this host has had a session: another agent runs with a copy of this data \
+                 directory, or this is an old copy of it",
             ),
             Self::NoKeeper => f.write_str("only a member with a data folder can vote"),
             Self::OldTerm => f.write_str("it was decided in an earlier term"),

@@ -437,9 +437,9 @@ impl State {
     }
 
     /// The sessions that end when this one is opened: the one that it names, and those that earlier processes have
-    /// opened in its place, or in the place of one of these. Such a process was killed before it wrote its session down,
-    /// since the file still names the one before; so it has let nobody in. A session that was opened without regard to
-    /// the named one is of a process with another file, whose clients may go on.
+    /// opened in its place, or in the place of one of these. Such a process was killed before it wrote its session
+    /// down, since the file still names the one before; so no client has a grant of it. A session that was opened in
+    /// place of another one, or of none, is of a process with another file, whose clients may go on.
     fn replaced_by(&self, new: &Session, makes: impl Fn(Sabotage) -> bool) -> Vec<SessionId> {
         let Some(named) = new.replaces else { return Vec::new() };
         let mut replaced = Vec::new();

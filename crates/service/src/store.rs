@@ -265,8 +265,8 @@ fn keep(
     }
 }
 
-/// Returns the next number for a process of a folder, and writes it down. It is at least the time in milliseconds: so it
-/// is higher than the last one also if the folder was put back from an old copy, unless the clock was put back, too.
+/// Returns the next number for a process of a folder, and writes it down. It is at least the time in milliseconds: so
+/// it is higher than the last one also if the folder was put back from an old copy, unless the clock was put back, too.
 fn count_up(path: &Path, now: SystemTime) -> io::Result<u64> {
     let last: u64 = match fs::read_to_string(path) {
         Ok(text) => text.trim().parse().unwrap_or(0),

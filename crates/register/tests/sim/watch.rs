@@ -386,8 +386,9 @@ impl Watch {
     }
 }
 
-/// What a late copy may change, because it harms nothing. A `Join` makes a session that stands a party again, which then
-/// answers that it has nothing, or founds the name again. A `Detach` of a grant that stands makes its time begin again.
+/// What a late copy may change, because it harms nothing. A `Join` makes a session that stands a party again, which
+/// then answers that it has nothing, or founds the name again. A `Detach` of a grant that stands makes its time begin
+/// again.
 fn may_change(command: &Command, before: &State, after: &State) -> bool {
     let others = |name: &Label| {
         let of = |state: &State| state.resources().iter().filter(|it| it.0 != name).map(|it| it.1.clone()).collect();
