@@ -257,10 +257,12 @@ impl Node {
             (Ask::Remove(call), outcome) => self.on_remove_outcome(call, &outcome),
             // What was seen is gone already: this was asked twice, or it ended by itself. What the host has of the
             // resource by now is another participation, or another name's.
-            (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_))
-            | (Ask::Expel(call), Outcome::Refused(Refusal::NoParty | Refusal::OldGeneration | Refusal::NoResource)) => {
-                self.answer_caller(call, Ok(Answer::Expelled))
-            }
+            (
+                Ask::Expel(call),
+                Outcome::Done
+                | Outcome::Advanced(_)
+                | Outcome::Refused(Refusal::NoParty | Refusal::OldGeneration | Refusal::NoResource),
+            ) => self.answer_caller(call, Ok(Answer::Expelled)),
             (Ask::Revoke(call), Outcome::Done | Outcome::Refused(Refusal::NoResource)) => {
                 self.answer_caller(call, Ok(Answer::Revoked));
             }
