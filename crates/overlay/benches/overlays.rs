@@ -1,4 +1,4 @@
-//! Measures both overlays, for `docs/overlays.md`.
+//! Measures both overlays.
 //!
 //! ```text
 //! cargo bench -p peerlock-overlay --bench overlays -- hops [PEERS [SEED]]
@@ -9,7 +9,7 @@ use peerlock_base::Span;
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 
-// The driver of the tests; not all of it is needed here.
+// The driver of the tests, of which this uses a part.
 #[allow(dead_code)]
 #[path = "../tests/overlays/world.rs"]
 mod world;
@@ -58,7 +58,7 @@ fn report<O: Subject>(name: &str, peers: u64, half_life: u64, minutes: u64, deto
         share(tally.lost),
         tally.hops as f64 / (tally.right + tally.wrong) as f64,
         tally.detours,
-        // Counted after the warm-up, over four fifths of the time and the last ten seconds.
+        // Counted after the warm-up: four fifths of the time and the last ten seconds.
         world.messages as f64 / peers as f64 / (time.as_secs_f64() * 0.8 + 10.0),
     );
 }

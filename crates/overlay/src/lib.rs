@@ -1,14 +1,14 @@
 //! Key-based routing: which peer owns a key, and which peer is one hop nearer to it.
 //!
-//! One trait, [`Overlay`], in the terms of the common API for structured overlays (Dabek, Zhao, Druschel, Kubiatowicz,
-//! Stoica: "Towards a Common API for Structured Peer-to-Peer Overlays"), and two overlays: [`chord::Chord`] and
-//! [`pastry::Pastry`]. Both stand on the same `ring`, where every peer knows its neighbours on both sides and keeps
-//! that knowledge true; they differ in who owns a key and in the table for long jumps.
+//! The trait [`Overlay`] follows the common API for structured overlays (Dabek, Zhao, Druschel, Kubiatowicz, Stoica:
+//! "Towards a Common API for Structured Peer-to-Peer Overlays"). There are two overlays: [`chord::Chord`] and
+//! [`pastry::Pastry`]. Both use the same `ring`, in which every peer knows its neighbours on both sides and keeps that
+//! knowledge up to date; they differ in key ownership and in the table for long hops.
 //!
-//! The common API's *route* is the caller's: ask [`Overlay::next_hop`] at each hop, *forward* while it names a peer,
-//! *deliver* where it names none.
+//! The common API's *route* is left to the caller: call [`Overlay::next_hop`] at each hop, *forward* while it returns a
+//! peer, *deliver* when it returns none.
 //!
-//! Nothing here reads a clock or a random source: time and chance come with each call in a [`Cx`].
+//! The crate reads no clock and no random source: each call gets time and randomness in a [`Cx`].
 #![no_std]
 
 extern crate alloc;

@@ -6,14 +6,14 @@ use peerlock_base::{Key, PeerId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Node {
-    /// Where it lies. First, so that nodes sort along the ring.
+    /// The position on the ring. First, so that nodes sort along the ring.
     pub key: Key,
-    /// The peer that lies there.
+    /// The peer.
     pub peer: PeerId,
 }
 
 impl Node {
-    /// The peer at the place that its id gives it.
+    /// Returns the peer at the position derived from its ID.
     pub fn of(peer: PeerId) -> Self {
         Self { key: Key::of_peer(peer), peer }
     }
@@ -25,7 +25,7 @@ impl fmt::Debug for Node {
     }
 }
 
-/// The keys met on the way clockwise from `after` (not included) to `last` (included); all keys if the two are equal.
+/// The keys clockwise from `after` (exclusive) to `last` (inclusive); all keys if the two are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KeyRange {
@@ -36,7 +36,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Whether `key` is one of them.
+    /// Returns whether the range contains `key`.
     pub const fn contains(self, key: Key) -> bool {
         key.is_within(self.after, self.last)
     }

@@ -1,30 +1,29 @@
 //! Pastry (Rowstron, Druschel: "Pastry: Scalable, Decentralized Object Location and Routing for Large-Scale
 //! Peer-to-Peer Systems", Middleware 2001), with b = 4, so that keys are read as 32 digits to base 16.
 //!
-//! A key belongs to the peer whose own key is numerically nearest. Every peer knows the *leaf set*, its neighbours on
-//! both sides of the ring (see the `ring` module), and a *routing table* of peers that have the first digits of its key
-//! in common with it. Each jump is to a peer that has one digit more in common with the key, so that a lookup takes
-//! about log16 N hops; of several such peers one is kept.
+//! A key belongs to the peer whose own key is numerically nearest. Every peer knows its *leaf set*, the neighbours on
+//! both sides of the ring (see the `ring` module), and a *routing table* of peers whose keys share the first digits
+//! with its own. Each hop shares one digit more with the key, so a lookup takes about log16 N hops. Of several suitable
+//! peers the table has one.
 //!
 //! ```text
 //!   x            a              b              z (nearest to x's key)
 //!   │ join        │ join         │ join         │
-//!   ├────────────►├─────────────►├─────────────►│      each hop adds the rows that suit x; each confirms to the
-//!   │ welcome     rows of a, b and z, leaf set  │      one before
+//!   ├────────────►├─────────────►├─────────────►│      each hop adds the rows that suit x, and confirms to the
+//!   │ welcome     rows of a, b and z, leaf set  │      previous one
 //!   │◄──────────────────────────────────────────┤
-//!   │ exchange with the nearest on both sides; ping to everybody who suits the table
+//!   │ exchange with the nearest on both sides; ping to every peer that suits the table
 //!   ├────────────►…
 //! ```
 //!
-//! *Departure:* the leaf set is kept as Chord keeps its lists, by the same code: each peer exchanges it with its
-//! neighbour clockwise once a round. The paper leaves the exchange open, and only says what to do when a leaf is lost.
+//! *Departure:* the leaf set is maintained like Chord's lists, by the same code: each peer exchanges it with its
+//! clockwise neighbour once a round. The paper leaves the exchange open and only describes the repair after a failure.
 //!
-//! *Departure:* a newcomer sends its greeting, not a copy of its whole state, to those that it has heard of. Nobody
-//! gets a place in the table before it was heard from itself: else the dead would live on in what peers tell each
-//! other.
+//! *Departure:* a joining peer pings the peers it has learned of instead of sending them its whole state. A peer enters
+//! the table only by its own message: otherwise dead peers would survive in what peers report to each other.
 //!
-//! *Departure:* no neighbourhood set and no *locality*. Nobody here knows latencies: of several peers that suit a place
-//! in the table, the first that was heard of has it.
+//! *Departure:* no neighbourhood set and no *locality*, because no peer measures latencies. Of several peers that suit
+//! a place in the table, the first known one gets it.
 
 use alloc::vec::Vec;
 
@@ -34,42 +33,44 @@ use crate::ring::{Heard, Lists, Message as RingMessage, Ring};
 use crate::table::Table;
 use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 
-/// More nodes than all rows of a table have: no honest message is that long.
+/// The number of places in a table: no correct message has more nodes.
 const ROWS_LIMIT: usize = Key::DIGITS * 16;
 
-/// What peers say to each other.
+/// The messages between peers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// Between neighbours, and signs of life.
+    /// Exchanges between neighbours, and pings.
     Ring(RingMessage),
-    /// *node arrival*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop
-    /// confirms.
+    /// *node arrival*: sent by a joining peer and forwarded to the owner of its key, which answers with `Welcome`.
+    /// Every hop confirms it to the previous one.
     Join {
-        /// The peer that wants in, and its key.
+        /// The joining peer.
         node: Node,
-        /// Candidates for its table, collected on the way.
+        /// Candidates for its table, collected by the hops.
         rows: Vec<Node>,
-        /// The first row that is still to be collected.
+        /// The first row that is not collected yet.
         row: u8,
-        /// How many hops it has come.
+        /// The number of hops so far.
         hops: u8,
     },
-    /// From the owner of the newcomer's key to the newcomer.
+    /// The answer to `Join`, from the owner of the joining peer's key. The receiver exchanges with both neighbours and
+    /// pings the candidates.
     Welcome {
-        /// Where the sender lies.
+        /// The sender's key.
         key: Key,
-        /// Its leaf set.
+        /// The sender's leaf set.
         lists: Lists,
-        /// Candidates for the newcomer's table.
+        /// Candidates for the receiver's table.
         rows: Vec<Node>,
     },
-    /// Asks a peer of our table for one of its rows: each round, and when a place became empty. Answered by `Row`.
+    /// Requests a row from a peer of the sender's table: each round, and when a place has become empty. Answered by
+    /// `Row`.
     AskRow {
-        /// Which row, counted from 0.
+        /// The row, counted from 0.
         row: u8,
     },
-    /// The answer to `AskRow`.
+    /// The answer to `AskRow`. The receiver pings the nodes for which it has a free place.
     Row {
         /// The peers in that row.
         nodes: Vec<Node>,
@@ -82,14 +83,14 @@ impl From<RingMessage> for Message {
     }
 }
 
-/// One peer's part in Pastry.
+/// One peer of a Pastry overlay.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pastry {
-    /// Both sides of it are the leaf set L.
+    /// The leaf set L: both sides.
     ring: Ring,
     /// The routing table R.
     table: Table,
-    /// Counts the rounds of upkeep, so that the peers of a row are asked in turn.
+    /// Counts the rounds of upkeep, which query the peers of a row in turn.
     round: u8,
 }
 
@@ -109,7 +110,8 @@ impl Overlay for Pastry {
         self.ring.me()
     }
 
-    /// Half way to the neighbours. A key in the very middle belongs to the one before it.
+    /// Returns the keys from half way to one neighbour to half way to the other. A key at equal distance belongs to the
+    /// peer before it.
     fn range(&self) -> Option<KeyRange> {
         let me = self.ring.me().key;
         let after = self.ring.left().nearest().map_or(me, |left| left.key.halfway(me));
@@ -185,12 +187,12 @@ impl Overlay for Pastry {
 }
 
 impl Pastry {
-    /// The routing table, by row and column, without the empty places.
+    /// Returns the routing table by row and column, without empty places.
     pub fn table(&self) -> &[Node] {
         self.table.nodes()
     }
 
-    /// Does `work`, and tells the user above if that changed what we own.
+    /// Runs `work`, and reports the owned range if it has changed.
     fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
         let before = self.range();
         work(self, cx);
@@ -199,8 +201,8 @@ impl Pastry {
         }
     }
 
-    /// *rare case*: the place in the table is empty. Whoever has as many digits in common with the key as we have,
-    /// and is nearer to it, will do; a leaf on that side always is.
+    /// *rare case*: the place in the table is empty. Returns a peer that shares at least as many digits with the key as
+    /// this one and is nearer to it. A leaf on that side always qualifies.
     fn rare_case(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
         let known = self.ring.neighbours().chain(self.table.nodes().iter().copied());
@@ -216,9 +218,8 @@ impl Pastry {
         }
     }
 
-    /// *node arrival*, at the hops and at the owner.
     fn on_join(&mut self, from: PeerId, node: Node, mut rows: Vec<Node>, row: u8, hops: u8, cx: &mut Cx<'_, Message>) {
-        // The newcomer itself asks again if need be.
+        // The joining peer itself repeats its request when needed.
         if from != node.peer {
             self.ring.confirm(from, cx);
         }
@@ -229,7 +230,7 @@ impl Pastry {
         (usize::from(row)..=shared).for_each(|row| rows.extend(self.table.row(row)));
         rows.push(self.ring.me());
         let row = row.max(shared as u8 + 1);
-        // It may have been here before, and be known still. Then it asks us to look past it.
+        // The joining peer may be known from an earlier life. Then the request must be routed past it.
         let mut others = self.clone();
         others.ring.strike_out(node.peer);
         others.table.remove(node.peer);
@@ -243,12 +244,12 @@ impl Pastry {
             (None, _) if self.ring.is_joined() || others.is_nearest(node.key) => {
                 cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists(), rows });
             }
-            (None, _) => {} // We know nobody.
+            (None, _) => {} // No other peer is known.
         }
     }
 
-    /// Whether nobody that we know of is nearer to the key, and we will be in the ring if we are not yet. Who is on its
-    /// way in answers as the owner does: the owner until then has begun to hand it what is its own.
+    /// Returns whether this peer is nearer to the key than every peer it knows, and is in the ring or joining. A
+    /// joining peer answers like the owner, because the current owner has begun to hand its keys over.
     fn is_nearest(&self, key: Key) -> bool {
         let me = nearness(self.ring.me(), key);
         let mut leaves = self.ring.neighbours().peekable();
@@ -260,7 +261,7 @@ impl Pastry {
         self.consider(rows.iter().copied(), cx);
     }
 
-    /// Greets those of `nodes` who would suit the table. When they answer, they are taken up.
+    /// Pings those of `nodes` that suit the table. They are added when they answer.
     fn consider(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, Message>) {
         for node in nodes.take(ROWS_LIMIT) {
             let suits = self.ring.may_be(node) && !self.ring.awaits(node.peer) && !self.ring.is_outside();
@@ -270,8 +271,8 @@ impl Pastry {
         }
     }
 
-    /// One peer of each row is asked for what it knows, which also shows whether it is alive: after 15 rounds all have
-    /// been asked. Leaves may suit the table, too; in the last rows there is often nobody else.
+    /// Requests a row from one peer of each row, which also detects dead ones: after 15 rounds every peer has been
+    /// asked. Then considers the leaves, which are often the only candidates for the last rows.
     fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {
@@ -308,7 +309,7 @@ impl Pastry {
         self.drop_entry(peer, cx);
     }
 
-    /// *node departure*: whoever shares the row, or more, is asked for somebody to take the empty place.
+    /// *node departure*: requests a replacement from a peer of the same or a later row.
     fn drop_entry(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         let lost = self.table.remove(peer);
         if self.ring.is_outside() {
@@ -322,14 +323,14 @@ impl Pastry {
                 self.ask_row(chosen.peer, row, cx);
             }
         }
-        // There is no neighbour any more: the table leads back to the ring.
+        // No neighbour is left: the table leads back to the ring.
         if self.ring.right().is_empty() && self.ring.is_joined() {
             self.ring.rescue(self.table.nodes().iter().copied(), cx);
         }
     }
 }
 
-/// Sorts nodes by how near they are to `key`; in the very middle of two, the one before it is the nearer.
+/// Orders nodes by distance from `key`; at equal distance the one before the key is nearer.
 fn nearness(node: Node, key: Key) -> impl Ord {
     (node.key.gap(key), node.key.distance(key) > key.distance(node.key))
 }

@@ -4,7 +4,7 @@ use peerlock_base::{Key, PeerId};
 
 use crate::Node;
 
-/// Which way round the ring.
+/// A direction on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Way {
     /// Towards larger keys.
@@ -25,7 +25,7 @@ impl Way {
 /// The neighbours of a peer on one side, the nearest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Side {
-    /// The key that distances are counted from.
+    /// The origin of distances.
     centre: Key,
     way: Way,
     limit: usize,
@@ -38,7 +38,7 @@ impl Side {
         Self { centre, way, limit, nodes: Vec::new() }
     }
 
-    /// All neighbours, the nearest first.
+    /// Returns all neighbours, the nearest first.
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -55,17 +55,17 @@ impl Side {
         self.nodes.is_empty()
     }
 
-    /// How far `node` is on this side. A whole turn away, and so farther than everybody, if it lies at the centre.
+    /// Returns the distance of `node` on this side. A node at the centre is a whole turn away, farther than all others.
     pub(crate) fn distance(&self, node: Node) -> u128 {
         self.way.distance(self.centre, node.key).wrapping_sub(1)
     }
 
-    /// Whether `node` would be the nearest here.
+    /// Returns whether `node` would be the nearest neighbour.
     pub(crate) fn is_nearer(&self, node: Node) -> bool {
         self.nearest().is_none_or(|nearest| self.distance(node) < self.distance(nearest))
     }
 
-    /// Takes `node` up if it is one of the nearest, for the farthest if there are too many.
+    /// Adds `node` if it is one of the nearest; drops the farthest if there are too many.
     pub(crate) fn insert(&mut self, node: Node) {
         let place = self.nodes.partition_point(|known| self.distance(*known) < self.distance(node));
         if place < self.limit && self.nodes.get(place) != Some(&node) {
@@ -74,18 +74,18 @@ impl Side {
         }
     }
 
-    /// Strikes `peer` out.
     pub(crate) fn remove(&mut self, peer: PeerId) {
         self.nodes.retain(|node| node.peer != peer);
     }
 
-    /// Takes the nearest neighbour's word for who comes after it: `beyond`, as far as it leads away from the centre.
+    /// Replaces all but the nearest neighbour by `beyond`, that neighbour's own list, as far as it leads away from the
+    /// centre.
     ///
-    /// Whoever has died beyond our nearest neighbour vanishes from our list because it vanishes from the neighbour's.
+    /// So a dead peer vanishes from this list when it vanishes from the neighbour's.
     pub(crate) fn follow(&mut self, beyond: impl Iterator<Item = Node>) {
         self.nodes.truncate(1);
         for node in beyond.take(self.limit - 1) {
-            // Once around: from the centre on, it would be the same peers again.
+            // From the centre on the list would repeat.
             if self.nodes.last().is_some_and(|last| self.distance(node) <= self.distance(*last)) {
                 break;
             }
@@ -93,7 +93,7 @@ impl Side {
         }
     }
 
-    /// The neighbours of `nodes[place]`, from all nodes of the ring in the order of their keys.
+    /// Returns the neighbours of `nodes[place]`, from all nodes in the order of their keys.
     pub(crate) fn converged(nodes: &[Node], place: usize, way: Way, limit: usize) -> Self {
         let many = limit.min(nodes.len() - 1);
         let step = match way {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_stay_and_the_order_is_that_of_the_ring() {
+    fn side_keeps_the_nearest_in_ring_order() {
         for (way, expected) in [(Way::Clockwise, vec![60, 90, 10]), (Way::Back, vec![40, 30, 10])] {
             let mut side = Side::new(Key::new(50), way, 3);
             for number in [90, 10, 30, 60, 40, 60, 40] {
@@ -131,17 +131,17 @@ mod tests {
     }
 
     #[test]
-    fn following_stops_after_one_turn() {
+    fn follow_stops_after_one_turn() {
         let mut side = Side::new(Key::new(50), Way::Clockwise, 8);
         side.insert(node(60));
         side.follow([70, 10, 50, 60].map(node).into_iter());
-        assert_eq!(numbers(&side), [60, 70, 10, 50], "the centre itself is left to the caller");
+        assert_eq!(numbers(&side), [60, 70, 10, 50], "the caller excludes the centre itself");
         side.follow([80, 70, 90].map(node).into_iter());
-        assert_eq!(numbers(&side), [60, 80], "70 leads back");
+        assert_eq!(numbers(&side), [60, 80], "the list ends where 70 leads back");
     }
 
     #[test]
-    fn converged_is_what_inserting_everybody_gives() {
+    fn converged_side_equals_inserting_all_nodes() {
         let ring: Vec<Node> = [5, 20, 30, 55, 70, 95].map(node).to_vec();
         for way in [Way::Clockwise, Way::Back] {
             for limit in [1, 3, 5, 9] {

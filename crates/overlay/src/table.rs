@@ -4,14 +4,14 @@ use peerlock_base::{Key, PeerId};
 
 use crate::Node;
 
-/// Pastry's routing table: row r holds peers that have the first r digits of our key and another one after that,
-/// one for each digit, as far as there are any.
+/// Pastry's routing table: row r has peers that share the first r digits with the own key and differ in the next one,
+/// at most one for each digit.
 ///
-/// Only places that are taken cost memory. In which row and column a node belongs is seen from its key.
+/// Only occupied places use memory. Row and column follow from a node's key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Table {
     centre: Key,
-    /// By row, and in the row by column.
+    /// By row, then by column.
     nodes: Vec<Node>,
 }
 
@@ -20,11 +20,11 @@ impl Table {
         Self { centre, nodes: Vec::new() }
     }
 
-    /// The table of `nodes[place]`, from all nodes in the order of their keys.
+    /// Returns the table of `nodes[place]`, from all nodes in the order of their keys.
     pub(crate) fn converged(nodes: &[Node], place: usize) -> Self {
         let centre = nodes[place].key;
         let mut table = Self::new(centre);
-        // All who have the same first `row` digits as we. They lie side by side.
+        // All nodes that share the first `row` digits. They are adjacent.
         let mut alike = nodes;
         for row in 0..Key::DIGITS {
             if alike.len() == 1 {
@@ -41,24 +41,24 @@ impl Table {
         table
     }
 
-    /// One of several that suit, another one for each peer, so that the load is spread.
+    /// Chooses one of several candidates, differently for each peer, so that the load is spread.
     fn choose(&self, candidates: &[Node], row: usize) -> Option<Node> {
         let at = (self.centre.get() >> row) as usize;
         candidates.get(at.checked_rem(candidates.len())?).copied()
     }
 
-    /// Where a node belongs: row · 16 + column.
+    /// Returns the place of a node: row · 16 + column.
     fn slot(&self, key: Key) -> usize {
         let row = self.row_of(key);
         row * 16 + usize::from(key.digit(row))
     }
 
-    /// The row where a node with this key belongs; never to be asked for our own.
+    /// Returns the row for a node with this key, which must not be the own key.
     pub(crate) fn row_of(&self, key: Key) -> usize {
         self.centre.shared_digits(key)
     }
 
-    /// The node that has one digit more in common with `key` than we have.
+    /// Returns the node that shares one digit more with `key` than the own key.
     pub(crate) fn get(&self, key: Key) -> Option<Node> {
         let slot = self.slot(key);
         self.nodes.binary_search_by_key(&slot, |node| self.slot(node.key)).ok().map(|place| self.nodes[place])
@@ -74,7 +74,7 @@ impl Table {
         &self.nodes[start..end]
     }
 
-    /// Whether the place of `node` is free.
+    /// Returns whether the place of `node` is free.
     pub(crate) fn wants(&self, node: Node) -> bool {
         self.get(node.key).is_none()
     }
@@ -86,7 +86,7 @@ impl Table {
         }
     }
 
-    /// Strikes `peer` out, and tells from which row.
+    /// Removes `peer` and returns its row.
     pub(crate) fn remove(&mut self, peer: PeerId) -> Option<usize> {
         let place = self.nodes.iter().position(|node| node.peer == peer)?;
         let node = self.nodes.remove(place);
@@ -98,14 +98,14 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// A node whose key begins with these digits and goes on with zeros.
+    /// A node whose key begins with these digits, followed by zeros.
     fn node(digits: &str) -> Node {
         let number = u128::from_str_radix(digits, 16).unwrap() << (4 * (Key::DIGITS - digits.len()));
         Node { key: Key::new(number), peer: PeerId::new(number as u64 ^ (number >> 64) as u64) }
     }
 
     #[test]
-    fn a_node_has_its_place_by_the_digits_in_common() {
+    fn node_place_follows_from_common_digits() {
         let mut table = Table::new(node("10233102").key);
         for digits in ["02212102", "22301203", "11301233", "12230203", "10031203", "1023a"] {
             table.insert(node(digits));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_has_the_place() {
+    fn first_of_two_nodes_keeps_the_place() {
         let (first, second) = (node("20"), node("21"));
         let mut table = Table::new(node("1").key);
         for newcomer in [first, second] {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn converged_takes_every_place_that_can_be_taken() {
+    fn converged_table_occupies_every_possible_place() {
         let mut nodes: Vec<Node> = (0..300).map(|number| Node::of(PeerId::new(number))).collect();
         nodes.sort();
         for place in [0, 17, 299] {

@@ -1,4 +1,4 @@
-//! Overlays made from knowledge of all peers: routing, ownership and replica sets.
+//! Overlays created from knowledge of all peers: routing and ownership.
 
 use peerlock_base::{Key, PeerId, Rng};
 use peerlock_overlay::chord::Chord;
@@ -8,24 +8,23 @@ use peerlock_overlay::{Config, Node, Overlay};
 use crate::for_both;
 use crate::world::{Subject, map, mean_hops, nodes, random_key, ring_of};
 
-for_both!(every_key_has_one_owner_in_rings_of_every_size);
+for_both!(key_has_one_owner_in_every_ring_size);
 
-/// Chord, *path length*: "about ½·log2 N", which is 6.64 for 10,000 peers. The successor list saves part of the last
-/// hops.
+/// Chord, *path length*: "about ½·log2 N", 6.64 for 10,000 peers. The successor list saves part of the last hops.
 #[test]
-fn chord_takes_half_of_log2_n_hops() {
+fn chord_lookup_takes_half_log2_n_hops() {
     let mean = mean_hops::<Chord>(10_000, 20_000, 1);
     assert!((5.6..7.0).contains(&mean), "{mean}");
 }
 
-/// Pastry, *routing performance*: about log16 N, which is 3.32 for 10,000 peers.
+/// Pastry, *routing performance*: about log16 N, 3.32 for 10,000 peers.
 #[test]
-fn pastry_takes_log16_n_hops() {
+fn pastry_lookup_takes_log16_n_hops() {
     let mean = mean_hops::<Pastry>(10_000, 20_000, 1);
     assert!((2.8..3.6).contains(&mean), "{mean}");
 }
 
-fn every_key_has_one_owner_in_rings_of_every_size<O: Subject>() {
+fn key_has_one_owner_in_every_ring_size<O: Subject>() {
     for count in (1..40).chain([100]) {
         let nodes = nodes(count);
         let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
@@ -42,9 +41,9 @@ fn every_key_has_one_owner_in_rings_of_every_size<O: Subject>() {
     }
 }
 
-/// A ring of six with small keys; for each peer and key the next hop, by hand.
+/// A ring of six with small keys; for each peer and key the next hop, computed manually.
 #[test]
-fn small_rings() {
+fn next_hop_in_small_ring_matches_manual_computation() {
     let nodes: Vec<Node> =
         [10, 20, 40, 50, 70, 90].map(|n| Node { key: Key::new(n), peer: PeerId::new(n as u64) }).to_vec();
     let config = Config { side: 2, ..Config::CHORD };
@@ -55,12 +54,12 @@ fn small_rings() {
         (10, 10, None, None),
         (10, 5, None, None),
         (10, 11, Some(20), None),
-        (10, 15, Some(20), None),     // In the middle: the one before it.
+        (10, 15, Some(20), None),     // At equal distance: the one before it.
         (10, 16, Some(20), Some(20)), // Nearer to 20.
-        (10, 95, None, Some(90)),     // Clockwise comes 10, but 90 is nearer.
+        (10, 95, None, Some(90)),     // The next clockwise is 10, but 90 is nearer.
         (10, 35, Some(20), Some(40)),
         (40, 95, Some(90), Some(90)),
-        (90, 60, Some(70), Some(50)), // One step back beats a turn around the ring.
+        (90, 60, Some(70), Some(50)), // One step back is shorter than a turn around the ring.
         (90, 45, Some(20), Some(40)), // The last known before it; 0x28 has the first digits of 0x2d.
     ] {
         let place = nodes.iter().position(|node| node.peer.get() == peer).unwrap();

@@ -1,4 +1,4 @@
-//! Both overlays, held to the same promises.
+//! Tests that both overlays must pass.
 
 mod converged;
 mod nonsense;
@@ -6,7 +6,7 @@ mod paper;
 mod trouble;
 mod world;
 
-/// Makes a test of each generic function here, for each overlay.
+/// Makes a test of each generic function, for each overlay.
 macro_rules! for_both {
     ($($name:ident),* $(,)?) => {
         mod chord {

@@ -1,4 +1,4 @@
-//! Whatever a peer is told, by whomever and whenever, it stays sane.
+//! Random messages at random times must not break a peer's invariants.
 
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_overlay::chord::Chord;
@@ -7,12 +7,12 @@ use peerlock_overlay::{Cx, Effect, Input, Lists, Node, RingMessage, Timer, chord
 
 use crate::world::{Subject, nodes};
 
-/// Overlays that can be told nonsense.
+/// Overlays with a generator of random messages.
 trait Nonsense: Subject {
     fn nonsense(rng: &mut Rng) -> Self::Message;
 }
 
-/// So few peers and keys that they clash all the time, with each other and with the one who is told.
+/// So few peers and keys that they often collide, also with the receiver's.
 fn any_peer(rng: &mut Rng) -> PeerId {
     PeerId::new(rng.below(8))
 }
@@ -92,7 +92,7 @@ fn any_input<O: Nonsense>(me: PeerId, rng: &mut Rng) -> Input<O::Message> {
     }
 }
 
-fn nonsense_does_no_harm<O: Nonsense>() {
+fn check_random_messages<O: Nonsense>() {
     let (mut strange, mut joined) = (0, 0);
     for seed in 0..300 {
         let mut rng = Rng::new(seed);
@@ -115,20 +115,23 @@ fn nonsense_does_no_harm<O: Nonsense>() {
             joined += usize::from(peer.range().is_some());
             let key = any_key(&mut rng);
             let (hop, owned) = (peer.next_hop(key), peer.range().is_some_and(|range| range.contains(key)));
-            assert!(hop != Some(me.peer), "seed {seed}: a message to ourselves");
-            assert!(!owned || hop.is_none(), "seed {seed}: what we own goes nowhere");
+            assert!(hop != Some(me.peer), "seed {seed}: the next hop is the peer itself");
+            assert!(!owned || hop.is_none(), "seed {seed}: an owned key has a next hop");
             assert!(peer.neighbours().all(|node| node.peer != me.peer && node.key != me.key), "seed {seed}: {peer:?}");
         }
     }
-    assert!(strange > 1000 && joined > 1000, "strange {strange} times, joined for {joined} steps: no test at all");
+    assert!(
+        strange > 1000 && joined > 1000,
+        "too few cases: {strange} unexpected messages, {joined} steps in the ring"
+    );
 }
 
 #[test]
-fn chord_stays_sane() {
-    nonsense_does_no_harm::<Chord>();
+fn chord_random_messages_keep_invariants() {
+    check_random_messages::<Chord>();
 }
 
 #[test]
-fn pastry_stays_sane() {
-    nonsense_does_no_harm::<Pastry>();
+fn pastry_random_messages_keep_invariants() {
+    check_random_messages::<Pastry>();
 }

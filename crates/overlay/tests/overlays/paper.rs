@@ -1,4 +1,4 @@
-//! Sentences of the two papers, one per test: a state, an event, a check.
+//! Statements of the two papers, one per test: a state, an event, a check.
 
 use peerlock_base::{Key, PeerId, Rng, Time};
 use peerlock_overlay::chord::{self, Chord, Way};
@@ -18,7 +18,7 @@ fn lists(left: &[u64], right: &[u64]) -> Lists {
     Lists { left: list(left), right: list(right), settled: true }
 }
 
-/// The peer `me` of the settled ring of `all`.
+/// The peer `me` of the settled ring `all`.
 fn peer<O: Overlay>(all: &[u64], me: u64) -> O {
     let nodes: Vec<Node> = all.iter().map(|number| node(*number)).collect();
     O::converged(&nodes, all.iter().position(|number| *number == me).unwrap_or(0), CONFIG)
@@ -43,7 +43,7 @@ fn exchanged(from: u64, lists: Lists) -> RingMessage {
     RingMessage::Exchanged { key: node(from).key, lists }
 }
 
-/// To whom, of those effects that are messages.
+/// The receivers of those effects that are messages.
 fn receivers<M>(effects: &[Effect<M>]) -> Vec<u64> {
     let to = |effect: &Effect<M>| match effect {
         Effect::Send { to, .. } => Some(to.get()),
@@ -64,39 +64,40 @@ fn owned(after: u64, last: u64) -> Option<KeyRange> {
     Some(KeyRange { after: node(after).key, last: node(last).key })
 }
 
-/// Chord, *notify*: whoever lies between the predecessor and ourselves is the new predecessor.
+/// Chord, *notify*: a peer between the predecessor and the receiver becomes the predecessor.
 #[test]
-fn chord_notify() {
+fn chord_notify_adopts_predecessor_between() {
     for (from, after) in [(30, 30), (5, 10), (60, 10)] {
         let mut n: Chord = peer(&[10, 40, 70], 40);
         let effects = tell(&mut n, message(from, exchange(from, lists(&[10], &[40]))));
         assert_eq!(n.range(), owned(after, 40), "{from}");
         assert_eq!(effects.contains(&Effect::Owns { range: n.range() }), after != 10, "{from}");
-        assert_eq!(receivers(&effects)[0], from, "it is answered");
+        assert_eq!(receivers(&effects)[0], from, "the notification is answered");
     }
 }
 
-/// Chord, *stabilize*: the successor's predecessor becomes our successor if it lies between. *Departure:* as
-/// soon as it answers itself.
+/// Chord, *stabilize*: the successor's predecessor becomes the successor if it lies between. *Departure:* only after
+/// its own answer.
 #[test]
-fn chord_stabilize() {
+fn chord_stabilize_adopts_successor_after_answer() {
     let mut n: Chord = peer(&[10, 40, 70], 40);
     let effects = tell(&mut n, message(70, exchanged(70, lists(&[50, 40, 10], &[10]))));
-    assert_eq!(receivers(&effects), [50], "50 is asked");
-    assert_eq!(n.next_hop(Key::new(45)), Some(PeerId::new(70)), "and not taken for granted");
+    assert_eq!(receivers(&effects), [50], "50 is queried");
+    assert_eq!(n.next_hop(Key::new(45)), Some(PeerId::new(70)), "50 is not adopted before it answers");
     tell(&mut n, message(50, exchanged(50, lists(&[40, 10], &[70, 10]))));
     assert_eq!(n.next_hop(Key::new(45)), Some(PeerId::new(50)));
-    assert!(n.neighbours().take(3).eq([50, 70, 10].map(node)), "and its list is ours");
+    assert!(n.neighbours().take(3).eq([50, 70, 10].map(node)), "its list is adopted");
 }
 
-/// Chord, *check_predecessor* and the successor list: after the third silence the next in the list takes over.
+/// Chord, *check_predecessor* and the successor list: after the third unanswered query the next peer of the list
+/// follows.
 #[test]
-fn chord_failed_neighbours() {
+fn chord_dead_neighbour_is_replaced_from_list() {
     for (dead, range, successor) in [(20, owned(10, 40), 60), (60, owned(20, 40), 90)] {
         let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
         assert!(receivers(&tell(&mut n, Input::Timer(Timer::Stabilize))).starts_with(&[60, 20]));
         for _ in 0..CONFIG.tries {
-            assert_eq!(n.range(), owned(20, 40), "not yet");
+            assert_eq!(n.range(), owned(20, 40), "the neighbour is kept until the last try");
             tell(&mut n, Input::Timer(Timer::Silence(PeerId::new(dead))));
         }
         assert_eq!(n.range(), range);
@@ -104,9 +105,9 @@ fn chord_failed_neighbours() {
     }
 }
 
-/// Chord, *check_predecessor*: a predecessor that was heard from since the last round needs no question.
+/// Chord, *check_predecessor*: a predecessor that has sent something since the last round is not queried.
 #[test]
-fn chord_heard_predecessor() {
+fn chord_active_predecessor_is_not_queried() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
     tell(&mut n, message(20, exchange(20, lists(&[10, 90], &[40, 60]))));
     for asked in [&[60][..], &[60, 20]] {
@@ -119,19 +120,19 @@ fn chord_heard_predecessor() {
     }
 }
 
-/// A peer that has lost everybody on one side turns to the other: the ring goes round.
+/// A peer that loses all neighbours on one side uses those of the other: the ring is closed.
 #[test]
-fn one_side_lost() {
+fn chord_lost_side_is_replaced_by_the_other() {
     let mut n: Chord = peer(&[10, 20, 30, 40, 50, 60, 70, 80], 40);
     for dead in [10, 20, 30] {
         tell(&mut n, Input::Unreachable(PeerId::new(dead)));
     }
-    assert_eq!(n.range(), owned(70, 40), "not the whole ring");
+    assert_eq!(n.range(), owned(70, 40), "the range begins at the nearest peer of the other side");
 }
 
-/// A dead hop is found out even if it is used all the time.
+/// Frequent messages to a dead hop do not postpone its detection.
 #[test]
-fn asking_more_often_does_not_buy_more_time() {
+fn silence_timer_is_not_reset_by_more_messages() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
     for (hops, times) in [(0, 1), (1, 0), (2, 0)] {
         let seek =
@@ -142,9 +143,9 @@ fn asking_more_often_does_not_buy_more_time() {
     }
 }
 
-/// One peer has one key, and one key one peer.
+/// One key per peer, and one peer per key.
 #[test]
-fn a_peer_with_another_key_is_strange() {
+fn peer_with_another_key_is_unexpected() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
     let before = n.clone();
     for (from, key) in [(20, 30), (30, 20), (30, 40)] {
@@ -154,9 +155,9 @@ fn a_peer_with_another_key_is_strange() {
     }
 }
 
-/// Nobody is taken up again on hearsay for a while after it was found dead; unless it was not.
+/// A dead peer is not added again on hearsay for a while, unless it sends a message.
 #[test]
-fn suspicion_ends_with_a_sign_of_life() {
+fn quarantine_ends_with_a_message() {
     for alive in [false, true] {
         let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
         tell(&mut n, Input::Unreachable(PeerId::new(90)));
@@ -169,36 +170,36 @@ fn suspicion_ends_with_a_sign_of_life() {
     }
 }
 
-/// Chord, *join*: the owner of the newcomer's key answers. *Departure:* the newcomer owns nothing before both
-/// neighbours know it.
+/// Chord, *join*: the owner of the joining peer's key answers. *Departure:* the joining peer owns nothing before both
+/// neighbours have answered it.
 #[test]
-fn chord_join() {
+fn chord_join_owns_nothing_before_both_answers() {
     let mut s: Chord = peer(&[10, 40, 70], 40);
     let join = chord::Message::Join { node: node(30), way: Way { hops: 2, is_past: false } };
     let welcome = sends(&tell(&mut s, message(10, join)), 30);
     assert!(matches!(welcome[..], [chord::Message::Welcome { .. }]), "{welcome:?}");
-    assert_eq!(s.range(), owned(10, 40), "nothing is given away yet");
+    assert_eq!(s.range(), owned(10, 40), "the owner still has the whole range");
 
     let mut n = Chord::new(node(30), CONFIG);
     assert_eq!(receivers(&tell(&mut n, Input::Join(Some(PeerId::new(70))))), [70]);
-    assert_eq!(receivers(&tell(&mut n, message(40, welcome[0].clone()))), [10, 40], "both neighbours are asked");
+    assert_eq!(receivers(&tell(&mut n, message(40, welcome[0].clone()))), [10, 40], "both neighbours are queried");
     tell(&mut n, message(40, exchanged(40, lists(&[30, 10, 70], &[70, 10]))));
     assert_eq!(n.range(), None);
     assert_eq!(n.next_hop(Key::new(25)), Some(PeerId::new(40)));
     let mut later = n.clone();
     tell(&mut n, message(10, exchanged(10, lists(&[70, 40], &[30, 40, 70]))));
     assert_eq!(n.range(), owned(10, 30));
-    // Meanwhile somebody else came in between: first things first.
+    // A third peer has joined between the two: it must answer first.
     tell(&mut later, message(10, exchanged(10, lists(&[70, 40], &[20, 30, 40]))));
     assert_eq!(later.range(), None);
     tell(&mut later, message(20, exchanged(20, lists(&[10, 70], &[30, 40]))));
     assert_eq!(later.range(), owned(20, 30));
 }
 
-/// *Departure:* what is past its key goes back, to the first that is known behind it; and whoever thought that it was
-/// ours is told who stands between. Sent around the ring, it would come by here again and again.
+/// *Departure:* a message past its key goes back to the first known peer behind the key. The peer that sent it here
+/// learns of the peer between them. Sent around the ring, the message would return repeatedly.
 #[test]
-fn chord_goes_back_to_what_it_is_past() {
+fn chord_message_past_its_key_goes_back() {
     let (key, origin) = (Key::new(25), PeerId::new(90));
     let mut s: Chord = peer(&[10, 20, 30, 40, 50, 60], 50);
     let seek = |is_past| chord::Message::Seek { key, origin, way: Way { hops: 3, is_past } };
@@ -208,12 +209,16 @@ fn chord_goes_back_to_what_it_is_past() {
     let Some(chord::Message::Ring(RingMessage::Exchange { lists, .. })) = told.last() else { panic!("{told:?}") };
     assert_eq!(lists.left[1], node(30), "{told:?}");
     let around = sends(&tell(&mut s, message(60, seek(false))), 20);
-    assert_eq!(around, [chord::Message::Seek { key, origin, way: Way { hops: 4, is_past: false } }], "the usual way");
+    assert_eq!(
+        around,
+        [chord::Message::Seek { key, origin, way: Way { hops: 4, is_past: false } }],
+        "a message that is not past its key goes clockwise"
+    );
 }
 
-/// *Departure:* who is not in the ring knows few. Its lists do not take the place of what a neighbour knows.
+/// *Departure:* a peer that is not in the ring knows few others. Its lists do not replace known neighbours.
 #[test]
-fn the_lists_of_a_newcomer_are_not_followed() {
+fn lists_of_unsettled_peer_are_not_followed() {
     let mut known = [false, true].map(|settled| {
         let mut n: Chord = peer(&[10, 30, 40, 50], 10);
         let lists = Lists { settled, ..lists(&[10, 50], &[50]) };
@@ -221,13 +226,14 @@ fn the_lists_of_a_newcomer_are_not_followed() {
         n.neighbours().take(3).map(|node| node.peer.get()).collect::<Vec<_>>()
     });
     assert_eq!(known[0], [20, 30, 40]);
-    assert_eq!(known[1].drain(..2).collect::<Vec<_>>(), [20, 50], "and those of a neighbour do");
+    assert_eq!(known[1].drain(..2).collect::<Vec<_>>(), [20, 50], "the lists of a settled neighbour are followed");
 }
 
-/// *Departure:* who begins to join and knows nobody sends what it is handed to where it joins, and says that it is not
-/// in the ring: known from an earlier life, it would be handed the same again. Who knows its place already answers.
+/// *Departure:* a joining peer without neighbours forwards messages to the peer through which it joins, and replies
+/// that it is not in the ring: a sender that knows it from an earlier life would send more. Once it knows its place, it
+/// answers.
 #[test]
-fn who_joins_is_no_hop() {
+fn joining_peer_is_not_used_as_hop() {
     let mut n = Chord::new(node(30), CONFIG);
     tell(&mut n, Input::Join(Some(PeerId::new(70))));
     let join = chord::Message::Join { node: node(25), way: Way { hops: 3, is_past: true } };
@@ -239,7 +245,7 @@ fn who_joins_is_no_hop() {
     let effects = tell(&mut n, message(10, join));
     assert!(matches!(sends(&effects, 10)[..], [chord::Message::Ring(RingMessage::Pong { .. })]), "{effects:?}");
     assert!(matches!(sends(&effects, 25)[..], [chord::Message::Welcome { .. }]), "{effects:?}");
-    assert_eq!(n.range(), None, "though nothing is its own yet");
+    assert_eq!(n.range(), None, "it answers before it owns anything");
 
     let mut n = Pastry::new(node(30), CONFIG);
     tell(&mut n, Input::Join(Some(PeerId::new(70))));
@@ -253,9 +259,9 @@ fn who_joins_is_no_hop() {
     assert!(matches!(sends(&effects, 28)[..], [pastry::Message::Welcome { .. }]), "{effects:?}");
 }
 
-/// Chord, *fix_fingers*: finger i is the owner of n + 2ⁱ; the next round asks for the next.
+/// Chord, *fix_fingers*: finger i is the owner of n + 2ⁱ; each round looks up the next one.
 #[test]
-fn chord_fix_fingers() {
+fn chord_fix_fingers_asks_one_finger_per_round() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 10);
     for (sought, answer) in [(26, 40), (42, 60), (74, 90), (138, 0)] {
         let effects = tell(&mut n, Input::Timer(Timer::Stabilize));
@@ -263,20 +269,21 @@ fn chord_fix_fingers() {
             Effect::Send { message: chord::Message::Seek { key, .. }, .. } => Some(key.get()),
             _ => None,
         });
-        assert_eq!(seek, (answer != 0).then_some(sought), "138 is our own key: nobody is that far away");
+        assert_eq!(seek, (answer != 0).then_some(sought), "138 is past the whole ring: no lookup");
         let found = chord::Message::Found { sought: Key::new(sought), key: node(answer).key };
         tell(&mut n, message(answer, found));
     }
     assert!(n.fingers().iter().copied().eq([40, 60, 90].map(node)));
-    // What is the successor now is no finger any more.
+    // A finger that becomes the successor is removed.
     tell(&mut n, Input::Unreachable(PeerId::new(20)));
     tell(&mut n, Input::Timer(Timer::Stabilize));
     assert!(n.fingers().iter().copied().eq([60, 90].map(node)));
 }
 
-/// Chord, *voluntary node departures*: both neighbours are told. The one who left knows where its keys are now.
+/// Chord, *voluntary node departures*: both neighbours are notified, and the leaving peer knows the new owners of its
+/// keys.
 #[test]
-fn chord_leave() {
+fn chord_leave_notifies_both_neighbours() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
     let effects = tell(&mut n, Input::Leave);
     assert_eq!(receivers(&effects), [20, 60]);
@@ -286,10 +293,10 @@ fn chord_leave() {
     let mut s: Chord = peer(&[10, 20, 40, 60, 90], 60);
     tell(&mut s, message(40, goodbye[0].clone()));
     assert_eq!(s.range(), owned(20, 60));
-    // The one who leaves may know a newcomer that its neighbours have not heard of.
+    // The leaving peer may know a joining peer that its neighbours do not.
     let effects = tell(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
-    assert_eq!(receivers(&effects), [20, 10, 70], "both neighbours by our own lists, and the one between");
-    // Whoever thinks later that it is still here is told, too.
+    assert_eq!(receivers(&effects), [20, 10, 70], "both neighbours, and the peer between");
+    // Peers that send it something later are notified, too.
     let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(10), way: Way::default() };
     for late in [exchange(10, lists(&[], &[])).into(), exchanged(10, lists(&[], &[])).into(), seek] {
         let answer = sends(&tell(&mut n, message(10, late)), 10);
@@ -297,9 +304,9 @@ fn chord_leave() {
     }
 }
 
-/// Pastry, routing: if the key is not within the leaf set, the next hop has one more digit in common with it.
+/// Pastry, routing: for a key beyond the leaf set the next hop shares one digit more with the key.
 #[test]
-fn pastry_routing() {
+fn pastry_hop_shares_one_digit_more() {
     let all = nodes(2000);
     let mut rng = Rng::new(2);
     for _ in 0..1000 {
@@ -315,7 +322,7 @@ fn pastry_routing() {
     }
 }
 
-/// Pastry, *node arrival*: each hop of the join adds the rows of its table that suit the newcomer.
+/// Pastry, *node arrival*: each hop of the join adds the rows of its table that suit the joining peer.
 #[test]
 fn pastry_join_collects_rows() {
     let all = nodes(2000);
@@ -330,15 +337,15 @@ fn pastry_join_collects_rows() {
         if let [pastry::Message::Welcome { rows, .. }] = &sends(&effects, 5000)[..] {
             break rows.clone();
         }
-        let to = receivers(&effects)[1]; // First it confirms.
+        let to = receivers(&effects)[1]; // The first message confirms the join.
         at = all.iter().position(|node| node.peer.get() == to).expect("a peer of the overlay");
         join = sends(&effects, to).remove(0);
     };
     assert!(hops.len() > 2, "{hops:?}");
-    assert!(hops.iter().all(|hop| rows.contains(hop)), "the hops themselves suit, too");
+    assert!(hops.iter().all(|hop| rows.contains(hop)), "the hops themselves are candidates");
     let first_row = rows.iter().filter(|node| node.key.shared_digits(newcomer.key) == 0).count();
-    assert!(first_row <= 15 + hops.len(), "each row is given once, not by every hop: {first_row}");
-    // With 2000 peers all 15 places of the first two rows can be taken.
+    assert!(first_row <= 15 + hops.len(), "each row is collected once: {first_row}");
+    // With 2000 peers all 15 places of the first two rows can be filled.
     for row in 0..2 {
         let in_row = |node: &&Node| node.key.shared_digits(newcomer.key) == row;
         let mut columns: Vec<u8> = rows.iter().filter(in_row).map(|node| node.key.digit(row)).collect();
@@ -348,23 +355,23 @@ fn pastry_join_collects_rows() {
     }
 }
 
-/// Pastry, *node departure*: to fill the place of a failed peer, another one of the same row is asked.
+/// Pastry, *node departure*: a peer of the same row is queried for a replacement of a failed one.
 #[test]
-fn pastry_repairs_a_row() {
+fn pastry_lost_entry_is_replaced_from_its_row() {
     let all = nodes(2000);
     let mut peer = Pastry::converged(&all, 3, Config::PASTRY);
     let me = peer.me().key;
     let row = |node: &Node| node.key.shared_digits(me);
     let lost = *peer.table().iter().find(|node| row(node) == 1).expect("row 1 is not empty");
     let effects = tell(&mut peer, Input::Unreachable(lost.peer));
-    let [asked] = receivers(&effects)[..] else { panic!("one is asked: {effects:?}") };
-    assert!(row(&Node::of(PeerId::new(asked))) >= 1, "who has at least as many digits in common");
+    let [asked] = receivers(&effects)[..] else { panic!("one peer is queried: {effects:?}") };
+    assert!(row(&Node::of(PeerId::new(asked))) >= 1, "the queried peer shares at least as many digits");
     assert_eq!(sends(&effects, asked), [pastry::Message::AskRow { row: 1 }]);
-    // The answer names a candidate; it is greeted, and taken up when it answers.
+    // The answer names a candidate. It is pinged, and added when it answers.
     let other = all.iter().find(|node| row(node) == 1 && node.key.digit(1) == lost.key.digit(1) && **node != lost);
     let other = *other.expect("there are eight of them on average");
     let effects = tell(&mut peer, message(asked, pastry::Message::Row { nodes: vec![lost, other] }));
-    assert_eq!(receivers(&effects), [other.peer.get()], "the lost one is not taken up again on hearsay");
+    assert_eq!(receivers(&effects), [other.peer.get()], "the lost peer is not added again on hearsay");
     assert!(!peer.table().contains(&other));
     tell(&mut peer, message(other.peer.get(), RingMessage::Pong { key: other.key }));
     assert!(peer.table().contains(&other));

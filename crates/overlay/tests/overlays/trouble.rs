@@ -1,4 +1,4 @@
-//! Overlays that have to find and keep their order: joins, leaves, failures, loss and churn.
+//! Overlays that have to establish and repair their order: joins, leaves, failures, loss and churn.
 
 use peerlock_base::{Key, PeerId, Rng, Span};
 use peerlock_overlay::chord::Chord;
@@ -9,64 +9,64 @@ use crate::for_both;
 use crate::world::{Most, Subject, Tally, World, churn, seed};
 
 for_both!(
-    joins_one_by_one_give_the_converged_overlay,
-    joins_all_at_once_give_the_converged_overlay,
-    joins_get_through_when_messages_are_lost,
-    a_peer_that_comes_back_finds_its_place_again,
-    lookups_are_right_again_after_a_fifth_of_the_peers_failed,
-    leaving_loses_nothing,
-    a_peer_cut_off_from_all_neighbours_finds_back,
-    churn_does_little_harm,
-    the_same_seed_gives_the_same_bytes,
-    anybody_may_be_unreachable_at_any_time,
-    two_overlays_grow_together_through_one_peer,
-    newcomers_do_not_send_each_other_in_circles,
+    sequential_joins_converge,
+    simultaneous_joins_converge,
+    joins_complete_under_message_loss,
+    restarted_peer_rejoins_within_seconds,
+    lookups_recover_after_a_fifth_of_peers_fail,
+    leaving_peers_lose_no_lookup,
+    peer_without_neighbours_rejoins,
+    churn_fails_less_than_one_percent_of_lookups,
+    same_seed_gives_identical_trace,
+    unreachable_reports_at_any_time_are_survived,
+    two_overlays_merge_through_one_peer,
+    joining_peers_do_not_route_in_circles,
 );
 
-/// Everybody in the ring has the neighbours and owns the keys that knowledge of all peers would give it.
+/// Asserts that every peer in the ring has the neighbours and keys that complete knowledge would give it.
 fn assert_settled<O: Subject>(world: &World<O>, expected: usize) {
     let members = world.members();
-    assert_eq!(members.len(), expected, "everybody is in the ring");
+    assert_eq!(members.len(), expected, "all peers are in the ring");
     for (place, node) in members.iter().enumerate() {
         let (peer, ideal) = (world.overlay(node.peer), O::converged(&members, place, O::CONFIG));
-        assert_eq!(peer.range(), ideal.range(), "{node:?} owns what it should");
+        assert_eq!(peer.range(), ideal.range(), "{node:?} owns its keys");
         assert!(peer.neighbours().eq(ideal.neighbours()), "{node:?} has the right neighbours");
     }
 }
 
-/// All lookups went right.
+/// Asserts that every lookup ended at the owner.
 fn assert_perfect(tally: Tally) {
     assert_eq!((tally.wrong, tally.lost), (0, 0), "{tally:?}");
     assert!(tally.right > 0, "there were lookups");
 }
 
-fn joins_one_by_one_give_the_converged_overlay<O: Subject>() {
+fn sequential_joins_converge<O: Subject>() {
     let mut world = World::<O>::new(seed(1));
     world.join(0, None);
     for peer in 1..64 {
         world.join(peer, Some(peer / 2));
         world.run(Span::from_secs(1));
-        assert_eq!(world.ring.len() as u64, peer + 1, "{peer} is in within a second");
+        assert_eq!(world.ring.len() as u64, peer + 1, "{peer} has joined within a second");
         assert_perfect(world.survey(1));
     }
     world.run(Span::from_secs(300));
     assert_settled(&world, 64);
-    assert_eq!((world.strange, world.silences), (0, 0), "whatever is asked is answered");
+    assert_eq!((world.strange, world.silences), (0, 0), "every query is answered");
 }
 
-fn joins_all_at_once_give_the_converged_overlay<O: Subject>() {
+fn simultaneous_joins_converge<O: Subject>() {
     let mut world = World::<O>::new(seed(2));
     world.join(0, None);
     (1..64).for_each(|peer| world.join(peer, Some(0)));
     world.run(Span::from_secs(300));
     assert_settled(&world, 64);
     assert_perfect(world.survey(5));
-    assert_eq!((world.strange, world.silences), (0, 0), "whatever is asked is answered");
+    assert_eq!((world.strange, world.silences), (0, 0), "every query is answered");
 }
 
-/// Fingers are not a matter of choice: after some rounds every one is the right one.
+/// Fingers are determined by the ring: after some rounds all are exact.
 #[test]
-fn fingers_come_to_be_exact() {
+fn fingers_become_exact() {
     let mut world = World::<Chord>::new(seed(3));
     world.join(0, None);
     (1..64).for_each(|peer| world.join(peer, Some(0)));
@@ -78,21 +78,21 @@ fn fingers_come_to_be_exact() {
     }
 }
 
-/// A newcomer does not wait for its rounds of upkeep to learn of all its fingers.
+/// A joining peer does not wait for its rounds of upkeep to learn its fingers.
 #[test]
-fn a_newcomer_has_its_fingers_within_seconds() {
+fn joining_peer_learns_fingers_within_seconds() {
     let mut world = World::<Chord>::converged(100, seed(3));
     world.join(100, Some(0));
     world.run(Span::from_secs(4));
     let members = world.members();
-    let place = members.iter().position(|node| node.peer == PeerId::new(100)).expect("it is in");
+    let place = members.iter().position(|node| node.peer == PeerId::new(100)).expect("the peer has joined");
     let ideal = Chord::converged(&members, place, Chord::CONFIG);
     assert_eq!(world.overlay(PeerId::new(100)).fingers(), ideal.fingers());
 }
 
-/// Which peer has a place in the table is a matter of choice, but no place stays empty that could be taken.
+/// Which peer has a place in the table is arbitrary, but no place that can be filled stays empty.
 #[test]
-fn tables_fill_up() {
+fn tables_fill_every_possible_place() {
     let mut world = World::<Pastry>::new(seed(3));
     world.join(0, None);
     (1..200).for_each(|peer| world.join(peer, Some(0)));
@@ -104,7 +104,7 @@ fn tables_fill_up() {
     assert_eq!(taken, places);
 }
 
-fn joins_get_through_when_messages_are_lost<O: Subject>() {
+fn joins_complete_under_message_loss<O: Subject>() {
     let mut world = World::<O>::new(seed(4));
     world.loss = 0.1;
     world.join(0, None);
@@ -115,32 +115,29 @@ fn joins_get_through_when_messages_are_lost<O: Subject>() {
     assert_settled(&world, 40);
 }
 
-fn a_peer_that_comes_back_finds_its_place_again<O: Subject>() {
+fn restarted_peer_rejoins_within_seconds<O: Subject>() {
     let mut world = World::<O>::converged(50, seed(5));
     world.run(Span::from_secs(30));
     for peer in [3, 17, 29] {
         world.fail(PeerId::new(peer));
-        // Nobody has noticed yet when it is back, with an empty memory.
+        // It restarts, with an empty memory, before any other peer has noticed.
         world.run(Span::from_millis(500));
         world.join(peer, Some(peer + 1));
         world.run(Span::from_secs(2));
-        assert!(
-            world.overlay(PeerId::new(peer)).range().is_some(),
-            "{peer} did not have to wait for a round of upkeep"
-        );
+        assert!(world.overlay(PeerId::new(peer)).range().is_some(), "{peer} has joined before a round of upkeep");
     }
     world.run(Span::from_secs(200));
     assert_settled(&world, 50);
     assert_perfect(world.survey(2));
 }
 
-fn lookups_are_right_again_after_a_fifth_of_the_peers_failed<O: Subject>() {
+fn lookups_recover_after_a_fifth_of_peers_fail<O: Subject>() {
     let mut world = World::<O>::converged(1000, seed(6));
     world.run(Span::from_secs(20));
     (0..200).for_each(|peer| world.fail(PeerId::new(peer * 5)));
     world.run(Span::from_secs(60));
     assert_perfect(world.survey(5));
-    // Half an hour later nobody speaks of the dead any more: there is nothing to go around.
+    // Half an hour later no peer lists a dead one, so that lookups need no detours.
     world.run(Span::from_secs(1800));
     assert_settled(&world, 800);
     let tally = world.survey(5);
@@ -148,7 +145,7 @@ fn lookups_are_right_again_after_a_fifth_of_the_peers_failed<O: Subject>() {
     assert_eq!(tally.detours, 0);
 }
 
-fn leaving_loses_nothing<O: Subject>() {
+fn leaving_peers_lose_no_lookup<O: Subject>() {
     let mut world = World::<O>::converged(200, seed(7));
     for peer in 0..40 {
         for _ in 0..25 {
@@ -163,31 +160,31 @@ fn leaving_loses_nothing<O: Subject>() {
     world.run(Span::from_secs(20));
     assert_eq!(world.tally.total(), 2000);
     assert_perfect(world.tally);
-    // So far they stayed, to hand on what was under way. Now they are not needed any more.
+    // Until here they forwarded messages under way.
     (0..40).for_each(|peer| world.fail(PeerId::new(peer * 5)));
     world.run(Span::from_secs(180));
     assert_settled(&world, 160);
     assert_perfect(world.survey(5));
 }
 
-fn a_peer_cut_off_from_all_neighbours_finds_back<O: Subject>() {
+fn peer_without_neighbours_rejoins<O: Subject>() {
     let mut world = World::<O>::converged(100, seed(8));
     let lonely = PeerId::new(42);
     let neighbours: Vec<PeerId> = world.overlay(lonely).neighbours().map(|node| node.peer).collect();
     neighbours.into_iter().for_each(|peer| world.input(lonely, Input::Unreachable(peer)));
-    assert!(world.overlay(lonely).neighbours().next().is_some(), "there are still those for long jumps");
+    assert!(world.overlay(lonely).neighbours().next().is_some(), "the peers for long hops are still known");
     world.run(Span::from_secs(200));
     assert_settled(&world, 100);
 }
 
-/// A loose bound; `examples/overlays.rs` reports what it is for the numbers in docs/overlays.md.
-fn churn_does_little_harm<O: Subject>() {
+/// A loose bound. `benches/overlays.rs` measures the actual rate.
+fn churn_fails_less_than_one_percent_of_lookups<O: Subject>() {
     let tally = churn::<O>(1000, Span::from_secs(600), Span::from_secs(300), true, seed(9)).tally;
     let bad = (tally.wrong + tally.lost) as f64 / tally.total() as f64;
     assert!(bad < 0.01, "{bad} of all lookups were wrong or lost: {tally:?}");
 }
 
-fn the_same_seed_gives_the_same_bytes<O: Subject>() {
+fn same_seed_gives_identical_trace<O: Subject>() {
     let trace = |seed| {
         let mut world = World::<O>::converged(30, seed);
         world.trace = Some(String::new());
@@ -199,10 +196,10 @@ fn the_same_seed_gives_the_same_bytes<O: Subject>() {
         world.trace.take()
     };
     assert!(trace(10) == trace(10), "two runs of one seed differ");
-    assert!(trace(10) != trace(11), "the seed means nothing");
+    assert!(trace(10) != trace(11), "the seed has no effect");
 }
 
-fn anybody_may_be_unreachable_at_any_time<O: Subject>() {
+fn unreachable_reports_at_any_time_are_survived<O: Subject>() {
     let first = seed(0);
     for seed in first..first + 20 {
         println!("{seed}");
@@ -218,7 +215,7 @@ fn anybody_may_be_unreachable_at_any_time<O: Subject>() {
                 world.look_up(at, Key::of_peer(to));
             }
         }
-        // Some may have been talked out of everybody they knew, and the overlay may have fallen apart.
+        // Some peers may have lost all others, and the overlay may be partitioned.
         world.run(Span::from_secs(100));
         (1..20).for_each(|peer| world.input(PeerId::new(peer), Input::Join(Some(PeerId::new(0)))));
         world.run(Span::from_secs(300));
@@ -227,7 +224,7 @@ fn anybody_may_be_unreachable_at_any_time<O: Subject>() {
     }
 }
 
-fn two_overlays_grow_together_through_one_peer<O: Subject>() {
+fn two_overlays_merge_through_one_peer<O: Subject>() {
     let mut world = World::<O>::new(seed(12));
     world.join(0, None);
     world.join(1, None);
@@ -238,10 +235,10 @@ fn two_overlays_grow_together_through_one_peer<O: Subject>() {
     assert_settled(&world, 60);
 }
 
-/// Whatever the overlay sends from hop to hop itself comes to an end, and soon: each hop is nearer to the key. Sixty
-/// peers that all come at once, a chain of peers that join through each other, and neighbours that come back together
-/// with nothing in memory knew so little of each other that joins circled for 228 hops, and lookups for 175.
-fn newcomers_do_not_send_each_other_in_circles<O: Subject>() {
+/// Messages that the overlay forwards reach their end soon, because each hop is nearer to the key. The three cases (64
+/// peers that join at once, a chain of joins, and neighbours that restart together) made joins and lookups circle for
+/// more than 100 hops.
+fn joining_peers_do_not_route_in_circles<O: Subject>() {
     let first = seed(1);
     for seed in first..first + 20 {
         println!("{seed}");
@@ -264,7 +261,7 @@ fn newcomers_do_not_send_each_other_in_circles<O: Subject>() {
             for tenth in 0..200 {
                 (0..5).for_each(|_| world.look_up_somewhere());
                 world.run(Span::from_millis(100));
-                assert!(tenth < 20 || world.ring.len() == peers, "all are in after two seconds");
+                assert!(tenth < 20 || world.ring.len() == peers, "all peers have joined after two seconds");
             }
             world.run(Span::from_secs(30));
             let Most { own, looked_up } = world.most_hops;

@@ -1,5 +1,5 @@
-//! A small driver for overlays: one queue ordered by (time, sequence), seeded latency and loss, peers that fail
-//! silently, and lookups that go from hop to hop as a user of the overlay would send them.
+//! A small driver for overlays: one event queue ordered by (time, sequence), seeded latency and loss, peers that fail
+//! silently, and lookups that are forwarded hop by hop.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -10,14 +10,14 @@ use peerlock_overlay::chord::{self, Chord};
 use peerlock_overlay::pastry::{self, Pastry};
 use peerlock_overlay::{Config, Cx, Effect, Input, Node, Overlay, Timer, step};
 
-/// What the tests have to know about an overlay to tell right from wrong.
+/// The facts about an overlay that the checks need.
 pub trait Subject: Overlay {
     const CONFIG: Config;
 
-    /// The owner of `key` by the definition in the paper, found the plain way.
+    /// Returns the owner of `key` by the paper's definition, computed directly.
     fn owner(ring: &BTreeMap<Key, PeerId>, key: Key) -> PeerId;
 
-    /// How many hops one of the overlay's own messages has come, if it goes from hop to hop.
+    /// Returns the number of hops of one of the overlay's own messages, 0 if it is not forwarded.
     fn hops(message: &Self::Message) -> u8;
 }
 
@@ -26,7 +26,7 @@ impl Subject for Chord {
 
     fn owner(ring: &BTreeMap<Key, PeerId>, key: Key) -> PeerId {
         let successor = ring.range(key..).next().or(ring.first_key_value());
-        *successor.expect("somebody is in the ring").1
+        *successor.expect("the ring has a peer").1
     }
 
     fn hops(message: &chord::Message) -> u8 {
@@ -41,8 +41,8 @@ impl Subject for Pastry {
     const CONFIG: Config = Config::PASTRY;
 
     fn owner(ring: &BTreeMap<Key, PeerId>, key: Key) -> PeerId {
-        let before = ring.range(..=key).next_back().or(ring.last_key_value()).expect("somebody is in the ring");
-        let after = ring.range(key..).next().or(ring.first_key_value()).expect("somebody is in the ring");
+        let before = ring.range(..=key).next_back().or(ring.last_key_value()).expect("the ring has a peer");
+        let after = ring.range(key..).next().or(ring.first_key_value()).expect("the ring has a peer");
         *if before.0.gap(key) <= after.0.gap(key) { before.1 } else { after.1 }
     }
 
@@ -54,14 +54,14 @@ impl Subject for Pastry {
     }
 }
 
-/// `count` peers with the keys that their ids give them, in the order of the ring.
+/// Returns `count` peers with the keys of their IDs, in ring order.
 pub fn nodes(count: u64) -> Vec<Node> {
     let mut nodes: Vec<Node> = (0..count).map(|number| Node::of(PeerId::new(number))).collect();
     nodes.sort();
     nodes
 }
 
-/// The seed of a test: `default`, or what `PEERLOCK_SEED` says. Seen only when the test fails.
+/// Returns the seed of a test: `PEERLOCK_SEED`, or `default`. Shown only when the test fails.
 pub fn seed(default: u64) -> u64 {
     let given = std::env::var("PEERLOCK_SEED").ok();
     let seed = given.map_or(default, |text| text.parse().expect("PEERLOCK_SEED is a whole number"));
@@ -69,12 +69,12 @@ pub fn seed(default: u64) -> u64 {
     seed
 }
 
-/// All of `nodes` as they are when everything has settled.
+/// Returns the settled state of all `nodes`.
 pub fn ring_of<O: Overlay>(nodes: &[Node], config: Config) -> Vec<O> {
     (0..nodes.len()).map(|place| O::converged(nodes, place, config)).collect()
 }
 
-/// Who is where, for [`Subject::owner`].
+/// Returns the peers by key, for [`Subject::owner`].
 pub fn map(nodes: &[Node]) -> BTreeMap<Key, PeerId> {
     nodes.iter().map(|node| (node.key, node.peer)).collect()
 }
@@ -83,8 +83,8 @@ pub fn random_key(rng: &mut Rng) -> Key {
     Key::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()))
 }
 
-/// Mean hops of lookups of random keys from random peers among `count` that have settled. Every one has to end at the
-/// owner.
+/// Returns the mean number of hops of lookups of random keys from random peers among `count` settled ones. Asserts that
+/// every lookup ends at the owner.
 pub fn mean_hops<O: Subject>(count: u64, lookups: u64, seed: u64) -> f64 {
     let nodes = nodes(count);
     let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
@@ -103,16 +103,16 @@ pub fn mean_hops<O: Subject>(count: u64, lookups: u64, seed: u64) -> f64 {
     hops as f64 / lookups as f64
 }
 
-/// What became of a lookup.
+/// The results of lookups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Delivered to the owner.
+    /// Lookups delivered to the owner.
     pub right: u64,
-    /// Delivered to somebody who thinks it is the owner, and is not.
+    /// Lookups delivered to a peer that wrongly claims the key.
     pub wrong: u64,
-    /// Not delivered at all.
+    /// Lookups that were not delivered.
     pub lost: u64,
-    /// Hops of those that were delivered.
+    /// Hops of the delivered lookups.
     pub hops: u64,
     /// Times that a hop found the next one dead and chose another.
     pub detours: u64,
@@ -124,10 +124,10 @@ impl Tally {
     }
 }
 
-/// The longest ways that there were.
+/// The largest numbers of hops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Most {
-    /// Hops of a message of the overlay itself, to join or to look for a finger.
+    /// Hops of a message of the overlay itself: a join or a search for a finger.
     pub own: u8,
     /// Hops of a lookup.
     pub looked_up: u8,
@@ -156,7 +156,7 @@ enum Event<M> {
         at: PeerId,
         lookup: Lookup,
     },
-    /// `at` has waited in vain for `to` to confirm a lookup.
+    /// `to` has not confirmed a lookup to `at` in time.
     Unconfirmed {
         at: PeerId,
         to: PeerId,
@@ -189,7 +189,7 @@ impl<M> Ord for Queued<M> {
 struct Place<O> {
     overlay: O,
     alive: bool,
-    /// The pending timers, and the number of the event that stands for each.
+    /// The pending timers, each with the number of its event.
     timers: BTreeMap<Timer, u64>,
 }
 
@@ -198,12 +198,12 @@ pub struct World<O: Subject> {
     sequence: u64,
     queue: BinaryHeap<Queued<O::Message>>,
     places: BTreeMap<PeerId, Place<O>>,
-    /// Chance for the peers, and for the network.
+    /// Random numbers for the peers, and for the network.
     rng: Rng,
     net: Rng,
     pub latency: (Span, Span),
     pub loss: f64,
-    /// Whether a hop that does not confirm a lookup is left out and the lookup sent elsewhere.
+    /// Whether a lookup that a hop does not confirm is sent another way.
     pub detours: bool,
     /// The peers that are alive and in the ring.
     pub ring: BTreeMap<Key, PeerId>,
@@ -211,9 +211,9 @@ pub struct World<O: Subject> {
     pub messages: u64,
     pub strange: u64,
     pub most_hops: Most,
-    /// How often somebody waited in vain for an answer.
+    /// The number of queries without an answer in time.
     pub silences: u64,
-    /// Everything that happened, one line per event, if wanted.
+    /// Every event, one per line, if requested.
     pub trace: Option<String>,
     effects: Vec<Effect<O::Message>>,
 }
@@ -241,7 +241,7 @@ impl<O: Subject> World<O> {
         }
     }
 
-    /// A world where `count` peers have settled, and their upkeep runs.
+    /// Creates a world of `count` settled peers with running upkeep.
     pub fn converged(count: u64, seed: u64) -> Self {
         let mut world = Self::new(seed);
         let nodes = nodes(count);
@@ -260,32 +260,32 @@ impl<O: Subject> World<O> {
     }
 
     fn place(&mut self, peer: PeerId) -> &mut Place<O> {
-        self.places.get_mut(&peer).expect("every peer has been put into the world")
+        self.places.get_mut(&peer).expect("the peer is in the world")
     }
 
     pub fn overlay(&self, peer: PeerId) -> &O {
         &self.places[&peer].overlay
     }
 
-    /// All peers that are alive.
+    /// Returns all peers that are alive.
     pub fn alive(&self) -> Vec<PeerId> {
         self.places.iter().filter(|(_, place)| place.alive).map(|(peer, _)| *peer).collect()
     }
 
-    /// A random peer in the ring.
+    /// Returns a random peer in the ring.
     pub fn anybody(&mut self) -> PeerId {
         let place = self.net.below(self.ring.len() as u64) as usize;
-        *self.ring.values().nth(place).expect("somebody is in the ring")
+        *self.ring.values().nth(place).expect("the ring has a peer")
     }
 
-    /// A peer that joins, through `via` if there is one.
+    /// Adds a peer that joins, through `via` if given.
     pub fn join(&mut self, peer: u64, via: Option<u64>) {
         let node = Node::of(PeerId::new(peer));
         self.put(O::new(node, O::CONFIG));
         self.input(node.peer, Input::Join(via.map(PeerId::new)));
     }
 
-    /// From now on nothing is heard from `peer` any more.
+    /// Kills `peer` silently.
     pub fn fail(&mut self, peer: PeerId) {
         let place = self.place(peer);
         place.alive = false;
@@ -303,7 +303,7 @@ impl<O: Subject> World<O> {
         self.on_lookup(peer, Lookup { key, hops: 0 });
     }
 
-    /// A lookup for a random key from a random peer in the ring.
+    /// Starts a lookup for a random key at a random peer of the ring.
     pub fn look_up_somewhere(&mut self) {
         let (peer, key) = (self.anybody(), random_key(&mut self.net));
         self.look_up(peer, key);
@@ -327,7 +327,7 @@ impl<O: Subject> World<O> {
 
     fn happen(&mut self, event: Event<O::Message>) {
         if let Some(trace) = &mut self.trace {
-            writeln!(trace, "{} {event:?}", self.now).expect("a string takes everything");
+            writeln!(trace, "{} {event:?}", self.now).expect("writing to a string succeeds");
         }
         match event {
             Event::Message { from, to, message } => self.input(to, Input::Message { from, message }),
@@ -373,7 +373,7 @@ impl<O: Subject> World<O> {
         }
     }
 
-    /// Hands `input` to a peer, and carries its effects out.
+    /// Passes `input` to a peer and carries out its effects.
     pub fn input(&mut self, at: PeerId, input: Input<O::Message>) {
         let mut effects = std::mem::take(&mut self.effects);
         let (now, rng) = (self.now, &mut self.rng);
@@ -381,7 +381,11 @@ impl<O: Subject> World<O> {
         let before = place.overlay.range();
         step(&mut place.overlay, input, &mut Cx::new(at, now, rng, &mut effects));
         let told = effects.iter().any(|effect| matches!(effect, Effect::Owns { .. }));
-        assert_eq!(told, place.overlay.range() != before, "the user is told exactly when what we own has changed");
+        assert_eq!(
+            told,
+            place.overlay.range() != before,
+            "the user is notified exactly when the owned range has changed"
+        );
         for effect in effects.drain(..) {
             self.carry_out(at, effect);
         }
@@ -415,12 +419,12 @@ impl<O: Subject> World<O> {
         }
     }
 
-    /// The peers in the ring, in its order.
+    /// Returns the peers in the ring, in its order.
     pub fn members(&self) -> Vec<Node> {
         self.ring.iter().map(|(key, peer)| Node { key: *key, peer: *peer }).collect()
     }
 
-    /// Looks up a random key from every peer in the ring, `times` over, and returns what became of these.
+    /// Looks up a random key from every peer in the ring, `times` times, and returns the results.
     pub fn survey(&mut self, times: u64) -> Tally {
         let before = self.tally;
         for _ in 0..times {
@@ -440,8 +444,8 @@ impl<O: Subject> World<O> {
     }
 }
 
-/// `count` peers with this half-life: whenever one fails, a new one joins through somebody. All the while there are
-/// lookups, ten a second. A `warm_up` of a fifth of the time is not counted.
+/// Runs `count` peers with this half-life: whenever one fails, another one joins through a random peer. There are ten
+/// lookups per second. The first fifth of the time, the warm-up, is not counted.
 pub fn churn<O: Subject>(count: u64, half_life: Span, time: Span, detours: bool, seed: u64) -> World<O> {
     let mut world = World::converged(count, seed);
     world.detours = detours;
