@@ -66,7 +66,7 @@ use peerlock_base::{PeerId, Ticket};
 pub use self::lead::Lead;
 use crate::backed::Backable;
 use crate::holder::{Due, Held, Holder, Next};
-use crate::line::Binding;
+use crate::line::{self, Binding};
 pub use crate::line::{Following, Line, News, Seat};
 use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
@@ -479,6 +479,10 @@ impl Observe for FairKLate {
 
     fn tokens_in_all(&self) -> Option<usize> {
         Some(self.slots as usize)
+    }
+
+    fn most_passes(&self) -> Option<u64> {
+        line::most_passes(self.slots)
     }
 
     /// Requests go to the coordinator, wherever it is.

@@ -95,8 +95,8 @@ const RARE: u32 = 20;
 /// passes are fewer, so that nothing changes there.
 const PATIENCE: u32 = 2;
 
-/// A stay is long once tokens have moved this often for each slot since it began. Our choice: with exponential stays one
-/// in twenty is, and a waiter is then told to one holder too many.
+/// A stay is long once tokens have moved this often for each slot since it began. Our choice: with exponential stays
+/// one in twenty is, and a waiter is then told to one holder too many.
 const LONG: u64 = 3;
 
 /// With one token, at most about this many are told to come after, however near to each other they are: the token
@@ -113,6 +113,13 @@ const MOST_CAUTION: u32 = 20 * RARE;
 
 /// So many seats are looked at for one whose holder need not know its next.
 const LOOKS: usize = 64;
+
+/// Returns how many later requests enter before one that waits, at most (docs/papers/fair-k-late.md); `None` for one
+/// slot, where order is kept.
+pub(crate) fn most_passes(slots: u32) -> Option<u64> {
+    let slots = u64::from(slots);
+    (slots > 1).then(|| u64::from(PATIENCE) * slots * (slots + 2))
+}
 
 impl<A: Copy> Line<A> {
     /// A line in which nobody waits, for tokens that are still to be [added](Self::add). Several are told ahead where
@@ -480,8 +487,8 @@ impl<A: Copy> Line<A> {
             Some((0, slot)) if !self.pace.were_short() => {
                 Some((slot, claim(known().map(|(_, place)| place).chain(unknown).min()?)?))
             }
-            // Where stays are short a free token is told in the same way: who was told ahead will be served soon, and to
-            // take that back comes too late.
+            // Where stays are short a free token is told in the same way: who was told ahead will be served soon, and
+            // to take that back comes too late.
             Some((0 | 1, slot)) => {
                 let few = || known().take_while(|&(known, _)| known < MOST_KNOWN).next();
                 let next = self.due_after(slot).or_else(|| few().map(|(_, place)| place))?;
@@ -611,8 +618,8 @@ impl<A: Copy> Line<A> {
     }
 
     /// Passes over everyone who waits at `peer`, or ends that. They keep their places; holders that were told of them
-    /// are told of others. A token that is on its way there already is not affected. When the peer can be reached again,
-    /// holders are told of them before all who asked later.
+    /// are told of others. A token that is on its way there already is not affected. When the peer can be reached
+    /// again, holders are told of them before all who asked later.
     pub(crate) fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         if !reachable {
             // One that has withdrawn may be among those, too: the token would pass through its peer.

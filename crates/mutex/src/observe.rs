@@ -62,6 +62,11 @@ pub trait Observe: Protocol {
     /// Whether the protocol promises that no slot is empty while somebody waits, but for messages under way.
     const NEVER_IDLE: bool = false;
 
+    /// Returns how many later requests may enter before one that waits, if the protocol bounds that.
+    fn most_passes(&self) -> Option<u64> {
+        None
+    }
+
     /// Where this peer forwards requests to, in a protocol with one tree, whose pointers must never form a cycle.
     fn parent(&self) -> Option<PeerId> {
         None

@@ -88,8 +88,8 @@ where
 {
     type Actor = Bare<P>;
     type Workload = ClosedLoop;
-    type Rules = (Always, Fencing, Structure);
-    type Counts = ((Messages, Burden), Idle, (Order, Passing), Waits, Recovery, Standstill);
+    type Rules = (Always, Fencing, Structure, Passing);
+    type Counts = ((Messages, Burden), Idle, Order, Waits, Recovery, Standstill);
 
     fn counts(&self) -> bool {
         self.experiment.count_violations
@@ -107,13 +107,14 @@ where
         let is_lenient = count_violations || faults != Faults::default();
         let structure = if is_lenient { Structure::none() } else { Structure::of(&residents) };
         let always = always_seeing_instants(1, slots, count_violations);
-        let rules = (always, Fencing::new(1, slots, count_violations), structure);
-        let waits = Waits::new(peers, servers, workload.entries, warm_up);
         let longest = latency.longest();
-        let order = (Order::default(), Passing::new(longest));
+        let most_passes = residents.first().and_then(P::most_passes).filter(|_| !is_lenient);
+        let passing = Passing::new(longest).at_most(most_passes);
+        let rules = (always, Fencing::new(1, slots, count_violations), structure, passing);
+        let waits = Waits::new(peers, servers, workload.entries, warm_up);
         let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
         let messages = (Messages::of::<Bare<P>>(), Burden::default());
-        let counts = (messages, Idle::new(slots), order, waits, recovery, standstill);
+        let counts = (messages, Idle::new(slots), Order::default(), waits, recovery, standstill);
         let again = latency.clone();
         let setup = Setup {
             latency,

@@ -7,7 +7,7 @@ use peerlock_mutex::register::Session;
 use peerlock_mutex::token::Layout;
 use peerlock_mutex::{Bv95, Custody, FairK, FairKLate, Observe, bv95, custody, fair_k_late};
 use peerlock_sim::latency::{Latency, Model};
-use peerlock_sim::{Closed, Experiment, Faults, Ideal, Links, Report, Spells};
+use peerlock_sim::{Closed, Experiment, Faults, Hold, Ideal, Links, Report, Spells};
 
 fn experiment(peers: usize, slots: u32, hold: &str, think: f64, latency: &str, entries: u32) -> Experiment {
     Experiment {
@@ -131,6 +131,25 @@ fn with_one_slot_nobody_is_passed_by() {
                     0,
                     "{latency}, {peers} peers, {hold}, {links:?}, {reach}"
                 );
+            }
+        }
+    }
+}
+
+/// One stay in fifty lasts as long as a thousand others, and few wait. The watcher fails above the bound.
+#[test]
+fn passes_are_bounded_where_few_stays_are_very_long() {
+    let stays = |short: Span, long: u64| Hold::TwoPoint { short, long: short * long, long_share: 0.02 };
+    for latency in ["constant:100ms", "uniform:0s..200ms", "jitter:0s..200ms"] {
+        for (peers, slots) in [(4, 2), (5, 2), (6, 3), (8, 3), (14, 10), (25, 10)] {
+            for (short, long) in [(Span::from_secs(1), 1000), (Span::from_millis(20), 10_000)] {
+                for term in [1000, u32::MAX] {
+                    let experiment = experiment(peers, slots, "1s", 100.0, latency, 1000);
+                    let workload = Closed { hold: stays(short, long), ..experiment.workload.clone() };
+                    let experiment = Experiment { workload, ..experiment };
+                    let config = fair_k_late::Config { term, ..fair_k_late::Config::default() };
+                    run(&experiment, |me, layout| FairKLate::new(me, layout, config));
+                }
             }
         }
     }

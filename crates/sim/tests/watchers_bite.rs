@@ -20,6 +20,7 @@ enum Fault {
     MakesASecondCoordinator,
     PointsInACircle,
     GetsNonsense,
+    PassesOneBy,
 }
 
 struct Caricature {
@@ -29,10 +30,21 @@ struct Caricature {
     tokens: usize,
     coordinator: bool,
     parent: Option<PeerId>,
+    /// The request that waits, and how many more replies it waits for.
+    waits: Option<(Ticket, u32)>,
+}
+
+impl Caricature {
+    /// Both peers wait for replies of the other, the first one for many more.
+    fn wait(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        self.waits = Some((ticket, if self.me.get() == 0 { 100 } else { 1 }));
+        cx.send(PeerId::new(1 - self.me.get()), false);
+    }
 }
 
 impl Protocol for Caricature {
-    type Message = ();
+    /// Whether it is a reply.
+    type Message = bool;
     type Timer = Never;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
@@ -52,20 +64,38 @@ impl Protocol for Caricature {
             Fault::MakesASecondCoordinator => self.coordinator = true,
             Fault::PointsInACircle => self.parent = Some(PeerId::new(1 - self.me.get())),
             Fault::GetsNonsense => cx.strange("nonsense"),
+            Fault::PassesOneBy => return self.wait(ticket, cx),
         }
         cx.grant(ticket, grant);
     }
 
     fn release(&mut self, _ticket: Ticket, _cx: &mut Cx<'_, Self>) {}
-    fn on_message(&mut self, _from: PeerId, (): (), _cx: &mut Cx<'_, Self>) {}
+
+    fn on_message(&mut self, from: PeerId, is_reply: bool, cx: &mut Cx<'_, Self>) {
+        match self.waits.filter(|_| is_reply) {
+            None => cx.send(from, true),
+            Some((ticket, 1)) => {
+                self.given += 1;
+                cx.grant(ticket, Grant { slot: self.me.get() as u32, fencing: self.given });
+                self.waits = None;
+            }
+            Some((ticket, more)) => {
+                self.waits = Some((ticket, more - 1));
+                cx.send(from, false);
+            }
+        }
+    }
 }
 
 impl Observe for Caricature {
     const KINDS: &'static [&'static str] = &["nothing"];
     const HAS_COORDINATOR: bool = true;
 
-    fn kind((): &()) -> usize {
+    fn kind(_: &bool) -> usize {
         0
+    }
+    fn most_passes(&self) -> Option<u64> {
+        Some(16)
     }
     fn tokens_in_all(&self) -> Option<usize> {
         Some(2)
@@ -83,12 +113,16 @@ impl Observe for Caricature {
 
 /// One peer, or two for the faults that take two: each then has a slot of its own, but for `LetsTwoIn`.
 fn run(fault: Fault) -> Result<(), String> {
-    let pair = matches!(fault, Fault::LetsTwoIn | Fault::PointsInACircle | Fault::MakesASecondCoordinator);
+    let pair = matches!(
+        fault,
+        Fault::LetsTwoIn | Fault::PointsInACircle | Fault::MakesASecondCoordinator | Fault::PassesOneBy
+    );
+    let entries = if fault == Fault::PassesOneBy { 50 } else { 3 };
     let experiment = Experiment {
         peers: if pair { 2 } else { 1 },
         servers: 0,
         slots: if fault == Fault::LetsTwoIn || fault == Fault::None { 1 } else { 2 },
-        workload: Closed { think: Span::from_millis(1), hold: Hold::Constant(Span::from_secs(1)), entries: 3 },
+        workload: Closed { think: Span::from_millis(1), hold: Hold::Constant(Span::from_secs(1)), entries },
         network: Model::Constant(Span::from_secs(1)).load(2).unwrap(),
         links: Links::Ordered,
         faults: Faults::default(),
@@ -105,6 +139,7 @@ fn run(fault: Fault) -> Result<(), String> {
         tokens: if pair { 1 } else { 2 },
         coordinator: number == 0,
         parent: None,
+        waits: None,
     };
     let peers = experiment.peers as u64;
     let report = experiment.run(|_| (0..peers).map(peer).collect(), |_| {});
@@ -124,6 +159,7 @@ fn each_fault_is_seen_by_its_watcher() {
         (Fault::MakesASecondCoordinator, "there are 2 coordinators and 0 messages that make one"),
         (Fault::PointsInACircle, "lead back to it"),
         (Fault::GetsNonsense, "peer 0 got nonsense"),
+        (Fault::PassesOneBy, "is passed by more than 16 who asked later"),
     ] {
         let error = run(fault).expect_err("the fault must be seen");
         assert!(error.contains(sentence), "{fault:?}: {error}");
@@ -160,7 +196,9 @@ fn a_broken_protocol_is_caught_under_an_open_workload() {
             seed: 42,
         };
         let (me, tokens, coordinator, parent) = (PeerId::new(0), 0, false, None); // Everybody goes to slot 0.
-        let peer = |peer: PeerId| Caricature { me, fault, given: 1000 * peer.get(), tokens, coordinator, parent };
+        let given = |peer: PeerId| 1000 * peer.get();
+        let peer =
+            |peer: PeerId| Caricature { me, fault, given: given(peer), tokens, coordinator, parent, waits: None };
         open.run(peer, |_| {}).map(|_| ()).map_err(|failure| failure.to_string())
     };
     let stay = Some(Hold::Constant(Span::from_secs(1)));

@@ -5,9 +5,12 @@ use super::{Broken, Mark, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 
-/// Everybody who asks after [`Mark::Quiet`] is let in after all who had asked for the resource clearly earlier. Where
-/// there are several slots, only after those who had done so since then, too: who was promised the slot of somebody who
-/// stays for long is passed by a few before it is promised another (`Line` in `peerlock-mutex`).
+/// A client that asks after [`Mark::Quiet`] enters after all that had asked for the resource clearly earlier. Where
+/// there are several slots, it enters only after those that had done so since then, too. One that has waited from
+/// before may have been told to the holder of a long stay alone: it is passed by later ones, up to the bound of
+/// [`Passing`], before it is told to another holder.
+///
+/// [`Passing`]: super::Passing
 #[derive(Debug)]
 pub struct InLine {
     from: Time,
