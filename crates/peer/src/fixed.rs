@@ -1,9 +1,9 @@
-//! A protocol on routes that never change: small enough to be explored, and a [`Protocol`] itself, so that every
-//! driver can run it.
+//! Runs a protocol on routes that never change. The result is small enough to be explored, and a [`Protocol`] itself,
+//! so that every driver can run it.
 //!
 //! ```text
 //!   0 ──► 3 ──► 4    Routes::default().with(key, &[0, 3, 4]).with(key, &[1, 3, 4])
-//!   1 ──► ┘          peer 4 owns the key; what 0 and 1 route to it comes by peer 3
+//!   1 ──► ┘          peer 4 owns the key; messages of 0 and 1 to the key pass through peer 3
 //! ```
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -16,17 +16,18 @@ use core::mem::take;
 use peerlock_base::{Key, PeerId, Ticket};
 use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Protocol, step};
 
-/// Who comes next on the way to a key.
+/// The next hop for each key and peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Routes {
     next: BTreeMap<(Key, PeerId), PeerId>,
 }
 
 impl Routes {
-    /// Adds the way along these peers, the last of which owns `key`.
+    /// Adds a route along these peers, the last of which owns `key`.
     ///
     /// # Panics
-    /// If a peer would have two ways to go on.
+    ///
+    /// Panics if a peer would have two next hops.
     pub fn with(mut self, key: Key, way: &[u64]) -> Self {
         for pair in way.windows(2) {
             let (here, there) = (PeerId::new(pair[0]), PeerId::new(pair[1]));
@@ -36,22 +37,22 @@ impl Routes {
         self
     }
 
-    /// Who comes next after `here`; nobody if it owns the key. A peer that is on no way to a key owns it.
+    /// Returns the next hop after `here`; `None` if it owns the key. A peer on no route to a key owns it.
     fn next(&self, key: Key, here: PeerId) -> Option<PeerId> {
         self.next.get(&(key, here)).copied()
     }
 }
 
-/// What peers say to each other: a message of the protocol, perhaps on its way to the owner of a key.
+/// The messages between peers: a message of the protocol, sent directly or on its way to the owner of a key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wire<M> {
-    /// For whom it is, and who routed it; `None` if it was sent to this very peer.
+    /// The key of the destination and the origin; `None` for a direct message.
     pub route: Option<(Key, PeerId)>,
-    /// As the protocol has sent or routed it.
+    /// The message of the protocol.
     pub message: M,
 }
 
-/// One peer's part in a protocol on fixed routes.
+/// One peer of a protocol on fixed routes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OnRoutes<P> {
     protocol: P,
@@ -59,12 +60,12 @@ pub struct OnRoutes<P> {
 }
 
 impl<P: Protocol> OnRoutes<P> {
-    /// This peer, on these routes.
+    /// Creates a peer with these routes.
     pub fn new(protocol: P, routes: Arc<Routes>) -> Self {
         Self { protocol, routes }
     }
 
-    /// The protocol's own state.
+    /// Returns the protocol's own state.
     pub fn protocol(&self) -> &P {
         &self.protocol
     }
@@ -75,8 +76,8 @@ impl<P: Protocol> OnRoutes<P> {
     }
 }
 
-/// Hands these to a protocol, one after another, and what it tells itself of them. What it routes goes to who is `next`
-/// on the way to a key, or stays here if nobody is.
+/// Passes inputs to a protocol, including those that its own effects cause. Routed messages are sent to the `next` hop,
+/// or handled here if there is none.
 pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer>>(
     protocol: &mut P,
     mut inputs: VecDeque<Input<P::Message, P::Timer>>,
@@ -112,7 +113,7 @@ pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer
 }
 
 impl<M> Wire<M> {
-    /// What a protocol hears that gets this, where that one is `next` on the way to a key.
+    /// Returns the input of the receiving protocol, given the `next` hop from there.
     pub fn heard<T>(self, from: PeerId, next: impl Fn(Key) -> Option<PeerId>) -> Input<M, T> {
         let Self { route, message } = self;
         match route {
@@ -188,7 +189,7 @@ impl<P: fmt::Display> fmt::Display for OnRoutes<P> {
     }
 }
 
-/// The message; if it is on its way to a key, with a mark: `REQUEST(R2, 17@4)…`.
+/// The message, with a mark if it is on its way to a key: `REQUEST(R2, 17@4)…`.
 impl<M: fmt::Display> fmt::Display for Wire<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.message.fmt(f)?;

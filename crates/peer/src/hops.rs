@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 
 use peerlock_base::{Key, PeerId};
 
-/// A message on its way, as it was handed to the next hop.
+/// A message under way, as it was sent to the next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Passed<M> {
     pub resource: Key,
@@ -13,11 +13,11 @@ pub(crate) struct Passed<M> {
     pub hops: u8,
     pub message: M,
     pub to: PeerId,
-    /// How often it was handed to this hop.
+    /// The number of times it was sent to this hop.
     pub tries: u32,
 }
 
-/// Which messages are in whose hands, by receipt.
+/// The unconfirmed messages by receipt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hops<M> {
     given: u64,
@@ -31,24 +31,24 @@ impl<M> Default for Hops<M> {
 }
 
 impl<M> Hops<M> {
-    /// Keeps a message until it is confirmed: its receipt.
+    /// Stores a message until it is confirmed, and returns its receipt.
     pub fn keep(&mut self, passed: Passed<M>) -> u64 {
         self.given += 1;
         self.passed.insert(self.given, passed);
         self.given
     }
 
-    /// It is confirmed, or will be sent under another receipt.
+    /// Removes a message that was confirmed or will get another receipt.
     pub fn take(&mut self, receipt: u64) -> Option<Passed<M>> {
         self.passed.remove(&receipt)
     }
 
-    /// Who has message `receipt`.
+    /// Returns the hop that has message `receipt`.
     pub fn holder(&self, receipt: u64) -> Option<PeerId> {
         self.passed.get(&receipt).map(|passed| passed.to)
     }
 
-    /// Everything that is in the hands of `peer`.
+    /// Removes all messages that were sent to `peer`.
     pub fn take_from(&mut self, peer: PeerId) -> BTreeMap<u64, Passed<M>> {
         let (theirs, rest) = core::mem::take(&mut self.passed).into_iter().partition(|(_, passed)| passed.to == peer);
         self.passed = rest;

@@ -1,8 +1,8 @@
-//! A protocol on an overlay: what is routed becomes hops, every peer on the way is asked, the owner is told.
+//! Runs a protocol on an overlay: routed messages become hops, each with a callback, up to the owner of the key.
 //!
-//! [`Peer`] is the composition that the simulator and the network run: one overlay, and one instance of a protocol for
-//! each resource that has come by. [`fixed`] does the same over routes that never change, for one resource, so that a
-//! protocol can be explored.
+//! [`Peer`] is the composition that the simulator and the network run: one node of an overlay, and one instance of a
+//! protocol for each resource that the peer has met. [`fixed`] does the same for one resource over routes that never
+//! change, so that a protocol can be explored.
 //!
 //! ```text
 //!   mutex: Effect::Route(key, message)

@@ -2,145 +2,147 @@ use peerlock_base::{Key, PeerId, Span, Ticket};
 use peerlock_mutex::Grant;
 use peerlock_overlay::KeyRange;
 
-/// What peers say to each other. `O` are the overlay's messages, `M` the protocol's.
+/// The messages between peers. `O` are the overlay's messages, `M` the protocol's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Wire<O, M> {
-    /// For the upkeep of the overlay; no protocol sees it.
+    /// A message of the overlay. Protocols do not receive it.
     Overlay(O),
-    /// From one instance of a resource's protocol to another.
+    /// Sent by one instance of a resource's protocol to another one.
     Direct {
         /// The key of the resource's name.
         resource: Key,
-        /// For the instance's [`Protocol::on_message`](peerlock_mutex::Protocol::on_message).
+        /// The argument of the receiver's [`Protocol::on_message`](peerlock_mutex::Protocol::on_message).
         message: M,
     },
-    /// On its way to the owner of a key. Answered by `Got` if it has a receipt and the receiver knows the way.
+    /// Forwarded from hop to hop to the owner of `key`. A hop that has a route, and the owner, answer with `Got` if the
+    /// message has a receipt.
     Routed {
         /// The key of the resource's name.
         resource: Key,
-        /// Whose owner shall get it.
+        /// The key whose owner is the destination.
         key: Key,
-        /// Who routed it.
+        /// The peer that routed it.
         origin: PeerId,
-        /// How many hops it has behind it, this one included.
+        /// The number of hops so far, including this one.
         hops: u8,
-        /// What to confirm to the peer that handed it over.
+        /// The number to confirm to the previous hop, if it expects a confirmation.
         receipt: Option<u64>,
-        /// For the owner's [`Protocol::on_routed`](peerlock_mutex::Protocol::on_routed), after each hop's `on_forward`.
+        /// The argument of [`Protocol::on_routed`](peerlock_mutex::Protocol::on_routed) at the owner, after
+        /// `on_forward` at each hop.
         message: M,
     },
-    /// A routed message has come to the next hop.
+    /// Sent by a hop to the previous one: it has the routed message. The receiver stops its timer.
     Got {
-        /// As it was in the message.
+        /// The receipt of the message.
         receipt: u64,
     },
 }
 
-/// The names of the timers; at most one of each name is pending at a peer.
+/// The timers; at most one of each name is pending at a peer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer<T> {
-    /// Upkeep of the overlay.
+    /// A timer of the overlay.
     Overlay(peerlock_overlay::Timer),
-    /// Of the protocol of one resource.
+    /// A timer of the protocol of one resource.
     Resource(Key, T),
     /// The next hop has not confirmed the message with this receipt.
     Hop(u64),
 }
 
-/// Everything that can happen to a peer.
+/// An input of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<O, M, T> {
-    /// Join the overlay of this peer, or begin one.
+    /// Joins the overlay of this peer, or starts a new one.
     Join(Option<PeerId>),
-    /// Leave the overlay for good.
+    /// Leaves the overlay permanently.
     Leave,
-    /// A client asks for a resource.
+    /// A client requests a resource.
     Request {
         /// The key of its name.
         resource: Key,
-        /// The client, by a ticket of this peer's.
+        /// The client's ticket, issued by this peer.
         ticket: Ticket,
     },
-    /// A client leaves, or withdraws.
+    /// A client releases the resource or withdraws its request.
     Release {
         /// The key of the resource's name.
         resource: Key,
-        /// As it was in `Request`.
+        /// The ticket of the request.
         ticket: Ticket,
     },
     /// A message arrived.
     Message {
-        /// The last hop, which need not be where it comes from.
+        /// The previous hop, which need not be the origin.
         from: PeerId,
-        /// The message as it was sent.
+        /// The message.
         wire: Wire<O, M>,
     },
-    /// A timer ran out.
+    /// A timer expired.
     Timer(Timer<T>),
-    /// The network could not reach this peer.
+    /// A peer could not be reached.
     Unreachable(PeerId),
-    /// All that this peer keeps for others is lost.
+    /// This peer lost all state that it stores for others.
     Reset {
-        /// The number of its new life.
+        /// The number of the new incarnation.
         incarnation: u64,
     },
 }
 
-/// What becomes of a client.
+/// A change of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is inside from now on.
+    /// The client holds the resource.
     Granted(Grant),
-    /// It was inside, and its lease has ended.
+    /// The client held the resource, and its lease expired.
     Lost,
-    /// It will not be let in.
+    /// The request is refused.
     Refused,
 }
 
-/// What a peer wants done. The driver carries effects out in the order they were asked for.
+/// An action for the driver. Drivers carry effects out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<O, M, T> {
     /// Send `wire` to another peer.
     Send {
-        /// Who shall get it.
+        /// The receiver.
         to: PeerId,
-        /// For its [`Input::Message`].
+        /// The argument of the receiver's [`Input::Message`].
         wire: Wire<O, M>,
     },
-    /// Tell a client.
+    /// Notify a client.
     Client {
         /// The key of the resource's name.
         resource: Key,
-        /// The client, as it was in [`Input::Request`].
+        /// The ticket of [`Input::Request`].
         ticket: Ticket,
-        /// What has become of it.
+        /// The change.
         event: Event,
     },
     /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
     SetTimer {
-        /// At most one of this name is pending.
+        /// The timer.
         timer: Timer<T>,
-        /// How long from now.
+        /// The time from now.
         after: Span,
     },
-    /// Forget the timer if it is pending.
+    /// Cancel the timer if it is pending.
     CancelTimer {
-        /// As it was set.
+        /// The timer.
         timer: Timer<T>,
     },
-    /// The peer owns these keys from now on, and no others. `None` if it is not in the overlay any more.
+    /// This peer now owns exactly these keys; `None` if it has left the overlay.
     Owns(Option<KeyRange>),
-    /// A routed message could not be brought to its owner: too many hops, or nobody to hand it to.
+    /// A routed message was dropped: it took too many hops, or this peer has no route.
     Undelivered {
         /// The key of the resource's name.
         resource: Key,
-        /// Whose owner should have got it.
+        /// The key of its destination.
         key: Key,
     },
-    /// A message made no sense here and was dropped. Drivers count and trace it.
+    /// An unexpected message was dropped. Drivers count and trace it.
     Strange {
-        /// What was strange, in words.
+        /// The reason.
         why: &'static str,
     },
 }

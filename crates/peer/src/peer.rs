@@ -9,41 +9,40 @@ use peerlock_overlay::{self as overlay, KeyRange, Overlay};
 use crate::hops::{Hops, Passed};
 use crate::message::{Effect, Event, Input, Timer, Wire};
 
-/// How messages are routed.
+/// The parameters of routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long to wait for the next hop to confirm a message; `None` if every message arrives, so that nobody needs
-    /// to.
+    /// The time to wait for a confirmation by the next hop; `None` if every message arrives, so that none is needed.
     pub confirm: Option<Span>,
-    /// How often a message is handed to the same hop before another is tried.
+    /// The number of times a message is sent to the same hop before another hop is chosen.
     pub tries: u32,
-    /// A message that has taken this many hops is dropped: it goes round in circles.
+    /// The number of hops after which a message is dropped as circling.
     pub longest_way: u8,
 }
 
 impl Config {
-    /// Nothing is lost and nobody dies.
+    /// For networks without loss and without crashes.
     pub const RELIABLE: Self = Self {
         confirm: None,
         tries: 1,
-        // Our choice: six times the mean way in a Chord of 100,000 peers.
+        // Our choice: six times the mean number of hops in a Chord of 100,000 peers.
         longest_way: 50,
     };
-    /// Messages get lost, and peers die.
+    /// For networks that lose messages, and peers that crash.
     pub const CONFIRMED: Self = Self {
-        // Our choice, as the overlays' `answer`: longer than nearly every round trip on the Internet.
+        // Our choice, like the overlays' `answer`: longer than nearly every round trip on the Internet.
         confirm: Some(Span::from_secs(1)),
-        // Our choice, as the overlays' `tries`: with one message in a hundred lost, a live hop is passed over once in a
-        // hundred thousand hops. That is dear: its keys have two owners until it is heard from again.
+        // Our choice, like the overlays' `tries`: with 1 % loss a living hop is passed over once in a hundred thousand
+        // hops. Each time its keys have two owners until it sends a message again.
         tries: 3,
         ..Self::RELIABLE
     };
 }
 
-/// Where instances of a protocol come from: a peer meets a resource for the first time when a client asks for it, or
-/// when a message for it comes by.
+/// Creates the instances of a protocol: when a client requests a resource for the first time, or when the first message
+/// for it arrives.
 pub trait Resources<P> {
-    /// The part of peer `me` in the protocol for this resource; `None` if there is no such resource.
+    /// Creates the instance of peer `me` for this resource; `None` if there is no such resource.
     fn open(&self, me: PeerId, resource: Key) -> Option<P>;
 }
 
@@ -53,30 +52,29 @@ impl<P, F: Fn(PeerId, Key) -> Option<P>> Resources<P> for F {
     }
 }
 
-/// One resource at one peer.
+/// The state of one resource at one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Instance<P> {
     name: Key,
     protocol: P,
-    /// Keys under which we got messages as their owner, and so may keep something.
+    /// The keys for which this peer has received messages as their owner, and may store state.
     owned: Vec<Key>,
 }
 
-/// What a driver brings to every step: the time, chance, latencies where they are known, and room for what the peer
-/// wants done.
+/// The context of a step: time, randomness and buffers for the effects.
 pub struct Cx<'a, O: Overlay, P: Protocol> {
     /// The time of this step.
     pub now: Time,
-    /// Random numbers of this run.
+    /// The random numbers of this run.
     pub rng: &'a mut Rng,
-    /// Where effects go.
+    /// The buffers for effects.
     pub buffers: &'a mut Buffers<O, P>,
 }
 
-/// Lists that are made once and used again, so that a step allocates nothing.
+/// Lists that are reused, so that a step does not allocate.
 #[derive(Debug)]
 pub struct Buffers<O: Overlay, P: Protocol> {
-    /// What the peer wants done, in order; for the driver to take out.
+    /// The effects in order; the driver takes them out.
     pub effects: Vec<Effect<O::Message, P::Message, P::Timer>>,
     overlay: Vec<overlay::Effect<O::Message>>,
     protocol: Vec<mutex::Effect<P::Message, P::Timer>>,
@@ -89,33 +87,33 @@ impl<O: Overlay, P: Protocol> Default for Buffers<O, P> {
     }
 }
 
-/// What a protocol is still to hear in this step.
+/// An input of a protocol that is still to be handled in this step.
 #[derive(Debug)]
 struct Here<P: Protocol> {
     resource: Key,
     input: mutex::Input<P::Message, P::Timer>,
-    /// How many hops a routed message has behind it.
+    /// The number of hops of a routed message so far.
     hops: u8,
 }
 
-/// At most this many messages may a peer tell itself in one step. Two replicas of a resource at one peer may never come
-/// to an end, where each passes on what it does not know to the other: some protocols do that as printed.
+/// The limit of messages that a peer sends itself in one step. Two replicas of a resource at one peer may pass a
+/// message to each other forever: some protocols do so as printed.
 const MOST_HERE: usize = 10_000;
 
-/// At most this many keys are kept of one resource, for the day on which they are somebody else's. Protocols have a few
-/// replicas each, and find all other keys strange; a stranger may still think up any number.
+/// The limit of keys remembered per resource, for the day on which they have another owner. Protocols have a few
+/// replicas each and reject all other keys, but an unauthorised sender may invent any number.
 const MOST_OWNED: usize = 1024;
 
-/// Where a message for a key goes from here.
+/// The next hop of a message.
 enum Way {
-    /// Nowhere: the key is ours.
+    /// None: this peer owns the key.
     Ours,
     To(PeerId),
-    /// We own nothing and know nobody.
+    /// None: this peer owns nothing and knows no other peer.
     Unknown,
 }
 
-/// One peer: its place in the overlay, and its part in the protocols of all resources that it has met.
+/// One peer: its node of the overlay, and its instances of the protocols of all resources that it has met.
 #[derive(Clone, Debug)]
 pub struct Peer<O: Overlay, P: Protocol, R> {
     overlay: O,
@@ -127,22 +125,22 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
 }
 
 impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
-    /// A peer at this place of an overlay.
+    /// Creates a peer with this node of an overlay.
     pub fn new(overlay: O, resources: R, config: Config) -> Self {
         Self { overlay, resources, config, instances: Vec::new(), hops: Hops::default() }
     }
 
-    /// Its place in the overlay.
+    /// Returns its node of the overlay.
     pub fn overlay(&self) -> &O {
         &self.overlay
     }
 
-    /// Its part in the protocol of a resource, if it has one.
+    /// Returns its instance for a resource, if there is one.
     pub fn protocol(&self, resource: Key) -> Option<&P> {
         self.find(resource).ok().map(|at| &self.instances[at].protocol)
     }
 
-    /// Hands one input to the peer. Drivers need no other call.
+    /// Passes one input to the peer. Drivers need no other call.
     pub fn step(&mut self, input: Input<O::Message, P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
         match input {
             Input::Join(via) => self.overlay_step(overlay::Input::Join(via), cx),
@@ -176,7 +174,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         self.instances.binary_search_by_key(&resource, |instance| instance.name)
     }
 
-    /// Begins our part in a resource, at its place among the others.
+    /// Creates the instance for a resource and inserts it at `at`.
     fn begin(&mut self, at: usize, resource: Key) -> Option<usize> {
         let protocol = self.resources.open(self.me(), resource)?;
         self.instances.insert(at, Instance { name: resource, protocol, owned: Vec::new() });
@@ -197,7 +195,8 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Wire::Direct { resource, message } => hear(resource, mutex::Input::Message { from, message }, cx),
             Wire::Routed { resource, key, origin, hops, receipt, message } => {
                 let way = self.way(key);
-                // Unconfirmed, it goes another way; what has gone in circles would only do so again.
+                // Without a confirmation the sender tries another hop. Circling messages are confirmed, because another
+                // hop would not help.
                 if let (Some(receipt), Way::Ours | Way::To(_)) = (receipt, &way) {
                     cx.buffers.effects.push(Effect::Send { to: from, wire: Wire::Got { receipt } });
                 }
@@ -220,7 +219,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// The next hop is silent: once more, or around it.
+    /// The next hop has not confirmed: retries, or routes around it.
     fn on_unconfirmed(&mut self, receipt: u64, cx: &mut Cx<'_, O, P>) {
         let Some(passed) = self.hops.take(receipt) else { return };
         if passed.tries < self.config.tries {
@@ -240,7 +239,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// Another way for a message that the next hop did not take. It may have become ours meanwhile.
+    /// Routes a message again after the next hop has failed. This peer may own the key by now.
     fn route_on(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
         let Passed { resource, key, origin, hops, message, .. } = passed;
         match self.way(key) {
@@ -253,7 +252,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// Hands a message to the next hop.
+    /// Sends a message to the next hop.
     fn pass(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
         let Passed { resource, key, origin, hops, to, .. } = passed;
         let Some(after) = self.config.confirm else {
@@ -287,7 +286,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         cx.buffers.overlay = effects;
     }
 
-    /// Tells the protocols which of the keys that they had messages for are not ours any more.
+    /// Notifies the protocols of keys that they used and this peer does not own any more.
     fn disown(&mut self, range: Option<KeyRange>, cx: &mut Cx<'_, O, P>) {
         for Instance { name, owned, .. } in &mut self.instances {
             for key in owned.extract_if(.., |key| range.is_none_or(|range| !range.contains(*key))) {
@@ -312,7 +311,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         let mut effects = take(&mut cx.buffers.protocol);
         mutex::step(protocol, input, &mut mutex::Cx::new(me, cx.now, cx.rng, &mut effects));
         if let Some(key) = new_key {
-            // What a protocol finds strange it does not keep anything of.
+            // A protocol stores nothing of a message that it rejects.
             let is_strange = effects.iter().any(|effect| matches!(effect, mutex::Effect::Strange { .. }));
             owned.extend((!is_strange).then_some(key));
         }
@@ -352,7 +351,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     }
 }
 
-/// The protocol of this resource shall hear this before the step is over.
+/// Queues an input of the resource's protocol for this step.
 fn hear<O: Overlay, P: Protocol>(resource: Key, input: mutex::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
     cx.buffers.here.push_back(Here { resource, input, hops: 0 });
 }

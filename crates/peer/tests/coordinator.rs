@@ -1,5 +1,5 @@
-//! The coordinator protocol where replicas are known by their keys only: none is there at the beginning, and the first
-//! message for a key makes one that knows nothing.
+//! The coordinator protocol with replicas known only by their keys: the first message for a key creates a replica
+//! without state.
 
 #[path = "../../mutex/tests/trouble/mod.rs"]
 mod trouble;
@@ -14,7 +14,7 @@ use peerlock_sim::{Experiment, Faults};
 
 const CLIENTS: usize = 6;
 
-/// Replica i is at peer i, and everybody knows a way there, by way of the last client.
+/// Replica i is at peer i. Every peer has a route there, through the last client.
 fn routes(replicas: &Replicas) -> Routes {
     let n = u64::from(replicas.quorum().replicas());
     let last = n + CLIENTS as u64 - 1;
@@ -29,7 +29,7 @@ fn routes(replicas: &Replicas) -> Routes {
 }
 
 #[test]
-fn everybody_is_served() {
+fn coordinator_on_routes_serves_every_client() {
     let faults = Faults {
         loss: 0.01,
         duplication: 0.01,
@@ -44,9 +44,9 @@ fn everybody_is_served() {
     trouble::holds(&experiment, |me| OnRoutes::new(Coordinator::new(me, &replicas, Config::REPAIRED), routes.clone()));
 }
 
-/// With one replica there is nobody whom it could ask what it has forgotten: it begins by itself, when a term is over.
+/// A single replica cannot ask another one about lost state: it starts again by itself when a term is over.
 #[test]
-fn one_replica_is_enough() {
+fn coordinator_with_one_replica_serves_every_client() {
     let replicas = Replicas::on_overlay("/foo/bar", Quorum::new(1, 1));
     let routes = Arc::new(routes(&replicas));
     let experiment = Experiment { network: trouble::jitter(100), ..trouble::calm(1, CLIENTS, 20) };

@@ -1,4 +1,4 @@
-//! Every peer on a way is asked, the owner is told, and a peer may keep what comes by.
+//! Every hop may change or keep a routed message, and the owner of the key receives it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use peerlock_peer::fixed::{OnRoutes, Routes, Wire};
 
 const KEY: Key = Key::new(7);
 
-/// Routes its ticket's number to the key; who is asked on the way adds its own, and keeps multiples of ten.
+/// Routes its ticket's number to the key. Each hop adds its own number, and keeps multiples of ten.
 #[derive(Debug, Default)]
 struct Adder {
     heard: Vec<(Hop, u64)>,
@@ -39,7 +39,7 @@ impl Protocol for Adder {
     }
 }
 
-/// Lets peer `from` ask, and carries everything until it comes to rest.
+/// Starts a request at peer `from` and delivers messages until none is left.
 fn ask(peers: &mut [OnRoutes<Adder>], from: usize, ticket: u64) -> usize {
     let mut rng = Rng::new(1);
     let mut sent = 0;
@@ -67,7 +67,7 @@ fn hop(origin: u64, previous: u64, next: Option<u64>) -> Hop {
 }
 
 #[test]
-fn each_peer_on_the_way_is_asked_and_may_change_the_message() {
+fn forwarding_peer_may_change_the_message() {
     let mut peers = peers();
     assert_eq!(ask(&mut peers, 1, 20), 2);
     assert_eq!(peers[3].protocol().heard, [(hop(1, 1, Some(4)), 20)]);
@@ -76,7 +76,7 @@ fn each_peer_on_the_way_is_asked_and_may_change_the_message() {
 }
 
 #[test]
-fn a_peer_on_the_way_may_keep_the_message() {
+fn forwarding_peer_may_keep_the_message() {
     let mut peers = peers();
     assert_eq!(ask(&mut peers, 0, 7), 1);
     assert_eq!(peers[3].protocol().heard.len(), 1);
@@ -84,7 +84,7 @@ fn a_peer_on_the_way_may_keep_the_message() {
 }
 
 #[test]
-fn what_the_owner_routes_is_no_message() {
+fn owner_routes_to_itself_without_a_message() {
     let mut peers = peers();
     assert_eq!(ask(&mut peers, 4, 5), 0);
     assert_eq!(peers[4].protocol().heard, [(hop(4, 4, None), 5)]);
@@ -92,12 +92,12 @@ fn what_the_owner_routes_is_no_message() {
 
 #[test]
 #[should_panic(expected = "two ways from p3")]
-fn routes_do_not_fork() {
+fn routes_with_a_fork_are_rejected() {
     let _ = Routes::default().with(KEY, &[0, 3, 4]).with(KEY, &[1, 3, 5]);
 }
 
 #[test]
-fn a_message_on_its_way_shows_it() {
+fn routed_message_is_marked_in_debug_output() {
     let wire = |route| Wire { route, message: 5 };
     assert_eq!(format!("{} {:?}", wire(Some((KEY, PeerId::new(0)))), wire(None)), "5… 5");
 }

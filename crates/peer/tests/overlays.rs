@@ -1,4 +1,4 @@
-//! Protocols on settled overlays: routes become hops, hops are asked, owners are told, and dead hops are gone around.
+//! Protocols on settled overlays: hops forward routed messages, owners receive them, and dead hops are avoided.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod driver;
@@ -21,21 +21,21 @@ macro_rules! on_both {
 }
 
 on_both! {
-    every_message_comes_to_the_owner_by_way_of_hops_that_are_asked
-    what_a_hop_keeps_goes_no_further
-    resources_do_not_mix
-    a_dead_hop_is_gone_around_only_if_hops_are_confirmed
-    a_hop_is_tried_as_often_as_said_before_it_is_gone_around
-    a_key_that_moves_is_disowned
-    who_has_left_owns_nothing_and_hands_on
-    who_does_not_know_the_way_does_not_confirm
-    circles_come_to_an_end
-    a_resource_that_there_is_not_is_strange
-    all_instances_hear_of_a_reset
-    strangers_think_up_keys_in_vain
+    routed_message_reaches_owner_through_hops
+    message_kept_by_a_hop_is_not_delivered
+    resources_are_independent
+    dead_hop_is_avoided_only_with_confirmations
+    hop_is_retried_before_it_is_avoided
+    moved_key_is_disowned
+    departed_peer_owns_nothing_and_forwards
+    peer_without_route_does_not_confirm
+    circling_message_is_dropped
+    unknown_resource_is_unexpected
+    reset_reaches_every_instance
+    owned_keys_per_resource_are_limited
 }
 
-fn every_message_comes_to_the_owner_by_way_of_hops_that_are_asked<O: Overlay>() {
+fn routed_message_reaches_owner_through_hops<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::RELIABLE);
     let mut far = 0;
     for number in 1..=200 {
@@ -44,7 +44,7 @@ fn every_message_comes_to_the_owner_by_way_of_hops_that_are_asked<O: Overlay>() 
         let way = net.way(from, key_of(number));
         far += usize::from(way.len() > 2);
         let asked = net.asked(parcel);
-        assert_eq!(asked.len(), way.len().saturating_sub(2), "{way:?}: all but the first and the last are asked");
+        assert_eq!(asked.len(), way.len().saturating_sub(2), "{way:?}: all but the first and the last forward it");
         for (hop, around) in asked.iter().zip(way.windows(3)) {
             assert_eq!((hop.origin, hop.previous, hop.next), (from, around[0], Some(around[2])));
         }
@@ -59,7 +59,7 @@ fn every_message_comes_to_the_owner_by_way_of_hops_that_are_asked<O: Overlay>() 
     assert!(far > 20, "{far} ways had hops");
 }
 
-fn what_a_hop_keeps_goes_no_further<O: Overlay>() {
+fn message_kept_by_a_hop_is_not_delivered<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::RELIABLE);
     let (from, number) = net.far_away();
     net.say(from, Input::Request { resource: driver::resource(0), ticket: Ticket::new(number + driver::KEPT) });
@@ -69,7 +69,7 @@ fn what_a_hop_keeps_goes_no_further<O: Overlay>() {
     assert_eq!(net.delivered(parcel), []);
 }
 
-fn resources_do_not_mix<O: Overlay>() {
+fn resources_are_independent<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::RELIABLE);
     let from = PeerId::new(3);
     for (resource, number) in [(0, 7), (1, 8), (2, 7)] {
@@ -81,10 +81,13 @@ fn resources_do_not_mix<O: Overlay>() {
         assert!(here.iter().any(|(_, parcel)| *parcel == Parcel::Plain(number)));
         assert!(here.iter().all(|(_, parcel)| others.iter().all(|other| *parcel != Parcel::Plain(*other))));
     }
-    assert!(net.peers.iter().flatten().all(|peer| peer.protocol(driver::resource(3)).is_none()), "nobody has met it");
+    assert!(
+        net.peers.iter().flatten().all(|peer| peer.protocol(driver::resource(3)).is_none()),
+        "no peer has an instance"
+    );
 }
 
-fn a_dead_hop_is_gone_around_only_if_hops_are_confirmed<O: Overlay>() {
+fn dead_hop_is_avoided_only_with_confirmations<O: Overlay>() {
     for (config, arrives) in [(Config::RELIABLE, 0), (Config::CONFIRMED, 1)] {
         let mut net = net::<O>(PEERS, config);
         let (from, number) = net.far_away();
@@ -98,7 +101,7 @@ fn a_dead_hop_is_gone_around_only_if_hops_are_confirmed<O: Overlay>() {
     }
 }
 
-fn a_hop_is_tried_as_often_as_said_before_it_is_gone_around<O: Overlay>() {
+fn hop_is_retried_before_it_is_avoided<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config { tries: 4, ..Config::CONFIRMED });
     let (from, number) = net.far_away();
     let dead = net.way(from, key_of(number))[1];
@@ -106,14 +109,14 @@ fn a_hop_is_tried_as_often_as_said_before_it_is_gone_around<O: Overlay>() {
     net.route(0, from, number);
     assert_eq!(net.sent(from, dead), 4);
     assert_eq!(net.delivered(Parcel::Plain(number)).len(), 1);
-    // The network may know sooner: then nobody waits for the timer.
+    // A report of the network makes waiting for the timer unnecessary.
     let mut net = driver::net::<O>(PEERS, Config::CONFIRMED);
     net.peers[dead.index()] = None;
     net.say(from, Input::Request { resource: driver::resource(0), ticket: Ticket::new(number) });
     net.say(from, Input::Unreachable(dead));
     net.settle();
     assert_eq!((net.sent(from, dead), net.delivered(Parcel::Plain(number)).len()), (1, 1));
-    // Nor does it matter who else says that it has it.
+    // A confirmation by another peer is ignored.
     let mut net = driver::net::<O>(PEERS, Config::CONFIRMED);
     net.peers[dead.index()] = None;
     net.say(from, Input::Request { resource: driver::resource(0), ticket: Ticket::new(number) });
@@ -123,7 +126,7 @@ fn a_hop_is_tried_as_often_as_said_before_it_is_gone_around<O: Overlay>() {
     assert_eq!(net.delivered(Parcel::Plain(number)).len(), 1);
 }
 
-fn a_key_that_moves_is_disowned<O: Overlay>() {
+fn moved_key_is_disowned<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::CONFIRMED);
     let number = 11;
     let (key, other) = (key_of(number), PeerId::new(5));
@@ -131,7 +134,7 @@ fn a_key_that_moves_is_disowned<O: Overlay>() {
     let before = net.owner(key);
     assert!(net.protocol(before, 0).unwrap().disowned.is_empty());
 
-    // On both overlays the peer that lies on a key owns it.
+    // On both overlays the peer whose own key equals a key owns it.
     let newcomer = net.add(Node { key, peer: PeerId::new(PEERS) });
     net.say(newcomer, Input::Join(Some(other)));
     net.settle();
@@ -142,13 +145,13 @@ fn a_key_that_moves_is_disowned<O: Overlay>() {
     assert_eq!(net.delivered(Parcel::Plain(number)).iter().filter(|(peer, _)| *peer == newcomer).count(), 1);
 }
 
-fn who_has_left_owns_nothing_and_hands_on<O: Overlay>() {
+fn departed_peer_owns_nothing_and_forwards<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::CONFIRMED);
     let (number, other) = (12, PeerId::new(5));
     net.route(0, other, number);
     let (before, key) = (net.owner(key_of(number)), key_of(number));
     net.say(before, Input::Leave);
-    // Under way while it leaves.
+    // A message under way while the peer leaves.
     let wire = Wire::Routed {
         resource: driver::resource(0),
         key,
@@ -165,7 +168,7 @@ fn who_has_left_owns_nothing_and_hands_on<O: Overlay>() {
     assert_eq!(net.delivered(Parcel::Plain(13)).iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [after]);
 }
 
-fn who_does_not_know_the_way_does_not_confirm<O: Overlay>() {
+fn peer_without_route_does_not_confirm<O: Overlay>() {
     let mut net = Net::<O>::empty(Config::CONFIRMED);
     let lonely = net.add(nodes(1)[0]);
     let (resource, key) = (driver::resource(0), Key::new(1));
@@ -175,10 +178,10 @@ fn who_does_not_know_the_way_does_not_confirm<O: Overlay>() {
         Wire::Routed { resource, key, origin: PeerId::new(9), hops: 1, receipt: Some(1), message: Parcel::Plain(1) };
     net.say(lonely, Input::Message { from: PeerId::new(9), wire });
     assert_eq!(net.undelivered.len(), 2);
-    assert_eq!(net.sent(lonely, PeerId::new(9)), 0, "whoever handed it over shall look for another way");
+    assert_eq!(net.sent(lonely, PeerId::new(9)), 0, "the previous hop has to find another route");
 }
 
-fn circles_come_to_an_end<O: Overlay>() {
+fn circling_message_is_dropped<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config { longest_way: 1, ..Config::CONFIRMED });
     let (from, number) = net.far_away();
     net.route(0, from, number);
@@ -186,7 +189,7 @@ fn circles_come_to_an_end<O: Overlay>() {
     assert_eq!(net.delivered(Parcel::Plain(number)), []);
 }
 
-fn a_resource_that_there_is_not_is_strange<O: Overlay>() {
+fn unknown_resource_is_unexpected<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::RELIABLE);
     net.say(PeerId::new(0), Input::Request { resource: strange_resource(), ticket: Ticket::new(1) });
     let wire = Wire::Direct { resource: strange_resource(), message: Parcel::Plain(1) };
@@ -195,9 +198,9 @@ fn a_resource_that_there_is_not_is_strange<O: Overlay>() {
     assert!(net.protocol(PeerId::new(0), 0).is_none());
 }
 
-/// What is kept of a key is only that it was ours, so that the protocol hears when it is not any more; but strangers
-/// may name any number of them.
-fn strangers_think_up_keys_in_vain<O: Overlay>() {
+/// For each owned key only the fact is stored, so that the protocol is notified when the key moves. An unauthorised
+/// sender may name any number of keys.
+fn owned_keys_per_resource_are_limited<O: Overlay>() {
     let mut net = net::<O>(1, Config::RELIABLE);
     let (resource, origin) = (resource(0), PeerId::new(7));
     for number in 0..2000_u64 {
@@ -209,7 +212,7 @@ fn strangers_think_up_keys_in_vain<O: Overlay>() {
     assert_eq!(net.strange, ["more keys than a resource has"; 2000 - 1024]);
 }
 
-fn all_instances_hear_of_a_reset<O: Overlay>() {
+fn reset_reaches_every_instance<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::RELIABLE);
     let me = PeerId::new(0);
     for resource in [0, 1] {
@@ -221,9 +224,9 @@ fn all_instances_hear_of_a_reset<O: Overlay>() {
     }
 }
 
-/// A step leaves nothing behind for the next one.
+/// A step leaves no effect behind for the next one.
 #[test]
-fn effects_come_out_of_the_step_that_asked_for_them() {
+fn effects_belong_to_their_own_step() {
     let mut net = net::<Pastry>(PEERS, Config::CONFIRMED);
     let (from, number) = net.far_away();
     let input = Input::Request { resource: driver::resource(0), ticket: Ticket::new(number) };

@@ -1,5 +1,5 @@
-//! A driver of whole peers without time: messages arrive in the order they were sent; when none is left, timers run
-//! out in the order they were set.
+//! A driver of whole peers without time: messages arrive in sending order; when none is left, timers expire in the
+//! order they were set.
 
 use std::collections::VecDeque;
 
@@ -8,26 +8,26 @@ use peerlock_mutex::{Cx, Hop, Never, Protocol};
 use peerlock_overlay::{self as overlay, Node, Overlay};
 use peerlock_peer::{self as peer, Buffers, Config, Effect, Input, Peer, Timer, Wire};
 
-/// What the peers of the tests say to each other.
+/// The messages of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parcel {
-    /// To the owner of its key, who answers.
+    /// Routed to the owner of its key, which answers.
     Plain(u64),
-    /// The first hop keeps it.
+    /// Kept by the first hop.
     Kept(u64),
     /// The owner's answer.
     Answer(u64),
 }
 
-/// A ticket above this is for a parcel that shall be kept.
+/// Tickets above this are for parcels that a hop keeps.
 pub const KEPT: u64 = 1_000_000;
 
-/// The key that a parcel goes to.
+/// Returns the key to which a parcel is routed.
 pub fn key_of(number: u64) -> Key {
     Key::of(&number.to_be_bytes())
 }
 
-/// The names of the resources that there are.
+/// Returns the name of a resource.
 pub fn resource(number: usize) -> Key {
     Key::of(format!("resource {number}").as_bytes())
 }
@@ -36,7 +36,7 @@ pub fn strange_resource() -> Key {
     Key::of(b"no such resource")
 }
 
-/// Routes a parcel for each ticket, and writes down what it hears.
+/// Routes a parcel for each ticket, and records its inputs.
 #[derive(Debug, Default)]
 pub struct Courier {
     pub asked: Vec<(Hop, Parcel)>,
@@ -101,7 +101,7 @@ pub struct Net<O: Overlay> {
     config: Config,
     under_way: VecDeque<(PeerId, PeerId, Wire<O::Message, Parcel>)>,
     timers: VecDeque<(PeerId, Timer<Never>)>,
-    /// Who sent something to whom, but for what overlays say.
+    /// Sender and receiver of each message, except those of the overlay.
     sent: Vec<(PeerId, PeerId)>,
     pub undelivered: Vec<(Key, Key)>,
     pub strange: Vec<&'static str>,
@@ -109,14 +109,14 @@ pub struct Net<O: Overlay> {
     buffers: Buffers<O, Courier>,
 }
 
-/// `count` peers in the order of the ring.
+/// Returns `count` nodes in ring order.
 pub fn nodes(count: u64) -> Vec<Node> {
     let mut nodes: Vec<Node> = (0..count).map(|number| Node::of(PeerId::new(number))).collect();
     nodes.sort();
     nodes
 }
 
-/// That many peers that have settled.
+/// Creates a network of `count` settled peers.
 pub fn net<O: Overlay>(count: u64, config: Config) -> Net<O> {
     let nodes = nodes(count);
     let mut net = Net::empty(config);
@@ -143,14 +143,14 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// A peer that is not in the overlay yet; its number is the next.
+    /// Adds a peer outside the overlay; its number is the next one.
     pub fn add(&mut self, node: Node) -> PeerId {
         assert_eq!(node.peer.index(), self.peers.len());
         self.peers.push(Some(Peer::new(O::new(node, overlay::Config::PASTRY), open, self.config)));
         node.peer
     }
 
-    /// One step: what the peer wants done, which is not done.
+    /// Takes one step and returns its effects without carrying them out.
     pub fn step(&mut self, at: PeerId, input: Input<O::Message, Parcel, Never>) -> Effects<O> {
         let Some(peer) = &mut self.peers[at.index()] else { return Vec::new() };
         let (rng, buffers) = (&mut self.rng, &mut self.buffers);
@@ -158,7 +158,7 @@ impl<O: Overlay> Net<O> {
         std::mem::take(&mut self.buffers.effects)
     }
 
-    /// One step, with all it asks for.
+    /// Takes one step and carries its effects out.
     pub fn say(&mut self, at: PeerId, input: Input<O::Message, Parcel, Never>) {
         for effect in self.step(at, input) {
             match effect {
@@ -176,12 +176,12 @@ impl<O: Overlay> Net<O> {
                 Effect::Undelivered { resource, key } => self.undelivered.push((resource, key)),
                 Effect::Strange { why } => self.strange.push(why),
                 Effect::Owns(_) => {}
-                Effect::Client { .. } => panic!("couriers let nobody in"),
+                Effect::Client { .. } => panic!("couriers grant nothing"),
             }
         }
     }
 
-    /// Carries all messages.
+    /// Delivers all messages.
     fn carry(&mut self) {
         while let Some((from, to, wire)) = self.under_way.pop_front() {
             if to.index() < self.peers.len() {
@@ -190,7 +190,7 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// Carries all messages, and lets timers run out, but for the overlay's upkeep, which never ends.
+    /// Delivers all messages and lets timers expire, except the overlay's upkeep, which never ends.
     pub fn settle(&mut self) {
         self.carry();
         let is_upkeep = |timer: &Timer<Never>| matches!(timer, Timer::Overlay(overlay::Timer::Stabilize));
@@ -201,30 +201,30 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// Peer `from` routes parcel `number`, and everything comes to rest.
+    /// Lets peer `from` route parcel `number`, and delivers everything.
     pub fn route(&mut self, number_of_resource: usize, from: PeerId, number: u64) {
         self.say(from, Input::Request { resource: resource(number_of_resource), ticket: Ticket::new(number) });
         self.settle();
     }
 
-    /// The live peers on the way, as the overlay says: the first is `from`, the last the owner.
+    /// Returns the live peers on the overlay's route, from `from` to the owner.
     pub fn way(&self, from: PeerId, key: Key) -> Vec<PeerId> {
         let next = |at: &PeerId| self.peers[at.index()].as_ref()?.overlay().next_hop(key);
         std::iter::successors(Some(from), next).collect()
     }
 
-    /// A peer and the number of a parcel that does not go straight to its owner.
+    /// Returns a peer and the number of a parcel that does not go straight to its owner.
     pub fn far_away(&self) -> (PeerId, u64) {
         let pairs = (1..).map(|number| (PeerId::new(number % self.peers.len() as u64), number));
         pairs.take(10_000).find(|&(from, number)| self.way(from, key_of(number)).len() > 2).unwrap()
     }
 
-    /// The live peer that owns a key.
+    /// Returns the live peer that owns a key.
     pub fn owner(&self, key: Key) -> PeerId {
         let owns = |overlay: &&O| overlay.range().is_some_and(|range| range.contains(key));
         let owners: Vec<PeerId> =
             self.peers.iter().flatten().map(Peer::overlay).filter(owns).map(|overlay| overlay.me().peer).collect();
-        // Where a peer has died without a word, its neighbours have not noticed yet.
+        // The neighbours of a silently dead peer have not noticed yet.
         assert_eq!(owners.len(), 1, "{owners:?} own {key}");
         owners[0]
     }
@@ -238,7 +238,7 @@ impl<O: Overlay> Net<O> {
         all.filter_map(|(number, peer)| Some((peer.overlay().me().peer, peer.protocol(resource(number))?)))
     }
 
-    /// Where on its way this parcel was shown to peers, in the order of the way.
+    /// Returns the hops that forwarded this parcel, in order.
     pub fn asked(&self, parcel: Parcel) -> Vec<Hop> {
         let hops =
             self.couriers().flat_map(|(peer, courier)| courier.asked.iter().map(move |(hop, what)| (peer, hop, what)));
@@ -250,18 +250,18 @@ impl<O: Overlay> Net<O> {
         hops.into_iter().map(|(_, hop)| hop).collect()
     }
 
-    /// Who got this parcel as the owner of its key.
+    /// Returns the peers that received this parcel as owner of its key.
     pub fn delivered(&self, parcel: Parcel) -> Vec<(PeerId, Hop)> {
         let all = self.couriers().flat_map(|(peer, courier)| courier.delivered.iter().map(move |got| (peer, got)));
         all.filter(|(_, (_, what))| *what == parcel).map(|(peer, (hop, _))| (peer, *hop)).collect()
     }
 
-    /// How many answers about this parcel came.
+    /// Returns the number of answers about this parcel.
     pub fn answered(&self, peer: PeerId, number: u64) -> usize {
         self.protocol(peer, 0).map_or(0, |courier| courier.answers.iter().filter(|answer| **answer == number).count())
     }
 
-    /// How many messages one sent to the other, but for those of the overlay.
+    /// Returns the number of messages from one peer to another, without those of the overlay.
     pub fn sent(&self, from: PeerId, to: PeerId) -> usize {
         self.sent.iter().filter(|sent| **sent == (from, to)).count()
     }
