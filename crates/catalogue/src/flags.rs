@@ -1,4 +1,4 @@
-//! A setting as people write it: anything may be left out.
+//! A setting as it is written by users: anything may be left out.
 
 use clap::{Args, Command};
 use peerlock_base::Span;
@@ -16,7 +16,7 @@ const FAULTS: &str = "What goes wrong";
 
 /// The flags of `peerlock simulate`, and the keys of an experiment file. What is left out has a default.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
-#[command(allow_negative_numbers = true)] // So that they reach the check that says what is wrong with them.
+#[command(allow_negative_numbers = true)] // So that negative numbers reach the check with its error message.
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Flags {
     /// The protocol that is run; `fair-k` if it is left out. The help lists those that there are.
@@ -201,7 +201,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// What is there, by name, in the order of the help.
+    /// Returns the given values by name, in the order of the help.
     pub(crate) fn present(&self) -> Vec<(String, Value)> {
         let all = serde_json::to_value(self).expect("flags are names, words and numbers");
         let help = Self::augment_args(Command::new("simulate"));
@@ -211,11 +211,11 @@ impl Flags {
         names.filter_map(pair).collect()
     }
 
-    /// The same, as it is typed; a switch that is on is `true`.
+    /// Returns the given values as typed; a switch that is on is `true`.
     pub(crate) fn pairs(&self) -> Vec<(String, String)> {
         let in_words = |value| match value {
             Value::String(text) => text,
-            // Whole numbers without a point.
+            // Whole numbers without a decimal point.
             Value::Number(number) if number.is_f64() => {
                 number.as_f64().map_or(String::new(), |number| number.to_string())
             }
@@ -225,7 +225,7 @@ impl Flags {
     }
 }
 
-/// Things that are written as a person types them.
+/// Values in their textual form.
 mod by_name {
     use std::fmt::Display;
     use std::str::FromStr;

@@ -1,8 +1,8 @@
 //! The protocols by name, and [`Setting`]: everything that one simulated run depends on.
 //!
-//! The flags of `peerlock simulate` and the tables of experiment files are both [`Flags`]: the same names, the same
-//! defaults, the same checks. [`Setting::try_from`] makes a setting of them, [`Setting::command`] is the way back, and
-//! [`Setting::run`] does the run. Beside the real peer, this is the one place that names concrete protocols.
+//! The flags of `peerlock simulate` and the tables of experiment files are both [`Flags`]: the same names, defaults and
+//! checks. [`Setting::try_from`] creates a setting from them, [`Setting::command`] is the inverse, and [`Setting::run`]
+//! carries out the run. Apart from the product's peer, only this crate names concrete protocols.
 //!
 //! ```
 //! use peerlock_catalogue::{Flags, Setting};

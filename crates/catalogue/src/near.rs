@@ -1,5 +1,5 @@
-/// Which of the `known` names a person may have meant: those with `name` in them, or the most alike, if no more than
-/// half of it has to change. Nothing is like no name.
+/// Returns the `known` names that the user may have meant: those that contain `name`, or else the most similar ones, if
+/// at most half of it differs. Returns none for an empty name.
 pub fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Vec<&'a str> {
     if name.is_empty() {
         return Vec::new();
@@ -19,7 +19,7 @@ mod tests {
     use super::near;
 
     #[test]
-    fn what_may_have_been_meant() {
+    fn near_returns_similar_names() {
         let known = ["run", "ls", "show", "release", "renew", "resize", "secret", "recover"];
         for (name, meant) in [
             ("rnu", vec!["run"]),

@@ -5,24 +5,24 @@ use peerlock_base::Span;
 use peerlock_sim::{Cut, Spells};
 use thiserror::Error;
 
-/// Two values that are written with a slash between them: `60s/5s`, `0.01/2s`.
+/// Two values written with a slash between them: `60s/5s`, `0.01/2s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair<A, B>(pub A, pub B);
 
-/// How the network is partitioned, and how often: `60s/10s`, `one-way:60s/10s`, `partial:60s/10s`.
+/// The kind and times of network partitions: `60s/10s`, `one-way:60s/10s`, `partial:60s/10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition(pub Cut, pub Pair<Span, Span>);
 
-/// Why a text is no pair and no partition.
+/// An error in a pair or a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PairError {
-    /// Not two values.
+    /// The text is not two values.
     #[error("{0:?} is not two values with a slash between them")]
     NotTwo(String),
-    /// One of them cannot be read.
+    /// One of the values cannot be parsed.
     #[error("in {0:?}, {1}")]
     Part(String, String),
-    /// No such partition.
+    /// The partition is unknown.
     #[error("unknown partition {0:?}: use whole, one-way, partial or pairs, such as partial:60s/10s")]
     UnknownCut(String),
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_printed_alike_and_the_rest_is_refused() {
+    fn pairs_round_trip_and_errors_name_the_value() {
         for text in ["whole:60s/10s", "one-way:1s/200ms", "partial:5s/0s"] {
             assert_eq!(text.parse::<Partition>().unwrap().to_string(), text);
         }

@@ -1,4 +1,4 @@
-//! Every protocol by the name a person types.
+//! The names of all protocols.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,55 +15,55 @@ pub enum Protocol {
     /// The algorithm of the Fair-K paper.
     #[default]
     FairK,
-    /// Our own form of it, one line for all slots.
+    /// Our variant of it, with one queue for all slots.
     FairKLate,
     /// The baseline of the Fair-K paper, Bulgannawar and Vaidya's k trees: `bv95`, or `bv95-plain` without caching of
-    /// requests, and either with `-last-held` or `-round-robin` for the choice of the tree.
+    /// requests, each also with `-last-held` or `-round-robin` for the choice of the tree.
     Bv95(bv95::Config),
-    /// One line kept by somebody who knows everything. A bound, not a protocol.
+    /// One queue with global knowledge. A bound, not a protocol.
     Ideal,
     /// Votes of replicas that queue requests and may forget.
     Sigma,
-    /// Sigma as printed, but that a retry is not queued a second time. Without that, ghosts stop it.
+    /// Sigma as printed, except that a retry is not queued a second time. Otherwise abandoned requests would block it.
     SigmaOnce,
-    /// The client that gets the votes is in; losers give up. MinIO's dsync is this strawman in production.
+    /// The client that gets the votes acquires; losers give up. MinIO's dsync is this strawman in production.
     Strawman,
-    /// The same, but losers try again after a random time.
+    /// The strawman with retries after a random time.
     StrawmanRetry,
-    /// Replicas that elect who decides, and clients that pass the token on.
+    /// Replicas elect a coordinator, and clients pass the token on.
     Coordinator,
-    /// Hops that know the owner stop requests; the owner keeps the queue, and the token goes from owner to owner.
+    /// Hops that know the owner stop requests. The owner keeps the queue, and the token moves from owner to owner.
     E2e,
-    /// Hops that requests have come by stop and keep those that follow.
+    /// Hops stop and store requests that follow earlier ones.
     NonE2e,
-    /// What the program itself runs: whole peers, with sessions and tokens in the custody of a register.
+    /// The product's protocol: whole peers, with sessions and tokens in the custody of a registry.
     Custody,
 }
 
-/// Which form of a protocol is run.
+/// The form of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// As its paper prints it.
+    /// As the paper prints it.
     Printed,
-    /// With the defects that we found mended.
+    /// With the defects that we found fixed.
     Repaired,
 }
 
-/// What a protocol runs among.
+/// The environment of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
-    /// A fixed number of peers, every one of which knows the others and takes part for itself.
+    /// A fixed number of peers, each of which knows all others and requests for itself.
     Peers,
-    /// Replicas that everybody knows, and clients that ask them.
+    /// Replicas that every client knows, and clients.
     Replicas,
     /// Peers that find the replicas by their keys.
     Overlay,
-    /// Whole peers, with links, sessions, disks and a register among them.
+    /// Whole peers, with links, sessions, disks and a registry.
     Nodes,
 }
 
 impl Protocol {
-    /// All of them, by name.
+    /// All protocols by name.
     pub const ALL: &[(&str, Self)] = &[
         ("fair-k", Self::FairK),
         ("fair-k-late", Self::FairKLate),
@@ -84,7 +84,7 @@ impl Protocol {
         ("custody", Self::Custody),
     ];
 
-    /// What it can run among; the first is taken if nothing is said.
+    /// Returns the environments in which it runs; the first is the default.
     pub fn among(self) -> &'static [Among] {
         match self {
             Self::FairK | Self::FairKLate | Self::Bv95(_) | Self::Ideal => &[Among::Peers],
@@ -95,7 +95,7 @@ impl Protocol {
         }
     }
 
-    /// What `--help` says of `--protocol`: all of them, by what they run among.
+    /// Returns the help text of `--protocol`: all protocols by environment.
     pub(crate) fn help() -> String {
         let group = |(among, who): (Among, &str)| {
             let there = Self::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&among));
@@ -114,11 +114,11 @@ impl Protocol {
         format!("Which protocol, {} [default: {}]", groups.map(group).join("; "), Self::default())
     }
 
-    /// Whether its printed form can be run there beside the repaired one.
+    /// Returns whether its printed form can run there beside the repaired one.
     pub(crate) fn has_forms(self, among: Among) -> bool {
         match self {
             Self::FairK | Self::Coordinator | Self::E2e | Self::NonE2e => true,
-            // As printed, a client that is a replica, too, yields to itself for ever.
+            // As printed, a client that is also a replica yields to itself forever.
             Self::Sigma => among != Among::Overlay,
             _ => false,
         }
@@ -132,11 +132,11 @@ const fn bv95(organisation: Organisation, heuristic: Heuristic) -> Protocol {
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = Self::ALL.iter().find(|(_, protocol)| protocol == self);
-        f.write_str(named.expect("whatever can be asked for by name is in ALL").0)
+        f.write_str(named.expect("every protocol is in ALL").0)
     }
 }
 
-/// No protocol has this name.
+/// The protocol is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown protocol {name:?}: {}", meant(.name))]
 pub struct UnknownProtocol {
@@ -160,12 +160,12 @@ impl FromStr for Protocol {
     }
 }
 
-/// What is done about what is lost with all its backups.
+/// The reaction to the loss of a state with all its backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// It stays lost.
+    /// None: the state stays lost.
     Never,
-    /// Everybody is asked, and all begin anew.
+    /// All peers report their state and start again.
     Broadcast,
 }
 
@@ -177,14 +177,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_protocol_is_found_by_its_name() {
+    fn protocol_name_round_trips() {
         for &(name, protocol) in Protocol::ALL {
             assert_eq!((name.parse(), protocol.to_string()), (Ok(protocol), name.to_string()));
         }
     }
 
     #[test]
-    fn the_help_has_every_protocol_where_it_runs() {
+    fn protocol_help_lists_each_environment() {
         let help = Protocol::help();
         let words: Vec<&str> = help.split([' ', ',', ';', ':']).collect();
         for (name, protocol) in Protocol::ALL {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_refused_with_what_may_be_meant() {
+    fn unknown_protocol_error_suggests_names() {
         for (name, sentence) in [
             ("fairk", "unknown protocol \"fairk\": did you mean fair-k?"),
             ("sigma-onec", "unknown protocol \"sigma-onec\": did you mean sigma-once?"),

@@ -1,4 +1,4 @@
-//! From a setting to a run: here, and only here, a name becomes a state machine.
+//! Runs a setting: the only place where a name becomes a state machine.
 
 use std::hash::Hash;
 
@@ -16,10 +16,10 @@ use thiserror::Error;
 use crate::setting::session;
 use crate::{Backups, Closed, Form, Load, Open, Protocol, Recovery, Rounds, Setting, Voters};
 
-/// Why a setting that makes sense has no result.
+/// Why a valid setting has no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Its file of latencies cannot be used; nothing was run.
+    /// The file of latencies cannot be used; nothing was run.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
     /// A rule was broken.
@@ -27,15 +27,16 @@ pub enum Error {
     Broken(#[from] Box<Failure>),
 }
 
-/// Is told how much has been done since it was told last. Behind a pointer, so that every protocol is compiled once,
-/// here.
+/// A callback that receives the cost completed since its last call. Dynamic, so that every protocol is compiled only
+/// once.
 type Progress<'a> = &'a (dyn Fn(u64) + Sync);
 
 impl Setting {
-    /// Does the run on as many threads as rayon has. `progress` is told how much of its [cost](Self::cost) is done.
+    /// Runs all trials on rayon's threads. `progress` receives the share of the [cost](Self::cost) that is done.
     ///
     /// # Errors
-    /// A file cannot be read, or a rule was broken and broken rules are not counted.
+    ///
+    /// Returns an error if a file cannot be read, or if a rule was broken and violations are not counted.
     pub fn run(&self, progress: Progress<'_>) -> Result<Report, Error> {
         let per_trial = self.cost_of_a_trial();
         let progress: Progress<'_> = &|trials| progress(trials.saturating_mul(per_trial));
@@ -45,13 +46,15 @@ impl Setting {
         }
     }
 
-    /// Does with it whatever `driver` does: see [`sim::Drive`].
+    /// Passes the setting to `driver`: see [`sim::Drive`].
     ///
     /// # Errors
-    /// A file cannot be read.
+    ///
+    /// Returns an error if a file cannot be read.
     ///
     /// # Panics
-    /// If it is one of custody, whose peers are a program of their own.
+    ///
+    /// Panics for custody, which has its own driver.
     pub fn drive<D: Drive>(&self, driver: D) -> Result<D::Output, MatrixError> {
         Ok(match &self.load {
             Load::Closed(closed) => {
@@ -73,7 +76,7 @@ impl Setting {
         })
     }
 
-    /// What a run costs: about how many clients go inside.
+    /// Returns the cost of the run: about the number of acquisitions.
     pub fn cost(&self) -> u64 {
         u64::from(self.trials).saturating_mul(self.cost_of_a_trial())
     }
@@ -92,7 +95,7 @@ impl Setting {
         }
     }
 
-    /// How many hosts messages go between at the beginning: a file of latencies must have as many.
+    /// Returns the number of hosts at the start. A file of latencies must have as many.
     pub fn hosts(&self) -> usize {
         match &self.load {
             Load::Closed(closed) => servers(self.protocol, closed) + closed.peers as usize,
@@ -194,7 +197,7 @@ impl Setting {
         }
     }
 
-    /// Hands the protocol, which asks replicas, to whoever runs it.
+    /// Passes the protocol, which uses replicas, to a runner.
     fn on_replicas<R: RunReplicated>(&self, Voters { lease, .. }: Voters, run: R) -> R::Output {
         let retry = match &self.load {
             Load::Rounds(rounds) => rounds.retry,
@@ -218,15 +221,15 @@ impl Setting {
             }
             Protocol::Coordinator => {
                 let config = self.form.of(coordinator::Config::PRINTED, coordinator::Config::REPAIRED);
-                // Ten pings in a lease time, and four in a term, as by default.
-                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // However long it is.
+                // Ten pings per lease and four per term, as by default.
+                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // The lease may be long.
                 let config = coordinator::Config { lease, ping: lease / 10, term, ..config };
                 run.run(|me, replicas| Coordinator::new(me, replicas, config))
             }
             Protocol::E2e => {
                 let config = self.form.of(e2e::Config::PRINTED, e2e::Config::REPAIRED);
-                // Ten leases from ping to ping, as by default, and at most the paper's ten minutes: with short leases
-                // a run would be over before anybody found out that the owner is dead. In print there are no leases.
+                // Ten leases between pings, as by default, but at most the paper's ten minutes: with short leases a run
+                // would end before a dead owner is detected. The printed form has no leases.
                 let ten_leases = Span::from_nanos(lease.as_nanos().saturating_mul(10));
                 let ping = self.form.of(config.ping, config.ping.min(ten_leases));
                 let config = e2e::Config { lease, ping, ..config };
@@ -251,7 +254,7 @@ impl Form {
     }
 }
 
-/// Peers among themselves, with backups or without.
+/// Runs peers without replicas, with or without backups.
 struct Peers<'a, D> {
     experiment: &'a sim::Experiment,
     backups: Option<Backups>,
@@ -270,18 +273,18 @@ impl<D: Drive> Peers<'_, D> {
     }
 }
 
-/// How many peers are there for those that ask, and never ask themselves. Custody's voters are among those that do.
+/// Returns the number of peers that only serve. Custody's voters also request.
 fn servers(protocol: Protocol, closed: &Closed) -> usize {
     let voters = closed.voters.filter(|_| protocol != Protocol::Custody);
     voters.map_or(0, |voters| voters.quorum.replicas() as usize)
 }
 
-/// The mean time between two, from how many there are in a second.
+/// Returns the mean interval for a rate per second.
 fn mean_gap(rate: f64) -> Span {
     Span::from_secs_f64(1.0 / rate)
 }
 
-/// Runs a protocol that asks replicas, whichever it is. `new` makes a peer's part in it.
+/// Runs a protocol with replicas. `new` creates the state machine of a peer.
 trait RunReplicated {
     type Output;
 
@@ -304,7 +307,7 @@ impl<D: Drive> RunReplicated for Loop<D> {
     }
 }
 
-/// Clients that ask once.
+/// Clients that request once.
 struct Clients<D> {
     open: sim::Open,
     replicas: Replicas,

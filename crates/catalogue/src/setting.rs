@@ -1,4 +1,4 @@
-//! Everything that one run depends on; checked here and nowhere else.
+//! Everything that one run depends on. All checks are here.
 
 use peerlock_base::Span;
 use peerlock_mutex::Quorum;
@@ -9,140 +9,139 @@ use thiserror::Error;
 
 use crate::{Among, Flags, Form, Pair, Partition, Protocol, Recovery};
 
-/// After how long peers that have backups for each other take one for gone: two round trips in the Fair-K paper's LAN.
+/// The detection time of peers with backups: two round trips in the Fair-K paper's LAN.
 const DETECTION: Span = Span::from_secs(5);
 
-/// How long a session of custody stands after a renewal: as in the program.
+/// The session length of custody: the product's default.
 const SESSION: Span = Span::from_secs(15);
 
-/// How long votes are good for: the Sigma paper's upper bound of a stay.
+/// The lease of votes: the Sigma paper's upper bound of a hold.
 const LEASE: Span = Span::from_secs(10);
 
-/// The most peers, slots or resources: our choice. Each takes some memory, and a slip of the keyboard would take all of
-/// it.
+/// The limit of peers, slots or resources: our choice, so that a typing error does not use all memory.
 const MOST: u32 = 10_000_000;
 
-/// The highest rate: one in a nanosecond.
+/// The highest rate: one per nanosecond.
 const FASTEST: f64 = 1e9;
 
-/// One run, described completely. Its serialized form is [`Flags`] with nothing left out.
+/// A complete description of one run. Its serialized form is [`Flags`] with nothing left out.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Flags")]
 pub struct Setting {
-    /// The protocol that is simulated.
+    /// The simulated protocol.
     pub protocol: Protocol,
-    /// In which form; repaired, where there is only one.
+    /// Its form; repaired if there is only one.
     pub form: Form,
-    /// Who asks for what, and when.
+    /// The workload.
     pub load: Load,
     /// One-way delays.
     pub latency: Model,
     /// Whether messages may overtake each other.
     pub links: Links,
-    /// What goes wrong.
+    /// The injected faults.
     pub faults: Faults,
-    /// Broken rules are counted and do not stop the run.
+    /// Whether violations are counted instead of stopping the run.
     pub count_violations: bool,
-    /// How often it is run, each time with random numbers of its own; 10 by default.
+    /// The number of trials, each with its own random numbers; 10 by default.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,
 }
 
-/// Who asks for what, and when.
+/// A workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Load {
     /// A fixed number of peers in a closed loop.
     Closed(Closed),
-    /// An open workload: clients arrive at random, and each asks the replicas once.
+    /// Clients arrive at random, and each requests once from the replicas.
     Open(Open),
-    /// Peers on an overlay that ask for many resources, round after round.
+    /// Peers on an overlay that request many resources, in rounds.
     Rounds(Rounds),
 }
 
-/// A closed loop: every peer thinks, asks, waits, stays inside, leaves, and thinks again (Fair-K paper, §4).
+/// A closed loop: every peer thinks, requests, waits, holds, releases, and thinks again (Fair-K paper, §4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
-    /// How many peers ask.
+    /// The number of requesting peers.
     pub peers: u32,
-    /// How many may be inside at a time; one, where replicas vote on who is.
+    /// The capacity; 1 where replicas vote.
     pub slots: u32,
-    /// Who votes, beside the peers that ask; of protocols with replicas. Of custody some of those peers, and the lease
-    /// is the time of their sessions.
+    /// The voters, for protocols with replicas, in addition to the peers. For custody some of the peers vote, and the
+    /// lease is the session length.
     pub voters: Option<Voters>,
-    /// Who keeps copies of peers' states, if anybody does; of protocols among peers.
+    /// The copies of peers' states, if any; for protocols without replicas.
     pub backups: Option<Backups>,
-    /// How long a client stays inside.
+    /// The hold time.
     pub hold: Hold,
-    /// λ: how often a peer asks per second of thinking.
+    /// λ: requests of a peer per second of thinking.
     pub think_rate: f64,
-    /// How often each peer goes inside.
+    /// Acquisitions of each peer.
     pub entries: u32,
-    /// How many of each peer's first entries the steady state leaves out.
+    /// The first acquisitions of each peer, which the steady state excludes.
     pub warm_up: u32,
 }
 
-/// Copies of each peer's state on the peers that follow it (Fair-K paper, §5).
+/// Copies of each peer's state on the following peers (Fair-K paper, §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backups {
-    /// p: how many copies there are beside its own.
+    /// p: the number of copies in addition to the original.
     pub copies: u32,
-    /// What is done about what is lost with all of them.
+    /// The reaction to the loss of all copies.
     pub recovery: Recovery,
 }
 
 /// Replicas that vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voters {
-    /// How many there are, and how many votes win.
+    /// The number of replicas, and of votes that win.
     pub quorum: Quorum,
-    /// How long votes are good for without renewal.
+    /// The lease of a vote.
     pub lease: Span,
 }
 
 /// An open workload (Sigma paper, §5).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// How many replicas there are, and how many votes win.
+    /// The number of replicas, and of votes that win.
     pub voters: Voters,
-    /// How long a client stays inside; `None`: it leaves at once.
+    /// The hold time; `None` if clients release at once.
     pub hold: Option<Hold>,
-    /// λ: how many clients arrive per second.
+    /// λ: arrivals per second.
     pub arrival_rate: f64,
-    /// How long it runs before anything is measured.
+    /// The time before measurement starts.
     pub settle: Span,
-    /// How long it is measured after that.
+    /// The measured time.
     pub measure: Span,
 }
 
 /// Rounds on an overlay (E2E paper, §VI).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rounds {
-    /// What routes messages to replicas.
+    /// The overlay that routes messages to replicas.
     pub overlay: OverlayKind,
-    /// How many peers there are at the beginning.
+    /// The number of peers at the start.
     pub peers: u32,
-    /// Resources that peers ask for, each with replicas of its own; 65 by default.
+    /// The number of resources, each with its own replicas; 65 by default.
     pub resources: u32,
-    /// Who votes on each resource.
+    /// The voters of each resource.
     pub voters: Voters,
-    /// How long before the first round every resource is asked for once; not at all if zero.
+    /// The time before the first round in which every resource is requested once; zero for none.
     pub settle: Span,
-    /// Rounds that are counted; 20 by default.
+    /// The counted rounds; 20 by default.
     pub rounds: u32,
-    /// From the beginning of one round to that of the next; 10 s by default.
+    /// The length of a round; 10 s by default.
     pub round: Span,
-    /// How many requests there are in a round …
+    /// The number of requests in a round …
     pub requests: u32,
-    /// … in all or at each peer.
+    /// … in total or per peer.
     pub load: sim::Load,
-    /// How many peers fail or come in each round.
+    /// The number of peers that fail or join in each round.
     pub churn: u32,
-    /// How soon a client of Sigma asks again at the soonest; `None` of other protocols.
+    /// The shortest time between retries of a Sigma client; `None` for other protocols.
     pub retry: Option<Span>,
 }
 
-/// Why flags make no setting, in a sentence that says what to do.
+/// Why flags are not a valid setting, with a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Refused(String);
@@ -188,7 +187,7 @@ impl TryFrom<Flags> for Setting {
     }
 }
 
-/// What the protocol is to run among.
+/// Returns the environment of the protocol.
 fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
     let possible = protocol.among();
     match flags.overlay {
@@ -202,7 +201,7 @@ fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
     }
 }
 
-/// Whether clients of replicas run in a closed loop.
+/// Returns whether clients of replicas run in a closed loop.
 fn is_loop(flags: &Flags) -> bool {
     let is_said = [flags.peers, flags.entries, flags.warm_up].iter().any(Option::is_some);
     is_said || flags.think_rate.is_some()
@@ -266,7 +265,7 @@ fn nodes(flags: &Flags) -> Result<Closed, Refused> {
     })
 }
 
-/// A lease as the time of a session.
+/// Returns a lease as a session length.
 pub(crate) fn session(lease: Span) -> Result<Ttl, &'static str> {
     Ttl::from_millis(lease.as_nanos() / 1_000_000)
 }
@@ -282,9 +281,9 @@ fn open(flags: &Flags, voters: Voters) -> Result<Open, Refused> {
     })
 }
 
-/// By default Table 1 of the E2E paper.
+/// The defaults are those of the E2E paper, Table 1.
 fn rounds(flags: &Flags, protocol: Protocol, voters: Voters) -> Rounds {
-    // Our choice: half of it is some ten ways through the overlay and back.
+    // Our choice: half of it is about ten round trips through the overlay.
     let round = flags.round.unwrap_or(Span::from_secs(10));
     Rounds {
         overlay: flags.overlay.unwrap_or(OverlayKind::Pastry),
@@ -297,8 +296,8 @@ fn rounds(flags: &Flags, protocol: Protocol, voters: Voters) -> Rounds {
         requests: flags.requests.unwrap_or(20),
         load: flags.load.unwrap_or(sim::Load::Whole),
         churn: flags.churn.unwrap_or(0),
-        // On an overlay nobody leaves for a round or two, and until then nobody can say how long it will take: who asks
-        // again every half second would be most of what is counted.
+        // On an overlay holders stay for a round or two, and clients cannot estimate the wait: retries every half
+        // second would be most of the counted messages.
         retry: (protocol == Protocol::Sigma).then(|| flags.retry.unwrap_or((round / 2).max(Span::from_nanos(1)))),
     }
 }
@@ -329,7 +328,7 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
         catastrophe: flags.catastrophe.map(|Pair(share, after)| (share, after)),
         detection: flags.detection,
         clocks: flags.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
-        ..Faults::default() // What only tests and whole nodes need.
+        ..Faults::default() // The other faults are used only by tests and whole nodes.
     };
     if protocol == Protocol::Ideal && faults != Faults::default() {
         return refuse(
@@ -340,7 +339,8 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
     Ok(Faults { detection: faults.detection.or(is_told.then_some(DETECTION)), ..faults })
 }
 
-/// The default number of replicas; and the same share of them wins, or the smallest majority.
+/// The default number of replicas and of votes; with another number of replicas the same share, or the smallest
+/// majority.
 fn voters(flags: &Flags, replicas: u32, votes: u32) -> Result<Voters, Refused> {
     let n = flags.replicas.unwrap_or(replicas);
     if !(1..=64).contains(&n) {
@@ -368,7 +368,7 @@ fn refuse<T>(sentence: String) -> Result<T, Refused> {
     Err(Refused(sentence))
 }
 
-/// What cannot be, whatever else is said.
+/// Rejects values that no setting may have.
 fn check_values(flags: &Flags) -> Result<(), Refused> {
     let counts = [
         ("peers", flags.peers),
@@ -382,7 +382,7 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
     if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
         return refuse(format!("{name} must be at least 1"));
     }
-    // Each has a place in memory.
+    // Each one uses memory.
     let places = [("peers", flags.peers), ("slots", flags.slots), ("resources", flags.resources)];
     for (name, count) in places {
         if let Some(count) = count.filter(|count| *count > MOST) {
@@ -433,10 +433,10 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
 }
 
 impl Setting {
-    /// What has no effect is a misunderstanding, unless it says that nothing happens.
+    /// Rejects flags without effect, unless their value turns something off.
     fn check_use(&self, given: &Flags) -> Result<(), Refused> {
         let whole = self.pairs();
-        // No backups at all are something else than 0 for each peer.
+        // No backups at all differ from 0 for each peer.
         let is_nothing = |name: &str, value: &str| value == "0" && name != "backups";
         let has_effect =
             |name: &str, value: &str| is_nothing(name, value) || whole.iter().any(|(known, _)| known == name);
@@ -448,7 +448,7 @@ impl Setting {
         }
     }
 
-    /// There is time for all rounds, churn leaves somebody, and measured delays, and those made like them, have a fixed
+    /// Rejects rounds that exceed the clock, churn that leaves no peer, and joining peers with latencies for a fixed
     /// number of hosts.
     fn check_hosts(&self) -> Result<(), Refused> {
         let newcomers = match &self.load {
@@ -471,12 +471,12 @@ impl Setting {
         Ok(())
     }
 
-    /// Every setting by name, in the order of the help, as it is typed; a switch that is on is `true`.
+    /// Returns every value by name, as typed, in the order of the help; a switch that is on is `true`.
     pub fn pairs(&self) -> Vec<(String, String)> {
         Flags::from(self).pairs()
     }
 
-    /// The words of the command line that does the same run, after `peerlock simulate`.
+    /// Returns the arguments of `peerlock simulate` for the same run.
     pub fn arguments(&self) -> Vec<String> {
         let words = |(name, value): (String, String)| match value.as_str() {
             "true" => vec![format!("--{name}")],
@@ -485,7 +485,7 @@ impl Setting {
         self.pairs().into_iter().flat_map(words).collect()
     }
 
-    /// The command that does the same run, to be pasted into a shell.
+    /// Returns the shell command for the same run.
     pub fn command(&self) -> String {
         let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
         let quoted = |word: String| match word.chars().all(is_plain) {
@@ -496,13 +496,13 @@ impl Setting {
         format!("peerlock simulate {}", words.join(" "))
     }
 
-    /// What a person sees while it runs.
+    /// Returns the title shown during the run.
     pub fn name(&self) -> String {
         let form = self.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
         format!("{}{form}{}", self.protocol, self.in_words())
     }
 
-    /// Its form, if the protocol has more than one here.
+    /// Returns its form, if the protocol has several here.
     pub fn form_if_any(&self) -> Option<Form> {
         let among = match self.load {
             _ if self.protocol == Protocol::Custody => Among::Nodes,
@@ -515,7 +515,7 @@ impl Setting {
 }
 
 impl Setting {
-    /// Among whom it runs.
+    /// Describes the environment.
     fn in_words(&self) -> String {
         match &self.load {
             Load::Closed(Closed { peers, voters: Some(voters), .. }) if self.protocol == Protocol::Custody => {
@@ -534,7 +534,7 @@ impl Setting {
     }
 }
 
-/// As flags with nothing left out, in the order of the help.
+/// Serializes as flags with nothing left out, in the order of the help.
 impl Serialize for Setting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(Flags::from(self).present())
@@ -562,7 +562,7 @@ impl From<&Setting> for Flags {
             Load::Open(open) => Some(open.voters),
             Load::Rounds(rounds) => Some(rounds.voters),
         };
-        // Whole peers need a majority, whatever is said.
+        // Whole peers always need a majority.
         let is_whole = setting.protocol == Protocol::Custody;
         let common = Self {
             replicas: voters.map(|voters| voters.quorum.replicas()),
@@ -608,7 +608,7 @@ impl From<&Setting> for Flags {
     }
 }
 
-/// What is said of what goes wrong.
+/// Returns the flags of the faults.
 fn said_of(faults: &Faults) -> Flags {
     let share = |share: f64| (share > 0.0).then_some(share);
     Flags {

@@ -1,4 +1,4 @@
-//! One setting, whether it comes from flags, from a table of an experiment file or from JSON.
+//! A setting is the same from flags, a table of an experiment file, and JSON.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -21,7 +21,7 @@ fn from_table(text: &str) -> Result<Setting, String> {
     toml::from_str(text).map_err(|error| error.message().to_string())
 }
 
-/// Every flag that a setting of this kind can have, or not, with some value.
+/// Returns random flags of a random kind of setting.
 fn random(rng: &mut Rng) -> Flags {
     fn maybe<T>(rng: &mut Rng, draw: impl Fn(&mut Rng) -> T) -> Option<T> {
         let value = draw(rng);
@@ -135,7 +135,7 @@ fn random(rng: &mut Rng) -> Flags {
 }
 
 #[test]
-fn a_setting_is_the_same_after_command_line_json_and_file() {
+fn setting_round_trips_through_flags_json_and_toml() {
     let mut rng = Rng::new(1);
     for number in 0..2000 {
         let flags = random(&mut rng);
@@ -150,9 +150,9 @@ fn a_setting_is_the_same_after_command_line_json_and_file() {
     }
 }
 
-/// What a bar is told of a run that nobody will see the end of, and a lease that nobody will.
+/// The progress of a run, and a lease, may be practically endless.
 #[test]
-fn the_largest_numbers_are_no_surprise() {
+fn largest_numbers_do_not_overflow() {
     let all = "--trials 4294967295 --entries 4294967295";
     for line in [
         format!("{all} --peers 10000000"),
@@ -166,19 +166,18 @@ fn the_largest_numbers_are_no_surprise() {
     assert!(from_line(long).unwrap().run(&|_| {}).unwrap().entries > 0);
 }
 
-/// Who waits finds out by its pings that the owner is dead. With a lease of 10 s they come so often that it does within
-/// the run: they left 468 requests in 100 such runs while they came every ten minutes whatever the lease.
+/// Waiting peers detect a dead owner by pings, which with a lease of 10 s come often enough within the run.
 #[test]
-fn with_short_leases_nobody_is_left_behind_by_a_dead_owner() {
+fn short_lease_detects_dead_owner_within_the_run() {
     let line = "--protocol e2e --overlay chord --peers 12 --resources 4 --replicas 5 --rounds 10 --death 60s \
                 --trials 20 --count-violations --seed 1";
     let report = from_line(line).unwrap().run(&|_| {}).unwrap();
-    assert!(report.numbers.count("crashed") > 10, "nobody dies: then this shows nothing");
+    assert!(report.numbers.count("crashed") > 10, "no peer has died: this tests nothing");
     assert_eq!(report.harm().stuck, 0);
 }
 
 #[test]
-fn a_command_can_be_pasted_into_a_shell() {
+fn command_is_quoted_for_the_shell() {
     let setting =
         from_line("--protocol sigma --replicas 8 --votes 6 --hold 1s --replica-life 30s --count-violations").unwrap();
     assert_eq!(
@@ -193,9 +192,9 @@ fn a_command_can_be_pasted_into_a_shell() {
     assert_eq!(from_words(&setting.arguments()), Ok(setting));
 }
 
-/// The help says every default in words; and the words are true.
+/// Every default that the help names is the actual one.
 #[test]
-fn the_help_names_every_default() {
+fn help_defaults_are_the_actual_defaults() {
     let help = Flags::augment_args(Command::new("simulate"));
     for line in ["", "--protocol sigma", "--protocol sigma --peers 100", "--protocol e2e", "--protocol custody"] {
         for (name, value) in from_line(line).unwrap().pairs() {
@@ -210,7 +209,7 @@ fn the_help_names_every_default() {
 }
 
 #[test]
-fn the_page_names_every_flag() {
+fn documentation_names_every_flag() {
     let page = include_str!("../../../docs/simulate.md");
     let help = Flags::augment_args(Command::new("simulate"));
     for flag in help.get_arguments().filter_map(|flag| flag.get_long()) {
@@ -218,9 +217,9 @@ fn the_page_names_every_flag() {
     }
 }
 
-/// The same sentence, whoever asks.
+/// All sources report the same error.
 #[test]
-fn what_makes_no_sense_is_refused_in_the_same_words_everywhere() {
+fn invalid_settings_give_the_same_error_everywhere() {
     for (line, table, sentence) in [
         ("--peers 0", "peers = 0", "peers must be at least 1"),
         ("--trials 0", "trials = 0", "trials must be at least 1"),
@@ -358,5 +357,5 @@ fn what_makes_no_sense_is_refused_in_the_same_words_everywhere() {
             assert!(said.starts_with(sentence), "{line}: {said}");
         }
     }
-    assert!(from_line("--churn 0").is_ok(), "that nothing happens can be said of everything");
+    assert!(from_line("--churn 0").is_ok(), "a value that turns something off is valid everywhere");
 }
