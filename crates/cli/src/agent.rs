@@ -1,6 +1,7 @@
 //! `peerlock agent`: a peer that stays, for all who want slots on this machine.
 
 mod files;
+mod joining;
 mod log;
 mod notify;
 
@@ -35,6 +36,7 @@ use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
 use crate::{Error, Result, duration, folder};
 use files::AgentFiles;
+use joining::Own;
 use log::Log;
 use notify::{READY, STOPPING, notify};
 
@@ -269,14 +271,19 @@ impl Options {
         let waits = || self.waits(data_dir, socket, &mut told);
         let only_one = DataFolder::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
+        // Only now: whoever wrote it had the folder.
+        let path = grants(socket);
+        let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
+        if !self.peer.join.is_empty()
+            && let Some(own) = Own::of(data_dir, grants.1.as_ref())?
+        {
+            own.decide(&self.peer.probe(&identity, own.cluster).await?)?;
+        }
         let (store, known) = Store::folder(data_dir).map_err(StartError::from)?;
         if let Some(cluster) = known.cluster {
             let (members, votes) = (known.members.len(), known.register.is_some());
             tracing::info!(%cluster, members, votes, "back in its cluster");
         }
-        // Only now: whoever wrote it had the folder.
-        let path = grants(socket);
-        let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
         if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
             tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
         }

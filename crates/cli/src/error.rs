@@ -147,6 +147,49 @@ pub enum Error {
         /// The other one, if it has said who it is.
         pid: Option<u32>,
     },
+    /// The hosts to join belong to another cluster than this one and its others.
+    #[error(
+        "not started: {address} of --join belongs to the cluster {theirs}, and this host to {ours}, which has other \
+         hosts. Correct --join; or, to move this host there, move {path}/cluster and {path}/register away, and start \
+         it again",
+        path = path.display()
+    )]
+    JoinElsewhere {
+        /// Where the other cluster was met.
+        address: String,
+        /// The data folder.
+        path: PathBuf,
+        /// The cluster of this host.
+        ours: String,
+        /// The cluster of the other one.
+        theirs: String,
+    },
+    /// The hosts to join belong to another cluster, and something is held in the one of this host.
+    #[error(
+        "not started: {address} of --join belongs to the cluster {theirs}, and slots of its own cluster are held on \
+         this host ({ours}; made by a command or an agent without --join, with no other host in it). Let its jobs end, \
+         release what was acquired (`peerlock ls`, `peerlock release`), and start it again: it goes over then"
+    )]
+    HeldInOwnCluster {
+        /// Where the other cluster was met.
+        address: String,
+        /// The cluster of this host.
+        ours: String,
+        /// The cluster of the other one.
+        theirs: String,
+    },
+    /// The hosts to join have another secret, and this host is a cluster of its own.
+    #[error(
+        "not started: {address} of --join has another secret, and this host has a cluster of its own, with no other \
+         host in it (in {path}). Name the other cluster's secret with --secret-file; or correct --join",
+        path = path.display()
+    )]
+    OtherSecret {
+        /// Where the other secret was met.
+        address: String,
+        /// The data folder.
+        path: PathBuf,
+    },
     /// A cluster is to be joined, and its secret is not here.
     #[error(
         "there is no secret at {path}, and a cluster is joined with its own: copy the file `secret` of a machine that \
@@ -251,6 +294,7 @@ pub mod exit {
     pub fn code(error: &Error) -> u8 {
         match error {
             Error::Usage(_) => USAGE,
+            Error::JoinElsewhere { .. } | Error::HeldInOwnCluster { .. } | Error::OtherSecret { .. } => USAGE,
             Error::Input(_) | Error::File { .. } => NO_INPUT,
             Error::Broken { .. } | Error::Moved(_) => BROKEN,
             Error::Defect(_) => SOFTWARE,

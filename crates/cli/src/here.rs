@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use peerlock::store::{Known, Store};
-use peerlock::{Estate, GrantFile, Identity, PORT, Peer, PeerBuilder, Secret, StartError, places};
+use peerlock::{ClusterId, Estate, GrantFile, Identity, PORT, Peer, PeerBuilder, Probe, Secret, StartError, places};
 use peerlock_net as net;
 use tokio::time::timeout;
 
@@ -115,6 +115,12 @@ impl PeerArgs {
         let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
         let builder = self.join.iter().fold(builder, |builder, address| builder.join(address));
         Ok(Prepared { builder, secret: path, is_first: self.join.is_empty() })
+    }
+
+    /// Asks the hosts of `--join` to which clusters they belong, as the peer that this will be.
+    pub async fn probe(&self, identity: &Identity, ours: ClusterId) -> Result<Vec<Probe>> {
+        let (_, secret) = self.secret(&self.data_dir()?, true)?;
+        Ok(peerlock::probe(self.address(false)?, identity.clone(), secret, &self.join, ours).await?)
     }
 
     /// A secret that was named must be there, and so must that of a cluster that is joined; our own is made.

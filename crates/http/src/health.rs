@@ -13,20 +13,28 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(agent))
 }
 
-/// Whether slots can be had here: 200 while the session of the agent stands, otherwise 503 and a sentence. Nobody else
-/// is asked, so it answers at once.
+/// Whether slots can be had here: 200 while the session of the agent stands, otherwise 503 and a sentence. It is 503,
+/// too, as long as an address that the agent was told to join belongs to another cluster. Nobody else is asked, so it
+/// answers at once.
 #[utoipa::path(
     get,
     path = "/healthz",
     tag = "agent",
     responses(
         (status = 200, description = "The session stands, and slots can be had", body = Healthy),
-        (status = 503, description = "It has no session, or stops", body = Failure),
+        (status = 503, description = "It has no session, stops, or was to join another cluster", body = Failure),
         (status = "default", body = Failure)
     )
 )]
 async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
     let health = app.service().health().await?;
+    if let Some(other) = health.others.iter().find(|other| other.is_joined) {
+        let message = format!(
+            "the agent was told to join {}, which belongs to another cluster ({})",
+            other.address, other.cluster
+        );
+        return Err(Failure::new(Class::Unavailable, message));
+    }
     match (health.session, health.ends, health.trouble) {
         (Some(session), Some(ends), None) => Ok(Json(Healthy { session, ends })),
         (_, _, trouble) => Err(Failure::new(Class::Unavailable, trouble.unwrap_or_default())),

@@ -174,6 +174,12 @@ fn cluster(registry: &mut Registry, counters: &Counters, peers: &[PeerView], hea
             ("voters_up", "Of those, connected now, or this one", those(&|peer| votes(peer) && peer.up)),
             ("leads", "Whether this peer leads the voters", those(&|peer| peer.is_me && peer.voter == Voter::Leads)),
             ("session", "Whether the session of this peer stands", usize::from(health.session.is_some())),
+            ("other_cluster_hosts", "Hosts of other clusters with the same secret that were met", health.others.len()),
+            (
+                "other_cluster_joined",
+                "Addresses that this peer was told to join and that belong to another cluster",
+                health.others.iter().filter(|other| other.is_joined).count(),
+            ),
         ],
     );
     let left = health.ends.unwrap_or_default();

@@ -19,6 +19,7 @@
 //!   Troubles     what keeps us from a session, as a log was told it                  trouble.rs
 //!   Survey       what was asked about lines                                          survey.rs
 //!   Orders       what people have asked for by hand: to give back, to remove         orders.rs, node/re{voke,move}.rs
+//!   Others       hosts of other clusters that were met                              others.rs
 //!   Founding     who is to found a cluster                                           founding.rs, node/cluster.rs
 //!   Membership   where others are                                                    membership.rs
 //!   Contacts     hosts; messages that arrive exactly once                            contacts.rs, link.rs
@@ -71,6 +72,7 @@ mod name;
 mod node;
 mod notice;
 mod orders;
+mod others;
 mod parts;
 mod relay;
 mod sabotage;
@@ -98,7 +100,8 @@ pub use peerlock_register::{ClusterId, Refusal, SessionId, Ttl};
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use view::{
-    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, PartClient, PartView, PeerView,
-    Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
+    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, OtherCluster, PartClient,
+    PartView, PeerView, Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView,
+    TokenView, Voter, WaiterView,
 };
-pub use wire::Malformed;
+pub use wire::{Malformed, hello_cluster};

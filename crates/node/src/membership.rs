@@ -182,6 +182,11 @@ impl Membership {
         spare.into_iter().filter(|address| self.dial(address)).collect()
     }
 
+    /// Takes up dialling again at an address that was given and is not dialled any more. Returns false for any other.
+    pub fn dial_spare(&mut self, address: &str) -> bool {
+        self.spare.remove(address) && self.dial(address)
+    }
+
     /// A host that we have reached there has greeted us, and is linked with these, of whom we are not linked with some:
     /// which addresses to dial.
     pub fn on_hosts(

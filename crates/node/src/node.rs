@@ -33,6 +33,7 @@ use crate::heir::Heir;
 use crate::link::Frame;
 use crate::membership::Membership;
 use crate::orders::Orders;
+use crate::others::Others;
 use crate::parts::Parts;
 use crate::relay::Relay;
 use crate::sight::Sight;
@@ -153,6 +154,7 @@ pub struct Node {
     sight: Sight,
     detached: Detached,
     troubles: Troubles,
+    others: Others,
     /// What was heard of hosts and is not dealt with yet. Empty between steps.
     news: Vec<News>,
     phase: Phase,
@@ -210,6 +212,7 @@ impl Node {
             sight: Sight::default(),
             detached: Detached::default(),
             troubles: Troubles::default(),
+            others: Others::default(),
             news: Vec::new(),
             phase: Phase::Joining,
             draining: Draining::No,

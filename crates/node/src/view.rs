@@ -203,6 +203,28 @@ pub struct Health {
     pub trouble: Option<String>,
     /// The resources that it takes part in or has clients of, by name.
     pub resources: Vec<ResourceHealth>,
+    /// Hosts of other clusters that have the same secret: what is held there excludes nobody here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherCluster>,
+}
+
+/// A host that was met and belongs to another cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
+pub struct OtherCluster {
+    /// Its name if the register knows it, else its number.
+    pub host: String,
+    /// The address at which it was met.
+    pub address: String,
+    /// The id of its cluster.
+    pub cluster: String,
+    /// This peer was told to join that address.
+    pub is_joined: bool,
+    /// How long ago it was met last.
+    #[serde(rename = "met_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub met: Duration,
 }
 
 /// How a resource does, as one peer sees it.

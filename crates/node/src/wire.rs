@@ -265,6 +265,14 @@ pub fn decode(bytes: &[u8], ours: Versions) -> Result<(Frame, u16), Malformed> {
     Ok((whole(rest)?, version))
 }
 
+/// Returns the cluster that the first frame of a connection names, if it names one; `None` if this is no such frame.
+pub fn hello_cluster(bytes: &[u8]) -> Option<Option<ClusterId>> {
+    match decode(bytes, Versions { min: 1, max: u16::MAX }) {
+        Ok((Frame::Hello { cluster, .. }, _)) => Some(cluster),
+        Ok(_) | Err(_) => None,
+    }
+}
+
 /// A message as the contents of a frame.
 pub fn encode_body(body: &Body) -> Vec<u8> {
     to_bytes(body, USUAL)

@@ -48,6 +48,7 @@ mod client;
 mod grant;
 mod hold;
 mod peer;
+mod probe;
 pub mod testing;
 mod waiting;
 
@@ -59,7 +60,9 @@ pub use peer::{PORT, Peer, PeerBuilder, StartError, runtime};
 pub use peerlock_http::{BadEndpoint, BadToken, Endpoint, Token};
 pub use peerlock_net::{Error as NetworkError, Fingerprint, Identity, Keyring, Secret};
 pub use peerlock_service::{
-    Class, ClientView, ClusterView, Error, Estate, Event, GrantFile, Granted, Happening, Health, Listing, MOST_SLOTS,
-    Missing, Moment, Name, PeerId, PeerView, Progress, Request, ResourceDetails, ResourceHealth, ResourceView,
-    SHORTEST_TTL, SlotView, Stall, Voter, WaiterView, places, store,
+    Class, ClientView, ClusterId, ClusterView, Error, Estate, Event, GrantFile, Granted, Happening, Health, Listing,
+    MOST_SLOTS, Missing, Moment, Name, OtherCluster, PeerId, PeerView, Progress, Request, ResourceDetails,
+    ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, Voter, WaiterView, places, store,
 };
+#[doc(hidden)]
+pub use probe::{Answer, Probe, probe};

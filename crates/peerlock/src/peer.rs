@@ -312,7 +312,7 @@ pub fn runtime() -> io::Result<Runtime> {
 }
 
 /// Returns whether a connection to this address reaches the process that listens there.
-fn is_own(other: &str, listens: SocketAddr) -> bool {
+pub(crate) fn is_own(other: &str, listens: SocketAddr) -> bool {
     let Ok(other) = other.parse::<SocketAddr>() else { return false };
     let is_here = || net::is_here(other.ip());
     other.port() == listens.port() && (other.ip() == listens.ip() || listens.ip().is_unspecified() && is_here())
@@ -341,7 +341,7 @@ fn check_founding(
 }
 
 /// The addresses of each name. A name without one is passed over if others have some.
-async fn resolve_all(names: &[String]) -> Result<Vec<Vec<String>>, StartError> {
+pub(crate) async fn resolve_all(names: &[String]) -> Result<Vec<Vec<String>>, StartError> {
     let (mut found, mut unresolved) = (Vec::new(), None);
     for name in names {
         found.push(resolve(name).await.unwrap_or_else(|source| {

@@ -49,7 +49,7 @@ pub use engine::election_time;
 pub use fact::{Fact, Topic};
 pub use look::{GrantView, Look, MOST_HOSTS, MOST_ON_PAGE, Page, PartyView, ResourceView, Seen, View};
 pub use member::{Doing, Estate, Identity, Member, Missing};
-pub use recover::{LEAST_QUARANTINE, Recovered, inspect, recover, recover_within};
+pub use recover::{LEAST_QUARANTINE, Recovered, inspect, last_state, recover, recover_within};
 pub use register::{Effect, Register};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;

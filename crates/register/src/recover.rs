@@ -22,7 +22,7 @@
 use peerlock_base::{PeerId, Span};
 
 use crate::file::{self, Damage, Header, Record, Writer};
-use crate::form::{EntryKind, Hard, Snapshot};
+use crate::form::{Entry, EntryKind, Hard, Snapshot};
 use crate::leases::patience;
 use crate::register::decode_batch;
 use crate::state::{State, Undecodable};
@@ -68,6 +68,37 @@ pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), D
     }
 }
 
+/// Returns the state that a voter's file leads to when all of its entries are applied, confirmed or not.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn last_state(bytes: &[u8], versions: Versions) -> Result<State, Damage> {
+    let record = file::read(bytes)?.record;
+    let snapshot = record.snapshot.ok_or(Damage::NoRegister("its voter has not learnt anything yet"))?;
+    apply_all(&snapshot, &record.entries, versions).map(|(state, _)| state)
+}
+
+/// The state after all entries, and the term and index of the last of them.
+fn apply_all(snapshot: &Snapshot, entries: &[Entry], versions: Versions) -> Result<(State, (u64, u64)), Damage> {
+    let damage = |why| damage(why, versions);
+    let mut state = State::decode(&snapshot.state, versions).map_err(damage)?;
+    let mut last = (snapshot.term, snapshot.index);
+    // All of them: what was confirmed is among them, and whether the others were no longer matters.
+    for entry in entries {
+        last = (entry.term, entry.index);
+        match entry.kind {
+            EntryKind::Commands if entry.data.is_empty() => {}
+            EntryKind::Commands => {
+                let commands = decode_batch(&entry.data, versions).map_err(damage)?.0;
+                commands.into_iter().for_each(|command| _ = state.apply(entry.term, command));
+            }
+            // Who votes is decided elsewhere.
+            EntryKind::Change => {}
+        }
+    }
+    Ok((state, last))
+}
+
 pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     match why {
         Undecodable::Version(version) => Damage::Version { version, ours: versions },
@@ -91,22 +122,7 @@ pub fn recover_within(bytes: &[u8], versions: Versions, chance: u64, least: Ttl)
     let Some(snapshot) = snapshot else {
         return Err(Damage::NoRegister("its voter has not learnt anything yet"));
     };
-    let damage = |why| damage(why, versions);
-    let mut state = State::decode(&snapshot.state, versions).map_err(damage)?;
-    let mut last = (snapshot.term, snapshot.index);
-    // All of them: what was confirmed is among them, and whether the others were no longer matters.
-    for entry in &entries {
-        last = (entry.term, entry.index);
-        match entry.kind {
-            EntryKind::Commands if entry.data.is_empty() => {}
-            EntryKind::Commands => {
-                let commands = decode_batch(&entry.data, versions).map_err(damage)?.0;
-                commands.into_iter().for_each(|command| _ = state.apply(entry.term, command));
-            }
-            // Who votes is decided here.
-            EntryKind::Change => {}
-        }
-    }
+    let (mut state, last) = apply_all(&snapshot, &entries, versions)?;
     let Some(host) = state.seats().get(&contents.header.voter).map(|seat| seat.host) else {
         return Err(Damage::NoRegister("its voter has no seat in what it says"));
     };

@@ -1,7 +1,7 @@
 //! The one task that owns a [`Node`]: a loop over what clients, transport and clock bring, and one match on what is to
 //! be done.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ use crate::grant::{Grant, GrantId, LeaseStatus};
 use crate::grants::{GrantFile, on_clock};
 use crate::store::{Store, Stored};
 use crate::transport::Transport;
-use crate::{Counters, Error, Happening, Name};
+use crate::{Counters, Error, Happening, Health, Name};
 
 /// Of so many detached grants that were taken away we still know why.
 const REVOKED: usize = 1000;
@@ -31,6 +31,9 @@ const IN_A_ROW: u32 = 8;
 /// choice: as many as tokio lets a task have, which cannot count messages. Without it timers wait as long as there is
 /// always one more who only asks.
 const TURNS: u32 = 128;
+
+/// A host of another cluster is reported for this long after it was met, if this peer was not told to join it.
+const LATELY: Duration = Duration::from_secs(3600);
 
 /// The task's state: the node, its transport, and whoever waits for an answer.
 pub struct Driver<T> {
@@ -65,6 +68,8 @@ pub struct Driver<T> {
     draining: Vec<oneshot::Sender<()>>,
     leaving: Vec<oneshot::Sender<bool>>,
     join: Vec<String>,
+    /// Those of them that a person has given, and the folder has not.
+    given: BTreeSet<String>,
     /// Why nobody was reached there, as far as that was heard.
     unreached: BTreeMap<String, String>,
     /// All handles are gone: nobody can say anything to us any more.
@@ -80,7 +85,7 @@ impl<T: Transport> Driver<T> {
         (node, (clock, began), store, grants): (Node, (Clock, Moment), Store, Option<GrantFile>),
         (sender, commands): (&mpsc::UnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
         events: broadcast::Sender<Happening>,
-        (join, must_join): (Vec<String>, bool),
+        (join, given, must_join): (Vec<String>, BTreeSet<String>, bool),
         started: Reply<()>,
     ) -> Self {
         Self {
@@ -108,6 +113,7 @@ impl<T: Transport> Driver<T> {
             draining: Vec::new(),
             leaving: Vec::new(),
             join,
+            given,
             unreached: BTreeMap::new(),
             abandoned: false,
             left: false,
@@ -317,6 +323,16 @@ impl<T: Transport> Driver<T> {
         }
     }
 
+    /// How this peer stands, with the hosts of other clusters that it was told to join or has met lately.
+    fn health(&self) -> Health {
+        let mut health = self.node.health(self.now());
+        for other in &mut health.others {
+            other.is_joined = self.given.contains(&other.address);
+        }
+        health.others.retain(|other| other.is_joined || other.met < LATELY);
+        health
+    }
+
     /// Logs which cluster this host belongs to from now on, and whether it has founded that cluster.
     fn log_cluster(&self, cluster: ClusterId) {
         if !self.node.has_founded(cluster) {
@@ -433,7 +449,7 @@ impl<T: Transport> Driver<T> {
             Command::Counters { reply } => {
                 _ = reply.send(Counters { strangers: self.transport.strangers(), ..self.node.counters() });
             }
-            Command::Health { reply } => _ = reply.send(self.node.health(self.now())),
+            Command::Health { reply } => _ = reply.send(self.health()),
             Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
             Command::HasClients { reply } => _ = reply.send(self.node.has_clients()),
             Command::Drain { reply } => {

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerlock_base::{PeerId, Span, Time};
-use peerlock_clock::Moment;
+use peerlock_clock::{Clock, Moment};
 use peerlock_node::{ClusterId, Estate, Keep, Kept, SessionId, Since, Ttl};
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +116,12 @@ impl GrantFile {
         }
         let file = begin(path, &boot, host, &now)?;
         Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, estate))
+    }
+
+    /// Returns whether somebody may hold a slot by what the process before has left.
+    pub fn is_held(estate: &Estate) -> bool {
+        let now = Clock::default().now().nanos();
+        estate.grants.iter().any(|kept| kept.until.as_nanos() > now)
     }
 
     /// What tells this boot of the machine, and its clock, from others.

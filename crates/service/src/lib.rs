@@ -25,8 +25,9 @@ pub use peerlock_clock::{Clock, Moment, slept};
 pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
     Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Estate, Event, Happening, Health, Inspection,
-    Listing, MOST_SLOTS, Missing, Name, PartClient, PartView, PeerView, Progress, ResourceDetails, ResourceHealth,
-    ResourceView, SHORTEST_TTL, SlotView, Stall, TicketView, TokenView, Voter, WaiterView, json,
+    Listing, MOST_SLOTS, Missing, Name, OtherCluster, PartClient, PartView, PeerView, Progress, ResourceDetails,
+    ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
+    hello_cluster, json,
 };
 pub use request::Request;
 pub use service::{Acquire, Builder, Service};

@@ -219,9 +219,11 @@ impl Builder {
         let (commands, receiver) = mpsc::unbounded_channel();
         let events = broadcast::Sender::new(EVENTS);
         let (started, is_started) = oneshot::channel();
+        let given = self.join.iter().cloned().collect();
         let join = self.join.into_iter().chain(known.members).collect();
         let own = (node, (self.clock.clone(), began), store, grants);
-        let driver = Driver::new(transport, own, (&commands, receiver), events.clone(), (join, must_join), started);
+        let driver =
+            Driver::new(transport, own, (&commands, receiver), events.clone(), (join, given, must_join), started);
         tokio::spawn(driver.run(Awake::new(self.config.awake.into(), self.clients_elsewhere)));
         match may_come_later {
             true => timeout(START_PATIENCE, is_started).await.unwrap_or(Ok(Ok(()))),

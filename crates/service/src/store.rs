@@ -16,9 +16,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use peerlock_base::PeerId;
 use peerlock_node::{ClusterId, Damage, Write};
 use peerlock_register::disk::{Disk as _, DiskThread, FileDisk};
-use peerlock_register::{Versions, inspect};
+use peerlock_register::{State, Versions, inspect, last_state};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The number of the write that removes a voter's file because its cluster has gone on without it; a voter's own count
@@ -67,6 +68,60 @@ pub struct Known {
     pub members: Vec<String>,
     /// The voter's file.
     pub register: Option<Vec<u8>>,
+}
+
+impl Known {
+    /// Reads what the processes before have left, the voter's file included. Nothing is changed or made.
+    ///
+    /// # Errors
+    /// See [`Unusable`].
+    pub fn read(folder: &Path) -> Result<Self, Unusable> {
+        let (mut known, path) = (known(folder)?, folder.join("register"));
+        known.register = match fs::read(&path) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(Unusable::Io { path, source }),
+        };
+        if let Some(bytes) = &known.register {
+            known.cluster = Some(cluster_of(&path, bytes, known.cluster)?);
+        }
+        Ok(known)
+    }
+
+    /// Returns whether this host is the only one of its cluster, as its voter's file says. False if it does not vote.
+    pub fn is_alone(&self) -> bool {
+        self.state().is_some_and(|state| {
+            let me = state.voter_hosts();
+            let is_me = |host: &PeerId| me == [*host];
+            state.members().keys().all(is_me) && state.sessions().values().all(|session| is_me(&session.host))
+        })
+    }
+
+    /// Returns whether grants that outlive an agent are in the voter's file.
+    pub fn has_grants(&self) -> bool {
+        self.state().is_some_and(|state| state.granted().next().is_some())
+    }
+
+    fn state(&self) -> Option<State> {
+        last_state(self.register.as_ref()?, Versions::OURS).ok()
+    }
+}
+
+/// Moves the files away by which a folder belongs to a cluster, as `cluster.left` and `register.left`: its next agent
+/// belongs to none. No process may use the folder.
+///
+/// # Errors
+/// That a file cannot be moved.
+pub fn leave(folder: &Path) -> io::Result<()> {
+    // In this order: a voter's file alone names its cluster, and `cluster` alone would be a member without any voter.
+    for file in ["cluster", "register"] {
+        let path = folder.join(file);
+        match fs::rename(&path, path.with_extension("left")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => File::open(folder)?.sync_all()?,
+        }
+    }
+    Ok(())
 }
 
 /// What is in a folder cannot be used. Nothing was changed.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock::{PeerView, ResourceHealth, Voter};
+use peerlock::{OtherCluster, PeerView, ResourceHealth, Voter};
 use peerlock_base::roughly;
 
 use super::look::{Facts, Folder, Rates, Running, Seen};
@@ -28,6 +28,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     if let Seen::Running(running) = &facts.agent {
         findings.extend(session(running));
         findings.extend(cluster(running));
+        findings.extend(others(running));
         findings.push(voters(running));
         findings.push(versions(running));
         findings.extend(secret(running));
@@ -174,6 +175,29 @@ fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
         findings.push(advice(Level::Warn, "cluster", what, todo));
     }
     findings
+}
+
+/// Hosts that hold slots of the same names in a cluster of their own.
+fn others(Running { about, .. }: &Running) -> Vec<Finding> {
+    let ours = about.program.data_dir.as_deref().unwrap_or("the data directory");
+    let finding = |other: &OtherCluster| {
+        let OtherCluster { host, address, cluster, is_joined, met, .. } = other;
+        let how = if *is_joined { "--join names it" } else { "it has the same secret" };
+        let name = if host == address { String::new() } else { format!("{host} at ") };
+        let what = format!("{name}{address} belongs to another cluster ({cluster}), met {} ago; {how}", roughly(*met));
+        let todo = match is_joined {
+            true => format!(
+                "Both grant the same names. To move this host there, start its agent again with the same --join: it \
+                 goes over if nothing is held and no other host is in this cluster; otherwise it says what is in the \
+                 way. To stay, correct --join. Its cluster is in {ours}."
+            ),
+            false => "Both grant the same names. Move the hosts of one cluster to the other, or give it a secret of \
+                      its own."
+                .to_owned(),
+        };
+        advice(Level::Bad, "cluster", what, &todo)
+    };
+    about.health.others.iter().map(finding).collect()
 }
 
 fn voters(Running { cluster, about, .. }: &Running) -> Finding {

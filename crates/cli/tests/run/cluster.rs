@@ -284,24 +284,6 @@ fn who_joins_on_an_empty_folder_needs_the_secret() {
     assert!(!path.exists() && !folder.path("data/cluster").exists(), "nothing was made up");
 }
 
-#[test]
-fn two_clusters_refuse_each_other_and_name_both() {
-    let (one, two) = (Folder::new(), Folder::new());
-    let (_first, address) = one.agent("");
-    let secret = one.path("data/secret").display().to_string();
-    let (mut alone, _) = two.agent(&format!("--secret-file {secret}"));
-    two.run("r", "true").ends_with(0);
-    alone.send(Signal::SIGTERM);
-    alone.ends_with(0);
-    // It goes back to its own, whatever it is to join.
-    let (second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
-    let id = |folder: &Folder| fs::read_to_string(folder.path("data/cluster")).unwrap()[..32].to_owned();
-    let (first_id, second_id) = (id(&one), id(&two));
-    assert_ne!(first_id, second_id);
-    second.line(|line| (line.contains(&first_id) && line.contains(&second_id) && line.contains("ERROR")).then_some(()));
-    two.run("--try r", "true").ends_with(0);
-}
-
 /// A file system of this many kilobytes, gone when it is dropped.
 struct Small(PathBuf);
 

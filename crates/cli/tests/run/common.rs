@@ -162,6 +162,11 @@ impl Running {
         self.err.lock().unwrap().clone()
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
     /// Waits for its end: the exit code, or minus the signal that has ended it, what it printed, and what it said.
     pub fn ends(&mut self) -> (i32, String, String) {
         let status = eventually("its end", || self.process.try_wait().unwrap());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::common::{Folder, eventually};
 
 /// Its exit code and its findings, as `level about what do`.
-fn doctor(folder: &Folder) -> (i32, Vec<String>) {
+pub fn doctor(folder: &Folder) -> (i32, Vec<String>) {
     let output = folder.peerlock("doctor --json").output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     let line = |finding: &Value| {
@@ -26,9 +26,13 @@ fn about<'a>(lines: &'a [String], what: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("nothing about {what}: {lines:#?}"))
 }
 
-fn healthz(folder: &Folder) -> String {
+pub fn healthz(folder: &Folder) -> String {
+    get(folder, "/healthz")
+}
+
+pub fn get(folder: &Folder, path: &str) -> String {
     let mut stream = UnixStream::connect(folder.socket()).unwrap();
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer

@@ -1,8 +1,12 @@
-//! `agent --join`: which cluster a host is in afterwards. A host that was told to join never founds a cluster unnoticed.
+//! `agent --join`: which cluster a host is in afterwards. A host that was told to join founds no cluster unnoticed.
 
+use std::fs;
 use std::net::TcpListener;
 
-use crate::common::{Folder, Running};
+use nix::sys::signal::Signal;
+
+use crate::common::{Folder, Running, eventually};
+use crate::doctor::{doctor, healthz};
 use crate::doors_users::{has_others, on_a_machine};
 
 /// An address of this machine at which nothing listens.
@@ -62,7 +66,7 @@ fn join_of_itself_founds_only_when_told_to() {
     agent.line(|line| line.contains("founded a cluster").then_some(()));
     agent.line(|line| line.contains(" ready").then_some(()));
     folder.run("--try r", "true").ends_with(0);
-    agent.send(nix::sys::signal::Signal::SIGTERM);
+    agent.send(Signal::SIGTERM);
     agent.ends_with(0);
     // A data directory that belongs to a cluster says enough.
     let agent = Running::start(&mut folder.peerlock(&options));
@@ -101,4 +105,211 @@ fn founding_without_a_joined_host_is_logged() {
     });
     let [line] = &founder.iter().flatten().collect::<Vec<_>>()[..] else { panic!("one founds: {founder:?}") };
     assert!(line.contains(&away) && !line.contains(&here) && !line.contains(&there), "{line}");
+}
+
+/// An agent at an address that is chosen, which has not started yet.
+fn agent_at(folder: &Folder, listen: &str, options: &str) -> Running {
+    let options = format!("agent --listen {listen} --http unix:{} {options}", folder.socket().display());
+    Running::start(&mut folder.peerlock(&options))
+}
+
+fn is_ready(agent: &Running) {
+    agent.line(|line| line.contains(" ready").then_some(()));
+}
+
+fn cluster(folder: &Folder) -> String {
+    fs::read_to_string(folder.path("data/cluster")).unwrap()[..32].to_owned()
+}
+
+fn stop(mut agent: Running) {
+    agent.send(Signal::SIGTERM);
+    agent.ends_with(0);
+}
+
+/// Holds its slot until the file `go` is there.
+fn holder(folder: &Folder, options: &str) -> Running {
+    let (inside, go) = (folder.path("in"), folder.path("go"));
+    let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", inside.display(), go.display());
+    let holder = folder.run(options, &script);
+    folder.written("in");
+    holder
+}
+
+/// A finding of `doctor` that is bad and contains this.
+fn finds(folder: &Folder, words: &str) -> bool {
+    let (code, lines) = doctor(folder);
+    code == 1 && lines.iter().any(|line| line.starts_with("bad cluster ") && line.contains(words))
+}
+
+/// The first command of the README founds a cluster of one; the agent that was started later to join another one stayed
+/// apart, and two hosts held the same name.
+#[test]
+fn join_after_a_first_run_leaves_its_own_cluster() {
+    let (one, two) = (Folder::new(), Folder::new());
+    let (_first, address) = one.agent("");
+    two.run("backup", "true").ends_with(0);
+    let (own, theirs) = (cluster(&two), cluster(&one));
+    assert_ne!(own, theirs);
+    let secret = one.path("data/secret").display().to_string();
+    let (second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
+    let said = second.said();
+    assert!(said.contains("WARN") && said.contains("leaves its own cluster"), "{said}");
+    assert!(said.contains(&format!("peerlock: left the cluster {own}")) && said.contains(&theirs), "{said}");
+    assert_eq!(cluster(&two), theirs);
+    assert!(two.path("data/register.left").exists());
+    let mut holder = holder(&one, "migrate");
+    assert_eq!(two.run("--try migrate", "echo in").ends_with(75), "");
+    fs::write(one.path("go"), "").unwrap();
+    holder.ends_with(0);
+    assert_eq!(doctor(&two).0, 0);
+}
+
+#[test]
+fn join_with_another_secret_is_refused() {
+    let (one, two) = (Folder::new(), Folder::new());
+    let (_first, address) = one.agent("");
+    two.run("backup", "true").ends_with(0);
+    let own = cluster(&two);
+    let (code, _, said) = agent_at(&two, "127.0.0.1:0", &format!("--join {address}")).ends();
+    assert!(code == 64 && said.contains("another secret") && said.contains("--secret-file"), "{code} {said}");
+    assert_eq!(cluster(&two), own);
+}
+
+#[test]
+fn join_is_refused_while_its_own_cluster_has_holders() {
+    for detached in [false, true] {
+        let (one, two) = (Folder::new(), Folder::new());
+        let (_first, address) = one.agent("");
+        let secret = one.path("data/secret").display().to_string();
+        let options = format!("--secret-file {secret} --join {address}");
+        let mut running = None;
+        let mut grant = String::new();
+        if detached {
+            grant = Running::start(&mut two.peerlock("acquire --ttl 1h backup")).ends_with(0);
+        } else {
+            running = Some(holder(&two, "backup"));
+        }
+        let own = cluster(&two);
+        let (code, _, said) = agent_at(&two, "127.0.0.1:0", &options).ends();
+        assert!(code == 64 && said.contains("are held on this host"), "{detached}: {code} {said}");
+        assert_eq!(cluster(&two), own);
+        // What was in the way is gone.
+        match running {
+            Some(mut holder) => {
+                fs::write(two.path("go"), "").unwrap();
+                holder.ends_with(0);
+            }
+            None => {
+                let id = grant.lines().find_map(|line| line.split_once("PEERLOCK_GRANT=")).unwrap().1;
+                let release = format!("release --grant {} backup", id.trim_matches('\''));
+                Running::start(&mut two.peerlock(&release)).ends_with(0);
+            }
+        }
+        // What a job held whose agent was gone when it ended counts until its lease is over.
+        let _second = eventually("an agent that has joined", || {
+            let mut second = agent_at(&two, "127.0.0.1:0", &options);
+            let is_ready = |agent: &Running| agent.said().contains(" ready");
+            let ended = eventually("its start", || match second.has_ended() {
+                true => Some(true),
+                false => is_ready(&second).then_some(false),
+            });
+            (!ended).then_some(second)
+        });
+        assert_eq!(cluster(&two), cluster(&one), "{detached}");
+    }
+}
+
+#[test]
+fn join_is_refused_where_its_own_cluster_has_two_hosts() {
+    let (one, two, three) = (Folder::new(), Folder::new(), Folder::new());
+    for folder in [&one, &two, &three] {
+        folder.secret("ours");
+    }
+    let (_first, address) = one.agent("");
+    let (second, own) = two.agent("");
+    let (third, _) = three.agent(&format!("--join {own}"));
+    let id = cluster(&two);
+    assert!(id == cluster(&three) && id != cluster(&one));
+    stop(third);
+    let (code, _, said) = agent_at(&three, "127.0.0.1:0", &format!("--join {address}")).ends();
+    assert!(code == 64 && said.contains("which has other hosts") && said.contains(&id), "{code} {said}");
+    // With one of its own among them it goes back.
+    let (third, _) = three.agent(&format!("--join {address} --join {own}"));
+    eventually("a finding", || finds(&three, &cluster(&one)).then_some(()));
+    assert_eq!(cluster(&three), id);
+    drop((second, third));
+}
+
+/// Nobody can say at the start what is at an address at which nothing answers.
+#[test]
+fn join_target_that_comes_later_in_another_cluster_is_reported() {
+    let (one, two) = (Folder::new(), Folder::new());
+    for folder in [&one, &two] {
+        folder.secret("ours");
+    }
+    stop(two.agent("").0);
+    let (here, there) = (free(), free());
+    let second = agent_at(&two, &here, &format!("--join {there}"));
+    is_ready(&second);
+    assert!(doctor(&two).0 == 0 && healthz(&two).starts_with("HTTP/1.1 200"), "nothing is known of it");
+    let first = agent_at(&one, &there, "");
+    is_ready(&first);
+    eventually("a finding", || finds(&two, &format!("{there} belongs to another cluster")).then_some(()));
+    let health = healthz(&two);
+    assert!(health.starts_with("HTTP/1.1 503") && health.contains(&there), "{health}");
+    let metrics = crate::doctor::get(&two, "/metrics");
+    for gauge in ["peerlock_other_cluster_joined 1", "peerlock_other_cluster_hosts 1"] {
+        assert!(metrics.contains(gauge), "{metrics}");
+    }
+    // The other one knows it from its log, and was not told to join anybody.
+    eventually("a finding", || finds(&one, "belongs to another cluster").then_some(()));
+    assert!(healthz(&one).starts_with("HTTP/1.1 200"));
+    // The next start settles it.
+    stop(second);
+    let second = agent_at(&two, &here, &format!("--join {there}"));
+    is_ready(&second);
+    assert_eq!(cluster(&one), cluster(&two));
+    eventually("no finding", || (doctor(&two).0 == 0 && doctor(&one).0 == 0).then_some(()));
+    assert!(healthz(&two).starts_with("HTTP/1.1 200"));
+    drop(first);
+}
+
+/// Two hosts that were founded apart, each told to join the other, start at once: they end as one cluster.
+#[test]
+fn hosts_that_join_each_other_at_once_become_one_cluster() {
+    let (one, two) = (Folder::new(), Folder::new());
+    for folder in [&one, &two] {
+        folder.secret("ours");
+    }
+    stop(one.agent("").0);
+    stop(two.agent("").0);
+    let before = [cluster(&one), cluster(&two)];
+    let (here, there) = (free(), free());
+    let agents = [agent_at(&one, &here, &format!("--join {there}")), agent_at(&two, &there, &format!("--join {here}"))];
+    agents.iter().for_each(is_ready);
+    assert_eq!(cluster(&one), cluster(&two));
+    assert!(before.contains(&cluster(&one)), "one of them has stayed");
+    one.run("r", "true").ends_with(0);
+    two.run("r", "true").ends_with(0);
+}
+
+/// A second cluster that an agent has met is reported, though it was told to join nobody.
+#[test]
+fn second_cluster_in_the_log_is_in_doctor() {
+    let (one, two) = (Folder::new(), Folder::new());
+    for folder in [&one, &two] {
+        folder.secret("ours");
+    }
+    stop(one.agent("").0);
+    let second = agent_at(&two, &free(), "");
+    is_ready(&second);
+    let address = second.line(|line| Some(line.split_once("address=")?.1.split(' ').next()?.to_owned()));
+    // Its folder names an address that a host of another cluster has by now.
+    let members = one.path("data/cluster");
+    fs::write(&members, format!("{}\n{address}\n", cluster(&one))).unwrap();
+    let (_first, _) = one.agent("");
+    for folder in [&one, &two] {
+        eventually("a finding", || finds(folder, "belongs to another cluster").then_some(()));
+        assert!(healthz(folder).starts_with("HTTP/1.1 200"), "it was told to join nobody");
+    }
 }

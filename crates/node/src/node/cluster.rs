@@ -5,6 +5,7 @@ use peerlock_register::{ClusterId, Versions};
 
 use super::{Alarm, Effect, Node, Phase};
 use crate::contacts::News;
+use crate::others::Other;
 use crate::wire::Body;
 use crate::{Error, Event, NetEvent, Notice};
 
@@ -152,7 +153,11 @@ impl Node {
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
         match self.standing.cluster() {
             Some(ours) if ours != cluster => self.contacts.refuse(host, cluster, &mut self.news),
-            Some(_) => self.standing.meet(host, self.now),
+            Some(_) => {
+                self.standing.meet(host, self.now);
+                let address = self.contacts.get(host).map_or("", |contact| contact.address.as_str());
+                self.others.on_member(host, address);
+            }
             None => {
                 if self.standing.learn(cluster) {
                     self.effects.push(Effect::Belongs(cluster));
@@ -164,6 +169,10 @@ impl Node {
     fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
         let (Some(ours), Some(contact)) = (self.standing.cluster(), self.contacts.get(host)) else { return };
         let address = contact.address.clone();
+        // One that was recovered from the other goes over by itself.
+        if !theirs.follows(ours) && !ours.follows(theirs) {
+            self.others.meet(host, Other { address: address.clone(), cluster: theirs, met: self.now });
+        }
         let is_recovered = theirs.follows(ours) && self.could_recover(host);
         // A session that was valid when the majority was lost is so for a while. One that is renewed contradicts the
         // message: a cluster that has its majority is not recovered.

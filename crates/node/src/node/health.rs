@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{Key, Span, Time};
+use peerlock_base::{Key, PeerId, Span, Time};
 
 use super::{Draining, Node, Phase};
-use crate::{Error, Health, Name, ResourceHealth, Stall};
+use crate::others::Other;
+use crate::{Error, Health, Name, OtherCluster, ResourceHealth, Stall};
 
 /// A coordinator that has been silent for this long holds its resource up. Every question makes it silent until it has
 /// answered, and a line is asked for every two seconds.
@@ -29,6 +30,18 @@ impl Node {
             leaves,
             trouble: trouble.clone().or(leaves.then_some(Error::Stopped)).map(|error| error.to_string()),
             resources: known.into_iter().map(of).collect(),
+            others: self.others.iter().map(|(host, other)| self.other_cluster(host, other, now)).collect(),
+        }
+    }
+
+    fn other_cluster(&self, host: PeerId, other: &Other, now: Time) -> OtherCluster {
+        OtherCluster {
+            host: self.called(host),
+            address: other.address.clone(),
+            cluster: other.cluster.to_string(),
+            // The driver knows which addresses were given.
+            is_joined: false,
+            met: now.since(other.met).into(),
         }
     }
 

@@ -46,7 +46,11 @@ impl Node {
     pub fn kept(&self) -> usize {
         let contacts: usize = self.contacts.all().map(|(_, contact)| 1 + contact.kept()).sum();
         let register = self.standing.register().map_or(0, peerlock_register::Register::kept);
-        let asked = self.survey.kept() + self.orders.kept() + self.detached.orphans() + self.troubles.kept();
+        let asked = self.survey.kept()
+            + self.orders.kept()
+            + self.detached.orphans()
+            + self.troubles.kept()
+            + self.others.kept();
         let asked = asked + self.parts.kept() + self.heir.kept();
         contacts + register + asked + self.relay.kept() + self.membership.dialled()
     }

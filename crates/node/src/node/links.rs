@@ -184,6 +184,7 @@ impl Node {
         }
         self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
         self.look_who_votes();
+        self.look_at_others();
         self.look_at_returned();
         self.give_up_unused();
         let in_use = self.needed_by_parts();
@@ -200,6 +201,15 @@ impl Node {
             }
         }
         self.stop_dialling_unneeded(&in_use);
+    }
+
+    /// Dials the hosts of other clusters again whose addresses were given to this process, to learn whether they belong
+    /// to ours by now.
+    fn look_at_others(&mut self) {
+        let unmet = self.others.iter().filter(|(host, _)| !self.contacts.is_connected(*host));
+        let addresses: Vec<String> = unmet.map(|(_, other)| other.address.clone()).collect();
+        let again = addresses.into_iter().filter(|address| self.membership.dial_spare(address));
+        self.effects.extend(again.map(Effect::Dial));
     }
 
     /// Stops dialling who is not needed, and where nobody is any more.

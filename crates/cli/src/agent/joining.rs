@@ -1,0 +1,116 @@
+//! Decides what an agent does that is told to join and whose data folder belongs to a cluster: it goes back to that
+//! one, leaves it for the other, or does not start.
+
+use std::path::Path;
+
+use peerlock::store::{self, Known};
+use peerlock::{Answer, ClusterId, Estate, GrantFile, Probe, StartError};
+
+use crate::say::say;
+use crate::{Error, Result};
+
+/// What the data folder says of its cluster.
+pub struct Own<'a> {
+    pub folder: &'a Path,
+    pub cluster: ClusterId,
+    /// This host is the only one of it.
+    pub is_alone: bool,
+    /// Somebody may hold a slot under it.
+    pub is_held: bool,
+}
+
+impl<'a> Own<'a> {
+    /// The cluster of a folder and of what its last agent has left; `None` if it belongs to none.
+    pub fn of(folder: &'a Path, estate: Option<&Estate>) -> Result<Option<Self>> {
+        let known = Known::read(folder).map_err(StartError::from)?;
+        let is_held = estate.is_some_and(GrantFile::is_held) || known.has_grants();
+        Ok(known.cluster.map(|cluster| Self { folder, cluster, is_alone: known.is_alone(), is_held }))
+    }
+
+    /// Goes back to its cluster, or leaves it if the hosts of `--join` have another one and nothing is lost by that.
+    pub fn decide(&self, probes: &[Probe]) -> Result<()> {
+        let Some((address, theirs)) = self.leaves_for(probes)? else { return Ok(()) };
+        let (folder, ours) = (self.folder.display(), self.cluster);
+        store::leave(self.folder).map_err(|source| Error::Folder { path: self.folder.to_owned(), source })?;
+        tracing::warn!(%ours, %theirs, address, "leaves its own cluster for that of --join");
+        say(format_args!(
+            "left the cluster {ours}, in which this host was alone and nothing was held, for that of {address} \
+             ({theirs}). Its names and fencing numbers are in {folder}/register.left"
+        ));
+        Ok(())
+    }
+
+    /// The address and the cluster to go over to, if any.
+    fn leaves_for(&self, probes: &[Probe]) -> Result<Option<(String, ClusterId)>> {
+        let is_ours = |id: ClusterId| id == self.cluster || id.follows(self.cluster) || self.cluster.follows(id);
+        let clusters = || {
+            probes.iter().filter_map(|probe| match probe.answer {
+                Answer::Cluster(id) => Some((probe.address.clone(), id)),
+                _ => None,
+            })
+        };
+        let path = || self.folder.to_owned();
+        if clusters().any(|(_, id)| is_ours(id)) {
+            return Ok(None);
+        }
+        let Some((address, theirs)) = clusters().next() else {
+            let other = probes.iter().find(|probe| probe.answer == Answer::OtherSecret);
+            return match other.filter(|_| self.is_alone) {
+                Some(Probe { address, .. }) => Err(Error::OtherSecret { address: address.clone(), path: path() }),
+                None => Ok(None),
+            };
+        };
+        let (ours, theirs_text) = (self.cluster.to_string(), theirs.to_string());
+        match (self.is_alone, self.is_held) {
+            (true, false) => Ok(Some((address, theirs))),
+            (true, true) => Err(Error::HeldInOwnCluster { address, ours, theirs: theirs_text }),
+            // The others of this cluster may be among those that were not reached.
+            (false, _) if probes.iter().any(|probe| !matches!(probe.answer, Answer::Cluster(_))) => Ok(None),
+            (false, _) => Err(Error::JoinElsewhere { address, path: path(), ours, theirs: theirs_text }),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_leaves_its_cluster_only_if_nothing_is_lost() {
+        let (ours, theirs) = (ClusterId::new(1 << 64), ClusterId::new(2 << 64));
+        let (unknown, away) = (Answer::Unknown, Answer::Unreached);
+        let (at_home, elsewhere) = (Answer::Cluster(ours), Answer::Cluster(theirs));
+        for (answers, is_alone, is_held, expected) in [
+            (&[at_home][..], true, false, "stays"),
+            (&[elsewhere], true, false, "leaves"),
+            (&[elsewhere, away], true, false, "leaves"),
+            (&[elsewhere, at_home], true, false, "stays"),
+            (&[elsewhere], true, true, "slots of its own cluster are held"),
+            (&[elsewhere], false, false, "which has other hosts"),
+            (&[elsewhere, elsewhere], false, true, "which has other hosts"),
+            // Whoever is of this cluster may be down now.
+            (&[elsewhere, away], false, false, "stays"),
+            (&[elsewhere, unknown], false, false, "stays"),
+            (&[away], true, false, "stays"),
+            (&[unknown], true, false, "stays"),
+            (&[], true, false, "stays"),
+            (&[Answer::OtherSecret], true, false, "another secret"),
+            (&[Answer::OtherSecret], false, false, "stays"),
+            (&[Answer::OtherSecret, elsewhere], true, false, "leaves"),
+        ] {
+            let own = Own { folder: Path::new("/f"), cluster: ours, is_alone, is_held };
+            let probes: Vec<Probe> =
+                answers.iter().map(|answer| Probe { address: "db1:7400".into(), answer: *answer }).collect();
+            let decided = match own.leaves_for(&probes) {
+                Ok(None) => "stays".to_owned(),
+                Ok(Some((_, to))) => {
+                    assert_eq!(to, theirs);
+                    "leaves".to_owned()
+                }
+                Err(error) => error.to_string(),
+            };
+            assert!(decided.contains(expected), "{answers:?} {is_alone} {is_held}: {decided}");
+        }
+    }
+}

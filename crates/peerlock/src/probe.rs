@@ -1,0 +1,156 @@
+//! Finds out to which clusters the hosts of `--join` belong, before an agent goes back to the cluster that its data
+//! folder knows.
+//!
+//! ```text
+//!   this host                                     a host of --join
+//!   │ dials with its identity and the secret        │
+//!   ├──────────────────────────────────────────────►│
+//!   │                     hello(its cluster, if any)│   an agent sends it first on every connection
+//!   │◄──────────────────────────────────────────────┤
+//! ```
+//!
+//! A probing host sends nothing. So two that probe each other wait in vain: the one with the smaller number goes on as
+//! the member of its own cluster after a second, and the other meets it there.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use peerlock_net::{self as net, Event, Identity, Net, Refusal, Secret, Unreached};
+use peerlock_service::{ClusterId, PeerId};
+use tokio::time::{sleep, timeout};
+
+use crate::StartError;
+use crate::peer::{is_own, resolve_all};
+
+/// How long a host has to accept a connection.
+const CONNECTS: Duration = Duration::from_secs(2);
+/// How long a connected host has to say something …
+const ANSWERS: Duration = Duration::from_secs(1);
+/// … and one with a smaller number, which goes on before this one if it probes, too.
+const GOES_FIRST: Duration = Duration::from_secs(5);
+/// How often is looked whether that time is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What was found at an address of `--join`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The address that was dialled.
+    pub address: String,
+    /// What its host has answered.
+    pub answer: Answer,
+}
+
+/// What a host has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It belongs to this cluster.
+    Cluster(ClusterId),
+    /// It belongs to none yet, or does not say.
+    Unknown,
+    /// It has another secret.
+    OtherSecret,
+    /// It could not be reached.
+    Unreached,
+}
+
+/// How far the probe of an address has come.
+#[derive(Clone, Copy)]
+enum State {
+    Dialling,
+    Linked(PeerId),
+    /// The connection has ended without an answer: it may be starting again.
+    Parted(PeerId),
+    Done(Answer),
+}
+
+impl State {
+    fn is_settled(self, me: PeerId, since: Duration) -> bool {
+        match self {
+            Self::Dialling => since >= CONNECTS,
+            Self::Linked(peer) | Self::Parted(peer) => since >= if peer < me { GOES_FIRST } else { ANSWERS },
+            Self::Done(_) => true,
+        }
+    }
+
+    fn answer(self) -> Answer {
+        match self {
+            Self::Dialling => Answer::Unreached,
+            Self::Linked(_) | Self::Parted(_) => Answer::Unknown,
+            Self::Done(answer) => answer,
+        }
+    }
+}
+
+/// Asks the hosts of `join` for their clusters, as the peer that listens there. Returns when each has answered or could
+/// not be reached, or one belongs to `ours`, and when the port is free again. Own addresses are left out.
+///
+/// # Errors
+/// See [`StartError`].
+pub async fn probe(
+    listen: SocketAddr,
+    identity: Identity,
+    secret: Secret,
+    join: &[String],
+    ours: ClusterId,
+) -> Result<Vec<Probe>, StartError> {
+    let found = resolve_all(join).await?;
+    let mut net = Net::start(net::Config::new(listen), identity, secret).await?;
+    let (me, address) = (net.me(), net.address());
+    let others = found.into_iter().flatten().filter(|other| !is_own(other, address));
+    let mut hosts: BTreeMap<SocketAddr, State> =
+        others.filter_map(|other| Some((other.parse().ok()?, State::Dialling))).collect();
+    for address in hosts.keys() {
+        // There are not so many that the network would not take them.
+        _ = net.keep(*address);
+    }
+    let began = Instant::now();
+    let is_ours = |state: &State| matches!(state, State::Done(Answer::Cluster(cluster)) if *cluster == ours);
+    while !hosts.values().any(is_ours) && hosts.values().any(|state| !state.is_settled(me, began.elapsed())) {
+        if let Ok(event) = timeout(LOOK, net.next()).await {
+            note(&mut hosts, event);
+        }
+    }
+    net.shutdown().await;
+    // The listener is closed by a task of its own.
+    while TcpListener::bind(listen).is_err() && began.elapsed() < 2 * GOES_FIRST {
+        sleep(LOOK).await;
+    }
+    Ok(hosts
+        .into_iter()
+        .map(|(address, state)| Probe { address: address.to_string(), answer: state.answer() })
+        .collect())
+}
+
+/// Enters what the network has said of an address.
+fn note(hosts: &mut BTreeMap<SocketAddr, State>, event: Event) {
+    let of = |hosts: &mut BTreeMap<SocketAddr, State>, peer: PeerId, next: State| {
+        for state in hosts.values_mut() {
+            if matches!(state, State::Linked(linked) if *linked == peer) {
+                *state = next;
+            }
+        }
+    };
+    match event {
+        Event::Up { peer, address, .. } => {
+            if let Some(state) =
+                hosts.get_mut(&address).filter(|state| !matches!(state, State::Done(Answer::Cluster(_))))
+            {
+                *state = State::Linked(peer);
+            }
+        }
+        Event::Message { from, bytes, .. } => {
+            let found = peerlock_service::hello_cluster(&bytes).flatten();
+            of(hosts, from, State::Done(found.map_or(Answer::Unknown, Answer::Cluster)));
+        }
+        Event::Down { peer, .. } => of(hosts, peer, State::Parted(peer)),
+        Event::Unreached { address, why } => {
+            if let Some(state @ State::Dialling) = hosts.get_mut(&address) {
+                *state = State::Done(match why {
+                    Unreached::Refused(Refusal::Secret) => Answer::OtherSecret,
+                    Unreached::Refused(_) | Unreached::Connection(_) => Answer::Unreached,
+                });
+            }
+        }
+    }
+}
