@@ -34,6 +34,7 @@ use crate::error::exit;
 use crate::folder::{DataFolder, Occupant};
 use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
+use crate::start::neighbour;
 use crate::{Error, Result, duration, folder};
 use files::AgentFiles;
 use joining::Own;
@@ -219,6 +220,7 @@ impl Agent {
         options.check_doors(&socket)?;
         options.check_names()?;
         let (only_one, prepared) = options.prepare(&data_dir, &socket, files).await?;
+        options.mark_system(&data_dir, &socket)?;
         // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail
         // for by itself, because whoever has started it takes it for running when it answers there.
         let token = options.token(&data_dir)?;
@@ -226,6 +228,14 @@ impl Agent {
         let here = prepared.start().await?;
         let (host, secret) = (here.peer.service().name(), here.secret.display());
         tracing::info!(host, address = %here.address(), %secret, "a peer");
+        if let Some((uid, process)) = neighbour() {
+            tracing::warn!(
+                uid,
+                process,
+                "another user's agent runs on this machine: its jobs and those of this agent exclude each other only \
+                 if both are members of one cluster"
+            );
+        }
         let addresses = peerlock_net::dialable(here.peer.advertised()).iter().map(ToString::to_string).collect();
         let program = Program {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -287,7 +297,10 @@ impl Options {
         if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
             tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
         }
+        // One that a command has started is for this machine, as long as no other one is in its cluster.
+        let is_local = self.idle.is_some() && (known.cluster.is_none() || known.is_alone());
         let prepared = self.peer.prepare(Kind {
+            is_local,
             grants: Some(grants),
             identity: Some(identity),
             any_port: self.idle.is_some(),
@@ -297,6 +310,20 @@ impl Options {
             descriptors: Some(for_peers(files)),
         })?;
         Ok((only_one, prepared))
+    }
+
+    /// Marks the usual directories of root as those of the machine's own agent, which other users wait for while it
+    /// does not run. One that a command has started ends when nothing needs it, and is not waited for.
+    fn mark_system(&self, data_dir: &Path, socket: &Path) -> Result<()> {
+        if self.idle.is_some() {
+            return Ok(());
+        }
+        let data_dir = Some(data_dir).filter(|folder| *folder == Path::new(places::SYSTEM_DATA_DIR));
+        let run_time = Some(socket).filter(|socket| *socket == Path::new(places::SYSTEM_SOCKET)).and_then(Path::parent);
+        for directory in data_dir.into_iter().chain(run_time) {
+            places::mark_system(directory).map_err(|source| Error::Folder { path: directory.to_owned(), source })?;
+        }
+        Ok(())
     }
 
     /// Whether to wait until the agent that has the folder has gone. Who replaces it tells it to go, and whoever has
@@ -513,6 +540,8 @@ fn raise_limit() -> usize {
 /// Leaves the session of who has started us, and closes whatever it had open: a pipe that we held would never end, and
 /// a file lock never be free.
 fn let_go() {
+    // It was started as `/proc/self/exe`, and would be called so by `ps` and `pgrep`.
+    _ = fs::write("/proc/self/comm", "peerlock");
     // It fails for the leader of a process group, which has a session of its own to lead then.
     _ = setsid();
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();

@@ -21,8 +21,8 @@ const LEAVING: Duration = Duration::from_secs(10);
 #[derive(Args)]
 #[command(next_help_heading = "As a peer")]
 pub struct PeerArgs {
-    /// Where to listen for other peers [default: 0.0.0.0:7400; any free port if that one is taken, for `run` and
-    /// for an agent that a command has started]
+    /// Where to listen for other peers [default: 0.0.0.0:7400; any free port if that one is taken, for `run` and for an
+    /// agent that a command has started, which listens on 127.0.0.1 while it is alone in its cluster]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// Where other machines reach it, if not where it listens: behind a forwarded port, or in a container. Port 0 is
@@ -49,6 +49,8 @@ pub struct Kind {
     pub identity: Option<Identity>,
     /// Rather on any port than not at all.
     pub any_port: bool,
+    /// For peers of this machine only, unless it was said where to listen.
+    pub is_local: bool,
     /// What it keeps, and what those before it have kept.
     pub folder: Option<(Store, Known)>,
     /// Where it writes down what it grants, and what the one before it has left there.
@@ -99,7 +101,7 @@ impl PeerArgs {
     pub fn prepare(&self, kind: Kind) -> Result<Prepared> {
         let knows = kind.folder.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.register.is_some());
         let (path, secret) = self.secret(&self.data_dir()?, knows)?;
-        let builder = Peer::builder().listen(self.address(kind.any_port)?).secret(secret);
+        let builder = Peer::builder().listen(self.address(kind.any_port, kind.is_local)?).secret(secret);
         let builder = builder.identity(kind.identity.unwrap_or_else(Identity::generate));
         let builder = kind.session.into_iter().fold(builder, PeerBuilder::session);
         let builder = kind.descriptors.into_iter().fold(builder, PeerBuilder::descriptors);
@@ -120,7 +122,7 @@ impl PeerArgs {
     /// Asks the hosts of `--join` to which clusters they belong, as the peer that this will be.
     pub async fn probe(&self, identity: &Identity, ours: ClusterId) -> Result<Vec<Probe>> {
         let (_, secret) = self.secret(&self.data_dir()?, true)?;
-        Ok(peerlock::probe(self.address(false)?, identity.clone(), secret, &self.join, ours).await?)
+        Ok(peerlock::probe(self.address(false, false)?, identity.clone(), secret, &self.join, ours).await?)
     }
 
     /// A secret that was named must be there, and so must that of a cluster that is joined; our own is made.
@@ -147,13 +149,14 @@ impl PeerArgs {
         }
     }
 
-    fn address(&self, any_port: bool) -> Result<SocketAddr> {
-        let everywhere = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-        let address = self.listen.unwrap_or(everywhere(PORT));
+    fn address(&self, any_port: bool, is_local: bool) -> Result<SocketAddr> {
+        let ip = if is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+        let usual = |port| SocketAddr::new(ip.into(), port);
+        let address = self.listen.unwrap_or(usual(PORT));
         // Asked before there is anything else: where the port is taken, another may do.
         match TcpListener::bind(address) {
             Err(source) if source.kind() == ErrorKind::AddrInUse => match self.listen {
-                None if any_port => Ok(everywhere(0)),
+                None if any_port => Ok(usual(0)),
                 _ => Err(unheard(address, source)),
             },
             Ok(_) | Err(_) => Ok(address),

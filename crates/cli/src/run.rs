@@ -54,7 +54,8 @@ Own exit codes:
   126, 127 as in a shell                    128+n after signal n
 
 Examples:
-  peerlock run backup -- rsync -a /home backup:          one at a time on this machine, or in the agent's cluster
+  peerlock run backup -- rsync -a /home backup:          one at a time in the agent's cluster; without one, of
+                                                         this user on this machine
   peerlock run -n 3 -w 10m render -- ./render.sh         three at a time, and wait no longer than 10 minutes
   peerlock run --try -E 0 report -- ./report.sh          only if nobody else runs it; not even an error otherwise
   peerlock run --join 10.0.0.7 backup -- ./backup.sh     in the cluster of another machine, without an agent here";

@@ -5,8 +5,10 @@
 //!   command B    no agent ── waits for the lock ─────────────────────────── it answers ── connect
 //! ```
 
+use std::env;
 use std::fs::{self, File};
 use std::io::{ErrorKind, IsTerminal as _, Read as _, Seek as _, SeekFrom, stderr};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf, absolute};
@@ -39,7 +41,15 @@ const ABSENT: Duration = Duration::from_millis(100);
 
 /// The agent of this user on this machine, which is started if there is none.
 pub async fn agent() -> Result<Endpoint> {
-    agent_and(stderr().is_terminal(), false).await
+    agent_and(if stderr().is_terminal() { Told::All } else { Told::Warnings }).await
+}
+
+/// What a person is told when an agent is started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    All,
+    Warnings,
+    Nothing,
 }
 
 /// An agent whose clients we are has gone: it is started again, if it was this user's own and nobody else does that. An
@@ -59,14 +69,15 @@ pub async fn again(endpoint: &Endpoint, left: Duration) {
             return;
         }
     }
-    if let Err(error) = agent_and(false, true).await {
+    if let Err(error) = agent_and(Told::Nothing).await {
         tracing::debug!(%error, "the agent could not be started again");
         sleep(ABSENT).await;
     }
 }
 
-/// For clients of an agent that has gone (`again`) it is started also if it was being drained: their jobs finish there.
-async fn agent_and(tells: bool, again: bool) -> Result<Endpoint> {
+/// For clients of an agent that has gone (`again`), which are told nothing, it is started also if it was being drained:
+/// their jobs finish there.
+async fn agent_and(told: Told) -> Result<Endpoint> {
     let (data_dir, socket) = usual()?;
     let running = || running(&socket, &data_dir);
     if let Some(agent) = running() {
@@ -100,8 +111,8 @@ async fn agent_and(tells: bool, again: bool) -> Result<Endpoint> {
     // Whoever had the turn before us may have started it.
     match running() {
         Some(agent) => Ok(agent),
-        None if !again && folder::is_drained(&data_dir) => Err(Error::Drained { folder: data_dir }),
-        None => start(&data_dir, &socket, running, tells).await,
+        None if told != Told::Nothing && folder::is_drained(&data_dir) => Err(Error::Drained { folder: data_dir }),
+        None => start(&data_dir, &socket, running, told).await,
     }
 }
 
@@ -139,8 +150,10 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     }
     match UnixStream::connect(socket) {
         Ok(_) => Some(Ok(Endpoint::Unix(socket.to_owned()))),
+        // The directory of an agent that a command of root's has started is closed, too, and stays when that has ended.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            Some(Err(Error::ForeignAgent { socket: socket.to_owned() }))
+            let is_there = places::has_system_agent() || places::listens_for_system();
+            is_there.then(|| Err(Error::ForeignAgent { socket: socket.to_owned() }))
         }
         Err(_) => places::has_system_agent().then(|| Err(Error::SystemAgentDown { socket: socket.to_owned() })),
     }
@@ -159,12 +172,7 @@ fn turn(socket: &Path) -> Result<Option<Flock<File>>> {
 }
 
 /// Starts it, in a session of its own and without anything of ours but the environment, and waits until it answers.
-async fn start(
-    data_dir: &Path,
-    socket: &Path,
-    running: impl Fn() -> Option<Endpoint>,
-    tells: bool,
-) -> Result<Endpoint> {
+async fn start(data_dir: &Path, socket: &Path, running: impl Fn() -> Option<Endpoint>, told: Told) -> Result<Endpoint> {
     let last = folder::last(data_dir);
     let knows_cluster = ["cluster", "register"].iter().any(|file| data_dir.join(file).exists());
     if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !folder::is_taken(data_dir) {
@@ -177,15 +185,22 @@ async fn start(
     let mut command = Command::new("/proc/self/exe");
     command.arg0("peerlock").args(["agent", "--idle", IDLE, "--detached", "--data-dir"]).arg(data_dir);
     command.arg("--http").arg(format!("unix:{}", socket.display()));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir(data_dir).env_remove("NOTIFY_SOCKET");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir(data_dir);
+    command.env_clear().envs(env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_for_agent)));
     let mut process = command.spawn().map_err(Error::Start)?;
     let since = Instant::now();
     loop {
         if let Some(agent) = running() {
-            if tells {
+            if told == Told::All {
                 let log = log_path.display();
                 say(format_args!(
-                    "started an agent for this machine; it ends {IDLE} after its last client. Its log: {log}"
+                    "started an agent for this user; it ends {IDLE} after its last client. Its log: {log}"
+                ));
+            }
+            if let Some((uid, pid)) = neighbour().filter(|_| told != Told::Nothing) {
+                say(format_args!(
+                    "warning: another user's agent runs on this machine (uid {uid}, process {pid}). Jobs of that user \
+                     do not exclude yours, unless both agents are members of one cluster"
                 ));
             }
             return Ok(agent);
@@ -201,6 +216,41 @@ async fn start(
         }
         sleep(LOOK).await;
     }
+}
+
+/// Returns whether an agent that a command starts has this variable of the command's environment: those that say where
+/// things are, and its own; but not what `run` and `acquire` say of one grant.
+fn is_for_agent(name: &str) -> bool {
+    const USUAL: [&str; 10] = [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "TZ",
+        "TMPDIR",
+        "XDG_DATA_HOME",
+        "XDG_RUNTIME_DIR",
+        "RUST_BACKTRACE",
+    ];
+    const OF_A_GRANT: [&str; 8] = ["AGENT", "NAME", "FENCING", "TOKEN", "SLOT", "DEADLINE", "HELD", "GRANT"];
+    match name.strip_prefix("PEERLOCK_") {
+        Some(own) => !OF_A_GRANT.contains(&own),
+        None => USUAL.contains(&name) || name.starts_with("LD_"),
+    }
+}
+
+/// Another user's agent on this machine, as its user and process, if `/proc` shows one.
+pub fn neighbour() -> Option<(u32, u32)> {
+    let me = geteuid().as_raw();
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let uid = entry.metadata().ok()?.uid();
+        let is_other = uid != me && fs::read(entry.path().join("comm")).is_ok_and(|name| name == b"peerlock\n");
+        // The program and its command, each with a zero behind it.
+        let command = || fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        (is_other && command().split(|byte| *byte == 0).nth(1) == Some(b"agent".as_slice())).then_some((uid, pid))
+    })
 }
 
 fn mute(data_dir: &Path) -> Error {
@@ -227,5 +277,28 @@ fn unsaid(code: u8) -> String {
                      if a file may not be larger"
             .to_owned(),
         code => format!("it ended with exit code {code} and logged nothing"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_gets_no_variables_of_a_job() {
+        for (name, goes_on) in [
+            ("PATH", true),
+            ("XDG_RUNTIME_DIR", true),
+            ("PEERLOCK_DATA_DIR", true),
+            ("PEERLOCK_LOG", true),
+            ("PEERLOCK_FENCING", false),
+            ("PEERLOCK_HELD", false),
+            ("PEERLOCK_TOKEN", false),
+            ("NOTIFY_SOCKET", false),
+            ("AWS_SECRET_ACCESS_KEY", false),
+            ("PATHS", false),
+        ] {
+            assert_eq!(is_for_agent(name), goes_on, "{name}");
+        }
     }
 }

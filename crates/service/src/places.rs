@@ -1,7 +1,8 @@
 //! Where peers and agents of this user keep what they need, unless somebody says otherwise.
 
 use std::env;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// There is neither a home nor anything that says where to put things.
@@ -33,10 +34,44 @@ pub const SYSTEM_SOCKET: &str = "/run/peerlock/agent.sock";
 /// The data folder of the machine's own agent.
 pub const SYSTEM_DATA_DIR: &str = "/var/lib/peerlock";
 
-/// Whether this machine has an agent of its own, though it may not run: it has left its folders.
+/// Returns whether this machine has an agent of its own that stays, though it may not run now: it has
+/// [marked](mark_system) its directories. An agent that a command of root's has started leaves no mark.
 pub fn has_system_agent() -> bool {
     let run_time = Path::new(SYSTEM_SOCKET).parent();
-    run_time.into_iter().chain([Path::new(SYSTEM_DATA_DIR)]).any(Path::exists)
+    run_time.into_iter().chain([Path::new(SYSTEM_DATA_DIR)]).any(is_marked)
+}
+
+/// Returns whether an agent listens in the directory of the [usual socket](SYSTEM_SOCKET) of root, which this user may
+/// not be able to search: the kernel lists all Unix sockets to every user.
+pub fn listens_for_system() -> bool {
+    let directory = Path::new(SYSTEM_SOCKET).parent().unwrap_or(Path::new("/"));
+    std::fs::read_to_string("/proc/net/unix").is_ok_and(|table| has_listener(&table, directory))
+}
+
+/// A socket has the name there that it was bound to, which an agent moves to the usual one.
+fn has_listener(table: &str, directory: &Path) -> bool {
+    // Number, references, protocol, flags (with __SO_ACCEPTCON), type, state, inode, path.
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        matches!(fields[..], [_, _, _, "00010000", _, _, _, at] if Path::new(at).starts_with(directory))
+    })
+}
+
+/// Marks a directory of the machine's own agent: its group may search it, which gives no access to what is in it and is
+/// visible to every user.
+///
+/// # Errors
+/// That its mode cannot be changed.
+pub fn mark_system(directory: &Path) -> std::io::Result<()> {
+    let mode = std::fs::metadata(directory)?.mode() & 0o7777;
+    match mode & 0o010 {
+        0 => std::fs::set_permissions(directory, Permissions::from_mode(mode | 0o010)),
+        _ => Ok(()),
+    }
+}
+
+fn is_marked(directory: &Path) -> bool {
+    std::fs::metadata(directory).is_ok_and(|found| found.mode() & 0o070 != 0)
 }
 
 /// Whether somebody has said where the socket is to be: `$PEERLOCK_RUNTIME_DIR`.
@@ -204,6 +239,16 @@ mod tests {
             let used = agent_in_use_of(root, variable, |_| last.clone(), |_| machines);
             assert_eq!(used, Ok(socket.into()), "{root} {set:?} {last:?} {machines}");
         }
+    }
+
+    #[test]
+    fn only_a_listening_socket_counts_as_an_agent() {
+        let table = "Num RefCount Protocol Flags Type St Inode Path\n\
+            0000: 00000002 00000000 00010000 0001 01 11 /run/peerlock/.812/s\n\
+            0000: 00000003 00000000 00000000 0001 03 12 /run/other/agent.sock\n\
+            0000: 00000003 00000000 00000000 0001 03 13\n";
+        let has = |directory: &str| has_listener(table, Path::new(directory));
+        assert!(has("/run/peerlock") && !has("/run/other") && !has("/run/peer"));
     }
 
     #[test]

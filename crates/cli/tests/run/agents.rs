@@ -1,6 +1,6 @@
 //! Agents: what they know, and how they go.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 
@@ -103,6 +103,27 @@ fn a_slip_in_the_command_that_replaces_an_agent_ends_nobody() {
     }
     folder.run("r", "true").ends_with(0);
     assert!(!is_gone(&agent.pid().to_string()));
+}
+
+/// It was open to all networks after the first command on a laptop, and had the environment of that command.
+#[test]
+fn agent_started_by_a_command_listens_on_loopback() {
+    let folder = Folder::new();
+    let mut run = folder.peerlock("run r -- true");
+    Running::start(run.env("A_SECRET_OF_THE_JOB", "x").env("PEERLOCK_LOG", "info")).ends_with(0);
+    let log = fs::read_to_string(folder.path("data/agent.log")).unwrap();
+    assert!(log.contains("address=127.0.0.1:"), "{log}");
+    let agent = folder.started().unwrap();
+    let environment = fs::read(format!("/proc/{agent}/environ")).unwrap();
+    let environment = String::from_utf8_lossy(&environment);
+    assert!(environment.contains("PEERLOCK_DATA_DIR") && !environment.contains("A_SECRET_OF_THE_JOB"), "{environment}");
+    assert_eq!(fs::read_to_string(format!("/proc/{agent}/comm")).unwrap(), "peerlock\n");
+    // One that others are to reach is started so.
+    let mut agent = Running::start(&mut folder.peerlock("agent --listen 0.0.0.0:0"));
+    agent.line(|line| line.contains(" ready").then_some(()));
+    assert!(!agent.said().contains("address=127."), "{}", agent.said());
+    agent.send(Signal::SIGTERM);
+    agent.ends_with(0);
 }
 
 /// It does not hear that it is to end.

@@ -29,9 +29,11 @@ pub fn on_a_machine(script: &str) -> (String, String) {
     let prepared = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib
         mkdir /run/home && chown 65534 /run/home
         touch /run/program && mount --bind \"$0\" /run/program
-        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home \"$@\"; }";
+        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home \"$@\"; }
+        ip link set lo up";
     let mut command = Command::new("timeout");
-    command.args("-s KILL 60 unshare --mount --pid --fork --kill-child --mount-proc sh -c".split(' '));
+    // With a network of its own: the kernel's list of sockets is one for each.
+    command.args("-s KILL 60 unshare --mount --net --pid --fork --kill-child --mount-proc sh -c".split(' '));
     command.arg(format!("{prepared}\n{script}")).arg(env!("CARGO_BIN_EXE_peerlock"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -238,4 +240,61 @@ fn what_is_one_users_is_nothing_to_another() {
         assert!(code == 66 && said.contains("another user (uid 65534)"), "{variable}: {code} {said}");
         assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "nothing is left there");
     }
+}
+
+/// Ends the agent of root that a command has started.
+const END_ROOTS: &str = "agent=$(head -1 /var/lib/peerlock/agent.lock); kill $agent
+    while test -e /proc/$agent; do sleep 0.02; done";
+
+/// The directories of the agent that it had started stayed, and every other user was told for good to use that agent.
+#[test]
+fn one_command_of_root_locks_no_other_user_out() {
+    if !has_others() {
+        return;
+    }
+    let try_it = "theirs /run/program run --try r -- echo in; echo \"code $?\"";
+    let (out, said) = on_a_machine(&format!(
+        "/run/program run r -- true
+        stat -c %a /run/peerlock /var/lib/peerlock
+        {try_it}
+        {END_ROOTS}
+        {try_it}
+        rm -r /run/peerlock; {try_it}"
+    ));
+    // While it runs it is the machine's.
+    assert_eq!(out, "700\n700\ncode 77\nin\ncode 0\nin\ncode 0\n", "{said}");
+}
+
+/// After a boot there is nothing of it but its data directory.
+#[test]
+fn agent_of_root_that_stays_is_waited_for_after_a_boot() {
+    if !has_others() {
+        return;
+    }
+    let (out, said) = on_a_machine(
+        "/run/program agent --listen 127.0.0.1:0 2>/run/log & agent=$!
+        while ! grep -q ready /run/log; do sleep 0.02; done
+        stat -c %a /run/peerlock /var/lib/peerlock
+        kill $agent; wait $agent; rm -r /run/peerlock
+        theirs /run/program run --try r -- echo in; echo \"code $?\"",
+    );
+    assert_eq!(out, "710\n710\ncode 69\n", "{said}");
+}
+
+/// Each user has an agent and a cluster: whoever expected the other's job to be excluded was not told.
+#[test]
+fn command_warns_of_another_users_agent() {
+    if !has_others() {
+        return;
+    }
+    let (out, said) = on_a_machine(
+        "mkdir /run/other && chown 1001 /run/other
+        other() { setpriv --reuid 1001 --regid 1001 --clear-groups env HOME=/run/other \"$@\"; }
+        other /run/program run r -- true 2>/run/first
+        theirs /run/program run r -- true 2>/run/second
+        theirs /run/program run r -- true 2>/run/third
+        for run in first second third; do grep -c 'warning: .*(uid 1001, ' /run/$run; done
+        cat /proc/$(head -1 /run/home/.local/share/peerlock/agent.lock)/comm",
+    );
+    assert_eq!(out, "0\n1\n0\npeerlock\n", "{said}");
 }
