@@ -192,11 +192,21 @@ pub enum Error {
     },
     /// A cluster is to be joined, and its secret is not here.
     #[error(
-        "there is no secret at {path}, and a cluster is joined with its own: copy the file `secret` of a machine that \
-         is in it there (mode 600), or name it with --secret-file"
+        "there is no secret at {path}, and a cluster is joined with its own: copy the file `secret` of a member there \
+         (mode 600), or name it with --secret-file. Only for a new cluster, on its first machine: `peerlock secret new`"
     )]
     NoSecret {
         /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// A new secret is not written over another one.
+    #[error(
+        "{path} exists, and nothing was changed: with another secret in it this machine could not reach its cluster. \
+         To replace the secret of a running cluster: `peerlock secret rotate`",
+        path = path.display()
+    )]
+    SecretExists {
+        /// The file that is there.
         path: PathBuf,
     },
     /// There is no agent, and the one that was started for this command has ended.
@@ -326,7 +336,7 @@ pub mod exit {
             Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::OpenFolder { .. } | Error::ForeignFolder { .. } => NO_INPUT,
             Error::ForeignAgent { .. } => NOT_ALLOWED,
-            Error::Folder { .. } | Error::Temporary { .. } => CANNOT_CREATE,
+            Error::Folder { .. } | Error::Temporary { .. } | Error::SecretExists { .. } => CANNOT_CREATE,
             Error::Start(_) | Error::FewFiles { .. } => SYSTEM,
             Error::Output(_) => IO,
         }

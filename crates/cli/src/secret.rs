@@ -7,11 +7,12 @@
 //!   finish on every machine     file: new           the old one counts no more
 //! ```
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use peerlock::{Endpoint, PeerView, Secret, StartError, places};
+use peerlock::{Endpoint, NetworkError, PeerView, Secret, StartError, places};
 use peerlock_http::SecretView;
 use peerlock_http::client::Agent;
 use serde_json::json;
@@ -22,13 +23,16 @@ use crate::look::{host_name, table};
 use crate::say::say;
 use crate::{Error, Result, start};
 
-/// Show and replace what the members of the cluster have in common
+/// Make, show and replace the cluster secret, the key that all machines share
 ///
 /// The secret is replaced without a restart, and nobody is left out: for a while every machine accepts both, the new
 /// one and the one before it. Nothing of it goes over the network: whoever has the old one must not learn the new one
 /// by it.
 #[derive(Args)]
 #[command(after_help = "\
+To make the first one, on one machine, before any agent is started with it:
+  peerlock secret new /etc/peerlock/secret
+
 To replace it on all machines:
   peerlock secret rotate                                 on one machine: its file has the new one and the old one now
   scp -p /etc/peerlock/secret db2:/etc/peerlock/secret   the file to every other machine, by whatever way it came there
@@ -42,6 +46,11 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum What {
+    /// Make the secret of a new cluster, on its first machine. A file that is there is not changed
+    New {
+        /// Where to write it, mode 600 [default: `secret` in the data folder]
+        file: Option<PathBuf>,
+    },
     /// Show which secret the agent goes by, and which each of the others has proved to know
     Show {
         /// JSON instead of a table
@@ -78,6 +87,7 @@ struct Change {
 
 pub async fn run(options: &Options) -> Result<ExitCode> {
     match &options.what {
+        What::New { file } => new(file.clone().map_or_else(own, Ok)?),
         What::Show { json, agent } => show(&local(agent)?.ok_or_else(nobody)?, *json).await,
         What::Rotate(change) => rotate(change).await,
         What::Reload { agent } => reload(&local(agent)?.ok_or_else(nobody)?).await,
@@ -137,6 +147,23 @@ fn own() -> Result<PathBuf> {
 fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     one == other || real(one).is_some_and(|one| Some(one) == real(other))
+}
+
+fn new(path: PathBuf) -> Result<ExitCode> {
+    let made = match Secret::create(&path) {
+        Ok(made) => made,
+        Err(NetworkError::SecretUncreatable { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
+            return Err(Error::SecretExists { path });
+        }
+        Err(error) => return Err(StartError::from(error).into()),
+    };
+    let (file, fingerprint) = (path.display(), &made.fingerprints()[0]);
+    print(&format!(
+        "{file} has the secret {fingerprint} of a new cluster.\n\
+         1. Copy the file to every other machine of the cluster (mode 600): who has it is a member.\n\
+         2. Start an agent on each: `peerlock agent --secret-file {file}`, with --join of the first on the others.\n"
+    ))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn rotate(change: &Change) -> Result<ExitCode> {

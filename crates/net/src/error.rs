@@ -44,7 +44,10 @@ pub enum Error {
         mode: u32,
     },
     /// The secret cannot be read.
-    #[error("cannot read the cluster secret in {path}: {source}. Copy the file from another peer of the cluster")]
+    #[error(
+        "cannot read the cluster secret in {path}: {source}. On the first machine of a \
+         cluster make it with `peerlock secret new`; on any other copy the file from a member (mode 600)"
+    )]
     SecretUnreadable {
         /// The file with the secret.
         path: PathBuf,

@@ -80,6 +80,15 @@ impl Secret {
         }
     }
 
+    /// Makes a file with a new secret, and its directory if there is none.
+    ///
+    /// # Errors
+    /// [`Error::SecretUncreatable`], also if there is such a file: it is not replaced.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        create(path, &hex(&random())).map_err(|source| Error::SecretUncreatable { path: path.to_owned(), source })?;
+        Self::load(path)
+    }
+
     /// Writes a new secret into a file, before the one that is there, which stays. What it says from then on.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ mod network;
 mod recovery;
 #[path = "../run/secret.rs"]
 mod secret;
+mod servers;
 mod sites;
 mod strangers;
 mod takeover;

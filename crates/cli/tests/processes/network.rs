@@ -53,6 +53,13 @@ impl Network {
         Ok(network)
     }
 
+    /// A command on a machine, without its arguments.
+    pub fn command(&self, machine: usize, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[machine - 1], program]);
+        command
+    }
+
     /// Pulls the plug of a machine, or puts it back.
     pub fn plug(&self, machine: usize, state: &str) {
         ip(&format!("-n {} link set m{machine} {state}", self.hub)).unwrap();

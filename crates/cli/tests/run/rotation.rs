@@ -196,3 +196,27 @@ fn a_token_is_read_again_without_a_restart() {
     agent.line(|line| line.contains("has read its files again").then_some(()));
     assert_eq!((asks("token"), asks("old")), (0, 77));
 }
+
+#[test]
+fn secret_new_writes_a_file_once() {
+    let folder = Folder::new();
+    let path = folder.path("etc/secret");
+    let new = || Running::start(&mut folder.peerlock(&format!("secret new {}", path.display()))).ends();
+    let (code, out, said) = new();
+    assert_eq!(code, 0, "{said}");
+    assert!(out.contains("Copy the file to every other machine") && out.contains(&path.display().to_string()), "{out}");
+    let made = std::fs::read_to_string(&path).unwrap();
+    assert!(made.trim().len() == 64 && !out.contains(made.trim()), "{out}");
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap()) & 0o777, 0o600);
+    let (code, _, said) = new();
+    assert!(code == 73 && said.contains("secret rotate"), "{code} {said}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), made, "nothing was changed");
+    // The first agent starts with it.
+    let (_agent, _) = folder.agent(&format!("--secret-file {}", path.display()));
+    // Without one it says how to make it.
+    let missing = folder.path("missing");
+    let other = Folder::new();
+    let mut agent = other.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", missing.display()));
+    let (code, _, said) = Running::start(&mut agent).ends();
+    assert!(code == 66 && said.contains("peerlock secret new"), "{code} {said}");
+}
