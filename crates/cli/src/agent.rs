@@ -105,6 +105,9 @@ pub struct Options {
     /// An upgrade is this one command
     #[arg(long)]
     replace: bool,
+    /// Use a data folder that other machines may use, too (NFS, SMB, FUSE): only if none does
+    #[arg(long)]
+    any_filesystem: bool,
     /// Started by a command: leave its terminal, and let go of whatever it had open
     #[arg(long, hide = true)]
     detached: bool,
@@ -268,7 +271,7 @@ impl Agent {
         // It ends by itself, and its panic would be its own.
         let _served = serving.await;
         let told = here.leave().await;
-        drop(only_one);
+        only_one.end();
         told
     }
 }
@@ -276,6 +279,9 @@ impl Agent {
 impl Options {
     /// Takes the data folder, and reads and makes what the peer needs: only the network can be in its way after that.
     async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataFolder, Prepared)> {
+        if !self.any_filesystem {
+            folder::check_filesystem(data_dir)?;
+        }
         let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: socket.to_owned() };
         let mut told = None;
         let waits = || self.waits(data_dir, socket, &mut told);

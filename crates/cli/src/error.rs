@@ -85,6 +85,32 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
+    /// A data folder may be in use by several machines.
+    #[error(
+        "{path} is on {kind}, which other machines may use, too: two agents could have one identity and one vote. \
+         Choose a directory on a disk of this machine (PEERLOCK_DATA_DIR, or --data-dir); --any-filesystem if no other \
+         machine uses it",
+        path = path.display()
+    )]
+    SharedFilesystem {
+        /// The data folder.
+        path: PathBuf,
+        /// The kind of file system.
+        kind: &'static str,
+    },
+    /// The last agent of a data folder ran on another machine, and may still run.
+    #[error(
+        "{path} was used by another machine last (machine ID {machine}), whose agent did not end in good order: two \
+         agents must not have one identity and one vote. If it may run, stop it there; when it is certain that it does \
+         not, remove {path}/agent.lock, and start this one again",
+        path = path.display()
+    )]
+    OtherMachine {
+        /// The data folder.
+        path: PathBuf,
+        /// The machine ID of the other one.
+        machine: String,
+    },
     /// The system gives this user too little.
     #[error(
         "an agent may have {files} files open here, and needs {least}: raise the limit (`ulimit -Hn`, LimitNOFILE=)"
@@ -335,6 +361,7 @@ pub mod exit {
             Error::AgentFailed { code, .. } => *code,
             Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::OpenFolder { .. } | Error::ForeignFolder { .. } => NO_INPUT,
+            Error::SharedFilesystem { .. } | Error::OtherMachine { .. } => NO_INPUT,
             Error::ForeignAgent { .. } => NOT_ALLOWED,
             Error::Folder { .. } | Error::Temporary { .. } | Error::SecretExists { .. } => CANNOT_CREATE,
             Error::Start(_) | Error::FewFiles { .. } => SYSTEM,

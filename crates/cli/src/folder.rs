@@ -1,7 +1,8 @@
 //! An agent's data folder: one agent at a time, which says in it who it is.
 //!
 //! ```text
-//! agent.lock   locked by the agent that runs: its process, its socket, and whether it ends by itself
+//! agent.lock   locked by the agent that runs: its process, its socket, whether it ends by itself; its machine, and in
+//!              the end that it has left in good order
 //! agent.log    what an agent says that a command has started
 //! drained      there is one if the agent was drained: commands do not start another one
 //! identity     who it is to the others
@@ -9,7 +10,7 @@
 //! ```
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Seek as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::statfs::statfs;
 use nix::unistd::{Pid, geteuid};
 use peerlock::places;
 pub use peerlock::places::Occupant;
@@ -37,9 +39,28 @@ pub const LONGEST_LOG: u64 = 1 << 20;
 /// The name of the file that marks a data folder as drained.
 const DRAINED: &str = "drained";
 
+/// Before the machine's ID in `agent.lock`, and what is there when its agent has ended in good order.
+const MACHINE: &str = "machine ";
+const ENDED: &str = "ended";
+/// File systems that several machines can have mounted, by the number that statfs(2) gives.
+const SHARED: [(u32, &str); 12] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "SMB"),
+    (0xfe53_4d42, "SMB"),
+    (0x6573_5546, "FUSE"),
+    (0x0102_1997, "9P"),
+    (0x00c3_6400, "Ceph"),
+    (0x5346_414f, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x7461_636f, "OCFS2"),
+    (0x0116_1970, "GFS2"),
+];
+
 /// A data folder that is ours until it is dropped.
 pub struct DataFolder {
-    _lock: Flock<File>,
+    lock: Flock<File>,
 }
 
 impl DataFolder {
@@ -48,11 +69,14 @@ impl DataFolder {
     pub async fn take(path: &Path, patience: Duration, me: &Occupant, mut waits: impl FnMut() -> bool) -> Result<Self> {
         let unusable = |source| Error::Folder { path: path.to_owned(), source };
         private(path)?;
-        let mut file = open(&path.join("agent.lock")).map_err(unusable)?;
+        let lock_path = path.join("agent.lock");
+        let mut file = open(&lock_path).map_err(unusable)?;
         let since = Instant::now();
         let mut lock = loop {
             file = match lock(file) {
-                Ok(lock) => break lock,
+                Ok(lock) if is_same(&lock, &lock_path) => break lock,
+                // It was removed meanwhile: another agent may lock the file that has its name now.
+                Ok(_) => open(&lock_path).map_err(unusable)?,
                 Err((file, Errno::EWOULDBLOCK)) if waits() && since.elapsed() < patience => file,
                 Err((file, Errno::EWOULDBLOCK)) if since.elapsed() < GLANCE => file,
                 Err((_, Errno::EWOULDBLOCK)) => {
@@ -63,12 +87,63 @@ impl DataFolder {
             };
             sleep(LOOK).await;
         };
+        let machine = machine();
+        let mut before = String::new();
+        // One that cannot be read is of no agent.
+        _ = lock.read_to_string(&mut before);
+        if let (Some(here), Some(there)) = (&machine, left_open(&before))
+            && here != there
+        {
+            return Err(Error::OtherMachine { path: path.to_owned(), machine: there.to_owned() });
+        }
         // Cut off only then: whoever reads it meanwhile finds this one or the one before, and not nobody.
-        let text = me.to_text();
+        let machine = machine.map(|id| format!("{MACHINE}{id}\n")).unwrap_or_default();
+        let text = me.to_text() + &machine;
         lock.rewind().and_then(|()| lock.write_all(text.as_bytes())).map_err(unusable)?;
         lock.set_len(text.len() as u64).map_err(unusable)?;
-        Ok(Self { _lock: lock })
+        Ok(Self { lock })
     }
+
+    /// Gives the folder up in good order: an agent of another machine may have it.
+    pub fn end(mut self) {
+        // Where it cannot be written, another machine asks a person.
+        _ = self.lock.seek(SeekFrom::End(0)).and_then(|_| writeln!(self.lock, "{ENDED}"));
+    }
+}
+
+/// Returns whether a path still names the file that is open.
+fn is_same(file: &File, path: &Path) -> bool {
+    let id = |found: io::Result<fs::Metadata>| found.map(|file| (file.dev(), file.ino())).ok();
+    id(file.metadata()).is_some_and(|open| id(fs::metadata(path)) == Some(open))
+}
+
+/// The ID of this machine, if it has one.
+fn machine() -> Option<String> {
+    let id = fs::read_to_string("/etc/machine-id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
+/// The machine of the last agent, by what it has written into `agent.lock`, unless it ended in good order.
+fn left_open(text: &str) -> Option<&str> {
+    let machine = text.lines().find_map(|line| line.strip_prefix(MACHINE));
+    machine.filter(|_| text.lines().all(|line| line != ENDED))
+}
+
+/// Refuses a data folder that other machines may use at the same time, where a lock may be one machine's only, or be
+/// lost while its agent runs.
+pub fn check_filesystem(path: &Path) -> Result<()> {
+    private(path)?;
+    let found = statfs(path).map_err(|error| Error::Folder { path: path.to_owned(), source: error.into() })?;
+    // A number of 32 bits, which some systems have with a sign.
+    match shared((found.filesystem_type().0 & 0xffff_ffff) as u64) {
+        Some(kind) => Err(Error::SharedFilesystem { path: path.to_owned(), kind }),
+        None => Ok(()),
+    }
+}
+
+/// The name of a file system that several machines can have mounted, by its number.
+fn shared(magic: u64) -> Option<&'static str> {
+    SHARED.iter().find(|(known, _)| u64::from(*known) == magic).map(|(_, name)| *name)
 }
 
 /// The last agent of a folder, whether it runs or not.
@@ -159,7 +234,32 @@ pub fn private(path: &Path) -> Result<()> {
     let unusable = |source| Error::Folder { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
     let metadata = fs::metadata(path).map_err(unusable)?;
-    check_private(path, metadata.uid(), metadata.permissions().mode() & 0o777)
+    check_private(path, metadata.uid(), metadata.permissions().mode() & 0o777)?;
+    check_parents(path, [0, geteuid().as_raw(), overflow_uid()])
+}
+
+/// Refuses a directory below one in which others could rename it: one that belongs to another user than these, or in
+/// which all users may write and rename what is not theirs. One in which its group may write is accepted: users'
+/// directories are made so where each user has a group.
+fn check_parents(path: &Path, owners: [u32; 3]) -> Result<()> {
+    let path = fs::canonicalize(path).map_err(|source| Error::Folder { path: path.to_owned(), source })?;
+    for parent in path.ancestors().skip(1) {
+        let Ok(found) = fs::metadata(parent) else { continue };
+        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+        if !owners.contains(&owner) {
+            return Err(Error::ForeignFolder { path: parent.to_owned(), owner });
+        }
+        if mode & 0o1002 == 0o002 {
+            return Err(Error::OpenFolder { path: parent.to_owned(), mode });
+        }
+    }
+    Ok(())
+}
+
+/// The user as whom the system shows those that it has no number for, as the real root in a container without one.
+fn overflow_uid() -> u32 {
+    let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    text.trim().parse().unwrap_or(65_534)
 }
 
 /// Root could do everything anyway.
@@ -205,6 +305,65 @@ mod tests {
         let of = |owner| check_private(&path, owner, 0o700);
         assert!(of(me).is_ok() && of(0).is_ok());
         assert!(matches!(of(me + 1), Err(Error::ForeignFolder { owner, .. }) if owner == me + 1));
+    }
+
+    #[test]
+    fn directory_that_others_could_rename_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (above, path) = (folder.path().join("a"), folder.path().join("a/b/c"));
+        private(&path).unwrap();
+        for (bits, good) in [(0o755, true), (0o777, false), (0o1777, true), (0o775, true), (0o703, false)] {
+            fs::set_permissions(&above, fs::Permissions::from_mode(bits)).unwrap();
+            assert_eq!(private(&path).is_ok(), good, "{bits:o}");
+        }
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o700)).unwrap();
+        let me = geteuid().as_raw();
+        assert!(check_parents(&path, [0, me, me]).is_ok());
+        let other = check_parents(&path, [me + 1; 3]);
+        assert!(matches!(other, Err(Error::ForeignFolder { owner, .. }) if owner == me), "{other:?}");
+    }
+
+    #[test]
+    fn only_file_systems_of_one_machine_are_accepted() {
+        let named = [0x6969, 0xff53_4d42, 0x6573_5546].map(shared);
+        assert_eq!(named, [Some("NFS"), Some("SMB"), Some("FUSE")]);
+        // ext4, XFS, Btrfs, ZFS, tmpfs, overlay.
+        for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x2fc1_2fc1, 0x0102_1994, 0x794c_7630] {
+            assert_eq!(shared(local), None, "{local:x}");
+        }
+        assert!(check_filesystem(tempfile::tempdir().unwrap().path()).is_ok());
+    }
+
+    #[test]
+    fn machine_counts_until_its_agent_has_ended() {
+        assert_eq!(left_open("7\nstays\n/s\nmachine ab\n"), Some("ab"));
+        assert_eq!(left_open("7\nstays\n/s\nmachine ab\nended\n"), None);
+        assert_eq!(left_open("7\nstays\n/s\n"), None, "of an earlier version");
+    }
+
+    /// Two agents had a lock each when a person removed the file between opening and locking it.
+    #[tokio::test]
+    async fn lock_file_that_was_removed_is_not_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        private(&path).unwrap();
+        let lock_path = path.join("agent.lock");
+        let removed = lock(open(&lock_path).unwrap()).map_err(|_| ()).unwrap();
+        let me = Occupant { pid: 7, ends_by_itself: false, socket: "/s".into() };
+        let mut looks = 0;
+        let waits = || {
+            looks += 1;
+            if looks == 1 {
+                fs::remove_file(&lock_path).unwrap();
+            }
+            true
+        };
+        let (taken, ()) = tokio::join!(DataFolder::take(&path, Duration::from_secs(60), &me, waits), async {
+            sleep(5 * LOOK).await;
+            drop(removed);
+        });
+        let taken = taken.unwrap();
+        assert!(is_same(&taken.lock, &lock_path) && is_taken(&path));
     }
 
     #[tokio::test]

@@ -448,3 +448,35 @@ fn agent_killed_while_draining_drains_when_started_again() {
     let (code, _, said) = folder.run("--try r", "true").ends();
     assert!(code == 69 && said.contains("is drained"), "{code}: {said}");
 }
+
+/// Two machines with one home directory, or a disk that was moved: the identity and the vote are one agent's.
+#[test]
+fn data_folder_of_another_machine_is_refused() {
+    let folder = Folder::new();
+    if !fs::read_to_string("/etc/machine-id").is_ok_and(|id| !id.trim().is_empty()) {
+        assert!(std::env::var_os("PEERLOCK_CI").is_none(), "this needs a machine with an ID");
+        eprintln!("skipped, for this machine has no ID");
+        return;
+    }
+    let (mut agent, _) = folder.agent("");
+    let lock = folder.path("data/agent.lock");
+    let text = fs::read_to_string(&lock).unwrap();
+    let (before, machine) = text.split_once("machine ").unwrap();
+    assert!(!machine.contains("ended"), "{text}");
+    agent.send(Signal::SIGKILL);
+    agent.ends();
+    let _left = fs::remove_file(folder.socket());
+    let there = "0123456789abcdef0123456789abcdef";
+    fs::write(&lock, format!("{before}machine {there}\n")).unwrap();
+    let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", folder.socket().display());
+    let (code, _, said) = Running::start(&mut folder.peerlock(&options)).ends();
+    assert!(code == 66 && said.contains(there) && said.contains("another machine"), "{code} {said}");
+    assert!(fs::read_to_string(&lock).unwrap().contains(there), "it has changed nothing");
+    // One that has ended in good order has left it to others.
+    fs::write(&lock, format!("{before}machine {there}\nended\n")).unwrap();
+    let (mut agent, _) = folder.agent("");
+    assert!(fs::read_to_string(&lock).unwrap().ends_with(&format!("machine {machine}")));
+    agent.send(Signal::SIGTERM);
+    agent.ends_with(0);
+    assert!(fs::read_to_string(&lock).unwrap().ends_with("\nended\n"));
+}

@@ -135,10 +135,10 @@ fn cron_and_a_shell_of_one_user_have_the_same_agent_also_after_its_death() {
         until test -e /run/home/in; do sleep 0.02; done
         kill -9 $(head -1 $data/agent.lock)
         until shell ls >/dev/null 2>&1; do sleep 0.02; done
-        tail -1 $data/agent.lock
+        sed -n 3p $data/agent.lock
         shell agent --replace --listen 127.0.0.1:0 2>/run/log &
         until grep -q ready /run/log; do sleep 0.02; done
-        tail -1 $data/agent.lock
+        sed -n 3p $data/agent.lock
         until shell show r 2>/dev/null | grep -q '1 of 1'; do sleep 0.05; done
         touch /run/go; wait $job; echo \"code $?\"",
     );
@@ -162,7 +162,7 @@ fn a_data_folder_that_is_named_has_an_agent_of_its_own() {
         until grep -q ready /run/log; do sleep 0.02; done
         kill -9 $other $(head -1 /var/lib/peerlock/agent.lock); wait $other
         /run/program ls >/dev/null 2>&1
-        tail -qn 1 /run/other/agent.lock /var/lib/peerlock/agent.lock
+        sed -sn 3p /run/other/agent.lock /var/lib/peerlock/agent.lock
         unset PEERLOCK_DATA_DIR
         until /run/program show r | grep -q '1 of 1'; do sleep 0.02; done
         touch /run/go; wait $job; echo \"code $?\"",
