@@ -1,11 +1,11 @@
-//! Backups on a ring: Fair-K paper, §5, for any protocol whose state can be copied.
+//! Backups on a ring: §5 of the Fair-K paper, for any protocol whose state can be copied.
 //!
-//! A *participant* is an identifier on Chord's ring. Its state is kept by the owner of the identifier and by the p
-//! peers that follow; whoever owns the identifier now acts for it. When a peer fails, its successor owns its
-//! identifier, finds the state in its memory, and goes on:
+//! A *participant* is an identifier on Chord's ring. The owner of the identifier acts for it and keeps its state; the
+//! next p peers on the ring keep copies. When a peer fails, its successor becomes the owner of its identifier and
+//! continues from the copy:
 //!
 //! ```text
-//!   1 (asks)      2 (fails)     3 (its successor)   4
+//!   1 (requests)  2 (fails)     3 (its successor)   4
 //!   │ say(1 → 2)  │             │                   │
 //!   ├────────────►│ state 2, version 7              │      "whenever the node changes its state, it initiates an
 //!   │             ├────────────►│                   │       atomic broadcast to all the successors"
@@ -18,22 +18,23 @@
 //!   │                           ├──────────────────►│
 //! ```
 //!
-//! **What is printed, and what is not.** §5 is two paragraphs. Not in them: what a message that was on its way to the
-//! dead one becomes (here its sender keeps it until it is confirmed, and says it again to the next owner; the list of
-//! those messages is part of the state, so that the sender's successor does it where the sender is dead, too); what
-//! happens to the clients of the dead one (they are gone: whatever they held is released by who acts for them, else
-//! nobody would ever); when those who come back get their identifiers back (never).
+//! **Gaps in the paper.** §5 is two paragraphs. This implementation decides three more questions:
+//!
+//! - A message in flight to a failed peer is kept by its sender until it is confirmed, and resent to the next owner.
+//!   The list of unconfirmed messages is part of the state, so the sender's successor resends them if the sender fails,
+//!   too.
+//! - The clients of a failed peer are considered dead. The peer that acts for it releases their requests and slots.
+//! - A peer that returns never gets its identifier back.
 //!
 //! **Atomic broadcast.** A change, its copies and its messages leave in one step, and the paper's channels are
-//! reliable: so whatever anybody has heard of a change, its backups will hear, too. On a network that loses or parts
-//! this is not so, and no cheap broadcast would make it so. One message for each backup is the least that any atomic
-//! broadcast takes.
+//! reliable. A change that any peer has seen therefore reaches its backups, too. On a lossy or partitioned network this
+//! does not hold, and no cheap broadcast provides it: one message per backup is the minimum of any atomic broadcast.
 //!
-//! **Who is gone** is told from outside ([`Protocol::on_peer_down`]), and not before all that it has sent has arrived:
-//! a copy that comes after its owner's successor has begun to act is too late. §5 believes it. If it is wrong, two act
-//! for one identifier, with one token each: two are inside where one may be. That is no mistake of this file but of the
-//! idea, and `explore/scenarios/backed_defects` shows it; what [`custody`](crate::custody) does instead is in
-//! docs/papers/backups.md.
+//! **Failure detection** is external ([`Protocol::on_peer_down`]) and must report a peer only after everything that it
+//! has sent has arrived: a copy that arrives after the owner's successor has begun to act is too late. §5 assumes that
+//! the detector is right. If it is wrong, two peers act for one identifier, with one token each, and mutual exclusion
+//! is violated. The flaw is in the design, not in this file; `explore/scenarios/backed_defects` shows it.
+//! docs/papers/backups.md describes the approach of [`custody`](crate::custody).
 
 mod message;
 mod part;
@@ -53,30 +54,30 @@ use self::recovery::Recovery;
 use crate::token::Layout;
 use crate::{Cx, Effect, Input, Never, Observe, Protocol, step};
 
-/// A protocol that can be backed: its state is nothing but a value, it sets no timers, and it can begin anew.
+/// A protocol that can be backed up: its state is a plain value, it sets no timers, and it can be restarted.
 pub trait Backable:
     Protocol<Timer = Never, Message: Clone + Eq + Hash> + Observe + Clone + fmt::Debug + Eq + Hash
 {
-    /// One peer's part in the same resource, played in the same way, where everything begins again with this layout.
+    /// Returns a participant with the same configuration in its initial state for this layout.
     fn anew(&self, me: PeerId, layout: &Layout) -> Self;
 }
 
 /// How backups are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// p: how many successors have a participant's state beside whoever acts for it.
+    /// p: the number of copies of a participant's state, beside the one of its owner.
     pub backups: usize,
-    /// Whether those who own an identifier whose state nobody has ask all others and begin anew, as the paper's
-    /// reference \[18\] does. Else it is lost, with whatever it had.
+    /// Whether the owner of an identifier whose state is lost queries all peers and restarts the protocol, as the
+    /// paper's reference \[18\] does. Otherwise the state is lost, with the tokens in it.
     pub recovers: bool,
 }
 
-/// More than this is never said in one step among participants of one peer: a request passes each of them once, and so
-/// does each token. But where living peers were taken for gone, two have acted for one participant, and then parents
-/// may lead in a circle. Who acts for all in it would go round for ever, within a step.
+/// Limit of messages between participants of one peer within one step. A request passes each participant once, and so
+/// does each token. But after a false failure report two peers have acted for one participant, and parents may form a
+/// cycle: a peer that acts for all of its members would never finish the step.
 const MOST_IN_A_STEP: usize = 4096;
 
-/// Everybody's place on the ring.
+/// The position of each peer on the ring.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Ring {
     /// In the order of the ring.
@@ -84,45 +85,44 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// These peers, each where its number is mixed to: neighbours on the ring have nothing in common.
+    /// Orders these peers by a hash of their numbers, so that neighbours on the ring are unrelated.
     pub fn mixed(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         let mut peers: Vec<PeerId> = peers.into_iter().collect();
         peers.sort_by_key(|peer| mix(peer.get()));
         Arc::new(Self { peers })
     }
 
-    /// These peers in this order.
+    /// Keeps these peers in this order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
     }
 
-    /// All peers, from this one on.
+    /// Returns all peers, starting with this one.
     fn from(&self, peer: PeerId) -> impl Iterator<Item = PeerId> + '_ {
         let at = self.peers.iter().position(|&other| other == peer).unwrap_or(0);
         self.peers[at..].iter().chain(&self.peers[..at]).copied()
     }
 }
 
-/// One peer: the part that it plays for its own clients, and those whose backup it is or for which it acts.
+/// One peer: its own participant, those that it acts for, and those that it keeps a copy of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Backed<P: Backable> {
     me: PeerId,
     config: Config,
     ring: Arc<Ring>,
-    /// Whom we take for gone. Nobody comes back.
+    /// Peers reported as failed, permanently.
     gone: BTreeSet<PeerId>,
-    /// Every participant whose state we have.
+    /// The participants whose state is here.
     parts: BTreeMap<PeerId, Part<P>>,
-    /// What participants for which we act say to each other.
+    /// Messages between participants that this peer acts for.
     inbox: VecDeque<Message<P>>,
-    /// What was said to participants that are not ours, as far as we know: its sender knows of more who are gone.
+    /// Messages for participants that another peer owns according to `gone`: the sender has learned of more failures.
     early: Vec<Message<P>>,
     recovery: Recovery,
 }
 
 impl<P: Backable> Backed<P> {
-    /// A peer that nobody has asked for anything yet, with its own part and those whose backup it is, which `part`
-    /// makes.
+    /// A peer without requests, with its own participant and those it backs up, each created by `part`.
     pub fn new(me: PeerId, ring: &Arc<Ring>, config: Config, part: impl Fn(PeerId) -> P) -> Self {
         let mut backed = Self {
             me,
@@ -139,29 +139,30 @@ impl<P: Backable> Backed<P> {
         backed
     }
 
-    /// A peer at the same place that has forgotten everything.
+    /// Returns a peer at the same place with no state.
     fn without_memory(&self) -> Self {
         let (gone, parts, inbox, early) = (BTreeSet::new(), BTreeMap::new(), VecDeque::new(), Vec::new());
         Self { gone, parts, inbox, early, recovery: Recovery::default(), ring: self.ring.clone(), ..*self }
     }
 
-    /// Who owns an identifier: the first from there on that is not gone. We are not gone ourselves.
+    /// Returns the owner of an identifier: the first peer from there on that has not failed.
     fn owner(&self, whose: PeerId) -> PeerId {
         self.ring.from(whose).find(|peer| !self.gone.contains(peer)).unwrap_or(self.me)
     }
 
-    /// Who has a copy of a participant's state: the p that follow its owner.
+    /// Returns the peers that keep a copy of a participant's state: the p that follow its owner.
     fn backups(&self, whose: PeerId) -> impl Iterator<Item = PeerId> + '_ {
         let living = self.ring.from(whose).filter(|peer| !self.gone.contains(peer));
         living.skip(1).take(self.config.backups)
     }
 
-    /// The participants for which we act, as far as we have their state.
+    /// Returns the participants that this peer acts for and whose state it has.
     fn acted_for(&self) -> Vec<PeerId> {
         self.parts.keys().copied().filter(|&whose| self.owner(whose) == self.me).collect()
     }
 
-    /// One step of a participant for which we act: it changes, its backups are told, and its messages go out.
+    /// Runs one step of a participant that this peer acts for: changes it, sends its state to the backups, and sends
+    /// its messages.
     fn act(&mut self, whose: PeerId, input: Input<P::Message, Never>, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&whose) else { return };
         match input {
@@ -205,7 +206,7 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// To whoever owns the identifier that a message is for; which may be ourselves.
+    /// Sends a message to the owner of its target identifier, or queues it if that is this peer.
     fn post(&mut self, mut message: Message<P>, cx: &mut Cx<'_, Self>) {
         message.stamp(self.recovery.epoch());
         let owner = message.to().map_or(self.me, |to| self.owner(to));
@@ -230,11 +231,11 @@ impl<P: Backable> Backed<P> {
 
     fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
         match message {
-            // To act now would be to act beside one who may live, and with a state of which changes are still to come.
+            // This peer would act beside an owner that may be alive, and with a state that still misses changes.
             Message::Say { to, .. } if self.owner(to) != self.me => self.early.push(message),
             Message::Say { from, to, number, message, .. } => self.on_say((from, to), number, message, cx),
             Message::Confirm { from, to, number, .. } => {
-                // The backups learn of it with the next change: what they would say again is known there by its number.
+                // The backups learn of it with the next change: a repeated message is recognised by its number.
                 if let Some(part) = self.parts.get_mut(&to) {
                     part.outbox.retain(|said| (said.to, said.number) != (from, number));
                 }
@@ -268,7 +269,7 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// A peer is gone: what it had is its successor's.
+    /// Takes over the participants of a failed peer.
     fn take_over(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         let before: BTreeSet<PeerId> = self.acted_for().into_iter().collect();
         let was_its: Vec<PeerId> = self.ring.peers.iter().copied().filter(|&whose| self.owner(whose) == peer).collect();
@@ -279,14 +280,15 @@ impl<P: Backable> Backed<P> {
         }
         for &whose in was_its.iter().filter(|&&whose| self.owner(whose) == self.me) {
             if !self.parts.contains_key(&whose) && self.config.recovers {
-                // Else nobody would ever miss one who died inside with others waiting behind it: they are told nothing.
+                // Otherwise the loss of a peer that died in the critical section goes unnoticed: waiters behind it
+                // receive no message.
                 return self.miss(whose, cx);
             }
         }
         for whose in self.acted_for() {
             let is_new = !before.contains(&whose);
             let open = self.parts.get(&whose).map_or(Vec::new(), |part| part.open.clone());
-            // Its clients are gone: whatever they held goes on.
+            // Its clients are dead: their requests and slots are released.
             open.into_iter().filter(|_| is_new).for_each(|ticket| self.act(whose, Input::Release(ticket), cx));
             self.tell_backups(whose, cx);
             let said = self.parts.get(&whose).map_or(Vec::new(), |part| part.outbox.clone());

@@ -1,30 +1,30 @@
 //! BV95: k-mutual exclusion with k trees (Bulgannawar, Vaidya: "A Distributed K-Mutual Exclusion Algorithm", ICDCS
-//! 1995), the baseline that Fair-K was measured against.
+//! 1995), the baseline of the Fair-K paper.
 //!
-//! There are k tokens, and a client is inside only with one of them. Each token has a tree of its own, which is played
-//! like the single tree of Naimi and Tréhel: the root has the token or will have it last, a request follows the
-//! `parent` pointers to it, and every pointer on the way is turned towards the requester. A newcomer picks one tree by
-//! a [`Heuristic`], knowing nothing of the queues, and stays there. That is what makes it unfair.
+//! There are k tokens; each is the right to one slot and has a tree of its own, managed like the single tree of Naimi
+//! and Tréhel: the root has the token or will have it last, a request follows the `parent` pointers to the root, and
+//! every pointer on the way is turned towards the requester. A request picks one tree by a [`Heuristic`], without
+//! knowledge of the queues, and stays there: that makes the algorithm unfair.
 //!
-//! We have it second-hand, from the Fair-K paper (the sections in the margin are its), which says that requests are
-//! *cached* and does not say how. So there are two [`Organisation`]s; `docs/papers/bv95.md` says why ours caches thus:
+//! The source is the Fair-K paper (section numbers are its), which says that requests are *cached* and does not say
+//! how. Hence the two [`Organisation`]s; `docs/papers/bv95.md` gives the reasons for this form of caching:
 //!
 //! ```text
-//!   5            4 (waits)         3 (inside)       tree 0
+//!   5            4 (waits)         3 (holds)        tree 0
 //!   │              │ request(4)      │
-//!   │              ├────────────────►│              3 puts 4 into the token's queue
+//!   │              ├────────────────►│              3 appends 4 to the token's queue
 //!   │ request(5)   │                 │
 //!   ├─────────────►│                 │              4 waits for the same token: it keeps 5's request
-//!   │              │                 │ … leaves
-//!   │              │       token [2] │              and 2 has asked meanwhile
+//!   │              │                 │ … releases
+//!   │              │       token [2] │              2 has requested meanwhile
 //!   │              │◄────────────────┤              3 points to 2, the tail
-//!   │              │ token [5]                      4 has put 5 behind 2, entered and left; it points to 5
+//!   │              │ token [5]                      4 has appended 5, entered and released; it points to 5
 //!   │              ├──────────────────────────► 2
 //! ```
 //!
-//! *Departure:* any number of clients wait at one peer, each ticket in its own right, and a waiting ticket may
-//! withdraw, as in [Fair-K](crate::fair_k). A token that nobody wants elsewhere goes to the oldest ticket that waits at
-//! the same peer, whichever tree that has picked; its place there passes the token on, as if it had withdrawn.
+//! *Departure:* any number of clients wait at one peer, each ticket with its own place, and a waiting ticket may
+//! withdraw, as in [Fair-K](crate::fair_k). A token without requests from other peers goes to the oldest ticket that
+//! waits at the same peer, whichever tree that has picked; its place there passes the token on, as if it had withdrawn.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -40,35 +40,35 @@ use crate::{Cx, Never, Observe, Protocol};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// Somebody asks. From a requester to its parent, and on from parent to parent until it reaches one that keeps it;
-    /// answered by `Token`.
+    /// Sent by a requester to its parent, and forwarded from parent to parent until it reaches a peer without one. That
+    /// peer appends it to the queue of its token, or keeps it until the token arrives. Answered by `Token`.
     Request {
         /// The tree, which is named after its token's slot.
         slot: u32,
         /// The requester, not the peer that passes the request on.
         claim: Claim,
     },
-    /// From the one who leaves to the next in line.
+    /// Sent by the releasing peer to the first peer of the queue. The receiver grants the slot to `to`, or passes the
+    /// token on if `to` has withdrawn.
     Token {
-        /// The place in line that it is meant for.
+        /// The ticket that it is meant for.
         to: Ticket,
         /// The token itself.
         token: Token,
-        /// Who follows after `to`. Always empty in the plain organisation, where each place knows its own `next`.
+        /// The waiters after `to`. Always empty in the plain organisation, where each place knows its own `next`.
         queue: VecDeque<Claim>,
     },
 }
 
-/// How the requests of one tree are put in line.
+/// How the requests of one tree are queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Organisation {
-    /// Naimi and Tréhel's: the root is the end of the line, who is told its `next` and is root no longer. One FIFO per
-    /// tree.
+    /// Naimi and Tréhel's: the root is the tail of the queue; it stores the requester as its `next` and is no longer
+    /// root. One FIFO per tree.
     Plain,
-    /// The token carries its queue. A waiting peer keeps the requests that reach it, and puts them at the end of the
-    /// queue when the token comes: fewer messages, but they wait twice (§4, where Fair-K gives fairness as its reason
-    /// not to cache).
+    /// The token carries its queue. A waiting peer keeps the requests that reach it and appends them to the queue when
+    /// the token arrives: fewer messages, but these requests wait twice (§4: Fair-K does not cache, for fairness).
     #[default]
     Caching,
 }
@@ -77,72 +77,72 @@ pub enum Organisation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Heuristic {
-    /// Each with the same probability (§3.2, the cinema without a moderator).
+    /// Each with the same probability (§3.2, cinema without a moderator).
     #[default]
     Random,
-    /// The tree whose token this peer had last; before its first, the one of its number modulo k.
+    /// The tree whose token this peer had last; at first, its number modulo k.
     LastHeld,
-    /// One after the other, beginning with the one of the peer's number modulo k.
+    /// One after the other, starting with the peer's number modulo k.
     RoundRobin,
 }
 
-/// How the protocol is played. The default is the form that comes closest to the published figures.
+/// Configuration. The default is the form closest to the published figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
-    /// How the requests of one tree are put in line.
+    /// How the requests of one tree are queued.
     pub organisation: Organisation,
     /// Which tree a request goes to.
     pub heuristic: Heuristic,
 }
 
-/// One request's place in line.
+/// The place of one request in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Place {
     ticket: Ticket,
-    /// Waits for the token only to pass it on.
+    /// Whether the request waits for the token only to pass it on.
     withdrawn: bool,
-    /// Plain: *next*, at most one. Caching: the requests that were kept here.
+    /// Plain: *next*, at most one. Caching: the requests kept here.
     behind: VecDeque<Claim>,
 }
 
-/// A token that is here.
+/// A token at this peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     token: Token,
-    /// Whose turn it is; `None` while nobody wants the token.
+    /// The ticket that uses the token; `None` while it is idle.
     inside: Option<Ticket>,
-    /// Who gets it then. Plain: *next*, at most one.
+    /// The next waiters. Plain: *next*, at most one.
     queue: VecDeque<Claim>,
 }
 
-/// One peer's part in the tree of one token.
+/// One peer's state in the tree of one token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Tree {
-    /// *parent*: where requests are forwarded to; `None` where they are kept. Plain: at the root. Caching: with every
-    /// peer that has the token or waits for it.
+    /// *parent*: the next hop of requests; `None` where they are kept. Plain: at the root. Caching: at each peer that
+    /// has the token or waits for it.
     parent: Option<PeerId>,
     held: Option<Held>,
-    /// Our clients' places in line, by ticket. The token comes to the first one first.
+    /// Places of this peer's clients, by ticket. The token reaches the first one first.
     places: Vec<Place>,
 }
 
-/// One peer's part in BV95, for one resource.
+/// One peer's state of BV95, for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bv95 {
     me: PeerId,
     config: Config,
     trees: Vec<Tree>,
-    /// The tree for our next request, if that is not left to chance.
+    /// The tree of the next request, unless that is random.
     turn: u32,
 }
 
 impl Bv95 {
-    /// Each token's holder is the root of its tree, and everybody else's parent there.
+    /// A peer in the initial state: each token's holder is the root of its tree, and the parent of all other peers.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let tree = |slot: u32| {
@@ -158,7 +158,7 @@ impl Bv95 {
         self.trees.len() as u32 // As many as `Layout::slots` counted in 32 bits.
     }
 
-    /// §2: a request goes to one tree of the k.
+    /// Chooses the tree of a request (§2).
     fn choose_tree(&mut self, cx: &mut Cx<'_, Self>) -> u32 {
         let slots = self.slots();
         match self.config.heuristic {
@@ -172,7 +172,7 @@ impl Bv95 {
         }
     }
 
-    /// Lets a client of ours in with the token of a tree, which is here.
+    /// Grants the slot of a tree whose token is here.
     fn enter(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let slots = self.slots();
         let held = self.trees[slot as usize].held.as_mut().expect("who enters has the token here");
@@ -183,7 +183,7 @@ impl Bv95 {
         }
     }
 
-    /// A request of one tree, from the network or our own, is forwarded with path reversal or kept.
+    /// Forwards a request with path reversal, or keeps it.
     fn process_request(&mut self, slot: u32, r: Claim, cx: &mut Cx<'_, Self>) {
         let tree = &mut self.trees[slot as usize];
         let turns = tree.parent.is_some() || self.config.organisation == Organisation::Plain;
@@ -200,8 +200,8 @@ impl Bv95 {
         }
     }
 
-    /// Nobody is inside with the token of this tree, which is here: who gets it? Where that is a place of ours whose
-    /// client has withdrawn we go on with the next, which is why this is a loop.
+    /// Passes on a token that is not in use. If the next place is one of this peer's whose client has withdrawn, the
+    /// loop continues with the following one.
     fn pass_on(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         loop {
             let tree = &mut self.trees[slot as usize];
@@ -228,8 +228,8 @@ impl Bv95 {
         }
     }
 
-    /// The token has come to a place of ours, which ends here: the ones behind it follow the token from now on. Says
-    /// whether its client went in.
+    /// Ends the place that the token has reached: the requests behind it follow the token. Returns whether its client
+    /// was granted the slot.
     fn arrive(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) -> bool {
         let tree = &mut self.trees[slot as usize];
         let at = tree.places.iter().position(|place| place.ticket == ticket);
@@ -245,8 +245,8 @@ impl Bv95 {
         !place.withdrawn
     }
 
-    /// A token is at hand that nobody wants elsewhere. Our client who has waited longest can have it, and leaves its
-    /// place in another tree's line to those behind it.
+    /// Takes the longest waiting client of this peer, for an idle token. Its place in another tree remains for the
+    /// requests behind it.
     fn take_oldest_waiting(&mut self) -> Option<Ticket> {
         let places = self.trees.iter_mut().flat_map(|tree| &mut tree.places);
         let oldest = places.filter(|place| !place.withdrawn).min_by_key(|place| place.ticket)?;
@@ -256,13 +256,13 @@ impl Bv95 {
 }
 
 impl Tree {
-    /// Puts a request at the end of what we know of the line.
+    /// Appends a request to the known end of the queue.
     fn keep(&mut self, r: Claim, organisation: Organisation) {
         let queue = self.held.as_mut().map(|held| &mut held.queue);
         let end = match organisation {
-            // Our newest place is the end of the line. If there is none, who is inside here is.
+            // The newest place is the tail; without a place, the holder at this peer is.
             Organisation::Plain => self.places.last_mut().map(|place| &mut place.behind).or(queue),
-            // Our oldest place is where the token comes first.
+            // The token arrives first at the oldest place.
             Organisation::Caching => queue.or(self.places.first_mut().map(|place| &mut place.behind)),
         };
         let end = end.expect("requests are kept where the token is or will be");
@@ -275,7 +275,7 @@ impl Protocol for Bv95 {
     type Message = Message;
     type Timer = Never;
 
-    /// With a token at hand the client enters at once; otherwise it picks a tree.
+    /// Grants the slot at once if an idle token is here; otherwise picks a tree.
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let mut places = self.trees.iter().flat_map(|tree| &tree.places);
@@ -393,7 +393,7 @@ mod tests {
     const CACHING: Config = Config { organisation: Organisation::Caching, heuristic: Heuristic::LastHeld };
     const ROUND_ROBIN: Config = Config { organisation: Organisation::Caching, heuristic: Heuristic::RoundRobin };
 
-    /// One of six peers.
+    /// Returns one of six peers.
     fn peer(me: u64, slots: u32, config: Config) -> Bv95 {
         Bv95::new(PeerId::new(me), &Layout::printed(6, slots), config)
     }
@@ -417,7 +417,7 @@ mod tests {
         on(peer, Input::Message { from: PeerId::new(9), message })
     }
 
-    /// The first client of a peer, or another.
+    /// The claim of a ticket at a peer.
     fn claim(peer: u64, ticket: u64) -> Claim {
         Claim { peer: PeerId::new(peer), ticket: Ticket::new(ticket) }
     }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_at_hand_is_used_at_once_and_again_with_the_next_fencing_number() {
+    fn idle_token_is_granted_at_once_with_rising_fencing_number() {
         let mut holder = peer(1, 3, Config::default());
         assert_eq!(ask(&mut holder, 1), granted(1, 1, 2));
         assert_eq!(release(&mut holder, 1), []);
@@ -453,7 +453,7 @@ mod tests {
 
     /// §3.2, path reversal.
     #[test]
-    fn who_forwards_a_request_points_to_the_requester() {
+    fn forwarding_a_request_sets_parent_to_requester() {
         for config in [PLAIN, CACHING] {
             let mut on_the_way = peer(5, 2, config);
             assert_eq!(hear(&mut on_the_way, request(1, 3)), sent(1, request(1, 3)));
@@ -461,9 +461,9 @@ mod tests {
         }
     }
 
-    /// §3.2: `next` makes the queue, and its end is the root.
+    /// §3.2: `next` forms the queue, and its tail is the root.
     #[test]
-    fn plain_the_end_of_the_line_learns_who_is_next_and_sends_the_others_on() {
+    fn plain_tail_stores_next_and_forwards_others() {
         let mut root = peer(5, 1, PLAIN);
         assert_eq!(ask(&mut root, 1), sent(0, request(0, 5)));
         assert_eq!(hear(&mut root, request(0, 2)), []);
@@ -475,9 +475,9 @@ mod tests {
         assert_eq!(parent(&root, 0), Some(3));
     }
 
-    /// The exchange in the picture on top of this file, as peer 4 sees it.
+    /// The exchange in the module's diagram, at peer 4.
     #[test]
-    fn caching_a_waiting_peer_keeps_requests_until_the_token_comes() {
+    fn caching_waiting_peer_keeps_requests_for_token() {
         let mut waiting = peer(4, 1, CACHING);
         assert_eq!(ask(&mut waiting, 1), sent(0, request(0, 4)));
         assert_eq!(hear(&mut waiting, request(0, 5)), []);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn caching_the_holder_puts_requests_into_the_queue_of_its_token() {
+    fn caching_holder_appends_requests_to_token_queue() {
         let mut holder = peer(0, 1, CACHING);
         ask(&mut holder, 1);
         assert_eq!((hear(&mut holder, request(0, 3)), hear(&mut holder, request(0, 2))), (vec![], vec![]));
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_token_goes_to_the_first_who_asks() {
+    fn idle_token_goes_to_first_requester() {
         for config in [PLAIN, CACHING] {
             let mut holder = peer(0, 1, config);
             assert_eq!(hear(&mut holder, request(0, 3)), sent(3, token(0, 1, 1, &[])));
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heuristics_choose_the_tree() {
+    fn heuristics_choose_tree() {
         let trees_of = |heuristic| -> Vec<u32> {
             let mut asking = peer(4, 3, Config { heuristic, ..Config::default() });
             let mut rng = Rng::new(1);
@@ -521,9 +521,9 @@ mod tests {
     }
 
     #[test]
-    fn last_held_follows_the_token_that_let_us_in() {
+    fn last_held_requests_in_tree_of_last_token() {
         let layout = Layout { root: PeerId::new(0), tokens: [0, 1, 4].map(PeerId::new).to_vec() };
-        let mut holder = Bv95::new(PeerId::new(4), &layout, CACHING); // Before its first it would choose tree 1.
+        let mut holder = Bv95::new(PeerId::new(4), &layout, CACHING); // Before its first grant it would choose tree 1.
         assert_eq!(ask(&mut holder, 1), granted(1, 2, 3));
         hear(&mut holder, request(2, 5));
         release(&mut holder, 1);
@@ -531,11 +531,11 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_one_peer_stand_in_line_each_in_its_own_right() {
+    fn clients_of_one_peer_queue_separately() {
         for config in [PLAIN, CACHING] {
             let mut two = peer(5, 1, config);
             ask(&mut two, 1);
-            assert_eq!(ask(&mut two, 2), [], "behind our own request there is nobody to tell");
+            assert_eq!(ask(&mut two, 2), [], "the queue ends at a local request: no message");
             hear(&mut two, request(0, 3));
             assert_eq!(hear(&mut two, token(0, 7, 1, &[])), granted(1, 0, 7));
             assert_eq!(release(&mut two, 1), granted(2, 0, 8));
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn caching_what_a_peer_keeps_follows_the_first_token_that_comes_there() {
+    fn caching_kept_requests_join_first_arriving_token() {
         let mut two = peer(5, 1, CACHING);
         ask(&mut two, 1);
         ask(&mut two, 2);
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_the_tokens_queue_goes_with_it_and_comes_back() {
+    fn queued_claim_travels_with_token() {
         let mut holder = peer(0, 1, CACHING);
         ask(&mut holder, 1);
         hear(&mut holder, request(0, 3));
@@ -564,13 +564,13 @@ mod tests {
         let queue = VecDeque::from([claim(0, 2)]);
         let token_to_3 = Message::Token { to: Ticket::new(1), token: Token { slot: 0, fencing: 2 }, queue };
         assert_eq!(release(&mut holder, 1), sent(3, token_to_3));
-        assert_eq!(hear(&mut holder, request(0, 4)), [], "it waits still, so it keeps the request");
+        assert_eq!(hear(&mut holder, request(0, 4)), [], "still waiting: keeps the request");
         assert_eq!(hear(&mut holder, token(0, 3, 2, &[])), granted(2, 0, 3));
         assert_eq!(release(&mut holder, 2), sent(4, token(0, 4, 1, &[])));
     }
 
     #[test]
-    fn who_has_withdrawn_passes_the_token_on_when_it_comes() {
+    fn withdrawn_request_passes_token_on() {
         for config in [PLAIN, CACHING] {
             let mut withdrawn = peer(5, 1, config);
             ask(&mut withdrawn, 1);
@@ -581,23 +581,23 @@ mod tests {
         }
     }
 
-    /// Our departure: no token lies idle where somebody waits.
+    /// Departure: no token is idle at a peer with waiting clients.
     #[test]
-    fn a_token_that_nobody_wants_goes_to_the_oldest_client_that_waits_at_the_same_peer() {
+    fn idle_token_goes_to_oldest_local_waiter() {
         let mut holder = peer(1, 3, ROUND_ROBIN);
         assert_eq!(ask(&mut holder, 1), granted(1, 1, 2));
-        assert_eq!(ask(&mut holder, 2), [], "in tree 1, behind the first");
+        assert_eq!(ask(&mut holder, 2), [], "queued in tree 1 behind the first");
         assert_eq!(ask(&mut holder, 3), sent(2, Message::Request { slot: 2, claim: claim(1, 3) }));
         assert_eq!(ask(&mut holder, 4), sent(0, Message::Request { slot: 0, claim: claim(1, 4) }));
         assert_eq!(release(&mut holder, 1), granted(2, 1, 5));
         assert_eq!(release(&mut holder, 2), granted(3, 1, 8));
-        // Its place in tree 2 has no use for the token any more, but the next client has.
+        // Its place in tree 2 has no use for the token, but the next client has.
         assert_eq!(hear(&mut holder, token(2, 3, 3, &[])), granted(4, 2, 3));
         assert_eq!(hear(&mut holder, token(0, 1, 4, &[5])), sent(5, token(0, 1, 1, &[])));
     }
 
     #[test]
-    fn strange_messages_are_reported_and_lose_no_token() {
+    fn unexpected_messages_are_reported_without_token_loss() {
         let mut holder = peer(0, 2, CACHING);
         assert_eq!(
             hear(&mut holder, request(2, 3)),
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_read_like_the_papers() {
+    fn messages_display_as_in_paper() {
         let message = Message::Request { slot: 0, claim: claim(4, 2) };
         assert_eq!(message.to_string(), "request(4#2) in tree 0");
         assert_eq!(token(1, 2, 1, &[]).to_string(), "token 1");

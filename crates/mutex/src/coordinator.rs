@@ -1,64 +1,66 @@
 //! The coordinator protocol: replicas that elect who decides (Obeidat, Gubarev, Al-yousef: "Decentralized and Fair
 //! Mutual Exclusion Protocol in Peer-to-Peer Systems").
 //!
-//! One of n replicas is the *coordinator*. It answers every request with the queue and tells everybody who waits of
-//! every newcomer, so that each has the complete queue, and whoever leaves passes the token straight to the next:
+//! One of n replicas is the *coordinator*. It answers every request with the queue and announces every newcomer to all
+//! waiters, so that each waiter has the complete queue, and a client that releases passes the token straight to the
+//! next:
 //!
 //! ```text
-//!   A (inside)      R₀ (coordinator)     B
+//!   A (holds)       R₀ (coordinator)     B
 //!   │                 │    REQUEST(B)    │
 //!   │                 │◄─────────────────┤ to all n if R₀ does not answer
 //!   │ ADDREQUEST(B)   │ RESPONSE(A, …)   │
-//!   │◄────────────────┼─────────────────►│ also to all who wait, and to the replicas
+//!   │◄────────────────┼─────────────────►│ also to all waiters and to the replicas
 //!   │ RELEASE(A, next B)                 │
-//!   ├─────────────────┬─────────────────►│ B is in; also to all who wait
+//!   ├─────────────────┬─────────────────►│ B holds; also to all waiters
 //!   │                 ▼                  │
 //! ```
 //!
-//! The form of Figure 1 is [`Config::PRINTED`]. Its second client waits for ever; each switch in [`Config`] names one
-//! defect and its repair. [`Config::REPAIRED`] is what we use. How the replicas agree on a coordinator is in
-//! `group.rs`.
+//! [`Config::PRINTED`] is the form of Figure 1, in which the second client waits for ever. Each switch in [`Config`]
+//! names one defect and its repair; [`Config::REPAIRED`] is the form to use. `group.rs` has the election of the
+//! coordinator.
 //!
-//! # Why it is safe
+//! # Safety
 //!
-//! *Assumptions.* Messages may be lost, doubled, delayed and overtaken without bound; replicas and clients may stop at
-//! any time, and replicas forget; the rates of any two clocks differ by less than a thousandth, and timers are not late
-//! where a client's lease ends. For rising fencing numbers also: at any time a majority of the replicas remembers.
+//! *Assumptions.* Messages may be lost, duplicated, delayed and reordered without bound; replicas and clients may crash
+//! at any time, and replicas lose their memory; the rates of any two clocks differ by less than a thousandth, and
+//! timers are not late at the end of a client's lease. Rising fencing numbers also need a majority of replicas with
+//! their memory at any time.
 //!
-//! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself counted, have promised to follow
-//!    nobody else. A promise lasts for a [term](Config::term) from the moment at which it is given, and is counted from
-//!    the moment at which the message that it answers was sent. Two sets of m share a replica, and a replica has one
-//!    promise out at a time. One that has forgotten its promises gives none until a term has passed, when they have all
-//!    ended. A coordinator whose promises have lapsed is out of office, for good, until it is elected again: so on the
-//!    wrong side of a partition there is none.
-//! 2. *One chain at a time.* Whoever is inside was let in by a coordinator, or got the token from one who was: a chain
-//!    of hand-overs. A coordinator begins a chain when it knows that the one before has ended, because its last owner
-//!    left without a successor; or when the chain's lease has run out. It prolongs the lease by telling clients; and a
-//!    client goes inside, and stays, only until the end that it was told, by its own clock, of the owner at that time
-//!    or of one before it. So everybody of the chain is out by then, be the token handed over or lost.
-//! 3. *Over elections.* What a coordinator has granted is written down nowhere but at the client; no grant waits for
-//!    the other replicas. Instead a new coordinator begins no chain until a lease time has passed (*grace*): its
-//!    predecessor could prolong no lease after its own promises had lapsed. Meanwhile owners renew their leases with
-//!    it, and hand the token on as ever. The memory of a voter is a hint that spares time; for safety it is never
-//!    needed.
+//! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself included, have promised to follow
+//!    no other. A promise is valid for a [term](Config::term) from the moment at which it is given; the coordinator
+//!    counts from the moment at which it sent the message that the promise answers. Two sets of m share a replica, and
+//!    a replica gives one promise at a time. A replica without memory gives none until a term has passed, when all of
+//!    its earlier promises have expired. A coordinator whose promises have expired is out of office until it is elected
+//!    again: so the minority side of a partition has no coordinator.
+//! 2. *One chain at a time.* A holder was granted the slot by a coordinator, or received the token from such a holder:
+//!    a chain of hand-overs. A coordinator starts a chain when it knows that the previous one has ended, because its
+//!    last owner released without a successor, or when the chain's lease has expired. It extends the lease by sending
+//!    clients the new end. A client enters, and stays, only until the end that it was sent, by its own clock, for the
+//!    owner at that time or an earlier one. So every client of the chain has left by then, whether the token is handed
+//!    over or lost.
+//! 3. *Elections.* A grant is stored only at the client; it does not wait for the other replicas. Instead, a new
+//!    coordinator starts no chain until a lease time has passed (*grace*): its predecessor could extend no lease after
+//!    its own promises had expired. Meanwhile owners renew their leases with the new coordinator, and continue to hand
+//!    the token over. The memory of a voter is a hint that saves time; safety does not depend on it.
 //!
 //! # Numbers
 //!
 //! A hand-over adds 1 to the fencing number, and so does a coordinator after a RELEASE that ends a chain. After a lease
-//! has run out, the coordinator goes on from the next multiple of [`LEAP`](fencing::LEAP), since it cannot know how
-//! often the token was handed over; a chain is no longer than that. A new coordinator's first chain begins at its epoch
-//! times 2⁴⁰. Epochs rise: a candidate needs the votes of m who have seen no higher one, and one who has forgotten gets
-//! to know them from the coordinator before it votes again. If so many forget that no majority remembers, the rest
-//! begin anew, which is as safe, but numbers may begin anew, too.
+//! has expired, the coordinator continues from the next multiple of [`LEAP`](fencing::LEAP), since it cannot know the
+//! number of hand-overs; a chain is shorter than that. A new coordinator's first chain starts at its epoch times 2⁴⁰.
+//! Epochs rise: a candidate needs the votes of m replicas that have seen no higher one, and a replica without memory
+//! learns the epoch from the coordinator before it votes again. If no majority has its memory, the remaining replicas
+//! start again. That is as safe, but the numbers may start again, too.
 //!
-//! # Nobody waits for ever
+//! # Liveness
 //!
-//! Clients ask again until they are inside, first all replicas and then the one that answers; a coordinator that knows
-//! them changes nothing but the time it last heard of them. RELEASEs are retransmitted until the coordinator has
-//! confirmed one. A grant that nobody wants any more goes back to the coordinator, and so does one whose
-//! owner knows no successor: then the coordinator serves the first of its own queue. All the rest may get lost.
+//! A client repeats its request until it is granted, first to all replicas and then to the one that answers; a
+//! coordinator that knows the request updates only the time of its last message. RELEASEs are retransmitted until the
+//! coordinator has confirmed one. A grant without a waiting request returns to the coordinator, and so does one whose
+//! owner knows no successor: then the coordinator serves the first of its own queue. All other messages may be lost.
 //!
-//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
+//! *Departure:* a client may withdraw while it waits, and each of several clients at one peer has its own place.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -81,53 +83,51 @@ use group::Group;
 pub use message::{Entry, Holder, Memory, Message, Place, Telling, Timer};
 use replica::Replica;
 
-/// By so much the numbers of two epochs differ: room for a million leaps.
+/// Distance between the numbers of two epochs: room for a million leaps.
 const EPOCH: u64 = 1 << 40;
 
-/// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
+/// Configuration. Each switch is one difference between the printed form (off) and the repaired form (on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long an owner's lease is good for without renewal; also how long one who waits may be silent. 10 s: our
+    /// Length of an owner's lease without renewal, and of the silence after which a waiter is removed. 10 s: our
     /// choice, as in Sigma.
     pub lease: Span,
-    /// How long a replica's promise to its coordinator is good for. 4 s: our choice, four pings.
+    /// Length of a replica's promise to its coordinator. 4 s: our choice, four pings.
     pub term: Span,
-    /// *periodOfTime*: how often replicas ping their coordinator, and in print how long they wait for OK. 1 s: our
-    /// choice.
+    /// *periodOfTime*: interval of a replica's pings, and in print the time that it waits for OK. 1 s: our choice.
     pub ping: Span,
-    /// After this long a client that was not answered asks again. 0.5 s: our choice, more than a round trip.
+    /// Time after which a client without an answer requests again. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// ADDREQUEST goes to the owner, too. In print it goes to the replicas and to those who wait, so that the owner
-    /// never knows of anybody to release to.
+    /// ADDREQUEST goes to the owner, too. In print it goes to the replicas and the waiters, so that the owner never has
+    /// a successor.
     pub owner_told: bool,
-    /// Replicas act on RELEASE. In print they have no handler for it, and think that the first owner is inside for
-    /// ever.
+    /// Replicas act on RELEASE. In print they have no handler for it, and consider the first owner the holder for ever.
     pub replicas_hear_release: bool,
-    /// RELEASE names the successor; if the owner knows none the coordinator serves the first of its queue. In print
-    /// whoever finds itself first in its own queue is next: a RELEASE that overtakes ADDREQUEST or RESPONSE leaves one
-    /// behind.
+    /// RELEASE names the successor; if the owner knows none, the coordinator serves the first of its queue. In print a
+    /// client that finds itself first in its own queue is next: a RELEASE that overtakes ADDREQUEST or RESPONSE leaves
+    /// one behind.
     pub named_successor: bool,
-    /// The coordinator numbers requests. In print they are in the order of the clients' time stamps, and one that comes
-    /// late but was asked early makes a second head of the queue.
+    /// The coordinator numbers requests. In print they are ordered by the clients' time stamps, and a late one with an
+    /// early stamp makes a second head of the queue.
     pub coordinator_numbers: bool,
-    /// Requests are told apart, and a grant for one that is finished goes back. In print a client has one id for all of
-    /// them, and a REQUEST that comes twice is served twice.
+    /// Requests have identities, and a grant for a finished one is returned. In print a client has one identity for all
+    /// of them, and a REQUEST that arrives twice is served twice.
     pub requests_apart: bool,
-    /// A REQUEST that comes again is answered again. In print (*received(msg)*) every replica drops it, also one that
-    /// has become coordinator since.
+    /// A repeated REQUEST is answered again. In print (*received(msg)*) every replica drops it, even one that has
+    /// become coordinator since.
     pub coordinator_dedups: bool,
-    /// A coordinator needs promises of a majority, and a replica without memory gives none. In print whoever finds the
-    /// coordinator silent is the next, and the latest time stamp wins.
+    /// A coordinator needs promises of a majority, and a replica without memory gives none. In print any replica that
+    /// receives no answer from the coordinator becomes coordinator, and the latest time stamp wins.
     pub majority_lease: bool,
-    /// Owners have a lease, and know when it ends. In print (§4.4) it is promised; Figure 1 has none.
+    /// Owners have a lease, and know its end. In print (§4.4) it is promised; Figure 1 has none.
     pub owner_lease: bool,
-    /// What is not answered is retransmitted. In print (§4.4) it is promised; Figure 1 sends everything once.
+    /// Unanswered messages are retransmitted. In print (§4.4) it is promised; Figure 1 sends everything once.
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others ping it and pass the REQUEST on: the same, for 3 (n
-    /// − 1) messages more.
+    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST: the same effect,
+    /// for 3 (n − 1) more messages.
     pub one_acts: bool,
-    /// A client sends REQUEST and RELEASE to one replica, which passes a REQUEST on if it is not the coordinator; to
-    /// all only if no answer comes. In print to all at once.
+    /// A client sends REQUEST and RELEASE to one replica, which forwards a REQUEST if it is not the coordinator; to all
+    /// only without an answer. In print to all at once.
     pub one_asked: bool,
 }
 
@@ -150,7 +150,7 @@ impl Config {
         one_acts: false,
         one_asked: false,
     };
-    /// The form that we use.
+    /// The repaired form.
     pub const REPAIRED: Self = Self {
         owner_told: true,
         replicas_hear_release: true,
@@ -167,25 +167,25 @@ impl Config {
     };
 }
 
-/// §4.4: how long a client will have to wait, as far as it can know.
+/// Forecast of a client's waiting time (§4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecast {
-    /// l: how many come before it, the one inside counted.
+    /// l: the number of clients before it, the holder included.
     pub ahead: u64,
-    /// t_w = l × t_cs; `None` as long as the coordinator has seen nobody leave.
+    /// t_w = l × t_cs; `None` until the coordinator has seen a release.
     pub wait: Option<Span>,
 }
 
-/// One peer's part in the coordinator protocol, for one resource: any number of clients, and any of the replicas.
+/// One peer's state of the coordinator protocol, for one resource: any number of clients, and any of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     common: Common,
     clients: Clients,
-    /// The replicas that we host.
+    /// The replicas at this peer.
     replicas: Vec<Replica>,
 }
 
-/// What both halves know and do.
+/// State that clients and replicas share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Common {
     config: Config,
@@ -194,19 +194,19 @@ struct Common {
 }
 
 impl Common {
-    /// To a replica.
+    /// Sends a message to a replica.
     fn send(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Coordinator>) {
         self.post.send_to(&self.replicas, replica, message, cx);
     }
 }
 
-/// Whether both are the same request; in print, of the same client.
+/// Returns whether both are the same request; in print, of the same client.
 fn is_same(one: Claim, other: Claim, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.peer == other.peer }
 }
 
 impl Coordinator {
-    /// A peer that nobody has asked for anything yet; it hosts the replicas that `replicas` places at `me`.
+    /// A peer without requests; it hosts the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
             common: Common { config, replicas: replicas.clone(), post: Post::new(me) },
@@ -215,13 +215,12 @@ impl Coordinator {
         }
     }
 
-    /// How long the client with this ticket will have to wait; `None` if it does not wait, or has not been answered
-    /// yet.
+    /// Returns the forecast for a waiting client; `None` if it does not wait, or has no answer yet.
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         self.clients.forecast(ticket)
     }
 
-    /// A message from another peer, or from ourselves.
+    /// Handles a message from another peer, or from this one.
     fn deliver(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         if let Some(index) = message.replica() {
             return match self.replicas.binary_search_by_key(&index, |replica| replica.index) {
@@ -259,7 +258,7 @@ impl Coordinator {
         }
     }
 
-    /// Delivers what we have told ourselves.
+    /// Delivers the messages that this peer has sent to itself.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(message, cx);
@@ -289,7 +288,7 @@ impl Protocol for Coordinator {
         self.deliver_here(cx);
     }
 
-    /// A logical replica is wherever its key is. One that has moved here has forgotten everything.
+    /// Creates a replica without memory when its key has moved here.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
             return cx.strange("a message for a replica that there is not");
@@ -347,7 +346,7 @@ impl Observe for Coordinator {
     }
 }
 
-/// What its replicas know, and what its clients know: `R0 in office, epoch 0, 3 is inside, line 2@4`.
+/// The state of the replicas and clients here: `R0 in office, epoch 0, 3 is inside, line 2@4`.
 impl fmt::Display for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
@@ -359,7 +358,7 @@ impl fmt::Display for Coordinator {
     }
 }
 
-/// The line, in words.
+/// Writes the queue.
 fn write_line<'a>(f: &mut fmt::Formatter<'_>, line: impl Iterator<Item = &'a Entry>) -> fmt::Result {
     f.write_str(", line")?;
     let mut is_empty = true;

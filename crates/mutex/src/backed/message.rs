@@ -10,10 +10,11 @@ use super::{Backable, Backed, Part};
 use crate::token::Layout;
 use crate::{Grant, Observe};
 
-/// Which beginning a message belongs to: how often everything has begun anew, and who began it.
+/// The restart of the protocol that a message belongs to: the number of restarts, and the peer that started this one.
 pub(super) type Epoch = (u64, PeerId);
 
-/// What peers say to each other. The first is the protocol's own, and counted as such; all others are the backups'.
+/// Messages between peers. `Say` carries the protocol's own messages and is counted as such; the others belong to the
+/// backups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -24,63 +25,68 @@ pub(super) type Epoch = (u64, PeerId);
     ))
 )]
 pub enum Message<P: Backable> {
-    /// From one participant to another, sent to whoever owns that one. Answered by `Confirm`; said again, to the next
-    /// owner, if that one is gone before it has.
+    /// Sent from one participant to another, to the owner of the latter, at each step that sends. The receiver discards
+    /// duplicates, runs the step, and answers with `Confirm`. The sender resends it to the next owner if that peer
+    /// fails before it confirms.
     Say {
-        /// Since which beginning.
+        /// The restart.
         epoch: Epoch,
-        /// The participant that says it.
+        /// The sending participant.
         from: PeerId,
-        /// The participant that it is for.
+        /// The receiving participant.
         to: PeerId,
-        /// As which of all that the one has said to the other.
+        /// Sequence number among the messages of this pair of participants.
         number: u64,
         /// The protocol's message.
         message: P::Message,
     },
-    /// That a message has come, and so have the backups been told.
+    /// Sent by the owner of a participant when a `Say` has been processed and its backups have the result. The sender
+    /// removes the message from its outbox.
     Confirm {
-        /// Since which beginning.
+        /// The restart.
         epoch: Epoch,
-        /// The participant that has heard it.
+        /// The participant that received the message.
         from: PeerId,
-        /// The participant that has said it.
+        /// The participant that sent the message.
         to: PeerId,
         /// The number of the message.
         number: u64,
     },
-    /// A participant has changed: to each of its backups.
+    /// Sent by the owner of a participant to each backup when the participant changes. The backup replaces an older
+    /// copy. No answer.
     State {
-        /// Since which beginning.
+        /// The restart.
         epoch: Epoch,
         /// The participant's identifier.
         whose: PeerId,
-        /// Its state from now on.
+        /// Its new state.
         #[cfg_attr(feature = "serde", serde(with = "shared"))]
         state: Arc<Part<P>>,
     },
-    /// Somebody's state is lost: to everybody, who stop and answer with `Found`.
+    /// Sent to all peers by an owner that finds a state missing. The receiver stops and answers with `Found`.
     Search {
-        /// The beginning that is to come.
+        /// The restart that is prepared.
         epoch: Epoch,
     },
-    /// Who is inside at a peer; to who has asked.
+    /// The answer to `Search`: the grants at the sending peer. When all peers have answered, the searching peer sends
+    /// `Anew`.
     Found {
-        /// The beginning that is to come.
+        /// The restart that is prepared.
         epoch: Epoch,
-        /// Its clients inside, with their grants.
+        /// Clients in the critical section, with their grants.
         inside: Vec<(Ticket, Grant)>,
     },
-    /// Everybody has answered: all begin anew, and who waits asks again.
+    /// Sent to all peers by the searching peer when all have answered. The receiver restarts the protocol with this
+    /// layout, and its waiting clients request again.
     Anew {
-        /// The new beginning.
+        /// The restart.
         epoch: Epoch,
-        /// Who has which token: those inside the ones that they have.
+        /// The holder of each token: a peer with a grant keeps its token.
         layout: Layout,
     },
 }
 
-/// What several have in memory is a copy for each on the wire.
+/// Serializes shared values by value.
 #[cfg(feature = "serde")]
 mod shared {
     use alloc::sync::Arc;
@@ -97,7 +103,7 @@ mod shared {
 }
 
 impl<P: Backable> Message<P> {
-    /// The participant whose owner shall get it, if it is for one.
+    /// Returns the participant whose owner is the receiver, if the message has one.
     pub(super) fn to(&self) -> Option<PeerId> {
         match *self {
             Self::Say { to, .. } | Self::Confirm { to, .. } => Some(to),
@@ -112,15 +118,14 @@ impl<P: Backable> Message<P> {
         }
     }
 
-    /// Says since which beginning it is.
+    /// Sets the restart of a message.
     pub(super) fn stamp(&mut self, now: Epoch) {
         if let Self::Say { epoch, .. } | Self::Confirm { epoch, .. } = self {
             *epoch = now;
         }
     }
 
-    /// In which order messages are: by what they are of, and then by a fingerprint. Any order does, as long as it is
-    /// always the same.
+    /// The sort key: kind, restart, target and a fingerprint. Any order is right that is always the same.
     fn key(&self) -> (usize, Epoch, Option<PeerId>, u64) {
         let mut fingerprint = Fnv(0xcbf2_9ce4_8422_2325);
         self.hash(&mut fingerprint);
@@ -140,7 +145,6 @@ impl<P: Backable> Ord for Message<P> {
     }
 }
 
-/// FNV-1a.
 struct Fnv(u64);
 
 impl Hasher for Fnv {
@@ -170,7 +174,7 @@ impl<P: Backable> Observe for Backed<P> {
         }
     }
 
-    /// Another process at the same address knows nothing: whatever it had is with its backups.
+    /// A new process at the same address has no state: its backups have it.
     fn successor(&self, _session: u64, _inside: &[(Ticket, Grant)]) -> Option<Self> {
         Some(self.without_memory())
     }

@@ -5,7 +5,7 @@ use peerlock_base::{PeerId, Ticket};
 
 use super::{Backable, Message};
 
-/// One participant, as whoever acts for it and its backups know it.
+/// The state of one participant, as its owner and its backups keep it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -18,15 +18,15 @@ use super::{Backable, Message};
 pub struct Part<P: Backable> {
     /// The protocol's own state.
     pub(super) peer: P,
-    /// How often it has changed.
+    /// Number of changes.
     pub(super) version: u64,
-    /// Its clients that wait or are inside.
+    /// Clients that wait or hold a slot.
     pub(super) open: Vec<Ticket>,
-    /// What it has said and nobody has confirmed.
+    /// Sent messages that are not confirmed.
     pub(super) outbox: Vec<Said<P::Message>>,
-    /// How much it has said to each other participant.
+    /// Number of messages sent to each participant.
     said: BTreeMap<PeerId, u64>,
-    /// What it has heard from each.
+    /// Messages received from each participant.
     heard: BTreeMap<PeerId, Heard>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Said<M> {
     message: M,
 }
 
-/// Which of another's messages have come: all up to a number, and some beyond, since links may reorder.
+/// The received messages of one sender: all up to a number, and some beyond, since links may reorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Heard {
@@ -48,7 +48,7 @@ struct Heard {
 }
 
 impl<P: Backable> Part<P> {
-    /// A participant that nobody has heard of yet.
+    /// A participant in its initial state.
     pub fn new(peer: P) -> Self {
         let (said, heard) = (BTreeMap::new(), BTreeMap::new());
         Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), said, heard }
@@ -63,7 +63,7 @@ impl<P: Backable> Part<P> {
         said.again(me)
     }
 
-    /// Whether a message with this number has not been heard before; then it has been now.
+    /// Records a received number, and returns whether it is new.
     pub fn hears(&mut self, from: PeerId, number: u64) -> bool {
         let heard = self.heard.entry(from).or_default();
         if number <= heard.all_to || !heard.beyond.insert(number) {
@@ -77,7 +77,7 @@ impl<P: Backable> Part<P> {
 }
 
 impl<M> Said<M> {
-    /// The message, to be sent to whoever owns its receiver now.
+    /// Returns the message, to be sent to the current owner of its receiver.
     pub fn again<P: Backable<Message = M>>(self, from: PeerId) -> Message<P> {
         Message::Say { epoch: (0, from), from, to: self.to, number: self.number, message: self.message }
     }

@@ -1,22 +1,23 @@
-//! What is done when somebody's state is lost with all its backups. The paper "resorts to conventional fault tolerant
-//! algorithms such as those described in \[18\]", which search by broadcast and make the token anew. Those know one
-//! token and no queue of ours, so this is their idea for k tokens and any protocol: ask everybody who is inside, and
-//! when all who are not gone have answered, begin anew with the tokens where they are and the missing ones made.
+//! Recovery from the loss of a state with all its backups. The paper "resorts to conventional fault tolerant algorithms
+//! such as those described in \[18\]", which search by broadcast and regenerate the token. Those have one token and no
+//! queue; this module applies the idea to k tokens and any protocol: one peer queries all others for their grants, and
+//! when all peers that have not failed have answered, it restarts the protocol with the tokens where they are and the
+//! missing ones recreated.
 //!
 //! ```text
 //!   3 (misses 2)      1             4
-//!   │ search(1)       │             │       everybody stops
+//!   │ search(1)       │             │       all peers stop
 //!   ├────────────────►│             │
 //!   ├─────────────────┼────────────►│
-//!   │ found: inside   │             │
+//!   │ found: grants   │             │
 //!   │◄────────────────┤             │
 //!   │◄────────────────┼─────────────┤       all have answered
 //!   │ anew(1, tokens) │             │
-//!   ├────────────────►│             │       who waits asks again: its place in line is lost
+//!   ├────────────────►│             │       waiting clients request again
 //!   ├─────────────────┼────────────►│
 //! ```
 //!
-//! The order of those who wait is lost. Fencing numbers go on above all of the beginning before.
+//! The order of the queue is lost. Fencing numbers continue above all numbers of the previous start.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -28,32 +29,32 @@ use super::{Backable, Backed, Message, Part};
 use crate::token::Layout;
 use crate::{Cx, Grant, Input};
 
-/// By so much the fencing numbers of two beginnings differ.
+/// Distance between the fencing numbers of two restarts.
 const NUMBERS: u64 = 1 << 32;
 
-/// What who searches knows so far.
+/// The state of a search.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Census {
-    /// Who has not answered yet.
+    /// Peers that have not answered.
     missing: BTreeSet<PeerId>,
-    /// Who is inside, and with what.
+    /// The reported grants.
     found: Vec<(PeerId, Grant)>,
 }
 
-/// One peer's part in it.
+/// One peer's state of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
-    /// The beginning that we are in, or that we have been asked to stop for.
+    /// The current restart, or the one that is prepared.
     epoch: Option<Epoch>,
-    /// Whether we have stopped and wait for `Anew`.
+    /// Whether this peer has stopped and waits for `Anew`.
     stopped: bool,
-    /// What has come back, if we have asked.
+    /// The search, if this peer runs one.
     asked: Option<Census>,
-    /// Our clients inside.
+    /// Clients of this peer that hold a slot.
     inside: Vec<(Ticket, Grant)>,
-    /// Our clients that wait, in the order in which they have asked.
+    /// Clients of this peer that wait, by arrival.
     waiting: Vec<Ticket>,
-    /// Clients that were inside when everything began anew and take their tokens again: nobody is told.
+    /// Clients that held a slot at the restart and acquire their tokens again, without a second grant.
     returning: Vec<Ticket>,
 }
 
@@ -66,7 +67,7 @@ impl Recovery {
         self.stopped
     }
 
-    /// A client of ours is let in; or one of somebody for whom we act, whose clients are gone.
+    /// Reports a grant to a client of this peer. Ignores a grant to the client of a failed peer.
     pub fn grant<P: Backable>(&mut self, is_ours: bool, ticket: Ticket, grant: Grant, cx: &mut Cx<'_, Backed<P>>) {
         let grant = Grant { fencing: grant.fencing + self.epoch().0 * NUMBERS, ..grant };
         if let Some(at) = self.returning.iter().position(|&returning| returning == ticket) {
@@ -78,25 +79,25 @@ impl Recovery {
         }
     }
 
-    /// A client asks while everything stands still.
+    /// Records a request that arrives during recovery.
     pub fn keep(&mut self, ticket: Ticket) {
         self.waiting.push(ticket);
     }
 
-    /// A client leaves while everything stands still: it was counted as inside, and gives its token back afterwards.
+    /// Records a release during recovery. The grant is already counted; its token becomes free after the restart.
     pub fn give_back(&mut self, ticket: Ticket) {
         self.waiting.retain(|&waiting| waiting != ticket);
         self.inside.retain(|&(inside, _)| inside != ticket);
     }
 
-    /// A client has left.
+    /// Records a release.
     pub fn left(&mut self, ticket: Ticket) {
         self.inside.retain(|&(inside, _)| inside != ticket);
     }
 }
 
 impl<P: Backable> Backed<P> {
-    /// The state of an identifier that is ours is lost.
+    /// Handles the loss of the state of an identifier that this peer owns.
     pub(super) fn miss(&mut self, _whose: PeerId, cx: &mut Cx<'_, Self>) {
         if !self.config.recovers {
             return cx.strange("a message for an identifier whose state is lost");
@@ -106,7 +107,7 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// Asks everybody.
+    /// Queries all peers.
     fn search(&mut self, cx: &mut Cx<'_, Self>) {
         let epoch = (self.recovery.epoch().0 + 1, self.me);
         self.stop(epoch);
@@ -120,7 +121,7 @@ impl<P: Backable> Backed<P> {
         self.begin_if_all_have_answered(cx);
     }
 
-    /// Nothing happens any more until everything begins anew.
+    /// Stops the protocol until it is restarted.
     fn stop(&mut self, epoch: Epoch) {
         if !self.recovery.stopped
             && let Some(own) = self.parts.get(&self.me)
@@ -134,7 +135,7 @@ impl<P: Backable> Backed<P> {
         (self.recovery.epoch, self.recovery.stopped, self.recovery.asked) = (Some(epoch), true, None);
     }
 
-    /// Whether a message is about a new beginning, or of an old one.
+    /// Handles messages of recovery and of other restarts. Returns whether the message is handled.
     pub(super) fn is_of_recovery(&mut self, from: PeerId, message: &Message<P>, cx: &mut Cx<'_, Self>) -> bool {
         let (epoch, ours) = (message.epoch(), self.recovery.epoch());
         match message {
@@ -152,15 +153,16 @@ impl<P: Backable> Backed<P> {
             }
             Message::Anew { layout, .. } if epoch == ours && self.recovery.stopped => self.begin(layout, cx),
             Message::Search { .. } | Message::Found { .. } | Message::Anew { .. } => {}
-            // It has overtaken the word that everything begins: it is kept until that comes.
+            // It has overtaken `Anew` and is kept until that arrives.
             _ if epoch == ours && self.recovery.stopped => self.inbox.push_back(message.clone()),
-            // What is older is void. What is newer comes from those who have begun without us.
+            // An older message is void. A newer one comes from peers that have restarted without this one.
             _ => return epoch != ours,
         }
         true
     }
 
-    /// Who has asked us to stop is gone: its successor asks again. If we have asked, it will not answer.
+    /// Handles the failure of a peer during recovery: the successor of the searching peer searches again; a searching
+    /// peer does not wait for its answer.
     pub(super) fn forget_search_of(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         let leader = self.recovery.epoch().1;
         if let Some(Census { missing, .. }) = &mut self.recovery.asked {
@@ -178,7 +180,7 @@ impl<P: Backable> Backed<P> {
             return;
         }
         let inside = |peer: PeerId| found.iter().any(|&(other, _)| other == peer);
-        // Where nobody is inside, so that no client takes another's token.
+        // A peer without a grant, so that no client takes another one's token.
         let home = self.ring.from(self.me).find(|&peer| !self.gone.contains(&peer) && !inside(peer)).unwrap_or(self.me);
         let holder = |slot: usize| found.iter().find(|(_, grant)| grant.slot as usize == slot).map(|&(peer, _)| peer);
         let tokens = (0..slots).map(|slot| holder(slot).unwrap_or(home)).collect();
@@ -190,7 +192,7 @@ impl<P: Backable> Backed<P> {
         self.begin(&layout, cx);
     }
 
-    /// Everything begins anew, for those who are not gone.
+    /// Restarts the protocol among the peers that have not failed.
     fn begin(&mut self, layout: &Layout, cx: &mut Cx<'_, Self>) {
         let Some(own) = self.parts.get(&self.me).map(|own| own.peer.clone()) else { return };
         let kept: Vec<PeerId> = self.ring.from(self.me).filter(|peer| !self.gone.contains(peer)).collect();

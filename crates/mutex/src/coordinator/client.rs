@@ -11,16 +11,16 @@ use crate::outbox::{Outbox, To};
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
 
-/// All clients of one peer. They share their knowledge of the line.
+/// All clients of one peer. They share their copy of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
-    /// Those who wait or are inside, by ticket.
+    /// Requests that wait or hold the resource, by ticket.
     requests: Vec<Request>,
-    /// *Queue*: who waits, as far as we know, ourselves included. Empty when we want nothing.
+    /// *Queue*: the known waiters, including this peer's. Empty without a request.
     queue: Vec<Entry>,
-    /// The replica that has answered last; the first, before any has.
+    /// The replica that answered last; the first, before any has.
     coordinator: u32,
-    /// The highest number that a coordinator has named: a turn with a lower one is over.
+    /// The highest number that a coordinator has named: a grant with a lower one has ended.
     newest: u64,
     t_cs: Option<Span>,
     /// *Timestamp*: Lamport's clock.
@@ -35,16 +35,16 @@ struct Request {
     stamp: u64,
     place: Option<Place>,
     phase: Phase,
-    /// Nobody else gets in before, but by way of those in front of us.
+    /// Until then no client enters except through those ahead of this one.
     assured: Time,
-    /// Whether the coordinator has answered since we last asked, so that it will again.
+    /// Whether the coordinator has answered the latest request, so that it is likely to answer again.
     hope: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Waiting,
-    /// It is our turn, under this number; but we do not know for how long, and have asked.
+    /// It is this client's turn, under this number, but the end of the lease is unknown and requested.
     Turn(u64),
     Inside(u64),
 }
@@ -68,7 +68,7 @@ impl Clients {
         Self { requests, queue, coordinator: 0, newest: 0, t_cs: None, clock: 0, outbox: Outbox::default() }
     }
 
-    /// Which of our requests is meant: by its ticket; in print by nothing, since a client is known by its peer.
+    /// Returns the index of the request with this ticket; in print of any, since a client is identified by its peer.
     fn at(&self, ticket: Ticket, config: &Config) -> Option<usize> {
         self.requests.iter().position(|request| !config.requests_apart || request.ticket == ticket)
     }
@@ -80,7 +80,8 @@ impl Clients {
         self.ask(self.requests.len() - 1, common, cx);
     }
 
-    /// Asks; also again, and to renew the lease. Whoever should answer is asked alone, unless it has not.
+    /// Sends a REQUEST, also to repeat it and to renew the lease. It goes to the coordinator only, unless that has not
+    /// answered.
     fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Request { ticket, stamp, place, phase, hope, .. } = self.requests[at];
         let (client, holds) = (Claim { peer: common.post.me(), ticket }, self.requests[at].number());
@@ -135,7 +136,7 @@ impl Clients {
         match (is_mine, self.requests[at].phase) {
             (Some(mine), Phase::Waiting | Phase::Turn(_)) => self.turn(at, mine.number, common, cx),
             (None, Phase::Turn(number)) if number < self.newest => {
-                self.requests[at].phase = Phase::Waiting; // We were taken for dead, and wait again.
+                self.requests[at].phase = Phase::Waiting; // Its turn was revoked: it waits again.
                 self.set_timer(at, common, cx);
             }
             (None, Phase::Waiting) => self.set_timer(at, common, cx),
@@ -143,8 +144,8 @@ impl Clients {
         }
     }
 
-    /// Our turn. We go in if nobody can have taken us for dead meanwhile; or else ask first. What a coordinator has
-    /// assured us of holds for the owner that it named then, and those after it.
+    /// Enters if the lease cannot have expired; otherwise requests its end first. A lease end that a coordinator has
+    /// sent holds for the owner named with it, and those after it.
     fn turn(&mut self, at: usize, number: u64, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.owner_lease && number < self.newest {
             return;
@@ -170,7 +171,7 @@ impl Clients {
         }
     }
 
-    /// In print an entry's place is a time stamp.
+    /// Updates the clock: in print an entry's place is a time stamp.
     fn hear(&mut self, entry: Entry, config: &Config) {
         if !config.coordinator_numbers {
             self.clock = self.clock.max(entry.place.count);
@@ -188,7 +189,7 @@ impl Clients {
     ) {
         let next = number.map_or(0, |number| number + 1);
         if !common.config.named_successor && number.is_some() {
-            // In print the first of our own queue is the next, whoever has left.
+            // In print the first entry of the receiver's own queue is next, whichever client has released.
             let first = (!self.queue.is_empty()).then(|| self.queue.remove(0));
             if let Some(first) = first.filter(|first| first.client.peer == common.post.me())
                 && let Some(at) = self.at(first.client.ticket, &common.config)
@@ -203,7 +204,7 @@ impl Clients {
         match self.at(successor.ticket, &common.config).map(|at| (at, self.requests[at].phase)) {
             Some((at, Phase::Waiting)) => self.turn(at, next, common, cx),
             Some((at, Phase::Turn(number))) if number < next => self.turn(at, next, common, cx),
-            Some(_) => {} // We know.
+            Some(_) => {} // Already known.
             None => self.bounce(Holder { client: successor, number: next }, common, cx),
         }
     }
@@ -230,19 +231,19 @@ impl Clients {
         self.forget_line_if_idle();
     }
 
-    /// Who wants nothing hears no more of the line: what it knows of it is soon wrong.
+    /// Clears the queue without a request: this peer receives no more changes of it.
     fn forget_line_if_idle(&mut self) {
         if self.requests.is_empty() {
             self.queue.clear();
         }
     }
 
-    /// The last place that we know of.
+    /// Returns the last known place.
     fn last(&self) -> Option<Place> {
         self.queue.last().map(|entry| entry.place)
     }
 
-    /// A grant for a request that is finished: it goes back to the coordinator, unless it has gone on already.
+    /// Returns a grant for a finished request to the coordinator, unless it has already been released.
     fn bounce(&mut self, unwanted: Holder, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let has_gone = |message: &Message| match *message {
             Message::Release { client, number, .. } => client == unwanted.client && number >= Some(unwanted.number),
@@ -272,7 +273,7 @@ impl Clients {
         }
     }
 
-    /// The coordinator knows: nobody else need be told again.
+    /// Stops retransmitting: the coordinator has the RELEASE.
     pub fn on_got(&mut self, receipt: u64, cx: &mut Cx<'_, Coordinator>) {
         let Some(Message::Release { client, number, .. }) = self.outbox.on_receipt(receipt) else { return };
         let released = |message: &Message| match *message {
@@ -285,7 +286,7 @@ impl Clients {
         }
     }
 
-    /// Now to all replicas. After two lease times nobody believes that we hold anything.
+    /// Resends to all replicas. After two lease times no replica considers this client the owner.
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
@@ -304,7 +305,7 @@ impl Clients {
         }
     }
 
-    /// §4.4: time to ask again, or to leave because the lease has ended.
+    /// Repeats the request, or reports the loss of an expired lease (§4.4).
     pub fn on_wake(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
         let request = &self.requests[at];
@@ -315,7 +316,7 @@ impl Clients {
         self.ask(at, common, cx);
     }
 
-    /// Our lease is over, so that we have nothing to hand on; the coordinator may still think that we have.
+    /// Ends a request whose lease has expired: it has nothing to hand over, but the coordinator may not know that yet.
     fn lose(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.post.me(), ticket: request.ticket };
@@ -324,7 +325,7 @@ impl Clients {
         self.tell_replicas(client, request.number(), (None, None), common, cx);
     }
 
-    /// §4.4: t_w = l × t_cs.
+    /// Returns the forecast: t_w = l × t_cs (§4.4).
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         let request = self.requests.iter().find(|request| request.ticket == ticket)?;
         let place = request.place.filter(|_| request.phase == Phase::Waiting)?;
@@ -351,7 +352,7 @@ impl fmt::Display for Clients {
     }
 }
 
-/// The peers of these clients, each once.
+/// Returns the peers of these clients, each once.
 pub(super) fn peers<'a>(queue: impl IntoIterator<Item = &'a Entry>) -> Vec<PeerId> {
     let mut peers: Vec<PeerId> = queue.into_iter().map(|entry| entry.client.peer).collect();
     peers.sort_unstable();

@@ -1,13 +1,13 @@
-//! Who is coordinator: election, the coordinator's lease, and the recovery of a replica's memory (§4.1).
+//! Election of the coordinator, its lease, and the recovery of a replica's memory (§4.1).
 //!
 //! ```text
-//!   R₁ (stands)      R₀ … R_n−1
+//!   R₁ (candidate)   R₀ … R_n−1
 //!   │ IAMCOORDINATOR    │
-//!   ├──────────────────►│ no promise to anybody else stands: follows R₁ for a term
+//!   ├──────────────────►│ without another valid promise: follows R₁ for a term
 //!   │   UPDATE(memory)  │
-//!   │◄──────────────────┤ with the m-th vote, its own counted, R₁ is in office
+//!   │◄──────────────────┤ with the m-th vote, its own included, R₁ is in office
 //!   │              PING │
-//!   │◄──────────────────┤ says which OK it has heard: the promise counts from there
+//!   │◄──────────────────┤ names the last OK: the promise counts from there
 //!   │ OK                │
 //!   ├──────────────────►│ follows R₁ for another term
 //! ```
@@ -25,45 +25,45 @@ use crate::Cx;
 use crate::quorum::Voters;
 use crate::replicas::by_any_clock;
 
-/// What a replica knows of the others.
+/// A replica's state of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
-    /// *Coordinator*: whom we follow, or would; ourselves while we stand.
+    /// *Coordinator*: the replica that this one follows; itself as a candidate.
     coordinator: u32,
     /// *T_coor*: its epoch.
     pub epoch: u64,
-    /// The highest epoch that we have voted for or followed: we vote for no lower one.
+    /// The highest epoch voted for or followed: no vote goes to a lower one.
     pub seen: u64,
-    /// Until then we follow nobody else.
+    /// End of the promise to follow no other replica.
     promised: Time,
     /// `sent` of the message that the promise answers.
     heard: Time,
-    /// If we hear nothing of a coordinator until then, we stand.
+    /// Time at which this replica becomes a candidate, unless a coordinator's message arrives before.
     patience: Time,
     state: State,
-    /// Whether we have ever stood: the first replica may stand in epoch 0, but once only.
+    /// Whether this replica was ever a candidate: the first replica may be one in epoch 0, but only once.
     stood: bool,
-    /// Whether [`Timer::Ping`] goes round.
+    /// Whether [`Timer::Ping`] is running.
     awake: bool,
     /// Lamport's clock, from which the printed form takes its epochs.
     pub clock: u64,
-    /// In print: what is to be passed on when OK comes.
+    /// In print: messages to be forwarded when OK arrives.
     parked: Vec<Message>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// We have lost our memory at this time, and know of these that they have, too.
+    /// Memory lost at `since`; `blanks` have lost theirs, too.
     Blank {
         since: Time,
         blanks: Voters,
     },
     Follower,
-    /// For each other replica `sent` of the latest message that it has promised on.
+    /// For each other replica, `sent` of the latest message that it has promised on.
     Candidate {
         votes: Vec<Option<Time>>,
     },
-    /// The same; and until `grace` nobody may be let in.
+    /// The same; no grant before `grace`.
     Office {
         votes: Vec<Option<Time>>,
         grace: Time,
@@ -88,13 +88,13 @@ impl Group {
         }
     }
 
-    /// Of a replica without memory. In print it does as if nothing had happened.
+    /// The state of a replica without memory. In print it continues as if nothing had happened.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
         Self { state: if config.majority_lease { blank } else { State::Follower }, stood: true, ..Self::new() }
     }
 
-    /// The end of grace, while we are in office.
+    /// Returns the end of grace, while in office.
     pub fn grace(&self) -> Option<Time> {
         match self.state {
             State::Office { grace, .. } => Some(grace),
@@ -118,7 +118,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// Until when enough promises stand. Ours is not among the votes and stands as long as we want.
+/// Returns the time until which enough promises are valid. The own promise is not among the votes and does not expire.
 fn lease_end(votes: &[Option<Time>], common: &Common) -> Option<Time> {
     let mut ends: Vec<Time> = votes.iter().flatten().map(|&sent| sent + by_any_clock(common.config.term)).collect();
     ends.sort_unstable();
@@ -133,7 +133,8 @@ impl Replica {
         self.group.coordinator == self.index
     }
 
-    /// Whether we may decide: in print always. One whose lease has lapsed is out, and must be elected again.
+    /// Returns whether this replica may decide: in print always. A coordinator whose lease has expired loses its
+    /// office.
     pub fn is_in_office(&mut self, common: &Common, now: Time) -> bool {
         if !common.config.majority_lease {
             return true;
@@ -148,7 +149,7 @@ impl Replica {
         }
     }
 
-    /// The first message for this replica sets its clockwork going.
+    /// Starts the timer at the first message for this replica.
     pub fn wake_up(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.majority_lease && !self.group.awake {
             self.group.awake = true;
@@ -157,7 +158,7 @@ impl Replica {
         }
     }
 
-    /// A term, and a random while, so that not all stand at once.
+    /// Waits for a term and a random time, so that not all replicas become candidates at once.
     fn be_patient(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let while_longer = cx.rng().between(Span::ZERO, common.config.ping);
         self.group.patience = cx.now() + common.config.term + while_longer;
@@ -183,7 +184,7 @@ impl Replica {
                 self.announce(late.into_iter(), common, cx);
             }
             State::Candidate { .. } if self.group.promised <= now => {
-                self.group.state = State::Follower; // It may be another's turn.
+                self.group.state = State::Follower; // Another candidate may win.
                 self.be_patient(common, cx);
             }
             State::Candidate { .. } => self.announce(self.others(common), common, cx),
@@ -203,7 +204,7 @@ impl Replica {
         }
     }
 
-    /// Figure 1, *Election()*, if no promise is in the way.
+    /// Figure 1, *Election()*: becomes a candidate, if no promise forbids it.
     pub fn stand(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, group) = (cx.now(), &mut self.group);
         let is_early = group.stood && now < group.patience;
@@ -212,7 +213,8 @@ impl Replica {
         }
         let replicas = common.replicas.quorum().replicas();
         if group.stood || self.index != 0 || group.seen > 0 {
-            // The lowest above all that we have seen which is ours: of two who stand, the higher id has the higher.
+            // The lowest epoch above all seen that belongs to this replica: of two candidates, the higher id has the
+            // higher one.
             let (all, mine) = (u64::from(replicas), u64::from(self.index));
             let round = (group.seen + 1).saturating_sub(mine).div_ceil(all);
             group.seen = round * all + mine;
@@ -241,7 +243,7 @@ impl Replica {
             }
             return;
         }
-        // A candidate gives way to a higher epoch: its promise was only to itself.
+        // A candidate yields to a higher epoch: its promise was only to itself.
         let gives_way = matches!(group.state, State::Candidate { .. }) && epoch > group.epoch;
         let is_free = group.promised <= now || group.coordinator == from || gives_way;
         if group.is_blank() || !is_free {
@@ -249,7 +251,7 @@ impl Replica {
         }
         let why = if epoch >= group.seen { Telling::Vote } else { Telling::Refusal };
         if self.is_in_office(common, now) {
-            return; // Of a coordinator in office the others' promises stand.
+            return; // The others' promises to this coordinator are valid.
         }
         if why == Telling::Vote {
             self.group.state = State::Follower;
@@ -276,7 +278,7 @@ impl Replica {
             (self.group.coordinator, self.group.epoch) = (from, epoch);
             return;
         }
-        self.is_in_office(common, cx.now()); // A lease that has lapsed cannot be renewed.
+        self.is_in_office(common, cx.now()); // An expired lease cannot be renewed.
         match (&mut self.group.state, why) {
             (State::Candidate { votes } | State::Office { votes, .. }, Telling::Vote) if epoch == self.group.epoch => {
                 let vote = &mut votes[from as usize];
@@ -288,7 +290,7 @@ impl Replica {
             }
             (State::Candidate { .. }, Telling::Refusal) => {
                 self.group.seen = self.group.seen.max(memory.seen);
-                self.group.state = State::Follower; // Our own promise ends first.
+                self.group.state = State::Follower; // Its own promise expires first.
             }
             (State::Blank { since, .. }, Telling::Recovery) if sent.since(*since) >= common.config.term => {
                 self.learn(memory, cx.now());
@@ -306,9 +308,9 @@ impl Replica {
         }
     }
 
-    /// Whether too few remember for a majority, so that nobody can be in office who could tell us anything: it is the
-    /// beginning, or all is lost. Then we vote as we are; grace covers that, too. Where all votes are needed we are too
-    /// many by ourselves, and nobody else need say so.
+    /// Resumes voting without memory, and returns true, if so many replicas have lost theirs that no majority remains:
+    /// then no coordinator can be in office to recover from. This is the start, or all is lost; grace covers that, too.
+    /// If all votes are needed, this replica alone is enough.
     fn begins_anew(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
         let State::Blank { blanks, .. } = &self.group.state else { return false };
         let (quorum, blank) = (common.replicas.quorum(), blanks.len() + 1);
@@ -320,11 +322,11 @@ impl Replica {
         is_so
     }
 
-    /// With the votes of a majority that stand at this moment we are in office.
+    /// Takes office with currently valid votes of a majority.
     fn count_votes(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, State::Candidate { votes }) = (cx.now(), &mut self.group.state) else { return };
         if self.group.promised > now && lease_end(votes, common).is_some_and(|end| end > now) {
-            // Whoever was let in before us has left when a lease has passed. Before epoch 0 there was nobody.
+            // Clients of earlier coordinators have left when a lease has passed. Before epoch 0 there are none.
             let grace = if self.group.epoch == 0 { Time::ZERO } else { now + common.config.lease };
             self.group.state = State::Office { votes: core::mem::take(votes), grace };
             self.take_office(common, cx);
@@ -346,7 +348,7 @@ impl Replica {
         common.send(from, Message::Ok { to: from, from: me, epoch, sent, front }, cx);
     }
 
-    /// *Ok*: the coordinator lives.
+    /// *Ok*: the coordinator is alive.
     pub fn on_ok(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Ok { from, epoch, sent, front, .. } = message else { return };
         if !common.config.majority_lease {
@@ -355,7 +357,7 @@ impl Replica {
             return parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
         }
         let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
-        // One of an earlier epoch comes late: its sender is out of office, and would not hear our pings.
+        // An OK of an earlier epoch is late: its sender is out of office and ignores pings.
         if self.group.state == State::Follower && is_free && epoch >= self.group.seen {
             self.group.seen = epoch;
             self.follow(from, epoch, sent, common, cx);
@@ -363,8 +365,8 @@ impl Replica {
         }
     }
 
-    /// §4.1, *Recovering the memory*. In print it is done at once; here a term is waited for first, so that whatever
-    /// we have promised and forgotten is over, and our votes that are still under way are too old to be counted.
+    /// §4.1, *Recovering the memory*. In print at once; here after a term, when all forgotten promises have expired,
+    /// and votes in flight are too old to be counted.
     pub fn begin_recovery(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.majority_lease {
             self.wake_up(common, cx);
@@ -384,7 +386,7 @@ impl Replica {
     pub fn on_recover(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Recover { from, sent, .. } = message else { return };
         if !common.config.majority_lease {
-            // "If (received(msg)) break": the copies that all others pass on to the coordinator.
+            // "If (received(msg)) break": the copies that all other replicas forward to the coordinator.
             if self.recoveries.contains(&(from, sent)) {
                 return;
             }
@@ -410,7 +412,7 @@ impl Replica {
         common.send(to, Message::Update { to, from: self.index, why, sent, epoch, memory }, cx);
     }
 
-    /// In print, *active(Coordinator)*: it is pinged before anything is passed on to it.
+    /// In print, *active(Coordinator)*: pings the coordinator before it forwards a message.
     pub fn pass_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (to, from, epoch) = (self.group.coordinator, self.index, self.group.epoch);
         common.send(to, Message::Ping { to, from, epoch, heard: Time::ZERO }, cx);
@@ -418,8 +420,8 @@ impl Replica {
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
     }
 
-    /// In print: the coordinator has not answered in time, so it must have failed. Whoever thinks so is the next, and
-    /// tells the others.
+    /// In print: the coordinator has not answered in time and is considered failed. This replica takes its place and
+    /// announces it.
     fn elect_in_print(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.group.clock += 1;
         (self.group.coordinator, self.group.epoch) = (self.index, self.group.clock);
@@ -428,7 +430,7 @@ impl Replica {
         parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
     }
 
-    /// To the coordinator, which may be ourselves by now.
+    /// Forwards a message to the coordinator, which may be this replica by now.
     pub fn hand_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let coordinator = self.group.coordinator;
         match message {
@@ -457,9 +459,9 @@ mod tests {
     use crate::replicas::Post;
     use crate::{Quorum, Replicas};
 
-    /// A late OK of an earlier epoch: who followed it would ping in vain, and promise its vote to nobody for a term.
+    /// A follower of a late OK's sender would ping in vain, and withhold its vote for a term.
     #[test]
-    fn an_ok_of_an_earlier_epoch_is_not_followed() {
+    fn ok_of_earlier_epoch_is_not_followed() {
         let config = Config::REPAIRED;
         let (replicas, me) = (Replicas::first(Quorum::new(3, 2)), PeerId::new(2));
         let mut common = Common { config, replicas, post: Post::new(me) };

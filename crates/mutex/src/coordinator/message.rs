@@ -1,4 +1,4 @@
-//! What clients and replicas say to each other, and the names that they go by.
+//! Messages between clients and replicas, and the identities in them.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,195 +7,198 @@ use peerlock_base::{Span, Ticket, Time};
 
 use crate::token::Claim;
 
-/// A request's place in the line. In print that is the time stamp of the client; here a number from the coordinator.
+/// A request's place in the queue. In print, the client's time stamp; here a number from the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
-    /// The coordinator's epoch when it gave the number: who came under an earlier coordinator comes first.
+    /// The coordinator's epoch when it gave the number: places of earlier epochs come first.
     pub epoch: u64,
     /// Counted from 1 in each epoch; in print, the time stamp.
     pub count: u64,
 }
 
-/// One who waits. Entries are in the order of the line.
+/// A waiter. Entries are ordered by their places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Entry {
-    /// Where in the line.
+    /// Its place in the queue.
     pub place: Place,
     /// The waiting client and its peer.
     pub client: Claim,
 }
 
-/// *Owner*: who is inside, or has been told that it may enter, and under which fencing number.
+/// *Owner*: the client that holds the resource, or has been granted it, and its fencing number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
-    /// The client that owns the resource, and its peer.
+    /// The owner and its peer.
     pub client: Claim,
     /// The number of the grant. See [the numbers](super#numbers).
     pub number: u64,
 }
 
-/// What a replica remembers, as it tells others.
+/// A replica's memory, as it is sent to others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
     /// The highest epoch that it has voted for or followed.
     pub seen: u64,
-    /// The highest number of a grant that it has heard of.
+    /// The highest grant number that it knows.
     pub number: u64,
-    /// The line, as far as it knows.
+    /// The queue, as far as it knows.
     pub queue: Vec<Entry>,
 }
 
-/// Why a replica tells its memory.
+/// The reason for an `Update`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Telling {
-    /// To a candidate: I follow you for a term.
+    /// To a candidate: a promise to follow it for a term.
     Vote,
-    /// To a candidate: I have seen a higher epoch.
+    /// To a candidate: the sender has seen a higher epoch.
     Refusal,
-    /// To one who has forgotten everything: I am the coordinator, and this is what I know.
+    /// To a replica without memory: the coordinator's memory.
     Recovery,
-    /// To one who has forgotten everything: so have I.
+    /// To a replica without memory: the sender has none, either.
     Blank,
 }
 
-/// The messages of Figure 1, and a receipt. `to` is always the replica that a message is for, `from` the one that it
-/// comes from: a peer may host several, and on an overlay they are known by nothing else.
+/// The messages of Figure 1, and a receipt. `to` is always the receiving replica, `from` the sending one: a peer may
+/// host several, and on an overlay they have no other identity.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: a client wants in, or still wants in, or is inside and renews its lease. From a client to the replica
-    /// that it takes for the coordinator, and if that does not answer, to all. Only the coordinator answers, with
-    /// `Response`. In print it goes to all, and the others pass it on.
+    /// REQUEST: sent by a client that wants the resource, repeats its request, or renews its lease. It goes to the
+    /// replica that the client takes for the coordinator, and without an answer to all. The coordinator appends the
+    /// client to the queue or renews its lease, and answers with `Response`. In print it goes to all, and the others
+    /// forward it.
     Request {
-        /// Which replica is asked.
+        /// The receiving replica.
         to: u32,
-        /// The client and its peer, to which the coordinator answers even if another replica passed this on.
+        /// The client and its peer, which receives the answer even if another replica forwarded this.
         client: Claim,
-        /// *timestamp*: Lamport's clock of the client when it asked first.
+        /// *timestamp*: Lamport's clock of the client at its first request.
         stamp: u64,
-        /// Its place in the line, if it was told one: so it keeps it under a new coordinator.
+        /// Its place in the queue, if it has one: it keeps it under a new coordinator.
         place: Option<Place>,
         /// The number of the grant that it has, or was handed.
         holds: Option<u64>,
-        /// Whether it is inside.
+        /// Whether it is in the critical section.
         inside: bool,
-        /// The highest number that it has heard of.
+        /// The highest number that it knows.
         newest: u64,
-        /// Whether nobody else was asked: then who is not the coordinator passes it on.
+        /// Whether this is the only copy: then a replica that is not the coordinator forwards it.
         alone: bool,
-        /// When this was sent, by the client's clock.
+        /// Send time, by the client's clock.
         sent: Time,
     },
-    /// RESPONSE: the status of the resource and the queue. From the coordinator to a client that has asked, or whose
-    /// turn it is.
+    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue and the
+    /// end of the lease, and enters if it is the owner.
     Response {
-        /// Which client of the receiving peer is meant.
+        /// The receiving client.
         client: Ticket,
-        /// Who is the coordinator.
+        /// The coordinator.
         from: u32,
-        /// The client's place in the line.
+        /// The client's place in the queue.
         place: Option<Place>,
-        /// Who is inside. If it is the client itself, it may enter.
+        /// The owner. If it is the client itself, it may enter.
         owner: Option<Holder>,
-        /// The line, for who does not know it yet.
+        /// The queue, for a client that does not have it yet.
         queue: Option<Vec<Entry>>,
-        /// By the client's clock: no lease will be taken away before.
+        /// End of the lease by the client's clock: the coordinator reassigns the resource no earlier.
         until: Time,
-        /// t_cs: the mean time that one client takes.
+        /// t_cs: the mean time per client.
         t_cs: Option<Span>,
     },
-    /// ADDREQUEST: one more waits. From the coordinator to the owner (not in print), to all who wait and to all
-    /// replicas. Never answered.
+    /// ADDREQUEST: sent by the coordinator for each new waiter, to the owner (not in print), to all waiters and to all
+    /// replicas. The receiver inserts the entry into its queue. No answer.
     AddRequest {
-        /// Which replica is told; `None` if a client is.
+        /// The receiving replica; `None` for a client.
         to: Option<u32>,
-        /// Who waits now.
+        /// The new waiter.
         entry: Entry,
     },
-    /// RELEASE: one has left. To all who wait and to all replicas. From the client itself; from the coordinator on
-    /// behalf of one who is not heard of any more.
+    /// RELEASE: sent by a client that releases or withdraws, to all waiters and to all replicas, or by the coordinator
+    /// on behalf of a client that is silent. The receiver removes the client; the successor enters. The coordinator
+    /// answers with `Got`.
     Release {
-        /// Which replica is told; `None` if a client is.
+        /// The receiving replica; `None` for a client.
         to: Option<u32>,
-        /// Who has left.
+        /// The client that has released.
         client: Claim,
-        /// The number of the grant that it had; `None` if it has only waited; 0 where a coordinator strikes it out.
+        /// The number of its grant; `None` if it only waited; 0 if a coordinator removes it.
         number: Option<u64>,
-        /// Who is next, under the next number. `None`: the coordinator knows. Not in print.
+        /// The next client, under the next number. `None`: the coordinator chooses. Not in print.
         successor: Option<Claim>,
-        /// The last place that the client knew of: those behind it are told by the coordinator. Not in print.
+        /// The last place that the client knew: the coordinator notifies those behind it. Not in print.
         last: Option<Place>,
-        /// What the receipt shall say; 0 if none is wanted.
+        /// The receipt to return; 0 for none.
         receipt: u64,
     },
-    /// A RELEASE has come to the coordinator. Not in print.
+    /// Sent by the coordinator for a RELEASE with a receipt. The client stops retransmitting. Not in print.
     Got {
-        /// `receipt` of the RELEASE that has come.
+        /// `receipt` of the RELEASE.
         receipt: u64,
     },
-    /// IAMCOORDINATOR: a replica stands for coordinator. To all replicas; answered by `Update`. In print it is the
-    /// news, not a question.
+    /// IAMCOORDINATOR: sent by a candidate, or a coordinator in office, to all replicas. A replica without another
+    /// promise follows it; it answers with `Update`. In print it announces a result, and has no answer.
     IamCoordinator {
-        /// Which replica is told.
+        /// The receiving replica.
         to: u32,
         /// The candidate's index among the replicas.
         from: u32,
         /// The epoch, which only this replica can have; in print the time stamp.
         epoch: u64,
-        /// When this was sent, by the candidate's clock.
+        /// Send time, by the candidate's clock.
         sent: Time,
     },
-    /// RECOVER: a replica has lost its memory. To all replicas; the coordinator answers with `Update`.
+    /// RECOVER: sent by a replica without memory to all others. The coordinator answers with `Update`.
     Recover {
-        /// Which replica is asked.
+        /// The receiving replica.
         to: u32,
-        /// The replica that has lost its memory.
+        /// The replica without memory.
         from: u32,
-        /// When this was sent, by the asking replica's clock.
+        /// Send time, by the sender's clock.
         sent: Time,
     },
-    /// UPDATE: what a replica knows. To one who stands for coordinator, or recovers.
+    /// UPDATE: sent by a replica to a candidate, or to a replica that recovers. The receiver counts the vote or adopts
+    /// the memory.
     Update {
-        /// Which replica is told.
+        /// The receiving replica.
         to: u32,
         /// The replica whose memory this is.
         from: u32,
-        /// A vote or refusal for a candidate, or an answer to RECOVER.
+        /// The reason: a vote or refusal, or an answer to RECOVER.
         why: Telling,
         /// `sent` of the message that this answers.
         sent: Time,
-        /// The epoch that it is about: the candidate's, or the coordinator's.
+        /// The epoch of the candidate, or the coordinator.
         epoch: u64,
-        /// What it knows.
+        /// The sender's memory.
         memory: Memory,
     },
-    /// PING: is the coordinator alive? From a replica to its coordinator, now and then; in print before it passes
-    /// anything on. Answered by `Ok`.
+    /// PING: sent by a replica to its coordinator, periodically; in print before it forwards a message. The coordinator
+    /// counts the promise and answers with `Ok`.
     Ping {
         /// The replica that the sender takes for the coordinator.
         to: u32,
-        /// The follower, to which `Ok` goes.
+        /// The follower.
         from: u32,
-        /// Which epoch the sender follows.
+        /// The epoch that the sender follows.
         epoch: u64,
-        /// `sent` of the latest `Ok` (or IAMCOORDINATOR) that has arrived: for a term from then on its sender follows
-        /// nobody else.
+        /// `sent` of the latest `Ok` (or IAMCOORDINATOR) that has arrived: the sender follows no other replica for a
+        /// term from then on.
         heard: Time,
     },
-    /// OK: it is.
+    /// OK: the coordinator's answer to `Ping`. The follower renews its promise and drops entries before `front`.
     Ok {
-        /// Who has asked.
+        /// The follower.
         to: u32,
         /// The coordinator's index among the replicas.
         from: u32,
-        /// The epoch in which it is coordinator.
+        /// Its epoch.
         epoch: u64,
-        /// When this was sent, by the coordinator's clock.
+        /// Send time, by the coordinator's clock.
         sent: Time,
         /// Clients with an earlier place do not wait any more.
         front: Place,
@@ -203,11 +206,11 @@ pub enum Message {
 }
 
 impl Message {
-    /// The types' names, in the paper's words.
+    /// The names of the message types, in the paper's words.
     pub const KINDS: &'static [&'static str] =
         &["request", "response", "addrequest", "release", "got", "iamcoordinator", "recover", "update", "ping", "ok"];
 
-    /// The place of this message's type in [`Message::KINDS`].
+    /// Returns the index of this message's type in [`Message::KINDS`].
     pub fn kind(&self) -> usize {
         match self {
             Self::Request { .. } => 0,
@@ -223,7 +226,7 @@ impl Message {
         }
     }
 
-    /// The replica that it is for; `None` if it is for a client.
+    /// Returns the receiving replica; `None` if a client receives the message.
     pub fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { to, .. }
@@ -237,7 +240,7 @@ impl Message {
         }
     }
 
-    /// Which replica says so, of what replicas say.
+    /// Returns the sending replica, if a replica sends the message.
     pub fn sender(&self) -> Option<u32> {
         match *self {
             Self::Response { from, .. }
@@ -254,18 +257,17 @@ impl Message {
 /// The timers of both halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client asks again, renews its lease, or finds that it has ended.
+    /// A client repeats its request, renews its lease, or finds that it has expired.
     Wake(Ticket),
-    /// A peer sends RELEASEs again that nobody has confirmed.
+    /// A peer resends unconfirmed RELEASEs.
     Resend,
-    /// The coordinator looks whether the owner's lease has run out.
+    /// The coordinator checks whether the owner's lease has expired.
     Lease(u32),
-    /// A replica pings its coordinator, stands for coordinator, or asks for its memory. In print: the wait for OK is
-    /// over.
+    /// A replica pings its coordinator, becomes a candidate, or requests its memory. In print: the wait for OK is over.
     Ping(u32),
 }
 
-/// Its count, and after the first epoch also that: `7`, `3.7`.
+/// The count, with the epoch if it is not 0: `7`, `3.7`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.epoch {
@@ -282,7 +284,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The paper's words; replicas as `R` and their index. Times are left out, and so are the queue and the memory.
+/// Writes the paper's words; replicas are `R` and their index. Omits times, the queue and the memory.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

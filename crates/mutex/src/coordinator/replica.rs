@@ -1,5 +1,5 @@
-//! The replica half of the coordinator protocol (Figure 1, *Replica side*): what a coordinator does for clients, and
-//! what the others note. Who is coordinator is decided in `group.rs`.
+//! The replica half of the coordinator protocol (Figure 1, *Replica side*): a coordinator's answers to clients, and the
+//! records of the others. `group.rs` has the election.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,39 +17,39 @@ use crate::{Cx, fencing};
 /// One logical replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Replica {
-    /// Which one, of n.
+    /// Its index among the n.
     pub index: u32,
-    /// Who is coordinator.
+    /// The state of the election.
     pub group: Group,
-    /// *Queue*: who waits, in order.
+    /// *Queue*: the waiters, in order.
     pub line: Vec<Waiting>,
     /// *Owner*.
     pub owner: Option<Owner>,
-    /// The highest number of a grant that we know of.
+    /// The highest known grant number.
     pub number: u64,
-    /// The last place that we have given.
+    /// The last place given.
     count: u64,
-    /// t_cs: the mean time that one client takes, recent ones counting more.
+    /// t_cs: the mean time per client, weighted towards recent ones.
     t_cs: Option<Span>,
     /// Whether [`Timer::Lease`] is pending.
     watches: bool,
-    /// *received(msg)*, in print: REQUESTs that we have had.
+    /// *received(msg)*, in print: the REQUESTs received.
     received: Vec<(Claim, u64)>,
-    /// The same of RECOVERs: whose, and when it was sent.
+    /// The same for RECOVERs: sender and send time.
     pub recoveries: Vec<(u32, Time)>,
 }
 
-/// One who waits, as a replica knows it.
+/// A waiter, as a replica knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Waiting {
     pub entry: Entry,
-    /// Its latest REQUEST: `None` if it has asked others only.
+    /// Its latest REQUEST; `None` if other replicas received it.
     heard: Option<Heard>,
-    /// When we last heard of it.
+    /// Time of its last message.
     since: Time,
 }
 
-/// A REQUEST: when it was sent, by the client's clock, and when it arrived, by ours.
+/// A received REQUEST: send time by the client's clock, arrival by the replica's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Heard {
     sent: Time,
@@ -57,7 +57,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// A moment of ours by the client's clock, or a little sooner: the request cannot have arrived before it was sent.
+    /// Converts a local time to the client's clock, rounding down: the request cannot have arrived before it was sent.
     fn there(self, here: Time) -> Time {
         self.sent + by_any_clock(here.since(self.arrived))
     }
@@ -66,7 +66,7 @@ impl Heard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     pub holder: Holder,
-    /// The end of its lease: before, nobody gets in but by hand-over from it.
+    /// End of its lease: no grant before, except by hand-over from it.
     pub until: Time,
     since: Time,
     heard: Option<Heard>,
@@ -78,17 +78,17 @@ impl Owner {
     }
 }
 
-/// In the place of a turn's number: the client has none, and is struck out by a coordinator. Below all numbers of
-/// turns, so that whoever has become the owner since stays it, however late this comes. A client that withdraws gives
-/// no number.
+/// The number in a RELEASE by which a coordinator removes a waiter. It is below all grant numbers, so that a client
+/// that has since become the owner stays the owner, however late the RELEASE arrives. A client that withdraws gives no
+/// number.
 const STRUCK: u64 = 0;
 
-/// Whether both numbers are of one chain of hand-overs, which no coordinator has interrupted.
+/// Returns whether both numbers belong to one chain of hand-overs, without a coordinator's intervention.
 fn is_one_chain(one: u64, other: u64) -> bool {
     one / fencing::LEAP == other / fencing::LEAP
 }
 
-/// Above all numbers of this chain.
+/// Returns the first number above this chain.
 fn leap(number: u64) -> u64 {
     (number / fencing::LEAP + 1) * fencing::LEAP
 }
@@ -109,7 +109,7 @@ impl Replica {
         }
     }
 
-    /// Everything is forgotten.
+    /// Loses all memory.
     pub fn reset(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         cx.cancel_timer(Timer::Lease(self.index));
         cx.cancel_timer(Timer::Ping(self.index));
@@ -122,7 +122,7 @@ impl Replica {
         Memory { seen, number, queue: self.line.iter().map(|waiting| waiting.entry).collect() }
     }
 
-    /// Takes over what another remembers, where it knows more.
+    /// Merges another replica's memory.
     pub fn learn(&mut self, memory: Memory, now: Time) {
         self.number = self.number.max(memory.number);
         for entry in memory.queue {
@@ -130,7 +130,7 @@ impl Replica {
         }
     }
 
-    /// Whoever waits, if it is news.
+    /// Inserts a waiter, if it is unknown.
     pub fn note(&mut self, entry: Entry, now: Time) {
         if self.owner.is_some_and(|owner| owner.holder.client == entry.client) {
             return;
@@ -141,7 +141,8 @@ impl Replica {
         }
     }
 
-    /// Whether nobody may be let in yet, since somebody may be inside who knows only an earlier coordinator.
+    /// Returns whether grants have to wait because the owner under an earlier coordinator may still be in the critical
+    /// section.
     fn is_in_grace(&self, now: Time) -> bool {
         self.group.grace().is_some_and(|grace| now < grace)
     }
@@ -196,9 +197,9 @@ impl Replica {
         }
     }
 
-    /// One says that it is inside, or was told to enter. So it is if it is farther down the chain that we know. New in
-    /// office we know none, and believe only who is inside: whoever was told to enter may have been taken for dead
-    /// since.
+    /// Records that a client has a grant. It is the owner if its number is further down the known chain. A new
+    /// coordinator knows no chain and believes only a client in the critical section: one that was merely granted may
+    /// have been superseded.
     fn hear_of_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let is_further =
@@ -212,8 +213,8 @@ impl Replica {
         }
     }
 
-    /// A client knows a higher number: so many of us have forgotten that we begin anew. An owner that does will not
-    /// enter under the one that we gave it, but under this one.
+    /// Adopts a client's higher number: a majority has lost its memory. An owner with a higher number does not accept
+    /// the grant that it was given, so it gets a new number.
     fn catch_up(&mut self, client: Claim, newest: u64) {
         self.number = self.number.max(newest);
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.holder.client == client)
@@ -224,7 +225,7 @@ impl Replica {
         }
     }
 
-    /// *Queue.insert*: the new entry, if the client had none.
+    /// *Queue.insert*: returns the new entry, if the client had none.
     fn enqueue(&mut self, message: &Message, common: &Common, now: Time) -> Option<Entry> {
         let Message::Request { client, stamp, place, sent, .. } = *message else { return None };
         let (heard, config) = (Heard { sent, arrived: now }, &common.config);
@@ -244,7 +245,7 @@ impl Replica {
         Some(entry)
     }
 
-    /// Lets the first in who waits and has asked us, if nobody is inside.
+    /// Grants the free resource to the first waiter that has sent this coordinator a request.
     pub fn serve(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         if self.owner.is_some() || self.is_in_grace(now) {
@@ -263,7 +264,7 @@ impl Replica {
         self.respond(entry.client, true, common, cx);
     }
 
-    /// §4.4, *failure of requester*: whoever waits asks three times within a lease.
+    /// §4.4, *failure of requester*: removes silent waiters. A waiter requests three times within a lease.
     fn strike_silent(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if !common.config.owner_lease {
             return;
@@ -276,7 +277,7 @@ impl Replica {
         }
     }
 
-    /// Tells everybody that one is not in the line any more.
+    /// Notifies waiters and replicas that a client is removed from the queue.
     fn strike(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let number = Some(STRUCK);
         let release = |to| Message::Release { to, client, number, successor: None, last: None, receipt: 0 };
@@ -288,7 +289,7 @@ impl Replica {
         }
     }
 
-    /// *SendResponse*: the status of the resource, and the queue for who has not had it yet.
+    /// *SendResponse*: the status of the resource, and the queue for a client that does not have it yet.
     pub fn respond(&self, to: Claim, with_queue: bool, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let known = self.line.iter().find(|waiting| is_same(waiting.entry.client, to, &common.config));
         let heard = match self.owner {
@@ -308,7 +309,7 @@ impl Replica {
         common.post.send(to.peer, message, cx);
     }
 
-    /// ADDREQUEST to everybody. In print the owner is forgotten.
+    /// Sends ADDREQUEST to all. In print the owner is left out.
     fn tell(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         for to in self.others(common) {
             common.send(to, Message::AddRequest { to: Some(to), entry }, cx);
@@ -321,7 +322,7 @@ impl Replica {
         }
     }
 
-    /// RELEASE at a replica, which has no handler for it in print.
+    /// Handles RELEASE at a replica, which has no handler for it in print.
     pub fn on_release(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Release { client, number, successor, last, receipt, .. } = message else { return };
         if !common.config.replicas_hear_release {
@@ -356,13 +357,14 @@ impl Replica {
         self.serve(common, cx);
     }
 
-    /// One that we took for the owner has withdrawn before it knew: its turn is over, and its number spent.
+    /// Returns the number of an owner that withdraws before it knows of its grant: its turn ends, and the number is
+    /// used.
     fn never_entered(&self, client: Claim, common: &Common) -> Option<u64> {
         let owner = self.owner.filter(|owner| is_same(owner.holder.client, client, &common.config));
         owner.map(|owner| owner.holder.number)
     }
 
-    /// §4.4: the owner's lease has run out. It may have handed over, as often as a chain allows: the number leaps.
+    /// Ends an expired lease (§4.4). The owner may have handed over as often as a chain allows, so the number leaps.
     pub fn expire(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Some(owner) = self.owner.filter(|owner| common.config.owner_lease && owner.until <= cx.now()) else {
             return;
@@ -373,7 +375,7 @@ impl Replica {
         self.serve(common, cx);
     }
 
-    /// One timer serves all owners, and the end of grace.
+    /// Sets the timer for the owner's lease or the end of grace.
     pub fn watch(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let until = self.group.grace().filter(|grace| *grace > now).or(self.owner.map(|owner| owner.until));
@@ -383,7 +385,7 @@ impl Replica {
         }
     }
 
-    /// A lease may have run out: takes the resource from an owner that has not renewed in time.
+    /// Takes the resource from an owner that has not renewed its lease in time.
     pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.watches = false;
         if self.is_coordinator() && self.is_in_office(common, cx.now()) {
@@ -393,7 +395,7 @@ impl Replica {
         }
     }
 
-    /// An eighth of each new interval goes into the mean, as in Sigma.
+    /// Updates the mean: a new interval counts one eighth, as in Sigma.
     fn observe(&mut self, now: Time) {
         if let Some(owner) = self.owner {
             let interval = now.since(owner.since);
@@ -401,7 +403,7 @@ impl Replica {
         }
     }
 
-    /// New in office: of the owner we know nothing that we may trust, and who waits is told.
+    /// Starts in office: no owner is known reliably, and waiters are notified.
     pub fn take_office(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.owner = None;
         self.watch(common, cx);
@@ -412,13 +414,13 @@ impl Replica {
         }
     }
 
-    /// The first place that is still in the line, or the next to be given: what is before has been dealt with.
+    /// Returns the first place in the queue, or the next one: earlier ones are finished.
     pub fn front(&self) -> Place {
         let next = Place { epoch: self.group.epoch, count: self.count + 1 };
         self.line.first().map_or(next, |waiting| waiting.entry.place)
     }
 
-    /// Drops those who have been dealt with: a RELEASE of theirs was lost.
+    /// Drops finished waiters: their RELEASE was lost.
     pub fn drop_before(&mut self, front: Place) {
         self.line.retain(|waiting| waiting.entry.place >= front);
     }
@@ -437,7 +439,7 @@ impl fmt::Display for Replica {
     }
 }
 
-/// Guards for what hardly any run of the simulator gets to.
+/// Tests of cases that the simulator rarely reaches.
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
@@ -453,7 +455,7 @@ mod tests {
     const OTHER: Claim = Claim { peer: PeerId::new(8), ticket: Ticket::new(1) };
     const NUMBER: u64 = 5;
 
-    /// A coordinator that nobody can depose, and its owner under number 5.
+    /// Returns a coordinator that cannot be deposed, and its owner under number 5.
     fn in_office() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };
@@ -475,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_farther_down_the_same_chain_is_the_owner() {
+    fn owner_is_replaced_only_within_its_chain() {
         for (number, is_it) in [(NUMBER + 1, true), (fencing::LEAP + 1, false), (NUMBER - 1, false)] {
             let (mut replica, common) = in_office();
             let holder = Holder { client: OTHER, number };
@@ -486,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_release_of_the_same_chain_frees_the_resource() {
+    fn resource_is_freed_only_by_release_of_its_chain() {
         for (number, is_free) in [(NUMBER, true), (NUMBER + 2, true), (fencing::LEAP + 1, false), (NUMBER - 1, false)] {
             let (mut replica, mut common) = in_office();
             let release = Message::Release {
@@ -499,33 +501,32 @@ mod tests {
             };
             with_cx(|cx| replica.on_release(release, &mut common, cx));
             assert_eq!(owner(&replica).is_none(), is_free, "{number}");
-            assert!(replica.number >= number, "a number that was seen is not given again");
+            assert!(replica.number >= number, "a known number is not given again");
         }
     }
 
-    /// Trial 79 of the coordinator in `faults/table`, with messages that are late by more than a lease: the word of an
-    /// earlier coordinator that it had struck a client out, which had become the owner since, was taken for its
-    /// withdrawal.
+    /// Trial 79 of the coordinator in `faults/table`: messages are late by more than a lease. An earlier coordinator's
+    /// removal of a client that had since become the owner was taken for its withdrawal.
     #[test]
-    fn who_was_struck_out_by_an_earlier_coordinator_is_the_owner_still() {
+    fn removal_by_earlier_coordinator_keeps_owner() {
         let (mut earlier, mut common) = in_office();
         let said = with_cx(|cx| earlier.strike(OWNER, &mut common, cx));
         let to_replica = |effect: &Effect<Message, Timer>| match *effect {
             Effect::Send { to, ref message } if to == PeerId::new(1) => Some(message.clone()),
             _ => None,
         };
-        let struck = said.iter().find_map(to_replica).expect("the other replicas are told");
+        let struck = said.iter().find_map(to_replica).expect("the other replicas are notified");
         let (mut replica, mut common) = in_office();
         with_cx(|cx| replica.on_release(struck, &mut common, cx));
         assert_eq!(owner(&replica), Some((OWNER, NUMBER)));
         let (client, number, successor, last) = (OWNER, None, None, None);
         let withdrawn = Message::Release { to: Some(0), client, number, successor, last, receipt: 1 };
         with_cx(|cx| replica.on_release(withdrawn, &mut common, cx));
-        assert_eq!(owner(&replica), None, "it has withdrawn before it knew that it was its turn");
+        assert_eq!(owner(&replica), None, "withdrew before it knew of its turn");
     }
 
     #[test]
-    fn an_owner_that_knows_a_higher_number_gets_one_above_it() {
+    fn owner_with_higher_number_gets_one_above() {
         let (mut replica, mut common) = in_office();
         let mut ask = |client, newest| {
             let (to, stamp, place, holds, inside, alone, sent) = (0, 1, None, None, false, true, Time::ZERO);
