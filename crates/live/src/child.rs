@@ -1,4 +1,4 @@
-//! One process of a run: it plays its share of the peers.
+//! One process of a run, which plays its share of the peers.
 
 use std::cell::RefCell;
 use std::io::{Stdin, Stdout, stdin, stdout};
@@ -21,24 +21,25 @@ use crate::links::{self, Heard, Links};
 use crate::wire::{News, Order, Prepare, Told};
 use crate::{Error, frame, population};
 
-/// At most this much is written down before it is sent, where nothing else has it sent.
+/// Records are sent at this size at the latest.
 const MUCH: usize = 1 << 16;
 
-/// Where there is nothing to do, for how long.
+/// How long an idle process waits.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Everything that a process is told.
+/// An input of a child.
 enum Input {
     Order(Order),
-    /// The parent is gone.
+    /// The parent has exited.
     Alone,
     Heard(Heard),
 }
 
-/// What a child of [`run`](crate::run) does, from its first order to the last. It ends with its parent.
+/// Runs a child of [`run`](crate::run()), from its first order to the last. It exits with its parent.
 ///
 /// # Errors
-/// It was not called by a parent, or cannot reach the others.
+///
+/// Returns an error if it was not started by a parent, or cannot reach the other processes.
 pub fn child() -> Result<(), Error> {
     let (inputs, input) = channel();
     let orders = inputs.clone();
@@ -73,11 +74,11 @@ pub fn child() -> Result<(), Error> {
 fn tell(told: &Told) {
     let mut out: Stdout = stdout();
     if frame::write_thing(&mut out, told).is_err() {
-        exit(0); // Nobody listens any more.
+        exit(0); // The parent has exited.
     }
 }
 
-/// Waits for everybody, and plays.
+/// Waits until all processes have met, then plays.
 fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
     let setting: Setting =
         serde_json::from_str(&prepare.setting).map_err(|error| Error::Refused(format!("no setting: {error}")))?;
@@ -99,7 +100,7 @@ fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
             Ok(Input::Order(Order::Stop) | Input::Alone) | Err(_) => return Ok(()),
             Ok(_) => {}
         }
-        // Who comes back is met by the others when they hear of it.
+        // The others connect to a restarted process only after the parent has notified them.
         if links.is_some() && (came == prepare.share.processes() || prepare.resumes) {
             came = 0;
             tell(&Told::Linked);
@@ -110,7 +111,7 @@ fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
     setting.drive(player).map_err(peerlock_catalogue::Error::from)?
 }
 
-/// Plays a part of whatever setting it is.
+/// Plays a part of any setting.
 struct Player<'a> {
     prepare: &'a Prepare,
     population: u64,
@@ -144,7 +145,7 @@ impl Drive for Player<'_> {
     }
 }
 
-/// What has happened and was not sent yet.
+/// Records that have not been sent yet.
 #[derive(Default)]
 struct Book {
     records: Vec<u8>,
@@ -175,7 +176,7 @@ impl Book {
     }
 }
 
-/// Everybody else, as one process sees them.
+/// All other peers, from the view of one process.
 struct Rest<'a> {
     share: &'a Share,
     population: u64,
@@ -191,7 +192,8 @@ impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
     }
 
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) {
-        // What led to the message is known before it is: nobody acts on what a killed process did in secret.
+        // The records that caused a message are sent before it, so that no peer reacts to an unrecorded act of a killed
+        // process.
         self.book.borrow_mut().send();
         let bytes = postcard::to_allocvec(&(from, to, message)).expect("a message is plain data");
         self.links.send(self.share.home(to), &bytes);
@@ -210,7 +212,7 @@ impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
             Ok(Input::Alone) | Err(RecvTimeoutError::Disconnected) => exit(0),
             Ok(Input::Heard(Heard::Frame(bytes))) => match postcard::from_bytes(&bytes) {
                 Ok((from, to, message)) => Came::Message { from, to, message },
-                Err(_) => Came::Nothing, // Only who knows the key is heard, so nobody sends such.
+                Err(_) => Came::Nothing, // Does not happen: the sender knows the key.
             },
             Ok(Input::Heard(Heard::Gone(process))) => {
                 let peers = (0..self.population).map(PeerId::new);

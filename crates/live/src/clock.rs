@@ -1,4 +1,4 @@
-//! The one clock of all processes of a run, and the run's own time by it.
+//! The common clock of all processes of a run, and the run's own time.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use nix::time::{ClockId, clock_gettime};
 use peerlock_base::Time;
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds on `CLOCK_MONOTONIC`: the same in every process of a machine, unlike what `std::time::Instant` shows.
+/// Returns nanoseconds on `CLOCK_MONOTONIC`, which is the same in every process of a machine, unlike
+/// `std::time::Instant`.
 pub fn now() -> u64 {
     let now: Duration = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock").into();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// When a run began, and how much faster than real its time passes.
+/// The start of a run and the scale of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     pub began: u64,
@@ -20,46 +21,46 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// How long the run has been going on.
+    /// Returns the time since the start of the run.
     pub fn now(self) -> Time {
         self.at(now())
     }
 
-    /// The run's time at this moment; zero before it has begun.
+    /// Returns the run's time at this moment; zero before the start.
     pub fn at(self, moment: u64) -> Time {
         Time::from_nanos(moment.saturating_sub(self.began).saturating_mul(self.speed.into()))
     }
 
-    /// How long it really is until then.
+    /// Returns the real time until `then`.
     pub fn until(self, then: Time) -> Duration {
         let moment = self.began.saturating_add(then.as_nanos().div_ceil(self.speed.into()));
         Duration::from_nanos(moment.saturating_sub(now()))
     }
 }
 
-/// What was learnt of another machine's clock, by asking what it shows.
+/// A reading of another machine's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// How far it is ahead of ours, in nanoseconds.
+    /// By how many nanoseconds it is ahead of the own clock.
     pub ahead: i64,
-    /// How wrong that is at most: the answer was given at some moment between question and answer.
+    /// The largest error of that: the reading was taken at some moment between request and reply.
     pub error: u64,
 }
 
 impl Reading {
-    /// It showed so much, some time between these two moments of our clock.
+    /// Computes a reading from the own times of request and reply, and the other clock's value in between.
     pub fn of(asked: u64, showed: u64, answered: u64) -> Self {
         let error = answered.saturating_sub(asked).div_ceil(2);
         let ahead = i128::from(showed) - i128::from(asked) - i128::from(error);
         Self { ahead: i64::try_from(ahead).expect("clocks show less than 292 years"), error }
     }
 
-    /// A moment of ours by that clock.
+    /// Converts a moment of the own clock to that clock.
     pub fn there(self, moment: u64) -> u64 {
         moment.saturating_add_signed(self.ahead)
     }
 
-    /// How wrong moments may be that were told by this reading, if a `later` one is known.
+    /// Returns the largest error of moments converted by this reading, given a `later` one.
     pub fn astray(self, later: Self) -> u64 {
         self.error + later.error + self.ahead.abs_diff(later.ahead)
     }
@@ -70,18 +71,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_passes_as_much_faster_as_was_said() {
+    fn pace_scales_time() {
         let pace = Pace { began: 1_000, speed: 100 };
         assert_eq!(pace.at(0), Time::ZERO);
         assert_eq!(pace.at(1_000), Time::ZERO);
         assert_eq!(pace.at(1_010), Time::from_nanos(1_000));
-        assert_eq!(pace.until(Time::ZERO), Duration::ZERO, "it has passed long ago");
+        assert_eq!(pace.until(Time::ZERO), Duration::ZERO, "a past time needs no wait");
         let later = Pace { began: now() + 60_000_000_000, speed: 2 };
         assert!(later.until(Time::from_nanos(20)) > Duration::from_secs(59));
     }
 
     #[test]
-    fn a_clock_is_known_to_within_half_of_a_round_trip() {
+    fn clock_reading_error_is_half_a_round_trip() {
         let reading = Reading::of(1_000, 5_100, 1_200);
         assert_eq!(reading, Reading { ahead: 4_000, error: 100 });
         assert_eq!(reading.there(2_000), 6_000);

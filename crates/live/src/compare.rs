@@ -1,4 +1,4 @@
-//! The same setting in both worlds, side by side.
+//! The same setting in the simulator and with real peers, side by side.
 
 use std::fmt;
 
@@ -6,33 +6,33 @@ use peerlock_catalogue::{Load, Setting};
 use peerlock_sim::Report;
 use serde::Serialize;
 
-/// What a run came to, in numbers that both worlds have.
+/// The results that both kinds of run have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Costs {
-    /// How often somebody came inside.
+    /// Acquisitions.
     pub entries: u64,
-    /// How often while there was no room.
+    /// Acquisitions beyond the capacity.
     pub violations: u64,
-    /// How many were never served.
+    /// Clients that were never served.
     pub stuck: u64,
-    /// Messages for each entry; in rounds those of the rounds.
+    /// Messages per acquisition; in rounds those of the rounds.
     pub messages_per_entry: f64,
-    /// The same by type.
+    /// Messages per acquisition by type.
     pub by_type: Vec<(String, f64)>,
-    /// Seconds of the run's time.
+    /// The mean wait, in seconds of the run's time.
     pub mean_wait: Option<f64>,
     /// The 99th percentile of the waits, in seconds.
     pub p99_wait: Option<f64>,
-    /// Entries in a second of the run's time, until the last one; of an open workload while it was measured.
+    /// Acquisitions per second of the run's time, up to the last one; of an open workload in the measured time.
     pub throughput: Option<f64>,
-    /// Messages that the busiest peer gets for each entry anywhere.
+    /// Messages to the busiest peer per acquisition of any peer.
     pub busiest: Option<f64>,
-    /// Messages that a peer gets in a round, on average and the most; only of rounds.
+    /// Messages to a peer per round, mean and maximum; only for rounds.
     pub received: Option<(f64, u32)>,
 }
 
 impl Costs {
-    /// Of a report.
+    /// Extracts the results from a report.
     pub fn of(setting: &Setting, report: &Report) -> Self {
         let entries = match setting.load {
             Load::Rounds(_) => report.steady_flow.entries,
@@ -58,7 +58,7 @@ impl Costs {
     }
 }
 
-/// A setting in both worlds.
+/// The results of a setting in both kinds of run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// In virtual time, all trials together.
@@ -67,11 +67,11 @@ pub struct Comparison {
     pub real: Costs,
 }
 
-/// One of the numbers, where there is such.
+/// One of the numbers, if it exists.
 type Number = fn(&Costs) -> Option<f64>;
 
 impl Comparison {
-    /// Every number by name, simulated and real; what begins with blanks is a part of what stands before it.
+    /// Returns every number by name, simulated and real. An indented name is a part of the one above it.
     pub fn lines(&self) -> Vec<(String, f64, f64)> {
         let both = |of: Number| of(&self.simulated).zip(of(&self.real));
         let mut lines =
@@ -95,7 +95,7 @@ impl Comparison {
     }
 }
 
-/// By how much the second is more, in percent.
+/// Returns by how many percent the second number is larger.
 pub fn difference(simulated: f64, real: f64) -> String {
     if simulated == 0.0 { "-".into() } else { format!("{:+.1} %", 100.0 * (real / simulated - 1.0)) }
 }

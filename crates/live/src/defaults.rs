@@ -1,14 +1,14 @@
-//! What is left out of a setting that real peers play: runs of seconds, where the simulator's take hours.
+//! The defaults of settings for real peers: runs of seconds, where the simulator's take hours of virtual time.
 
 use peerlock_base::Span;
 use peerlock_catalogue::{Flags, Load, Protocol, Refused, Setting};
 
-/// A setting of these flags for real peers. What the papers have by default would take hours in real time: here it is
-/// 32 peers (of protocols with replicas 8 replicas and 24 clients), 10 entries each, or 8 resources and 10 rounds,
-/// once.
+/// Creates a setting for real peers from flags. The defaults are 32 peers (with replicas 8 replicas and 24 clients) of
+/// 10 acquisitions each, or 8 resources and 10 rounds, once.
 ///
 /// # Errors
-/// As of [`Setting::try_from`].
+///
+/// Returns the errors of [`Setting::try_from`].
 pub fn setting(mut flags: Flags) -> Result<Setting, Refused> {
     let load = Setting::try_from(flags.clone())?.load;
     flags.trials.get_or_insert(1);

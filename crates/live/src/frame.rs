@@ -5,10 +5,10 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// No frame of ours is longer: what says so is no frame.
+/// The longest frame: a larger length is an error.
 const LONGEST: usize = 1 << 28;
 
-/// Writes one, in one go.
+/// Writes a frame with one call.
 pub fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut frame = Vec::with_capacity(4 + bytes.len());
@@ -18,7 +18,7 @@ pub fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     stream.flush()
 }
 
-/// Reads one; `None` where the stream ends between two.
+/// Reads a frame; `None` if the stream ends between two frames.
 pub fn read(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match stream.read_exact(&mut length) {
@@ -34,12 +34,12 @@ pub fn read(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The same with a thing in it.
+/// Writes a serialized value as a frame.
 pub fn write_thing(stream: &mut impl Write, thing: &impl Serialize) -> io::Result<()> {
     write(stream, &postcard::to_allocvec(thing).map_err(io::Error::other)?)
 }
 
-/// The same with a thing in it.
+/// Reads a serialized value from a frame.
 pub fn read_thing<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
     read(stream)?.map(|bytes| postcard::from_bytes(&bytes).map_err(io::Error::other)).transpose()
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_again_and_a_torn_frame_is_an_error() {
+    fn frames_round_trip_and_torn_frames_are_errors() {
         let mut bytes = Vec::new();
         write_thing(&mut bytes, &(7u64, "seven".to_string())).unwrap();
         write(&mut bytes, b"").unwrap();
@@ -58,6 +58,6 @@ mod tests {
         assert_eq!(read(&mut stream).unwrap(), Some(Vec::new()));
         assert_eq!(read(&mut stream).unwrap(), None);
         assert!(read(&mut &bytes[..6]).is_err());
-        assert!(read(&mut &[255; 8][..]).is_err(), "nobody reads four gigabytes");
+        assert!(read(&mut &[255; 8][..]).is_err(), "a length of four gigabytes is refused");
     }
 }

@@ -1,26 +1,26 @@
-//! Reads what the processes have left behind, and has it judged.
+//! Merges the records of all processes and passes them to the simulator's watchers.
 
 use peerlock_base::{PeerId, Time};
 use peerlock_sim::{self as sim, Actor, Counted, Drive, Failure, Record, Report, Trial, Wire};
 
 use crate::frame;
 
-/// What is left of one trial, as bytes.
+/// The serialized results of one trial.
 #[derive(Clone, Debug, Default)]
 pub struct Left {
-    /// What each process has sent, in its own order.
+    /// The records of each process, in its own order.
     pub records: Vec<Vec<u8>>,
-    /// Of those that lived to tell.
+    /// The counters of the processes that have not been killed.
     pub counted: Vec<Counted>,
-    /// Who was killed, and when.
+    /// The killed peers, with times.
     pub deaths: Vec<(Time, PeerId)>,
 }
 
-/// Judges all trials of whatever setting it is.
+/// Judges all trials of any setting.
 pub struct Judge(pub Vec<Left>);
 
 impl Drive for Judge {
-    /// Or why the records make no sense.
+    /// The report, the first violation, or why the records cannot be read.
     type Output = Result<Result<Report, Box<Failure>>, String>;
 
     fn drive<S>(self, setting: &S, _trials: u32, seed: u64) -> Self::Output
@@ -32,7 +32,7 @@ impl Drive for Judge {
     }
 }
 
-/// All records in the order of time. A round begins for all when it does for the first, with the peers of all.
+/// Merges all records in the order of time. A round begins when it begins in the first process, with the peers of all.
 fn read<A: Actor<Message: Wire, Note: Wire>>(left: Left) -> Result<sim::Run<A>, String> {
     let mut rounds: Vec<(Time, sim::RecordOf<A>)> = Vec::new();
     let mut records: Vec<(Time, sim::RecordOf<A>)> = Vec::new();
@@ -50,12 +50,12 @@ fn read<A: Actor<Message: Wire, Note: Wire>>(left: Left) -> Result<sim::Run<A>, 
     }
     records.splice(0..0, rounds);
     records.extend(left.deaths.into_iter().map(|(at, peer)| (at, Record::Killed(peer))));
-    // What one process wrote at one moment stays in its order; a death comes after all that was done before it.
+    // Records of one process with equal times keep their order; a death follows the acts of its moment.
     records.sort_by_key(|(at, _)| *at);
     Ok(sim::Run { records, counted: left.counted })
 }
 
-/// One process tells that round `number` begins there: the earliest of them is when it begins for all.
+/// Merges the beginning of round `number` in one process: the earliest beginning counts.
 fn begin<M, N>(rounds: &mut Vec<(Time, Record<M, N>)>, number: usize, at: Time, record: Record<M, N>) {
     match (rounds.get_mut(number), record) {
         (Some((first, Record::Round(all) | Record::Drain(all))), Record::Round(here) | Record::Drain(here)) => {

@@ -1,4 +1,4 @@
-//! Who is to be killed, and when.
+//! Which peers are killed, and when.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,32 +6,32 @@ use std::str::FromStr;
 use peerlock_base::{PeerId, Span};
 use thiserror::Error;
 
-/// Whose process is killed.
+/// The peer whose process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// That of the peer with this number.
+    /// The peer with this number.
     Peer(PeerId),
-    /// One that is inside.
+    /// A peer that holds.
     Holder,
-    /// The one that has waited longest and is not inside.
+    /// The peer that has waited longest and does not hold.
     Waiter,
-    /// The one that has got the most messages, of those that are neither inside nor wait if there is one: whoever keeps
-    /// the line, decides or is on everybody's way.
+    /// The peer that has received the most messages, preferably one that neither holds nor waits: a coordinator or a
+    /// hop of many routes.
     Busiest,
 }
 
-/// A process is killed with SIGKILL, and comes back after a while if it is to.
+/// A process is killed with SIGKILL, and optionally replaced after a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Whose process.
+    /// The victim.
     pub who: Who,
-    /// How long after the beginning, by the run's time.
+    /// The time since the start of the run.
     pub after: Span,
-    /// After how long another process takes its place, with nothing in memory; `None`: nobody does.
+    /// The time after which another process replaces it, without its memory; `None` for never.
     pub down: Option<Span>,
 }
 
-/// A kill is written as WHO@TIME or WHO@TIME+DOWN.
+/// The text is not WHO@TIME or WHO@TIME+DOWN.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "no kill {0:?}: use WHO@TIME, or WHO@TIME+DOWN if it comes back, where WHO is a peer's number, holder, waiter or \
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kills_are_read_and_written_alike() {
+    fn kill_round_trips_and_errors_show_the_syntax() {
         for text in ["3@100s", "holder@20s+5s", "waiter@1500ms", "busiest@0s"] {
             assert_eq!(text.parse::<Kill>().map(|kill| kill.to_string()), Ok(text.into()));
         }

@@ -1,4 +1,4 @@
-//! The settings of the simulator, by real peers: in processes of their own, over TCP, in real time.
+//! Runs the simulator's settings with real peers: in separate processes, over TCP, in real time.
 //!
 //! ```text
 //!   parent ──stdin: Order──► child ═══TCP, one connection each way═══► every child, itself included
@@ -7,21 +7,21 @@
 //! ```
 //!
 //! Each child plays its share of the peers with the simulator's own loop (`World::play_part` in `peerlock-sim`): the
-//! same state machines, loads, timers, delays and faults. All messages go over sockets, also those between two peers of
-//! one process. What happens is written down and sent to the parent *before* any message that follows from it goes out,
-//! so that what a process did is known even if it is killed right after. The parent puts all records in the order of
-//! time and shows them to the simulator's watchers, which put together the same report.
+//! same state machines, workloads, timers, delays and faults. All messages pass through sockets, also between two peers
+//! of one process. A child sends its records to the parent *before* any message that follows from them, so that the
+//! acts of a killed process are known. The parent sorts all records by time and passes them to the simulator's
+//! watchers, which make the same report.
 //!
-//! Links are plain TCP, and not those of `peerlock-net`: what is asked here is what a state machine does outside of
-//! virtual time, and for that bytes in order are enough. Handshakes, keep-alives and back-off of the product's links
-//! would be measured with every protocol. A process shows the key of the run before it is heard, which the parent has
-//! made and handed over by pipe.
+//! Links are plain TCP and not those of `peerlock-net`: the question is how a state machine behaves outside of virtual
+//! time, and for that an ordered byte stream is enough. Handshakes, keep-alives and back-off of the product's links
+//! would be measured with every protocol. A connecting process authenticates with the key of the run, which the parent
+//! has created and passed by pipe.
 //!
-//! **One clock** puts all records in order, that of the machine. Processes on other machines ([`Place`]) go by their
-//! own, moved by as much as it is ahead; how well that is known is part of the result.
+//! **One clock**, the machine's, orders all records. Processes on other machines ([`Place`]) use their own clock,
+//! corrected by its offset; the uncertainty of the offset is part of the result.
 //!
-//! **Time is scaled**: a run at speed 100 has a second of the setting in ten milliseconds, latencies, leases and stays
-//! alike. What the machine itself needs is not, so that it weighs a hundred times as much.
+//! **Time is scaled**: at speed 100 a second of the setting takes ten milliseconds, for latencies, leases and holds
+//! alike. The overhead of the machine is not scaled and so weighs a hundred times as much.
 
 mod child;
 mod clock;
@@ -51,26 +51,26 @@ pub use tables::{KillRow, Kills, Protocols, Row, Steps, kills, protocols, simula
 /// Why there is no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Something of the machine is missing.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was to be done.
+        /// The attempted action.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A process of the run did not do its part. All others were ended.
+    /// A process of the run failed. All others were ended.
     #[error("process {process} of the run has failed: {why}")]
     Child {
-        /// Its number, from 0.
+        /// The number of the process, from 0.
         process: usize,
-        /// What it said, or what was seen of it.
+        /// The cause.
         why: String,
     },
     /// The setting has no result.
     #[error(transparent)]
     Setting(#[from] peerlock_catalogue::Error),
-    /// It cannot be done on sockets.
+    /// The setting or the options cannot be run on sockets.
     #[error("{0}")]
     Refused(String),
 }
@@ -81,7 +81,7 @@ impl Error {
     }
 }
 
-/// How many peers a setting has from the beginning.
+/// Returns the number of peers at the start.
 pub(crate) fn population(setting: &Setting) -> u64 {
     match &setting.load {
         Load::Closed(closed) => {
@@ -92,10 +92,11 @@ pub(crate) fn population(setting: &Setting) -> u64 {
     }
 }
 
-/// What a simulator can do and sockets cannot, in a sentence.
+/// Checks that a setting can be run on sockets.
 ///
 /// # Errors
-/// The setting has something of the kind.
+///
+/// Returns an error that names the part that only the simulator has.
 pub fn check(setting: &Setting) -> Result<(), Error> {
     let refuse = |why: &str| Err(Error::Refused(why.into()));
     match setting.protocol {

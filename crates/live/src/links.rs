@@ -1,4 +1,5 @@
-//! Connections between the processes of a run: one each way between any two, and one of each with itself.
+//! Connections between the processes of a run: one in each direction between any two, and one of each process to
+//! itself.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,29 +9,29 @@ use std::time::Duration;
 
 use crate::frame;
 
-/// What a process hears.
+/// An event of the connections.
 pub enum Heard {
-    /// A message of another process, or of this one.
+    /// A message from another process, or from this one.
     Frame(Vec<u8>),
     /// A process has connected to this one.
     Came,
-    /// A process has gone.
+    /// A process has disconnected.
     Gone(usize),
 }
 
-/// How long a process may take to be reached, and to show the key.
+/// The timeout for connecting, and for receiving the key.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The ways out.
+/// The outgoing connections.
 pub struct Links {
     key: [u8; 16],
     me: usize,
     out: Vec<Option<TcpStream>>,
-    /// Processes that nothing goes to.
+    /// Processes to which frames are dropped.
     cut: Vec<usize>,
 }
 
-/// Listens at this address; the port. All that comes from processes that know the key goes into `heard`.
+/// Listens at this address and returns the port. Frames of authenticated connections are sent to `heard`.
 pub fn listen<T: Send + 'static>(
     address: IpAddr,
     key: [u8; 16],
@@ -57,7 +58,7 @@ pub fn listen<T: Send + 'static>(
     Ok(port)
 }
 
-/// Who connects shows the key, and says which process it is.
+/// Reads the key and the number of the connecting process.
 fn admit(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<(usize, TcpStream)> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut hello = [0; 24];
@@ -72,7 +73,7 @@ fn admit(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<(usize, TcpStream)
 }
 
 impl Links {
-    /// Connects to every process that lives, this one included.
+    /// Connects to every live process, including this one.
     pub fn to(addresses: &[Option<SocketAddr>], key: [u8; 16], me: usize) -> io::Result<Self> {
         let mut links = Self { key, me, out: Vec::new(), cut: Vec::new() };
         for &address in addresses {
@@ -90,7 +91,7 @@ impl Links {
         Ok(stream)
     }
 
-    /// Sends a frame. A process that is gone or cut off gets nothing, as it would on a real network.
+    /// Sends a frame. It is dropped if the process is dead or cut off, as on a real network.
     pub fn send(&mut self, process: usize, bytes: &[u8]) {
         if self.cut.contains(&process) {
             return;
@@ -102,7 +103,7 @@ impl Links {
         }
     }
 
-    /// A process has come back, and is heard there.
+    /// Replaces the connection to a process that was restarted at this address.
     pub fn moved(&mut self, process: usize, address: SocketAddr) {
         let link = self.connect(address).ok();
         if let Some(Some(old)) = self.out.get_mut(process).map(|place| std::mem::replace(place, link)) {
@@ -110,7 +111,7 @@ impl Links {
         }
     }
 
-    /// From now on nothing goes to these processes.
+    /// Drops all further frames to these processes.
     pub fn cut(&mut self, processes: Vec<usize>) {
         self.cut = processes;
     }

@@ -1,4 +1,4 @@
-//! The parent: starts the processes, kills those that are to die, ends all of them, and has everything judged.
+//! The parent: starts the processes, kills victims, ends all processes, and has the run judged.
 
 use std::io::{self, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,76 +20,77 @@ use crate::seen::Seen;
 use crate::wire::{Order, Prepare, Told};
 use crate::{Error, check, frame, population};
 
-/// How a run is done.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program whose hidden command `live-child` calls [`child`](crate::child()).
     pub program: PathBuf,
-    /// Where the processes live, in turns; here on loopback if there is no place.
+    /// The machines of the processes, in turns; loopback if empty.
     pub places: Vec<Place>,
-    /// Processes that the peers of a run are spread over.
+    /// The number of processes that share the peers.
     pub processes: usize,
-    /// How much faster than real the run's time passes.
+    /// The scale of the run's time over real time.
     pub speed: u32,
-    /// Who is to die.
+    /// The kills.
     pub kills: Vec<Kill>,
-    /// Between this time and that one, the first half of the processes and the second are cut off from each other.
+    /// The time of a partition between the first half of the processes and the second.
     pub cut: Option<(Span, Span)>,
-    /// The run is given up when nobody has come inside for this long, by its own time.
+    /// The run is given up after this time without an acquisition, in the run's time.
     pub patience: Span,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Live {
-    /// As of a simulation.
+    /// The same report as of a simulation.
     pub report: Report,
-    /// How many processes there were: those of the peers that live together, and one of each that may be killed.
+    /// The number of processes: the shared ones, and one for each potential victim.
     pub processes: usize,
-    /// Who was killed, in the order of time.
+    /// The kills in the order of time.
     pub deaths: Vec<Death>,
-    /// What killed nobody: there was no such peer at that moment, or it was dead already.
+    /// Kills without a victim: there was no such peer at that moment, or it was dead already.
     pub spared: Vec<Kill>,
-    /// How far what two processes wrote down at one moment may be apart, in real time: nothing by the one clock of a
-    /// machine, and on several as far as their clocks could be compared.
+    /// The largest error between the times of two processes, in real time: zero on one machine, else the uncertainty of
+    /// their clock readings.
     pub clocks_apart: Duration,
 }
 
-/// What was seen of a kill. All times are the run's.
+/// The effect of a kill. All times are the run's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// The trial in which it died, counted from 0.
+    /// The trial, counted from 0.
     pub trial: u32,
-    /// Who was killed; those of one process die together.
+    /// The killed peers, all of one process.
     pub peers: Vec<PeerId>,
-    /// When the signal was sent.
+    /// The time of the signal.
     pub at: Time,
-    /// How often somebody had come inside before …
+    /// The acquisitions before …
     pub before: u64,
-    /// … and how often after it.
+    /// … and after it.
     pub after: u64,
-    /// How long it took until somebody came inside; `None` if nobody did.
+    /// The time until the next acquisition; `None` if there was none.
     pub goes_on: Option<Span>,
 }
 
-/// How long processes may take to start and meet, and to end.
+/// The timeout for processes to start and meet, and to end.
 const STARTS: Duration = Duration::from_secs(60);
 
-/// From when everybody has met until it begins: longer than it takes to tell everybody.
+/// The time from the last connection to the start, long enough to notify all processes.
 const BREATH: u64 = 50_000_000;
 
-/// How often a clock on another machine is read before the quickest answer is believed.
+/// The number of readings of a remote clock, of which the quickest counts.
 const READINGS: u32 = 20;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// How many processes there may be at most.
+/// The limit of processes.
 const MOST_PROCESSES: usize = 256;
 
-/// Plays all trials of a setting, one after the other. `progress` is told of every entry.
+/// Plays all trials of a setting, one after the other. `progress` receives every acquisition.
 ///
 /// # Errors
-/// It cannot be done on sockets, a process failed, or a rule was broken.
+///
+/// Returns an error if the setting cannot be run on sockets, a process failed, or a rule was broken.
 pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Result<Live, Error> {
     check(setting)?;
     if let Load::Rounds(rounds) = &setting.load
@@ -102,7 +103,7 @@ pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Resu
     }
     let mut setting = setting.clone();
     if !options.kills.is_empty() || options.cut.is_some() {
-        // Peers look after the overlay, and messages that make no sense break no rule: something goes wrong.
+        // Marks the setting as faulty: peers then maintain the overlay, and unexpected messages break no rule.
         setting.faults.detection.get_or_insert(DETECTION);
     }
     let apart = apart(&setting, options)?;
@@ -126,10 +127,10 @@ pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Resu
     Ok(Live { report, processes, deaths, spared, clocks_apart })
 }
 
-/// After how long peers are told that others are gone, where nothing else is said: as `simulate` has it with backups.
+/// The default detection time of dead peers: as in `simulate` with backups.
 const DETECTION: Span = Span::from_secs(5);
 
-/// Who lives alone: whoever may be killed.
+/// Returns the peers with their own process: all potential victims.
 fn apart(setting: &Setting, options: &Options) -> Result<Vec<PeerId>, Error> {
     let all = population(setting);
     let by_number = |kill: &Kill| match kill.who {
@@ -153,7 +154,7 @@ fn apart(setting: &Setting, options: &Options) -> Result<Vec<PeerId>, Error> {
     Ok(apart)
 }
 
-/// What the parent hears: from which process, and of which of its lives.
+/// A message to the parent: the process, its incarnation, and the content; `None` at the end of its output.
 type Heard = (usize, u32, Option<Told>);
 
 /// All processes of one trial. They end when this is dropped.
@@ -168,9 +169,9 @@ struct Crew<'a> {
     heard: Receiver<Heard>,
     pace: Pace,
     seen: Seen,
-    /// Processes, and which of their lives, that may still say something.
+    /// Processes and incarnations whose output has not ended.
     speak: Vec<(usize, u32)>,
-    /// The two halves are cut off from each other.
+    /// Whether the two halves are cut off from each other.
     is_cut: bool,
 }
 
@@ -179,12 +180,12 @@ struct Worker {
     /// `None` after it was killed.
     child: Option<Child>,
     orders: Option<ChildStdin>,
-    /// Which process it is in this place.
+    /// The incarnation of the process.
     life: u32,
     address: Option<SocketAddr>,
-    /// What its clock showed when it was asked last; `None` until it answers.
+    /// The last reading of its clock; `None` until it answers.
     showed: Option<u64>,
-    /// How its clock went when it began.
+    /// Its clock at the start of the run.
     clock: Reading,
     is_linked: bool,
     is_served: bool,
@@ -202,7 +203,7 @@ impl Drop for Crew<'_> {
 }
 
 impl<'a> Crew<'a> {
-    /// Starts all processes, and has them meet.
+    /// Starts all processes, and lets them connect to each other.
     fn start(setting: &'a Setting, trial: u32, options: &'a Options, apart: &[PeerId]) -> Result<Self, Error> {
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|error| Error::Refused(format!("no random numbers: {error}")))?;
@@ -222,18 +223,18 @@ impl<'a> Crew<'a> {
         Ok(crew)
     }
 
-    /// Where everybody is heard who lives.
+    /// Returns the addresses of all live processes.
     fn addresses(&self) -> Vec<Option<SocketAddr>> {
         self.workers.iter().map(|worker| worker.address.filter(|_| worker.child.is_some())).collect()
     }
 
-    /// Where a process lives, if not just here.
+    /// Returns the machine of a process; `None` if it is this one.
     fn place(&self, process: usize) -> Option<&'a Place> {
         let places = &self.options.places;
         places.get(process % places.len().max(1))
     }
 
-    /// The address by which the others reach a process.
+    /// Returns the address by which the others reach a process.
     fn home(&self, process: usize) -> IpAddr {
         self.place(process).map_or(LOOPBACK, |place| place.address)
     }
@@ -245,7 +246,7 @@ impl<'a> Crew<'a> {
         let (orders, out) = (child.stdin.take(), child.stdout.take());
         let told = self.told.clone();
         thread::spawn(move || {
-            let mut out = BufReader::new(out.expect("its output was asked for"));
+            let mut out = BufReader::new(out.expect("its output is piped"));
             while let Ok(Some(word)) = frame::read_thing(&mut out) {
                 let _ = told.send((process, life, Some(word)));
             }
@@ -279,11 +280,11 @@ impl<'a> Crew<'a> {
     fn order(&mut self, process: usize, order: &Order) -> Result<(), Error> {
         match &mut self.workers[process] {
             worker if worker.child.is_some() => tell(worker, process, order),
-            _ => Ok(()), // It is dead, and everybody knows.
+            _ => Ok(()), // The process is dead.
         }
     }
 
-    /// Hears the processes until this is so of all that live.
+    /// Handles messages until `is_so` holds for all live processes.
     fn until(&mut self, what: &str, is_so: impl Fn(&Worker) -> bool) -> Result<(), Error> {
         let last = clock::now() + STARTS.as_nanos() as u64;
         while let Some(late) = self.workers.iter().position(|worker| worker.child.is_some() && !is_so(worker)) {
@@ -312,7 +313,7 @@ impl<'a> Crew<'a> {
             return Ok(());
         }
         if life != worker.life {
-            return Ok(()); // Of one that was killed.
+            return Ok(()); // Of a killed process.
         }
         match told {
             Some(Told::Ready(port)) => worker.address = Some(SocketAddr::new(home, port)),
@@ -331,13 +332,14 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// Has a process begin: the run's time by its own clock.
+    /// Starts a process, with the run's start converted to its own clock.
     fn begin(&mut self, process: usize) -> Result<(), Error> {
         let began = self.workers[process].clock.there(self.pace.began);
         self.order(process, &Order::Begin(Pace { began, ..self.pace }))
     }
 
-    /// Asks a process several times what its clock shows; the quickest answer tells most. Here all have one clock.
+    /// Reads a process's clock several times; the quickest answer is the most exact. Processes of this machine share a
+    /// clock.
     fn read_clock(&mut self, process: usize) -> Result<Reading, Error> {
         let mut best: Option<Reading> = None;
         let times = if self.place(process).is_some() { READINGS } else { 0 };
@@ -355,8 +357,8 @@ impl<'a> Crew<'a> {
         Ok(best.unwrap_or_default())
     }
 
-    /// How far what two processes wrote down at one moment may be apart: as far as the clocks of both were not known
-    /// when they began, and have gone astray since.
+    /// Returns the largest error between the times of two processes: the uncertainty of both readings at the start,
+    /// plus the drift since then.
     fn clocks_apart(&mut self) -> Result<Duration, Error> {
         let mut worst = 0;
         for process in 0..self.workers.len() {
@@ -368,7 +370,7 @@ impl<'a> Crew<'a> {
         Ok(Duration::from_nanos(2 * worst))
     }
 
-    /// Until everybody was served, or nobody is any more.
+    /// Runs until every client has been served, or none is served any more.
     fn play(&mut self, progress: &dyn Fn(u64)) -> Result<(), Error> {
         for process in 0..self.workers.len() {
             self.workers[process].clock = self.read_clock(process)?;
@@ -410,7 +412,7 @@ impl<'a> Crew<'a> {
         deeds
     }
 
-    /// Does what is due; and what follows from it.
+    /// Carries out an action; returns the one that follows from it, with its time.
     fn strike(&mut self, deed: Deed) -> Result<Option<(Time, Deed)>, Error> {
         match deed {
             Deed::Kill(kill) => {
@@ -430,7 +432,7 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Tells a process whom it is cut off from.
+    /// Notifies a process of the processes from which it is cut off.
     fn cut(&mut self, process: usize) -> Result<(), Error> {
         let half = self.workers.len() / 2;
         let is_beyond = |other: &usize| self.is_cut && (*other < half) != (process < half);
@@ -442,7 +444,7 @@ impl<'a> Crew<'a> {
         let Some(mut child) = self.workers[process].child.take() else { return Ok(()) };
         let sent = self.pace.now();
         if self.place(process).is_some() {
-            // What we could kill from here is only the way to it.
+            // The local child is only the connection to a remote process.
             tell(&mut self.workers[process], process, &Order::Die)?;
         } else {
             child.kill().map_err(Error::io("kill a process of the run"))?;
@@ -456,7 +458,7 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// Another process in the place of one that was killed, which the others hear of.
+    /// Replaces a killed process, and notifies the others.
     fn restart(&mut self, process: usize) -> Result<(), Error> {
         let life = self.workers[process].life + 1;
         let mut worker = self.spawn(process, life)?;
@@ -475,7 +477,7 @@ impl<'a> Crew<'a> {
         self.begin(process)
     }
 
-    /// Ends all processes; what they leave behind, to the last word of those that were killed.
+    /// Ends all processes and returns their records, including those of killed ones.
     fn end(mut self) -> Result<Seen, Error> {
         for process in 0..self.workers.len() {
             self.order(process, &Order::Stop)?;
@@ -500,7 +502,7 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// A process of a run on this machine.
+/// Returns the command of a process on this machine.
 fn here(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("live-child");
@@ -510,13 +512,13 @@ fn here(program: &Path) -> Command {
 fn tell(worker: &mut Worker, process: usize, order: &Order) -> Result<(), Error> {
     let Some(orders) = &mut worker.orders else { return Ok(()) };
     match frame::write_thing(orders, order) {
-        // It has ended, which is heard of by its output; and that may say why.
+        // It has ended. Its output reports that, possibly with the reason.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         told => told.map_err(|error| Error::Child { process, why: format!("it takes no orders: {error}") }),
     }
 }
 
-/// What is done to the processes.
+/// An action of the run's schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Kill(Kill),

@@ -1,4 +1,4 @@
-//! What the parent knows of a run while it goes on, and what that says of the kills.
+//! The parent's view of a run in progress, and the effect of the kills.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use crate::kill::{Kill, Who};
 use crate::parent::Death;
 use crate::wire::News;
 
-/// What the parent has heard so far. Who is inside and who waits is as far as that is known, to choose who is killed.
+/// The parent's view. Holders and waiters are known only approximately; they are used to choose victims.
 #[derive(Default)]
 pub struct Seen {
     pub left: Left,
-    /// What killed nobody.
+    /// Kills without a victim.
     pub spared: Vec<Kill>,
-    /// When the parent heard last that somebody is inside.
+    /// When the parent last received an acquisition.
     pub last_entry: Time,
     deaths: Vec<Killed>,
-    /// Who came inside, and when, by its own process.
+    /// The acquisitions, with the times of their own processes.
     entered: Vec<(Time, PeerId)>,
     inside: BTreeMap<PeerId, u32>,
-    /// Who waits, and since which of all requests.
+    /// The waiting peers, with the sequence numbers of their requests.
     waiting: BTreeMap<PeerId, u64>,
     got: BTreeMap<PeerId, u64>,
     asked: u64,
 }
 
-/// Who was killed: between the two moments.
+/// A kill, which happened between the two moments.
 struct Killed {
     trial: u32,
     peers: Vec<PeerId>,
@@ -36,7 +36,7 @@ struct Killed {
 }
 
 impl Seen {
-    /// Something has happened, and is heard of now; perhaps of a process that no longer `lives`.
+    /// Records an event, possibly of a process that is no longer alive.
     pub fn note(&mut self, now: Time, at: Time, news: News, lives: bool, progress: &dyn Fn(u64)) {
         if let News::Entered(peer) = news {
             self.entered.push((at, peer));
@@ -44,7 +44,7 @@ impl Seen {
             progress(1);
         }
         match news {
-            // The dead are nowhere: none of them can be killed again.
+            // A dead peer neither holds nor waits, and cannot be killed again.
             _ if !lives => {}
             News::Asked(peer) => {
                 self.asked += 1;
@@ -67,7 +67,7 @@ impl Seen {
         }
     }
 
-    /// Who that is at this moment, if there is such a peer.
+    /// Returns the current victim, if there is such a peer.
     pub fn find(&self, who: Who) -> Option<PeerId> {
         let is_idle = |peer: &PeerId| !self.inside.contains_key(peer) && !self.waiting.contains_key(peer);
         match who {
@@ -78,7 +78,7 @@ impl Seen {
         }
     }
 
-    /// These were killed: the signal was sent at the one moment, and their process was gone at the other.
+    /// Records a kill: the signal was sent at `sent`, and the process had exited at `gone`.
     pub fn die(&mut self, sent: Time, gone: Time, trial: u32, peers: Vec<PeerId>) {
         for peer in &peers {
             self.inside.remove(peer);
@@ -89,11 +89,11 @@ impl Seen {
         self.deaths.push(Killed { trial, peers, sent, gone });
     }
 
-    /// What became of each kill, by when somebody came inside: the parent hears of that later, and of what was under
-    /// way when it killed somebody only after that.
+    /// Returns the effect of each kill. Acquisitions count by their own times, because the parent receives them later,
+    /// possibly after the kill.
     pub fn deaths(&self) -> impl Iterator<Item = Death> + '_ {
         self.deaths.iter().map(|Killed { trial, peers, sent, gone }| {
-            // What the dead did in their last moment is not what came of their death.
+            // The last acts of a killed process are not effects of its death.
             let is_after = |(at, peer): &&(Time, PeerId)| at > if peers.contains(peer) { gone } else { sent };
             let after = || self.entered.iter().filter(is_after);
             let count = after().count() as u64;
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_counts_by_when_it_was_and_not_by_when_it_is_heard_of() {
+    fn acquisition_counts_by_its_own_time() {
         let mut seen = Seen::default();
         seen.die(at(60), at(62), 0, vec![ONE]);
-        // All of this was still under way when the signal was sent; the dead one came in once more before it was gone.
+        // These events were under way when the signal was sent; the dying process acquired once more before it exited.
         for (second, peer, lives) in [(59, TWO, true), (61, ONE, false), (58, ONE, false)] {
             hear(&mut seen, second, News::Entered(peer), lives);
         }
-        let death = seen.deaths().next().expect("one");
+        let death = seen.deaths().next().expect("a death");
         assert_eq!((death.at, death.before, death.after, death.goes_on), (at(60), 3, 0, None));
         for (second, peer) in [(75, ONE), (70, TWO)] {
             hear(&mut seen, second, News::Entered(peer), true);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_are_not_found_again() {
+    fn dead_peer_is_not_chosen_again() {
         let mut seen = Seen::default();
         for news in [News::Got(ONE), News::Got(ONE), News::Got(TWO), News::Asked(ONE)] {
             hear(&mut seen, 1, news, true);

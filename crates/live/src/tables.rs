@@ -1,4 +1,4 @@
-//! Every protocol, in every form, on every overlay: once as it is, and once with somebody killed.
+//! Plays every protocol in every form on every overlay, once without faults and once with a kill.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::kill::{Kill, Who};
 use crate::parent::{Options, run};
 use crate::{Error, defaults};
 
-/// How many trials a closed loop beside a real one has.
+/// The number of simulated trials of a closed loop.
 const TRIALS: u32 = 10;
 
-/// A line of either table: a setting, and of what kind it is.
+/// A row of either table: a setting and its kind.
 struct Plan {
     name: String,
     flags: Flags,
     kind: Kind,
 }
 
-/// Settings that are played equally fast.
+/// Settings that are played at the same speed.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -33,7 +33,7 @@ const PEERS: Kind = Kind { name: "among peers", speed: 200 };
 const REPLICAS: Kind = Kind { name: "by replicas", speed: 50 };
 const OVERLAYS: Kind = Kind { name: "on overlays", speed: 20 };
 
-/// All that `simulate` knows, but for the bound and for the product itself.
+/// Returns all protocols of `simulate` except the bound and the product itself.
 fn plans() -> Vec<Plan> {
     let mut plans = Vec::new();
     for &(name, protocol) in Protocol::ALL {
@@ -51,7 +51,7 @@ fn plans() -> Vec<Plan> {
                 }
                 Among::Replicas => {
                     let hold = Some(Hold::Constant(Span::from_secs(1)));
-                    // Who tries again at random needs thousands of messages for an entry: a few entries will do.
+                    // Random retries cost thousands of messages per acquisition: a few acquisitions are enough.
                     let entries = (protocol == Protocol::StrawmanRetry).then_some(2);
                     let loaded = Flags { peers: Some(24), replicas: Some(8), hold, entries, ..flags.clone() };
                     add(&mut plans, name, loaded, REPLICAS);
@@ -69,7 +69,7 @@ fn on_overlays(plans: &mut Vec<Plan>, name: &str, flags: &Flags) {
     }
 }
 
-/// In every form that it has.
+/// Adds a protocol in every form that it has.
 fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, kind: Kind) {
     let printed = Flags { form: Some(Form::Printed), ..flags.clone() };
     if defaults::setting(printed.clone()).is_ok() && printed.backups.is_none() {
@@ -78,33 +78,34 @@ fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, kind: Kind) {
     plans.push(Plan { name: name.into(), flags, kind });
 }
 
-/// One protocol in both worlds.
+/// The results of one protocol in both kinds of run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which, in which form, and on what.
+    /// The protocol, its form and its overlay.
     pub name: String,
-    /// Of which kind: among peers, by replicas, or on overlays.
+    /// The kind: among peers, by replicas, or on overlays.
     pub kind: &'static str,
-    /// How to do the same again, in virtual time.
+    /// The command that simulates the same.
     pub command: String,
-    /// How fast it was played.
+    /// The speed of the real run.
     pub speed: u32,
-    /// What came out, simulated and real.
+    /// The results, simulated and real.
     #[serde(flatten)]
     pub both: Comparison,
 }
 
-/// Every protocol by real peers, beside the simulator.
+/// The comparison of all protocols with the simulator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Protocols(pub Vec<Row>);
 
-/// Who is told what is done next, and out of how many.
+/// A callback that receives the name of the next step and the number of steps.
 pub type Steps<'a> = &'a dyn Fn(&str, usize);
 
 /// Plays every protocol in every form, one after the other.
 ///
 /// # Errors
-/// Of the first that cannot be played. A rule that is broken stands in the table.
+///
+/// Returns the first error. A violation is part of the table.
 pub fn protocols(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Protocols, Error> {
     let plans = plans();
     let mut rows = Vec::new();
@@ -123,13 +124,13 @@ fn made(flags: Flags) -> Result<Setting, Error> {
     defaults::setting(flags).map_err(|refused| Error::Refused(refused.to_string()))
 }
 
-/// The same in virtual time; a closed loop several times, since its times of thinking differ.
+/// Simulates the same setting; a closed loop several times, because its think times differ.
 ///
 /// # Errors
-/// A rule was broken, and those are not counted.
+///
+/// Returns a violation if violations are not counted.
 pub fn simulated(setting: &Setting) -> Result<Costs, Error> {
-    // Rounds and open workloads have the requests of their seed in both worlds; closed loops draw other times of
-    // thinking.
+    // Rounds and open workloads have the same requests in both kinds of run; closed loops draw other think times.
     let trials = if let Load::Closed(_) = setting.load { setting.trials.max(TRIALS) } else { setting.trials };
     let setting = Setting { trials, ..setting.clone() };
     Ok(Costs::of(&setting, &setting.run(&|_| ())?))
@@ -168,29 +169,29 @@ impl fmt::Display for Protocols {
     }
 }
 
-/// What a kill did to one protocol.
+/// The effect of a kill on one protocol.
 #[derive(Clone, Debug, Serialize)]
 pub struct KillRow {
-    /// Which protocol.
+    /// The protocol.
     pub name: String,
-    /// Who was to be killed.
+    /// The victim.
     pub who: String,
-    /// Whether somebody was: at that moment there may have been no such peer.
+    /// Whether there was a victim at that moment.
     pub killed: bool,
-    /// Entries before the kill.
+    /// Acquisitions before the kill.
     pub before: u64,
-    /// Entries after it.
+    /// Acquisitions after it.
     pub after: u64,
-    /// How many entries there were while there was no room.
+    /// Acquisitions beyond the capacity.
     pub violations: u64,
-    /// How many of those who lived were never served.
+    /// Surviving clients that were never served.
     pub stuck: u64,
-    /// How long it was until somebody was let in, in seconds; `None` if nobody was.
+    /// The time until the next acquisition, in seconds; `None` if there was none.
     pub goes_on: Option<f64>,
 }
 
 impl KillRow {
-    /// The last column, in words.
+    /// Returns the last column as text.
     pub fn goes_on(&self) -> String {
         match self.goes_on {
             Some(seconds) => format!("{seconds:.2} s"),
@@ -200,20 +201,21 @@ impl KillRow {
     }
 }
 
-/// Every protocol with somebody killed.
+/// The effects of the kills on all protocols.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kills(pub Vec<KillRow>);
 
-/// When somebody is killed: when everybody has been busy for a while.
+/// The time of the kill: all peers have been busy for a while.
 const KILLED: Span = Span::from_secs(60);
 
-/// How long whoever comes back is away.
+/// The time until a victim is replaced.
 const DOWN: Span = Span::from_secs(20);
 
-/// Kills a holder, a waiter and the busiest of each protocol, and the last once more with another process in its place.
+/// Kills a holder, a waiter and the busiest peer of each protocol, and the latter once more with a replacement.
 ///
 /// # Errors
-/// Of the first that cannot be played.
+///
+/// Returns the first error.
 pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Error> {
     let is_mended = |plan: &Plan| plan.flags.form != Some(Form::Printed) && !plan.name.contains("bv95-");
     let plans: Vec<Plan> = plans().into_iter().filter(is_mended).collect();
@@ -243,7 +245,7 @@ pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Er
     Ok(Kills(rows))
 }
 
-/// Few enough that each has a process of its own.
+/// Reduces the peers so that each has its own process.
 fn few(flags: Flags) -> Flags {
     if flags.overlay.is_some() {
         return Flags { peers: Some(12), resources: Some(4), replicas: Some(5), ..flags };

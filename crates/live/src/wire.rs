@@ -1,4 +1,4 @@
-//! What the parent and its children say to each other.
+//! The messages between the parent and its children.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,73 +8,72 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Pace;
 
-/// From the parent to a child.
+/// Sent by the parent to a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// The first: what is to be played. Answered by `Told::Ready`.
+    /// The first message: the task. Answered by `Told::Ready`.
     Prepare(Box<Prepare>),
-    /// Where everybody is heard, but for those that are dead. Answered by `Told::Linked`, when it has reached all of
-    /// them.
+    /// The addresses of all live processes. Answered by `Told::Linked` once the child is connected to all of them.
     Meet(Vec<Option<SocketAddr>>),
-    /// What its clock shows. Answered by `Told::Clock`, at once.
+    /// Requests the child's clock. Answered by `Told::Clock` at once.
     Clock,
-    /// The run begins.
+    /// Starts the run.
     Begin(Pace),
-    /// A process has come back, and is heard there.
+    /// A process was restarted and listens at this address. The child connects to it.
     Moved(usize, SocketAddr),
-    /// From now on these are cut off from this process, and nobody else.
+    /// Cuts the child off from exactly these processes.
     Cut(Vec<usize>),
-    /// It kills itself with SIGKILL: where nobody else can, since it is on another machine.
+    /// The child kills itself with SIGKILL: it is on a machine where the parent cannot.
     Die,
-    /// The run is over. Answered by `Told::Counted`, the last.
+    /// Ends the run. Answered by `Told::Counted`, the child's last message.
     Stop,
 }
 
-/// What a child is to play.
+/// The task of a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Prepare {
-    /// The setting as JSON, whose own form it is.
+    /// The setting as JSON.
     pub setting: String,
-    /// The trial, counted from 0: it decides the seed.
+    /// The trial, counted from 0, which determines the seed.
     pub trial: u32,
-    /// Who lives where.
+    /// The distribution of the peers over the processes.
     pub share: Share,
-    /// The address by which the others reach it.
+    /// The address at which the child listens.
     pub address: IpAddr,
-    /// The key by which the processes of the run know each other.
+    /// The key by which the processes authenticate each other.
     pub key: [u8; 16],
-    /// The process takes the place of one that was killed.
+    /// Whether the child replaces a killed process.
     pub resumes: bool,
 }
 
-/// From a child to the parent.
+/// Sent by a child to the parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Told {
     /// It listens on this port.
     Ready(u16),
-    /// What its clock shows, in nanoseconds.
+    /// Its clock, in nanoseconds.
     Clock(u64),
-    /// It has a connection to everybody, and everybody one to it.
+    /// It is connected to all processes, and all are connected to it.
     Linked,
-    /// What has happened: the setting's own records, and what of it the parent understands, and when that was.
+    /// Records of the setting, and those events that the parent understands, with their times.
     Records(Vec<u8>, Vec<(Time, News)>),
-    /// Whether everybody there was served.
+    /// Whether all its clients have been served.
     Served(bool),
-    /// Once, at the end of a trial: what the child counted itself.
+    /// Its counters, once at the end of a trial.
     Counted(Counted),
-    /// Why it cannot go on.
+    /// It cannot continue, for this reason.
     Failed(String),
 }
 
-/// What the parent understands of a record, whichever protocol it is of.
+/// The part of a record that the parent understands, whatever the protocol.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum News {
-    /// A client of this peer asks.
+    /// A client of this peer has requested.
     Asked(PeerId),
-    /// A client of this peer is inside.
+    /// A client of this peer has acquired.
     Entered(PeerId),
-    /// A client of this peer is not inside any more, or does not wait any more.
+    /// A client of this peer no longer holds or waits.
     Over(PeerId),
-    /// This peer has got a message.
+    /// This peer has received a message.
     Got(PeerId),
 }

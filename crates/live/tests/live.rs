@@ -1,5 +1,5 @@
-//! Runs of real peers in processes of their own. This program is also their child: it has a main function of its own,
-//! and takes the names of tests, or parts of them, as arguments.
+//! Runs of real peers in separate processes. This program is also their child: it has its own main function, and its
+//! arguments are names of tests or parts of them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -14,7 +14,7 @@ fn main() {
         peerlock_live::child().unwrap();
         return;
     }
-    // By hand, for docs/live.md: the tables, without the whole program.
+    // Prints the tables of docs/live.md, for manual use.
     if let Some(table) = arguments.first().and_then(|first| first.strip_prefix("table=")) {
         let (options, steps) = (options(1), |name: &str, _| eprintln!("{name}"));
         match table {
@@ -28,23 +28,20 @@ fn main() {
         names.is_empty() || names.iter().any(|word| name.contains(word.as_str()))
     };
     let tests: &[(&str, fn())] = &[
-        ("bare_protocols_serve_everybody", bare_protocols_serve_everybody),
-        ("replicas_serve_everybody", replicas_serve_everybody),
-        ("overlays_serve_everybody", overlays_serve_everybody),
-        ("peers_fail_and_come_on_overlays", peers_fail_and_come_on_overlays),
-        ("in_one_process_all_is_drawn_as_in_the_simulator", in_one_process_all_is_drawn_as_in_the_simulator),
-        ("clients_come_and_go", clients_come_and_go),
-        ("e2e_as_printed_lets_two_in", e2e_as_printed_lets_two_in),
-        (
-            "a_killed_holder_takes_its_token_along_unless_there_are_backups",
-            a_killed_holder_takes_its_token_along_unless_there_are_backups,
-        ),
-        ("a_replica_comes_back_with_an_empty_memory", a_replica_comes_back_with_an_empty_memory),
-        ("who_comes_back_does_without_those_who_are_dead", who_comes_back_does_without_those_who_are_dead),
-        ("the_busiest_dies_and_then_the_next", the_busiest_dies_and_then_the_next),
-        ("a_cut_passes", a_cut_passes),
-        ("machines_whose_clocks_differ_take_part", machines_whose_clocks_differ_take_part),
-        ("what_cannot_be_is_refused", what_cannot_be_is_refused),
+        ("protocols_without_replicas_serve_every_client", protocols_without_replicas_serve_every_client),
+        ("replicas_serve_every_client", replicas_serve_every_client),
+        ("overlays_serve_every_client", overlays_serve_every_client),
+        ("overlays_survive_churn", overlays_survive_churn),
+        ("one_process_draws_the_simulators_requests", one_process_draws_the_simulators_requests),
+        ("open_workload_ends_without_harm", open_workload_ends_without_harm),
+        ("printed_e2e_violates_capacity", printed_e2e_violates_capacity),
+        ("killed_holder_loses_token_without_backups", killed_holder_loses_token_without_backups),
+        ("restarted_replica_without_memory_is_safe", restarted_replica_without_memory_is_safe),
+        ("restarted_replica_tolerates_dead_ones", restarted_replica_tolerates_dead_ones),
+        ("busiest_kills_hit_different_peers", busiest_kills_hit_different_peers),
+        ("partition_heals_and_every_client_is_served", partition_heals_and_every_client_is_served),
+        ("machines_with_different_clocks_agree", machines_with_different_clocks_agree),
+        ("impossible_settings_are_refused", impossible_settings_are_refused),
     ];
     for (name, test) in tests.iter().filter(|(name, _)| wanted(name)) {
         let began = std::time::Instant::now();
@@ -78,7 +75,7 @@ fn of(protocol: &str) -> Flags {
     Flags { protocol: Some(protocol.parse().unwrap()), ..Flags::default() }
 }
 
-/// Everybody was served, nobody beside too many others, and it costs about what it costs in the simulator.
+/// Asserts that every client was served, without violations, at about the simulator's cost.
 fn check(flags: &Flags, live: &Live, entries: u64) {
     let (harm, sim) = (live.report.harm(), simulated(flags.clone()));
     let what = format!("{:?} on {:?}", flags.protocol, flags.overlay);
@@ -92,8 +89,8 @@ fn check(flags: &Flags, live: &Live, entries: u64) {
     assert!((0.6..1.7).contains(&ratio), "{what}: {real} messages per entry, and simulated {simulated}");
 }
 
-/// Fair-K, late binding and BV95 have no timers: how many messages they take hangs on nothing but the order of events.
-fn bare_protocols_serve_everybody() {
+/// Fair-K, late binding and BV95 have no timers: their message counts depend only on the order of events.
+fn protocols_without_replicas_serve_every_client() {
     for protocol in ["fair-k", "fair-k-late", "bv95"] {
         let flags = Flags { entries: Some(4), ..of(protocol) };
         check(&flags, &play(flags.clone(), &options(200)), 32 * 4);
@@ -102,16 +99,16 @@ fn bare_protocols_serve_everybody() {
     check(&flags, &play(flags.clone(), &options(200)), 32 * 4);
 }
 
-fn replicas_serve_everybody() {
+fn replicas_serve_every_client() {
     for protocol in ["sigma", "coordinator"] {
-        // Broken rules are counted, so that a simulation ends when everybody was served.
+        // Violations are counted, so that a simulation ends when every client has been served.
         let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
         let flags = Flags { peers: Some(24), entries: Some(3), hold, count_violations, ..of(protocol) };
         check(&flags, &play(flags.clone(), &options(50)), 24 * 3);
     }
 }
 
-fn overlays_serve_everybody() {
+fn overlays_serve_every_client() {
     for protocol in ["e2e", "non-e2e", "sigma", "coordinator"] {
         let overlay = Some(if protocol == "e2e" { OverlayKind::Chord } else { OverlayKind::Pastry });
         let flags = Flags { overlay, rounds: Some(4), count_violations: true, ..of(protocol) };
@@ -120,23 +117,24 @@ fn overlays_serve_everybody() {
     }
 }
 
-/// Churn: every round two peers fall silent and two join over the sockets; as many as the setting says, all told.
-fn peers_fail_and_come_on_overlays() {
+/// Churn: in every round two peers fail silently and two join.
+fn overlays_survive_churn() {
     for (protocol, overlay) in [("e2e", OverlayKind::Chord), ("sigma", OverlayKind::Pastry)] {
         let (rounds, churn, overlay) = (Some(5), Some(4), Some(overlay));
         let live = play(Flags { overlay, rounds, churn, count_violations: true, ..of(protocol) }, &options(10));
         let (harm, numbers) = (live.report.harm(), &live.report.numbers);
         assert_eq!((harm.violations, harm.stuck), (0, 0), "{protocol}");
         assert_eq!((numbers.count("failed"), numbers.count("came")), (10, 10), "{protocol}");
-        // Who failed is gone, and who came is in soon: hardly fewer in a round than at the beginning, and never more.
+        // Failed peers are gone and joining ones join soon: a round has hardly fewer peers than the start, and never
+        // more.
         assert!((150..=160).contains(&live.report.received.total()), "{protocol}: {}", live.report.received.total());
         assert_eq!(numbers.count("asked in rounds") + numbers.count("skipped"), 5 * 20, "{protocol}");
         assert!(numbers.count("upkeep") > 500, "{protocol}: {}", numbers.count("upkeep"));
     }
 }
 
-/// So what is asked for, and by whom, is the same to the last request.
-fn in_one_process_all_is_drawn_as_in_the_simulator() {
+/// The requests and their clients are the same to the last request.
+fn one_process_draws_the_simulators_requests() {
     let flags = Flags { overlay: Some(OverlayKind::Pastry), rounds: Some(4), count_violations: true, ..of("e2e") };
     let live = play(flags.clone(), &Options { processes: 1, ..options(20) });
     let asked = |report: &Report| ["asked", "skipped"].map(|name| report.numbers.count(name));
@@ -145,29 +143,29 @@ fn in_one_process_all_is_drawn_as_in_the_simulator() {
 }
 
 /// An open workload ends by itself, and is measured in its second part.
-fn clients_come_and_go() {
+fn open_workload_ends_without_harm() {
     let measure = Some(Span::from_secs(60));
     let live = play(Flags { arrival_rate: Some(1.0), measure, ..of("sigma") }, &options(40));
     assert!(live.report.harm().is_none(), "{:?}", live.report.harm());
     assert!((20..120).contains(&live.report.steady_flow.entries), "{:?}", live.report.steady_flow);
 }
 
-/// The judge sees it: as printed, E2E lets several in, here and in the simulator.
-fn e2e_as_printed_lets_two_in() {
+/// Printed E2E lets several clients hold; the watchers detect it.
+fn printed_e2e_violates_capacity() {
     let form = Some("printed".parse().unwrap());
     let overlay = Some(OverlayKind::Pastry);
     let flags = Flags { form, overlay, rounds: Some(6), count_violations: true, ..of("e2e") };
     let live = play(flags.clone(), &Options { patience: Span::from_secs(30), ..options(20) });
     assert!(live.report.harm().violations > 10, "{:?}", live.report.harm());
-    // And where they are not counted it is a broken rule, told with what happened just before.
+    // Where violations are not counted, the first one ends the run with an error.
     let setting = peerlock_live::setting(Flags { count_violations: false, ..flags }).unwrap();
     let broken = peerlock_live::run(&setting, &Options { patience: Span::from_secs(30), ..options(20) }, &|_| ());
     let told = broken.unwrap_err().to_string();
     assert!(told.contains("is let in as number 2 of 1") && told.contains("The last events:"), "{told}");
 }
 
-/// With a token dies whoever waits for it; its backups have it.
-fn a_killed_holder_takes_its_token_along_unless_there_are_backups() {
+/// A killed holder's token is lost with all waiters behind it, unless there are backups.
+fn killed_holder_loses_token_without_backups() {
     let kills = vec!["holder@60s".parse().unwrap()];
     let options = Options { kills, processes: 1, patience: Span::from_secs(200), ..options(100) };
     let flags = Flags { peers: Some(8), slots: Some(1), entries: Some(6), count_violations: true, ..of("fair-k") };
@@ -180,8 +178,8 @@ fn a_killed_holder_takes_its_token_along_unless_there_are_backups() {
     assert!(live.deaths[0].after > 10 && live.deaths[0].goes_on.is_some(), "{live:?}");
 }
 
-/// A replica that comes back with nothing in memory does no harm.
-fn a_replica_comes_back_with_an_empty_memory() {
+/// A replica that restarts without its memory causes no violation.
+fn restarted_replica_without_memory_is_safe() {
     let kills = vec!["1@10s+5s".parse().unwrap()];
     let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
     for protocol in ["sigma", "coordinator"] {
@@ -193,8 +191,8 @@ fn a_replica_comes_back_with_an_empty_memory() {
     }
 }
 
-/// Two replicas of five die, and the first is back while the second is not; whom nobody can kill again is told.
-fn who_comes_back_does_without_those_who_are_dead() {
+/// Two of five replicas die, and the first restarts before the second. Kills without a victim are reported.
+fn restarted_replica_tolerates_dead_ones() {
     let kills = ["1@10s+10s", "2@12s", "1@15s+3s", "2@16s+1s"].map(|kill| kill.parse().unwrap());
     let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
     let (peers, replicas, entries) = (Some(4), Some(5), Some(8));
@@ -204,21 +202,21 @@ fn who_comes_back_does_without_those_who_are_dead() {
     let spared: Vec<String> = live.spared.iter().map(ToString::to_string).collect();
     assert_eq!((killed, spared), (vec![1, 2], vec!["1@15s+3s".to_string(), "2@16s+1s".to_string()]));
     assert_eq!((live.report.entries, live.processes), (32, 4));
-    assert_eq!(live.report.numbers.count("restarted"), 1, "nobody comes back in the place of one who lives");
+    assert_eq!(live.report.numbers.count("restarted"), 1, "a live process is not replaced");
 }
 
-fn the_busiest_dies_and_then_the_next() {
+fn busiest_kills_hit_different_peers() {
     let kills = ["busiest@40s", "busiest@80s"].map(|kill| kill.parse().unwrap());
     let flags = Flags { peers: Some(8), entries: Some(10), backups: Some(2), count_violations: true, ..of("fair-k") };
     let live = play(flags, &Options { kills: kills.into(), processes: 1, ..options(25) });
-    let [first, second] = &live.deaths[..] else { panic!("two were killed: {live:?}") };
+    let [first, second] = &live.deaths[..] else { panic!("two peers are killed: {live:?}") };
     assert!(first.peers != second.peers && live.spared.is_empty(), "{live:?}");
     assert!(first.before <= second.before && first.after >= second.after, "{live:?}");
     assert_eq!((first.before + first.after, live.processes), (live.report.entries, 9));
 }
 
-/// Whoever is cut off catches up.
-fn a_cut_passes() {
+/// Peers that were cut off catch up.
+fn partition_heals_and_every_client_is_served() {
     let options = Options { cut: Some((Span::from_secs(10), Span::from_secs(20))), ..options(25) };
     let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
     let (peers, replicas, entries) = (Some(7), Some(5), Some(5));
@@ -226,9 +224,9 @@ fn a_cut_passes() {
     assert_eq!((live.report.entries, live.report.harm().violations, live.report.harm().stuck), (35, 0, 0));
 }
 
-/// A machine of its own for every second process, as far as a test can have one: another address, and another clock
-/// that is 1,000 seconds ahead. Both worlds still agree, and a process that is to be killed there dies.
-fn machines_whose_clocks_differ_take_part() {
+/// Every second process gets its own address and a clock that is 1,000 seconds ahead, like on another machine. The
+/// results still agree, and a victim there dies.
+fn machines_with_different_clocks_agree() {
     let program = std::env::current_exe().unwrap();
     let there = format!("unshare --time --fork --monotonic 1000 {}", program.display());
     match std::process::Command::new("unshare").args(["--time", "--fork", "--monotonic", "1000", "true"]).output() {
@@ -236,7 +234,7 @@ fn machines_whose_clocks_differ_take_part() {
         failed => {
             let is_ci = std::env::var_os("PEERLOCK_CI").is_some() && std::fs::metadata("/proc/self/ns/time").is_ok();
             assert!(!is_ci, "{failed:?}");
-            eprintln!("skipped, for it needs root, `unshare` and time namespaces: {failed:?}");
+            eprintln!("skipped: needs root, `unshare` and time namespaces: {failed:?}");
             return;
         }
     }
@@ -257,7 +255,7 @@ fn machines_whose_clocks_differ_take_part() {
     assert_eq!(live.deaths[0].peers, [PeerId::new(3)]);
 }
 
-fn what_cannot_be_is_refused() {
+fn impossible_settings_are_refused() {
     let refused = |flags: Flags, kills: &[&str]| {
         let kills = kills.iter().map(|kill| kill.parse().unwrap()).collect();
         let setting = peerlock_live::setting(flags).unwrap();
