@@ -18,6 +18,7 @@ mod killed;
 mod kills;
 mod namespaces;
 mod network;
+mod order;
 mod recovery;
 #[path = "../run/secret.rs"]
 mod secret;
