@@ -1,4 +1,4 @@
-//! What a message costs: the time there and back of 128 bytes on loopback, by bare TCP and by our links, in one run.
+//! Round trip of 128 bytes on loopback, over plain TCP and over links, in one run.
 //!
 //! `cargo bench -p peerlock-net --bench pingpong -- [ROUNDS]`
 
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 const LENGTH: usize = 128;
-/// Each kind is measured in turns, so that a moment of load does not hit only one of them.
+/// The kinds alternate, so that a moment of load does not affect only one.
 const TURNS: usize = 5;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -61,7 +61,7 @@ async fn bare(rounds: usize) -> Result<Vec<Duration>> {
     stream.set_nodelay(true)?;
     let mut buffer = [0; LENGTH];
     let mut times = Vec::with_capacity(rounds);
-    // In a task like its partner, not on the thread that blocks on everything.
+    // In a task like its partner, not on the blocking thread.
     let times = tokio::spawn(async move {
         for _ in 0..rounds {
             let start = Instant::now();

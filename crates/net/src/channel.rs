@@ -1,4 +1,4 @@
-//! An encrypted connection between two peers that know each other by their keys: Noise, with the pattern XX.
+//! An encrypted connection between two peers that identify each other by their keys: Noise, pattern XX.
 //!
 //! ```text
 //! dialler                                               listener
@@ -7,17 +7,17 @@
 //!    |  s, se, voucher                              ------>  |
 //! ```
 //!
-//! A *voucher* is a peer's ed25519 key and its signature of the X25519 key `s` that it has on this connection: Noise
-//! proves who has that one, so both ends know for certain whose key the other has, and nobody can read or change what
-//! follows. That is all that is known of them: anybody can have a key. Whether it is a member's, `proof` tells, by the
-//! hash of this handshake, which both ends have in common and no other connection has.
+//! A *voucher* is a peer's ed25519 key and its signature of the X25519 key `s` used on this connection. Noise proves
+//! possession of `s`, so each end knows the other's identity, and no third party can read or change the messages that
+//! follow. Any program can create an identity: `proof` verifies membership, using the hash of this handshake, which is
+//! common to both ends and unique to the connection.
 //!
-//! The greeting says which version of all this is spoken. A listener says nothing before it has heard one: its own to
-//! one of another version, so that the other knows, and nothing to what is none. Before it makes keys and signs it has
-//! heard the first message, too: a bare connection costs it nothing.
+//! The greeting names the protocol version. A listener sends nothing before it has received one. It answers another
+//! version's greeting with its own, so that the other side learns the reason, and anything else not at all. It creates
+//! keys and signs only after the first Noise message: a bare connection costs nothing.
 //!
-//! What follows the greeting are messages of Noise, each with its length before it (two bytes, big end first), of at
-//! most 65,535 bytes (Noise, section 3). No more than one of them is kept, besides what was read in one go.
+//! After the greeting come Noise messages of at most 65,535 bytes (Noise, section 3), each preceded by its length (two
+//! bytes, big endian). At most one of them is buffered, besides the last read.
 
 use std::io;
 use std::sync::Arc;
@@ -31,61 +31,61 @@ use crate::identity::{Identity, Name, VOUCHER};
 use crate::proof::Role;
 
 const GREETING: &[u8; 11] = b"peerlock/3\n";
-/// What the greetings of all versions begin with.
+/// Common prefix of the greetings of all versions.
 const ANY_GREETING: &[u8] = b"peerlock/";
 const PATTERN: &str = "Noise_XX_25519_ChaChaPoly_SHA256";
-/// What a signature of the key of a connection begins with, so that it is good for nothing else.
+/// Prefix of the signed text, so that the signature has no other use.
 const STATIC_KEY: &[u8] = b"peerlock key of a connection ";
 
-/// A message's length on the wire.
+/// Bytes of a message's length on the wire.
 const LENGTH: usize = 2;
-/// The longest message, and how much longer it is than what it says.
+/// The longest message, and its overhead over the plaintext.
 const LONGEST: usize = 65_535;
 const TAG: usize = 16;
 const KEY: usize = 32;
-/// The longest message of the handshake, which is the listener's.
+/// The longest handshake message: the listener's.
 const HANDSHAKE: usize = KEY + (KEY + TAG) + (VOUCHER + TAG);
-/// How much is read in one go, if no message is longer. Our choice: hundreds of what peers usually say.
+/// Read size, unless a message is longer: hundreds of usual messages.
 const CHUNK: usize = 16 * 1024;
 
-/// Both ways of an encrypted connection.
+/// Both directions of an encrypted connection.
 pub(crate) struct Channel<R, W> {
     pub reader: Reader<R>,
     pub writer: Writer<W>,
-    /// Who is at the other end.
+    /// The identity of the other end.
     pub name: Name,
-    /// What the two ends have in common, and no other connection has.
+    /// The handshake hash: common to the two ends, unique to the connection.
     pub hash: [u8; 32],
 }
 
-/// What comes.
+/// The receiving direction.
 pub(crate) struct Reader<R> {
     from: R,
     keys: Arc<StatelessTransportState>,
-    /// How many messages have come.
+    /// Messages decrypted so far.
     opened: u64,
     sealed: Vec<u8>,
-    /// Which part of it has been read and not been opened yet.
+    /// The part of `sealed` that has been decrypted.
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
-    /// How many bytes have come, for whoever wants to know whether any do.
+    /// Bytes received; readable while a message is incomplete.
     came: Arc<AtomicUsize>,
 }
 
-/// What goes.
+/// The sending direction.
 pub(crate) struct Writer<W> {
     to: W,
     keys: Arc<StatelessTransportState>,
-    /// How many messages have gone.
+    /// Messages encrypted so far.
     sealed: u64,
     buffer: Vec<u8>,
-    /// The last of them has not gone whole, so that nothing can follow it.
+    /// The last message was written partially, so nothing can follow it.
     is_torn: bool,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
-    /// Finds out who is at the other end. The caller bounds the time.
+    /// Performs the handshake, which identifies the other end. The caller bounds the time.
     pub async fn open(from: R, to: W, role: Role, identity: &Identity) -> Result<Self, Refusal> {
         let (mut from, mut to) = (from, to);
         let (noise, theirs) = match role {
@@ -103,7 +103,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
             Role::Listener => {
                 let greeted = greeted(&mut from).await;
                 if greeted == Err(Greeted::Otherwise) {
-                    // If it is gone already, it does not want to know.
+                    // Best effort: the other side may have closed.
                     _ = to.write_all(GREETING).await;
                 }
                 greeted?;
@@ -134,14 +134,14 @@ fn not_sealed(_: snow::Error) -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// What a greeting can be that is not ours.
+/// Why a greeting was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Greeted {
-    /// It did not come.
+    /// The connection ended before it.
     Not,
-    /// In another version.
+    /// Another version of peerlock.
     Otherwise,
-    /// By nobody who speaks like us.
+    /// Not peerlock.
     Strangely,
 }
 
@@ -164,7 +164,7 @@ async fn greeted<R: AsyncRead + Unpin>(from: &mut R) -> Result<(), Greeted> {
     }
 }
 
-/// The key that we have on a connection, for what is built with it, and what says that it is ours.
+/// Returns a builder, the private key for this connection, and its voucher.
 fn keys(identity: &Identity) -> (Builder<'static>, Vec<u8>, [u8; VOUCHER]) {
     #[cfg(test)]
     tests::KEYS.set(tests::KEYS.get() + 1);
@@ -185,7 +185,7 @@ async fn hear<R: AsyncRead + Unpin>(from: &mut R, noise: &mut HandshakeState) ->
     open_message(&message(from, HANDSHAKE).await?, noise)
 }
 
-/// A message of the handshake as it comes, which is no longer than this.
+/// Reads a handshake message of at most this length.
 async fn message<R: AsyncRead + Unpin>(from: &mut R, longest: usize) -> Result<Vec<u8>, Refusal> {
     let length = usize::from(from.read_u16().await.map_err(broken)?);
     if length > longest {
@@ -209,15 +209,15 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
     }
 
-    /// How many bytes have come since somebody last looked: also of a message that is not whole yet.
+    /// Returns the counter of received bytes, which includes incomplete messages; its reader resets it.
     pub fn came(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.came)
     }
 
-    /// What the next message says.
+    /// Returns the plaintext of the next message.
     ///
     /// # Errors
-    /// The connection is over: closed, broken, or what came on it was not sealed by the other end.
+    /// The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
     pub async fn next(&mut self) -> io::Result<&[u8]> {
         let length = loop {
             let wanted = match self.sealed[self.taken..self.filled].split_first_chunk::<LENGTH>() {
@@ -240,13 +240,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(&self.plain[..said])
     }
 
-    /// Reads what there is, into room for a message of this length at least.
+    /// Reads available bytes, with room for a message of at least this length.
     async fn fill(&mut self, wanted: usize) -> io::Result<()> {
         self.sealed.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
         self.taken = 0;
         if self.filled == 0 && self.sealed.len() > CHUNK {
-            // A long message does not keep its room for ever.
+            // Release the memory of a long message.
             (self.sealed, self.plain) = (Vec::new(), Vec::new());
         }
         if self.sealed.len() < wanted {
@@ -268,7 +268,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Self { to, keys, sealed: 0, buffer: Vec::new(), is_torn: false }
     }
 
-    /// Says this, in as many messages as it takes.
+    /// Encrypts and writes this, in as many messages as needed.
     pub async fn write(&mut self, plain: &[u8]) -> io::Result<()> {
         for piece in plain.chunks(LONGEST - TAG) {
             let length = piece.len() + TAG;
@@ -284,12 +284,12 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Ok(())
     }
 
-    /// Whether something was being said when whoever wrote it gave up.
+    /// Returns whether a write was cancelled in the middle of a message.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
 
-    /// Says that nothing follows.
+    /// Closes the sending direction.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.to.shutdown().await
     }
@@ -307,11 +307,11 @@ mod tests {
     type Pipe = Channel<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
 
     thread_local! {
-        /// How often keys were made.
+        /// How often keys were created.
         pub(super) static KEYS: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Both ends of a connection through which so many bytes fit at once.
+    /// Returns both ends of a connection over a pipe of this capacity.
     async fn connected(room: usize) -> (Pipe, Pipe) {
         let (near, far) = duplex(room);
         let ((from, to), (back, forth)) = (split(near), split(far));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_said_arrives_whole_and_in_order_however_it_is_cut() {
+    async fn messages_arrive_whole_and_in_order() {
         let mut rng = Rng::new(3);
         for room in [1, 7, 1000, 1 << 20] {
             let (mut near, mut far) = connected(room).await;
@@ -342,7 +342,7 @@ mod tests {
                 let (written, heard) = tokio::join!(near.writer.write(&said), hear);
                 assert!(written.is_ok() && heard == said, "{length} bytes through {room}");
             }
-            // A long message does not keep its room when the next one is waited for.
+            // Waiting for the next message releases the memory of a long one.
             let (written, heard) =
                 tokio::join!(near.writer.write(b"short"), async { far.reader.next().await.unwrap().to_vec() });
             assert!(written.is_ok() && heard == b"short");
@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    /// What is on the wire, message by message.
+    /// Returns the encrypted messages, with the receiving end.
     async fn sealed(messages: &[&[u8]]) -> (Vec<Vec<u8>>, Pipe, WriteHalf<DuplexStream>) {
         let (near, far) = connected(1 << 16).await;
         let mut wire = Vec::new();
@@ -363,7 +363,7 @@ mod tests {
         (wire, far, near.writer.to)
     }
 
-    /// What is heard of it, until it ends.
+    /// Returns the messages decrypted until the end.
     async fn heard(mut far: Pipe, mut wire: WriteHalf<DuplexStream>, bytes: &[Vec<u8>]) -> Vec<Vec<u8>> {
         wire.write_all(&bytes.concat()).await.unwrap();
         wire.shutdown().await.unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_somebody_in_between_changes_repeats_swaps_or_leaves_out_is_the_end() {
+    async fn tampering_ends_the_connection() {
         let said: [&[u8]; 3] = [b"one", b"two", b"three"];
         let (wire, far, to) = sealed(&said).await;
         assert_eq!(heard(far, to, &wire).await, said);
@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    /// What a listener makes of whoever says this and then no more, what it says to it, and how many keys it made.
+    /// Returns a listener's result, its reply and the number of keys created, for a client that sends this and closes.
     async fn listened_to(said: &[u8]) -> (Option<Refusal>, Vec<u8>, u32) {
         let (near, mut far) = duplex(1000);
         let (from, to) = split(near);
@@ -405,13 +405,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_another_greeting_is_of_another_version() {
+    async fn other_greeting_is_another_version() {
         let (near, mut far) = duplex(1000);
         let (from, to) = split(near);
         far.write_all(b"peerlock/2\n").await.unwrap();
         let opened = Channel::open(from, to, Role::Dialler, &Identity::generate()).await;
         assert_eq!(opened.err(), Some(Refusal::Version));
-        // Who dials us learns it from our own greeting, and who speaks like none of ours learns nothing.
+        // A dialler of another version gets this version's greeting; other protocols get no reply.
         for said in [&b"peerlock/4\n"[..], b"peerlock/10\n and more"] {
             assert_eq!(listened_to(said).await, (Some(Refusal::Version), GREETING.to_vec(), 0));
         }
@@ -419,9 +419,9 @@ mod tests {
         assert_eq!(listened_to(b"").await, (Some(Refusal::Broken), Vec::new(), 0));
     }
 
-    /// Keys and a signature take longer than all else that a stranger can have for nothing.
+    /// Keys and a signature are the most expensive part of an unauthenticated connection.
     #[tokio::test]
-    async fn a_listener_makes_no_keys_before_it_has_heard_the_first_message() {
+    async fn listener_creates_keys_after_the_first_message() {
         let long = [&GREETING[..], &[0, KEY as u8 + 1], &[7; KEY + 1]].concat();
         for said in [&GREETING[..], &long[..GREETING.len() + LENGTH + KEY - 1], &long] {
             assert_eq!(listened_to(said).await, (Some(Refusal::Broken), Vec::new(), 0), "{said:?}");

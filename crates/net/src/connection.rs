@@ -1,4 +1,4 @@
-//! The life of one connection, in a task of its own: from the first byte to the last.
+//! The task of one connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use crate::proof::Role;
 use crate::session::{Session, Shared};
 use crate::{Refusal, Unreached, interfaces};
 
-/// What became of a connection.
+/// The outcome of a connection.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It is the link with this peer.
+    /// It became the link with this peer.
     Linked(PeerId),
-    /// It is not needed: there is another with this peer, or will be in a moment.
+    /// It is not needed: there is another connection with this peer, or will be shortly.
     Duplicate(PeerId),
-    /// It led nowhere.
+    /// It failed.
     Failed(Unreached),
-    /// It was the link with this peer, and is over.
+    /// It was the link with this peer, and has ended.
     Ended(PeerId),
 }
 
-/// Tells the hub of a connection, whatever becomes of its task.
+/// Reports a connection's outcome to the hub, however its task ends.
 pub(crate) struct Report {
     number: u64,
     hub: mpsc::UnboundedSender<(u64, Outcome)>,
-    /// Who is at the other end, once we know.
+    /// The other end, once it is known.
     peer: Option<PeerId>,
-    /// What is said when it is over.
+    /// The outcome to report on drop.
     last: Option<Outcome>,
 }
 
@@ -44,7 +44,7 @@ impl Report {
 
     fn linked(&mut self) {
         if let Some(peer) = self.peer {
-            // Nobody listens when the whole peer stops.
+            // The hub is gone if the whole peer stops.
             _ = self.hub.send((self.number, Outcome::Linked(peer)));
             self.last = Some(Outcome::Ended(peer));
         }
@@ -64,7 +64,7 @@ impl Drop for Report {
     }
 }
 
-/// Connects to whoever is here, and stays as long as it is the link with them.
+/// Dials an address, and runs the connection as long as it is the link.
 pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Shared>) {
     let stream = match timeout(shared.config.proof, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
@@ -87,7 +87,7 @@ pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Sh
     }
 }
 
-/// Hears whoever has come from here, and stays as long as it is the link with them.
+/// Handles an incoming connection, and runs it as long as it is the link.
 pub(crate) async fn answer(
     (stream, address, entry): (TcpStream, SocketAddr, OwnedSemaphorePermit),
     mut report: Report,
@@ -95,7 +95,7 @@ pub(crate) async fn answer(
 ) {
     let goes = shared.doorstep.arrive(address);
     let opened = tokio::select! {
-        // What is over is over, also if its place was needed in the same moment.
+        // A finished handshake counts, even if its place was needed at the same moment.
         biased;
         opened = timeout(shared.config.proof, open(stream, Role::Listener, address, &shared, &mut report)) => {
             opened.unwrap_or(Err(Refusal::Timeout))
@@ -114,7 +114,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Finds out who is at the other end, and whether this is to be our link with them.
+/// Identifies the other end and decides whether this connection becomes the link.
 async fn open(
     stream: TcpStream,
     role: Role,
@@ -122,7 +122,7 @@ async fn open(
     shared: &Arc<Shared>,
     report: &mut Report,
 ) -> Result<Session<OwnedReadHalf, OwnedWriteHalf>, Refusal> {
-    // What is written is to go at once. Where that cannot be had it goes later.
+    // Send without delay. A failure costs only latency.
     _ = stream.set_nodelay(true);
     let (from, to) = stream.into_split();
     let channel = Channel::open(from, to, role, &shared.identity).await?;

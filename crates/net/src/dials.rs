@@ -1,4 +1,4 @@
-//! Which addresses to dial, and when: once, or repeatedly with back-off. No clock and no socket in here.
+//! When to dial which address: once, or repeatedly with back-off. Pure: no clock, no socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use peerlock_base::{PeerId, Rng};
 
-/// How many addresses can be on the list.
+/// Limit of addresses.
 pub(crate) const MOST: usize = 4096;
 
-/// The addresses we want to be linked with.
+/// The addresses to be linked with.
 pub(crate) struct Dials {
     wanted: BTreeMap<SocketAddr, Wanted>,
-    /// The connections that are being made, also to addresses that are not wanted any more; and how many there may be.
+    /// Connection attempts in progress, including those to addresses that have been forgotten; and their limit.
     under_way: BTreeSet<u64>,
     at_a_time: usize,
     least: Duration,
@@ -22,7 +22,7 @@ pub(crate) struct Dials {
 
 struct Wanted {
     keep: bool,
-    /// Attempts since the last link that lasted.
+    /// Attempts since the last lasting link.
     failures: u32,
     state: State,
 }
@@ -30,23 +30,23 @@ struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Due(Instant),
-    /// By the connection with this number.
+    /// Attempted by the connection with this number.
     Dialling(u64),
-    /// The peer that was found there is up, since then; or was, when we last looked.
+    /// Linked with this peer since then, as of the last report.
     Linked(PeerId, Instant),
 }
 
 impl Dials {
-    /// Nothing yet; so many at a time, and back-off runs from `least` to `most`.
+    /// Starts empty; back-off runs from `least` to `most`.
     pub fn new(at_a_time: usize, (least, most): (Duration, Duration), rng: Rng) -> Self {
         Self { wanted: BTreeMap::new(), under_way: BTreeSet::new(), at_a_time, least, most, rng }
     }
 
-    /// Dial this address now, and if `keep` stay linked with whoever is there. False if the list is full.
+    /// Requests a dial now, and repeatedly if `keep`. Returns false if the list is full.
     pub fn want(&mut self, address: SocketAddr, keep: bool, now: Instant) -> bool {
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.keep |= keep;
-            // The caller has reason to expect an answer: no more waiting.
+            // The caller has reason to expect an answer: end the back-off.
             if let State::Due(when) = &mut wanted.state {
                 *when = now;
             }
@@ -59,23 +59,23 @@ impl Dials {
         room
     }
 
-    /// No more dials to this address. A link that there is stays.
+    /// Stops dialling this address. An existing link stays.
     pub fn forget(&mut self, address: SocketAddr) {
         self.wanted.remove(&address);
     }
 
-    /// When something is to be done next, if it is not that a dial comes to its end.
+    /// Returns when the next dial is due, unless an attempt must end first.
     pub fn next(&self) -> Option<Instant> {
         self.first().map(|(when, ..)| when)
     }
 
-    /// An address that is due, and whether it was dialled before. The caller reports with [`Self::dialling`].
+    /// Returns a due address, and whether it was dialled before. The caller reports with [`Self::dialling`].
     pub fn due(&self, now: Instant) -> Option<(SocketAddr, bool)> {
         self.first().filter(|(when, ..)| *when <= now).map(|(_, address, again)| (address, again))
     }
 
-    /// Which address is to be dialled next, when, and whether it was before: the one that waits for longest, so that
-    /// each has its turn where there are too many.
+    /// Returns when which address is dialled next, and whether it was before: the one that has waited longest, so that
+    /// each gets its turn.
     fn first(&self) -> Option<(Instant, SocketAddr, bool)> {
         if self.under_way.len() >= self.at_a_time {
             return None;
@@ -87,7 +87,7 @@ impl Dials {
         due.min()
     }
 
-    /// The address is being dialled.
+    /// Records that the address is being dialled.
     pub fn dialling(&mut self, address: SocketAddr, connection: u64) {
         self.under_way.insert(connection);
         if let Some(wanted) = self.wanted.get_mut(&address) {
@@ -95,7 +95,7 @@ impl Dials {
         }
     }
 
-    /// The dial has found this peer, which is up.
+    /// Records that the dial reached this peer, which is up.
     pub fn found(&mut self, connection: u64, peer: PeerId, now: Instant) {
         self.under_way.remove(&connection);
         let Some(address) = self.dialled(connection) else { return };
@@ -105,7 +105,7 @@ impl Dials {
         }
     }
 
-    /// The dial led nowhere. `hopeless`: it always will. Returns the address.
+    /// Records that the dial failed, permanently if `hopeless`. Returns the address.
     pub fn failed(&mut self, connection: u64, hopeless: bool, now: Instant) -> Option<SocketAddr> {
         self.under_way.remove(&connection);
         let address = self.dialled(connection)?;
@@ -120,8 +120,8 @@ impl Dials {
         Some(address)
     }
 
-    /// This peer is down: those that led to it are dialled again. That is soon if the link had lasted; one that breaks
-    /// again and again, or whose peer makes no sense, is waited for longer every time.
+    /// Schedules a redial of the addresses of a peer that is down: soon if the link had lasted; with growing delay if
+    /// it keeps breaking.
     pub fn down(&mut self, peer: PeerId, now: Instant) {
         for wanted in self.wanted.values_mut() {
             let State::Linked(linked, since) = wanted.state else { continue };
@@ -143,8 +143,8 @@ impl Dials {
     }
 }
 
-/// Doubles with every failure up to `most`; of that, between half and all, so that peers that lost each other at once
-/// do not all come back at once.
+/// Doubles with every failure up to `most`; then takes between half and all of it, so that peers that lost each other
+/// simultaneously do not all redial simultaneously.
 fn backoff(least: Duration, most: Duration, failures: u32, rng: &mut Rng) -> Duration {
     let wait = least.saturating_mul(1 << failures.min(20)).min(most);
     wait.mul_f64(0.5 + rng.unit() / 2.0)
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn back_off_doubles_is_spread_and_has_an_end() {
+    fn backoff_doubles_with_jitter_and_a_limit() {
         let mut rng = Rng::new(5);
         for (failures, full) in [(0, 200), (1, 400), (2, 800), (5, 6_400), (6, 10_000), (40, 10_000)] {
             let waits: Vec<_> = (0..100).map(|_| backoff(LEAST, MOST_WAIT, failures, &mut rng)).collect();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_dialled_once() {
+    fn address_not_kept_is_dialled_once() {
         let (mut dials, address, now) = dials();
         assert!(dials.want(address, false, now));
         assert_eq!(dials.due(now), Some((address, false)));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_dialled_again_until_it_is_hopeless_or_forgotten() {
+    fn kept_address_is_redialled_until_hopeless_or_forgotten() {
         let (mut dials, address, now) = dials();
         dials.want(address, true, now);
         dials.dialling(address, 1);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_does_not_last_is_waited_for_longer_every_time() {
+    fn short_lived_link_increases_backoff() {
         let (mut dials, address, mut now) = dials();
         dials.want(address, true, now);
         let mut wait_after = |lasted: Duration| {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_dialled_at_a_time_and_each_has_its_turn() {
+    fn concurrent_dials_are_limited_and_fair() {
         let (mut dials, address, now) = dials();
         let at = |port| SocketAddr::new(address.ip(), port);
         let later = |millis| now + Duration::from_millis(millis);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_has_an_end() {
+    fn list_is_bounded() {
         let (mut dials, mut address, now) = dials();
         for number in 0..MOST {
             address.set_port(number as u16);

@@ -1,13 +1,13 @@
-//! Those who have come to our door and proved nothing yet.
+//! Admission of incoming connections before they have proved the secret.
 //!
-//! Anybody can connect, say nothing, and take up a place for as long as a proof may take. So there are few places, and
-//! whoever comes when they are taken gets one all the same: the oldest goes of the address that has most of them. A
-//! member, who proves itself within a few round trips, comes in however many others are silent; and those at addresses
-//! of members have places of their own.
+//! Any host can connect, send nothing, and occupy a place for as long as a proof may take. Places are therefore few,
+//! and a new connection always gets one: when all are taken, the oldest connection of the address with the most places
+//! is closed. A member needs only a few round trips to prove itself, so silent connections do not keep it out; and
+//! addresses of members have separate places.
 //!
 //! ```text
 //!   connection ── arrives ──▶ handshake ──▶ proof ──▶ link, or refused: leaves
-//!                              └── told to go ──┴──▶ closed
+//!                              └── displaced ────┴──▶ closed
 //! ```
 
 use std::collections::{HashMap, VecDeque};
@@ -18,32 +18,32 @@ use tokio::sync::oneshot;
 
 use crate::table::Table;
 
-/// Resolves when a connection that has proved nothing has to go.
+/// Resolves when an unproved connection must close.
 pub(crate) type Goes = oneshot::Receiver<()>;
 
-/// The places.
+/// The places of unproved connections.
 pub(crate) struct Doorstep {
     table: Arc<Table>,
-    /// How many strangers there may be, and how many from addresses of members.
+    /// Limit of unproved connections, and again of those from addresses of members.
     most: usize,
     waiting: Mutex<VecDeque<Stranger>>,
 }
 
-/// One of them. It is told to go by being dropped.
+/// An unproved connection. Dropping it closes the connection.
 struct Stranger {
     address: SocketAddr,
-    /// It comes from an address of a member.
+    /// Whether it comes from an address of a member.
     is_known: bool,
     _stays: oneshot::Sender<()>,
 }
 
 impl Doorstep {
-    /// Room for so many from anywhere, and as many from where members are.
+    /// `most` places for all addresses, and as many for addresses of members.
     pub fn new(table: Arc<Table>, most: usize) -> Self {
         Self { table, most: most.max(1), waiting: Mutex::default() }
     }
 
-    /// Somebody has come, who gets a place.
+    /// Gives a new connection a place.
     pub fn arrive(&self, address: SocketAddr) -> Goes {
         let is_known = self.table.knows(address.ip());
         let mut waiting = self.lock();
@@ -55,7 +55,7 @@ impl Doorstep {
         goes
     }
 
-    /// It has proved itself, or is gone.
+    /// Frees the place of a connection that has proved itself or closed.
     pub fn leave(&self, address: SocketAddr) {
         let mut waiting = self.lock();
         let place = waiting.iter().position(|stranger| stranger.address == address);
@@ -67,7 +67,7 @@ impl Doorstep {
     }
 }
 
-/// Lets the oldest go of the address that has most places, of one kind.
+/// Removes the oldest connection of the address with the most places, of one kind.
 fn make_room(waiting: &mut VecDeque<Stranger>, is_known: bool) {
     let of_kind = |stranger: &&Stranger| stranger.is_known == is_known;
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -80,7 +80,8 @@ fn make_room(waiting: &mut VecDeque<Stranger>, is_known: bool) {
     oldest.and_then(|oldest| waiting.remove(oldest));
 }
 
-/// Whom a connection is counted for. Whoever has one address of IPv6 has the other 2⁶⁴ of its network, too.
+/// Returns the source that a connection is counted for. For IPv6 it is the /64 network, since its owner has every
+/// address in it.
 fn source(address: SocketAddr) -> IpAddr {
     match address.ip() {
         IpAddr::V4(ip) => ip.into(),
@@ -105,13 +106,13 @@ mod tests {
         SocketAddr::new(ip.parse().unwrap(), port)
     }
 
-    /// Who is still there, by port.
+    /// Returns the remaining connections, by port.
     fn left(doorstep: &Doorstep) -> Vec<u16> {
         doorstep.lock().iter().map(|stranger| stranger.address.port()).collect()
     }
 
     #[test]
-    fn who_has_most_places_makes_room_with_its_oldest() {
+    fn oldest_of_the_largest_source_is_displaced() {
         let doorstep = doorstep(4);
         drop(doorstep.arrive(at("10.0.0.1", 1)));
         let mut goes: Vec<_> = (2..5).map(|port| doorstep.arrive(at("10.0.0.2", port))).collect();
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(left(&doorstep), [1, 3, 4, 5]);
         assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it is told to go");
         assert_eq!(goes[1].try_recv(), Err(TryRecvError::Empty));
-        // Where all have as many it is the oldest of all.
+        // Among equals the oldest of all goes.
         doorstep.leave(at("10.0.0.2", 3));
         doorstep.leave(at("10.0.0.2", 3));
         drop(doorstep.arrive(at("10.0.0.4", 6)));
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_source() {
+    fn ipv6_network_is_one_source() {
         let doorstep = doorstep(3);
         drop(doorstep.arrive(at("2001:db8:0:1::1", 1)));
         drop(doorstep.arrive(at("2001:db8:0:2::1", 2)));
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn where_members_are_there_are_other_places() {
+    fn member_addresses_have_separate_places() {
         let doorstep = doorstep(2);
         doorstep.table.know("10.0.0.9".parse().unwrap());
         drop(doorstep.arrive(at("10.0.0.9", 1)));

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
-/// Why a peer could not be started. Nothing has been changed.
+/// Why a peer could not start. Nothing has changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,18 +13,18 @@ pub enum Error {
     IdentityUnreadable {
         /// The key file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The key file could not be made.
+    /// The key file could not be created.
     #[error("cannot create an identity in {path}: {source}. Create its directory and make it writable for this user")]
     IdentityUncreatable {
         /// The key file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The key file holds something else.
+    /// The key file is malformed.
     #[error(
         "{path} is not an identity: it must hold one line of 64 hexadecimal digits. Name another file, or move this \
          one away to get a new identity"
@@ -33,7 +33,7 @@ pub enum Error {
         /// The key file.
         path: PathBuf,
     },
-    /// Others than its owner can read or write the key file.
+    /// Users other than its owner can access the key file.
     #[error(
         "others can use the identity in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
     )]
@@ -51,18 +51,18 @@ pub enum Error {
     SecretUnreadable {
         /// The file with the secret.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The secret could not be made.
+    /// The secret could not be created.
     #[error("cannot create a cluster secret in {path}: {source}. Make its directory writable, or name another file")]
     SecretUncreatable {
         /// The file with the secret.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others than its owner can read or write the secret.
+    /// Users other than its owner can access the secret.
     #[error(
         "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it \
          leaked"
@@ -73,46 +73,46 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
-    /// A file holds one secret, or two while it is replaced.
+    /// The file does not have one secret, or two during a rotation.
     #[error(
         "there are more secrets than one and the one before it, or twice the same: while it is replaced a secret file \
          has two lines, the new one first. `peerlock secret finish` takes the old one out"
     )]
     SecretLines,
-    /// The secret is too easy to guess.
+    /// The secret is guessable.
     #[error(
         "the cluster secret can be guessed: {why}. Make one with `openssl rand -hex 32`, and give the same file to all \
          members; an agent that starts a cluster makes a good one by itself"
     )]
     SecretWeak {
-        /// What is wrong with it.
+        /// What makes it weak.
         why: &'static str,
     },
-    /// The address to listen on cannot be had.
+    /// The peer cannot listen on the address.
     #[error("cannot listen on {address}: {source}. Choose an address of this machine and a port that is free")]
     Listen {
-        /// The address that was asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A request to dial was not taken, because too many wait already. Nothing has been changed; try again later.
+/// Too many dial requests are waiting. Nothing has changed; try again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("too many dials are waiting: try again in a moment")]
 pub struct Busy;
 
-/// Why a message was not sent. It never will be.
+/// Why a message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unsent {
-    /// The epoch is over, or the peer was never up.
+    /// The epoch has ended, or the peer was never up.
     #[error("the link to the peer is down")]
     Down,
-    /// The message is longer than any peer accepts.
+    /// The message is longer than a frame may be.
     #[error("the message is longer than a frame may be")]
     TooLong,
-    /// The peer reads too slowly: its queue is full, and the link has been given up.
+    /// The peer reads too slowly: its queue was full, and the link has been closed.
     #[error("the peer does not read what it is sent: its link is down")]
     Slow,
 }
@@ -120,24 +120,23 @@ pub enum Unsent {
 /// Why a link went down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// The peer said goodbye.
+    /// The peer sent a goodbye.
     Left,
     /// The connection broke, or the peer's process died.
     Lost,
-    /// It was asked several times and did not answer: the peer is frozen, overloaded or cut off. A suspicion, not a
-    /// fact.
+    /// The peer did not answer several probes: it is frozen, overloaded or unreachable. A suspicion, not a fact.
     Silent,
-    /// The peer did not read as fast as we sent.
+    /// The peer read more slowly than this one sent.
     Slow,
-    /// The peer broke the framing.
+    /// The peer sent a malformed frame.
     Malformed,
-    /// The application could make nothing of what the peer said ([`crate::Net::hang_up`]).
+    /// The application rejected the peer's messages ([`crate::Net::hang_up`]).
     HungUp,
-    /// The application does not need the link any more ([`crate::Net::hang_up`]).
+    /// The application no longer needs the link ([`crate::Net::hang_up`]).
     Unneeded,
-    /// A newer connection with the same peer took its place: it restarted, or lost this one before we did.
+    /// A newer connection with the same peer replaced it: the peer restarted, or noticed the loss first.
     Replaced,
-    /// The cluster secret was replaced, and the link is to be proved anew ([`crate::Keyring`]).
+    /// The cluster secret was replaced, and the link must be proved again ([`crate::Keyring`]).
     Secret,
 }
 
@@ -160,34 +159,34 @@ impl fmt::Display for Why {
 /// Why a connection never became a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Refusal {
-    /// The other side does not know the secret, or says that we do not.
+    /// The other side does not know the secret, or reports that this one does not.
     #[error("the cluster secrets differ: compare the two secret files")]
     Secret,
     /// The proof took too long.
     #[error("it did not prove in time that it belongs to the cluster")]
     Timeout,
-    /// The connection ended during the proof, or what came was no proof.
+    /// The connection ended during the proof, or an invalid proof was received.
     #[error("the connection broke before both sides had proved that they belong to the cluster")]
     Broken,
-    /// What the other side says first is not the greeting of this version: it is an older or a newer one, or no peer.
+    /// The other side does not send this version's greeting: another version, or not a peer.
     #[error("it does not speak this version of peerlock")]
     Version,
-    /// There are as many links or unproven connections as are allowed.
+    /// The limit of links or unproved connections is reached.
     #[error("it has as many peers as it allows")]
     Crowded,
     /// Another peer has the same number.
     #[error("another peer has the same number: give one of the two a new identity")]
     Collision,
-    /// Another process has the same identity: its file was copied, as with the image of a machine.
+    /// Another process has the same identity: its file was copied, for instance in a machine image.
     #[error(
         "another process has this identity: if it runs on another machine, move the file `identity` of one of the two \
          away and start that one again"
     )]
     Twin,
-    /// It is us.
+    /// The connection leads to this peer.
     #[error("this is our own address")]
     Myself,
-    /// The two are linked already; nothing is wrong.
+    /// The two peers are linked already. Normal.
     #[error("there is a link already")]
     Duplicate,
     /// The other side is shutting down.
@@ -195,13 +194,13 @@ pub enum Refusal {
     Leaving,
 }
 
-/// Why an address that was dialled led nowhere.
+/// Why a dial failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unreached {
-    /// No connection came about.
+    /// No connection could be made.
     #[error("no connection: {0}")]
     Connection(String),
-    /// A connection came about, and was refused by us or by them.
+    /// A connection was made, and one of the two sides refused it.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }

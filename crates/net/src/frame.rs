@@ -1,7 +1,7 @@
-//! What goes over a link once both sides have proved themselves.
+//! Frames on a link whose two sides have proved themselves.
 //!
-//! A frame is the length of its body (four bytes, big end first), its kind (one byte) and its body. The body of data is
-//! opaque here. There is no version in it: the greeting of the connection says `peerlock/3`.
+//! A frame is the length of its body (four bytes, big endian), its kind (one byte) and its body. Data is opaque here.
+//! The version is in the connection's greeting, `peerlock/3`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -12,39 +12,38 @@ use crate::Refusal;
 const HEADER: usize = 5;
 const HELLO: usize = 8 + 8 + 8 + 16 + 2;
 
-/// What two peers say to each other on a connection.
+/// A frame between two peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Both sides, first of all: who has come. Answered with `Take` or `Refuse` by the one with the smaller number.
+    /// Sent first by both sides. The peer with the smaller number answers with `Take` or `Refuse`.
     Hello(Hello),
-    /// The one with the smaller number: this connection is our link from now on, and this is its number.
+    /// Sent by the peer with the smaller number: this connection is now the link, with this number.
     Take(u64),
-    /// Either side: there is no link on this connection. Nothing follows.
+    /// Sent by either side: this connection does not become a link. Nothing follows.
     Refuse(Refusal),
     /// A message of the application.
     Data(Bytes),
-    /// The sender has not heard anything for a while, and wants to know whether the other lives.
-    /// Answered with `Beat`, or anything else that is said after it.
+    /// Sent after a silence, to probe the other side. Answered with `Beat`, or any later frame.
     Ask,
-    /// The sender lives.
+    /// The answer to `Ask`.
     Beat,
-    /// The sender leaves for good. Nothing follows.
+    /// Sent by a peer that leaves for good. Nothing follows.
     Bye,
 }
 
-/// What a peer tells of itself.
+/// A peer's self-description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A number that this process has drawn when it started.
+    /// A number drawn by the process at its start.
     pub incarnation: u64,
-    /// The newest link with the other side that is over: the incarnation of who numbered it, and its number. Zeros if
-    /// there is none.
+    /// The newest link with the other side that has ended: the incarnation of the process that numbered it, and its
+    /// number. Zeros if there is none.
     pub over: (u64, u64),
-    /// Where this peer listens by TCP, as far as it knows its own address.
+    /// The peer's TCP listening address, as far as it knows.
     pub listen: SocketAddr,
 }
 
-/// The other side does not keep to the format.
+/// The other side violates the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -58,7 +57,7 @@ mod kind {
     pub const ASK: u8 = 7;
 }
 
-/// What members may tell each other of a refusal, by its number on the wire.
+/// The refusals that are sent to members, by their number on the wire.
 const REFUSALS: [Refusal; 5] =
     [Refusal::Crowded, Refusal::Collision, Refusal::Duplicate, Refusal::Leaving, Refusal::Twin];
 
@@ -84,7 +83,7 @@ impl Frame {
             }
             Self::Refuse(refusal) => {
                 header(buffer, 1, kind::REFUSE);
-                // What is not for the other side's eyes is given no name.
+                // Other reasons are not revealed to the other side.
                 let number = REFUSALS.iter().position(|listed| listed == refusal).unwrap_or(REFUSALS.len());
                 buffer.push(number as u8);
             }
@@ -105,7 +104,7 @@ impl Frame {
             (kind::REFUSE, [number]) => {
                 Ok(Self::Refuse(REFUSALS.get(usize::from(*number)).copied().unwrap_or(Refusal::Broken)))
             }
-            // Copied, so that a small message does not keep the large buffer alive that it came in.
+            // Copied, so that a small message does not keep the large buffer alive.
             (kind::DATA, body) => Ok(Self::Data(Bytes::copy_from_slice(body))),
             (kind::ASK, []) => Ok(Self::Ask),
             (kind::BEAT, []) => Ok(Self::Beat),
@@ -136,35 +135,34 @@ fn header(buffer: &mut Vec<u8>, length: usize, kind: u8) {
     buffer.push(kind);
 }
 
-/// Cuts a stream of bytes into frames. It holds what has come and never more than one frame's worth of it beyond the
-/// chunk that was last put in, whatever lengths are announced.
+/// Splits a byte stream into frames. Buffers at most one frame beyond the last chunk, whatever lengths are announced.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     longest: usize,
     buffer: Vec<u8>,
-    /// How much of the buffer has been taken out already.
+    /// How much of the buffer has been consumed.
     taken: usize,
 }
 
 impl Decoder {
-    /// A decoder that takes bodies up to this length.
+    /// Accepts bodies up to this length.
     pub fn new(longest: usize) -> Self {
-        // No control frame is longer than `Hello`, and a small limit must not shut the peers out.
+        // No control frame is longer than `Hello`, and a small limit must not keep peers out.
         Self { longest: longest.max(HELLO), buffer: Vec::new(), taken: 0 }
     }
 
-    /// Bytes as they came.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         if self.buffer.is_empty() {
-            // One large message does not keep its room for ever.
+            // Release the memory of a large message.
             self.buffer.shrink_to(64 * 1024);
         }
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame. After an error there is no way to find one.
+    /// Returns the next complete frame. An error is final.
     pub fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         let rest = &self.buffer[self.taken..];
         let Some(([a, b, c, d, kind], rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_survive_any_cutting_of_the_stream() {
+    fn frames_survive_any_chunking() {
         let sent = samples();
         let stream = bytes(&sent);
         for size in 1..stream.len() {
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_an_error() {
+    fn invalid_frame_is_an_error() {
         let longest = 300u32;
         for (what, stream) in [
             ("one too long", [&(longest + 1).to_be_bytes()[..], &[kind::DATA]].concat()),
@@ -258,10 +256,10 @@ mod tests {
         assert_eq!(decoder.next(), Ok(Some(Frame::Refuse(Refusal::Broken))), "a reason of a later version");
     }
 
-    /// Seeded fuzzing: good streams with bytes flipped, cut and repeated, and noise. The decoder ends in an error or
-    /// waits for more; it never holds more than a frame and a chunk; and what it hands out can be encoded again.
+    /// Fuzzes with valid streams that are flipped, cut and repeated, and with noise. The decoder returns an error or
+    /// waits for more; its memory is bounded; and its frames can be encoded again.
     #[test]
-    fn no_bytes_make_the_decoder_fall_over_or_grow() {
+    fn fuzzed_bytes_neither_panic_nor_grow_the_decoder() {
         let longest = 400;
         let mut rng = Rng::new(11);
         let (mut broken, mut whole) = (0, 0);
@@ -285,7 +283,7 @@ mod tests {
                         whole += frames.len();
                         let mut again = Decoder::new(longest);
                         again.push(&bytes(&frames));
-                        // A reason that we have no name for becomes one that we never send.
+                        // An unknown reason decodes to one that is never sent.
                         let known = |frame: &Frame| *frame != Frame::Refuse(Refusal::Broken);
                         let (again, frames) = (all(&mut again).unwrap(), frames);
                         assert!(again.iter().filter(|f| known(f)).eq(frames.iter().filter(|f| known(f))));

@@ -1,5 +1,5 @@
-//! The one task that listens, dials and redials. Connections have tasks of their own, which end with it; messages never
-//! pass through here.
+//! The task that listens, dials and redials. Each connection has its own task, which ends with this one; messages do
+//! not pass through here.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,24 +19,24 @@ use crate::random::random;
 use crate::session::Shared;
 use crate::{Refusal, Unreached};
 
-/// How many connections may wait for us to take them. Our choice: as many as the system usually allows.
+/// Length of the accept queue, as many as systems usually allow.
 const BACKLOG: i32 = 1024;
-/// How long we wait when none can be taken: there may be no descriptor left for it.
+/// Pause after a failed accept, for instance without free descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the application asks of the hub.
+/// A command from the application.
 pub(crate) enum Command {
     Dial { address: SocketAddr, keep: bool },
     Forget(SocketAddr),
 }
 
-/// Opens the socket, for the one family of addresses.
+/// Opens the listening socket, for one address family.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // A port whose last connections are only just over is free. Elsewhere than on Unix this would take it from others.
+    // Allow a port with connections in TIME_WAIT. Elsewhere than on Unix this would take the port from others.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
@@ -48,16 +48,17 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 struct Hub {
     shared: Arc<Shared>,
     dials: Dials,
-    /// Who has come has one of these until it has proved itself or is gone: as many as there are places, and some for
-    /// those who have just come or have to go. Else all who come at once would be let in before the first of them goes.
+    /// An accepted connection holds a permit until it has proved itself or closes. There are more permits than places,
+    /// for connections that have just arrived or are closing; otherwise all that arrive at once would be accepted
+    /// before the first closes.
     entries: Arc<Semaphore>,
-    /// One task for each, and the number of the last.
+    /// One task per connection, and the number of the last one.
     connections: JoinSet<()>,
     last: u64,
     reports: mpsc::UnboundedSender<(u64, Outcome)>,
 }
 
-/// Runs until the application is gone.
+/// Runs until the application drops its end.
 pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let rng = Rng::new(u64::from_ne_bytes(random()));
     let config = &shared.config;
@@ -79,7 +80,7 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
                 hub.connections.spawn(answer((stream, address, entry), report, Arc::clone(&hub.shared)));
             }
             Some((connection, outcome)) = outcomes.recv() => hub.on_outcome(connection, outcome),
-            // What became of it is in its report.
+            // The connection's report has its outcome.
             Some(_) = hub.connections.join_next() => {}
             command = commands.recv() => match command {
                 Some(command) => hub.on_command(command),
@@ -90,7 +91,7 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
     }
 }
 
-/// The next who has come.
+/// Accepts the next connection.
 async fn accept(
     listener: &TcpListener,
     entries: &Arc<Semaphore>,
@@ -100,7 +101,7 @@ async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, address)) => return (stream, address, entry),
-            // Nobody came after all.
+            // The client has disconnected.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 shared.table.not_accepted();
@@ -129,7 +130,7 @@ impl Hub {
         }
     }
 
-    /// Dials whatever is due.
+    /// Dials all due addresses.
     fn dial(&mut self) {
         while let Some((address, again)) = self.dials.due(Instant::now()) {
             let report = self.report();
@@ -143,7 +144,7 @@ impl Hub {
         let (now, table) = (Instant::now(), &self.shared.table);
         match outcome {
             Outcome::Linked(peer) => self.dials.found(connection, peer, now),
-            // Nothing is wrong. If the other link has not come up on this side yet, we look again later.
+            // Normal. If the other link has not come up on this side yet, dial again later.
             Outcome::Duplicate(peer) if table.is_up(peer) => self.dials.found(connection, peer, now),
             Outcome::Duplicate(_) => _ = self.dials.failed(connection, false, now),
             Outcome::Failed(why) => {
@@ -152,7 +153,7 @@ impl Hub {
                     table.unreached(address, why);
                 }
             }
-            // It may be up again already, by another connection.
+            // Another connection may have brought it up already.
             Outcome::Ended(peer) if !table.is_up(peer) => self.dials.down(peer, now),
             Outcome::Ended(_) => {}
         }

@@ -11,24 +11,25 @@ use crate::random::random;
 
 const KEY: usize = 32;
 
-/// Who a peer is: an ed25519 key pair. Whoever holds the file is the peer, so never copy it to a second machine.
+/// A peer's identity: an ed25519 key pair. The holder of the file is the peer: do not copy it to another machine.
 #[derive(Clone)]
 pub struct Identity(SigningKey);
 
-/// A peer's public key: what others know it by for certain.
+/// A peer's public key, which identifies it to other peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name([u8; KEY]);
 
-/// A public key and a signature of its owner's.
+/// Length of a public key with its owner's signature.
 pub(crate) const VOUCHER: usize = KEY + Signature::BYTE_SIZE;
 
 impl Identity {
-    /// A new identity that is kept nowhere.
+    /// Generates an identity without storing it.
     pub fn generate() -> Self {
         Self::from_key(random())
     }
 
-    /// The identity kept in `path`; made there with its folder, readable by its owner only, if there is no such file.
+    /// Loads the identity in `path`. If there is no such file, creates it and its directory, readable by the owner
+    /// only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::IdentityUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -37,13 +38,13 @@ impl Identity {
         let key = random();
         match create(path, &hex(&key)) {
             Ok(()) => Ok(Self::from_key(key)),
-            // Somebody was faster: theirs is whole, because it appears at once.
+            // Another process created it first. The file is complete, because creation is atomic.
             Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
             Err(source) => Err(Error::IdentityUncreatable { path: path.to_owned(), source }),
         }
     }
 
-    /// The number that the rest of peerlock knows this peer by.
+    /// Returns the number that identifies this peer in the rest of peerlock.
     pub fn peer(&self) -> PeerId {
         self.name().number()
     }
@@ -52,7 +53,7 @@ impl Identity {
         Name(self.0.verifying_key().to_bytes())
     }
 
-    /// Says that it is this peer who says this.
+    /// Signs `what` with this peer's key.
     pub(crate) fn vouch(&self, what: &[u8]) -> [u8; VOUCHER] {
         let mut voucher = [0; VOUCHER];
         let (name, signature) = voucher.split_at_mut(KEY);
@@ -78,7 +79,7 @@ impl Identity {
 }
 
 impl Name {
-    /// Who says this, if it is right that it does.
+    /// Returns the signer of `what`, if the signature is valid.
     pub fn vouched(voucher: &[u8], what: &[u8]) -> Option<Self> {
         let (name, signature) = voucher.split_first_chunk::<KEY>()?;
         let signature = Signature::from_slice(signature).ok()?;
@@ -86,14 +87,13 @@ impl Name {
         Some(Self(*name))
     }
 
-    /// A peer's number: 64 bits of a hash of its key.
+    /// Returns a peer's number: 64 bits of a hash of its key.
     ///
-    /// Two of n honest peers share a number with a probability of about n² / 2⁶⁵, 3 · 10⁻¹² for ten thousand. If it
-    /// happens, the second of them is refused by every peer that has a link with the first
-    /// ([`crate::Refusal::Collision`]).
+    /// Two of n honest peers share a number with a probability of about n² / 2⁶⁵: 3 · 10⁻¹² for ten thousand. Peers
+    /// linked with the first of them then refuse the second ([`crate::Refusal::Collision`]).
     pub fn number(&self) -> PeerId {
-        // What says of a key in libp2p that it is one of ed25519, of 32 bytes: hashed from the first version on, and
-        // registers know peers by their numbers.
+        // The prefix marks a 32-byte ed25519 key in libp2p. It has been hashed since the first version, and registries
+        // store peers by their numbers.
         let hash = Sha256::new_with_prefix(b"peerlock peer \x00\x24\x08\x01\x12\x20").chain_update(self.0).finalize();
         PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_outlives_its_process() {
+    fn identity_outlives_its_process() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("identity");
         let first = Identity::load_or_create(&path).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_create_at_once_both_get_the_same() {
+    fn concurrent_creation_yields_one_identity() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("identity");
         let names: Vec<_> = std::thread::scope(|scope| {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_named_and_left_alone() {
+    fn unusable_identity_file_is_named_and_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("identity");
         let good = [b'7'; 64];
@@ -165,14 +165,14 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         assert!(matches!(Identity::load_or_create(&path), Err(Error::IdentityUnreadable { .. })));
-        // Not even root makes folders there.
+        // Not even root can create directories there.
         let nowhere = Path::new("/proc/no/such/identity");
         assert!(matches!(Identity::load_or_create(nowhere), Err(Error::IdentityUncreatable { .. })));
     }
 
-    /// Pinned, because peers must agree on it.
+    /// Pinned: peers must agree on it.
     #[test]
-    fn the_number_of_a_peer_never_changes() {
+    fn peer_number_never_changes() {
         assert_eq!(Identity::from_key([7; KEY]).peer(), PeerId::new(8_211_119_110_698_976_474));
     }
 }

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use if_addrs::get_if_addrs;
 
-/// Where others can dial who tells this address, the likeliest first: there; or, if it is every address of this
-/// machine, at those that the machine has now.
+/// Returns the addresses at which other machines can dial this one, the likeliest first: the given address, or the
+/// machine's current addresses if it is unspecified.
 pub fn dialable(told: SocketAddr) -> Vec<SocketAddr> {
     match told.ip() {
         every if every.is_unspecified() => {
@@ -15,22 +15,21 @@ pub fn dialable(told: SocketAddr) -> Vec<SocketAddr> {
     }
 }
 
-/// Returns whether one of this machine's interfaces has the address. Binding it would be no proof: with
-/// `ip_nonlocal_bind`, which is usual beside a virtual address, every address can be bound.
+/// Returns whether one of this machine's interfaces has the address. Binding it proves nothing: with
+/// `ip_nonlocal_bind`, which is usual beside a virtual address, any address can be bound.
 pub fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || get_if_addrs().into_iter().flatten().any(|interface| interface.ip() == ip)
 }
 
-/// The addresses of this machine of one family: the one that it speaks from to the outside first, and loopback only if
-/// there is nothing else, since to another machine that is itself.
+/// Returns this machine's addresses of one family, the source address of outgoing traffic first. Loopback is included
+/// only if there is no other address.
 fn addresses(every: IpAddr) -> Vec<IpAddr> {
     let all = get_if_addrs().into_iter().flatten();
     in_order(all.map(|interface| interface.ip()).collect(), outward(every), every)
 }
 
 fn in_order(all: Vec<IpAddr>, outward: Option<IpAddr>, every: IpAddr) -> Vec<IpAddr> {
-    // A link-local address needs an interface beside it, which is another one on each machine. We listen for one family
-    // only.
+    // A link-local address needs an interface, which differs between machines. The socket listens for one family only.
     let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let fits = |ip: &IpAddr| every.is_ipv6() == ip.is_ipv6();
     let mut found: Vec<IpAddr> = Vec::new();
@@ -45,8 +44,8 @@ fn in_order(all: Vec<IpAddr>, outward: Option<IpAddr>, every: IpAddr) -> Vec<IpA
     found
 }
 
-/// The address that this machine speaks from to the outside: asked of the routing table, nothing is sent. The ones
-/// asked for are for documentation, and nobody's.
+/// Returns the source address of outgoing traffic, from the routing table: nothing is sent. The destination is a
+/// documentation address.
 fn outward(every: IpAddr) -> Option<IpAddr> {
     let somebody: IpAddr = match every {
         IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_told_what_they_can_dial() {
+    fn dialable_addresses_exclude_local_ones() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let all = ["127.0.0.1", "172.17.0.1", "10.0.0.7", "::1", "fe80::1", "2001:db8::7"].map(ip).to_vec();
         let (v4, v6) = (ip("0.0.0.0"), ip("::"));
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_an_address_and_it_is_not_all_of_them() {
+    fn unspecified_address_is_replaced_by_real_ones() {
         for every in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             let told = dialable(SocketAddr::new(every, 7400));
             let good = |address: &SocketAddr| !address.ip().is_unspecified() && address.port() == 7400;

@@ -20,16 +20,16 @@
 //!
 //! # The contract
 //!
-//! - A peer's events are `Up`, then messages, then `Down`, then perhaps `Up` with a higher epoch, and so on. Nothing of
-//!   an epoch comes before its `Up` or after its `Down`.
-//! - [`Net::send`] never blocks. Within an epoch, what arrives at the other side are the first messages sent, in order,
-//!   each once: nothing is lost but a tail, and a tail only with the epoch's end. A message for an epoch that is over
-//!   goes nowhere.
+//! - A peer's events are `Up`, then messages, then `Down`, then possibly `Up` with a higher epoch. No event of an epoch
+//!   comes before its `Up` or after its `Down`.
+//! - [`Net::send`] never blocks. Within an epoch the other side receives a prefix of the messages sent, in order, each
+//!   once: messages are lost only at the end of an epoch. A message for an ended epoch is dropped.
 //! - `Down` may come late, on one side only, or never; [`Why::Silent`] is a suspicion.
-//! - Only who has proved to know the cluster secret is ever up.
-//! - Every queue is bounded; whoever fills one loses its link, not our memory.
+//! - Only a peer that has proved knowledge of the cluster secret comes up.
+//! - Every queue is bounded. A peer that fills one loses its link.
 //!
-//! `docs/network.md` has the proof, the parameters and what is not there yet.
+//!
+//! `docs/network.md` has the proof, the parameters and the open points.
 
 mod channel;
 mod connection;

@@ -1,7 +1,6 @@
-//! What a person who watches a peer is told. Never what is said on a link, and never the secret.
+//! Log lines of the network. They never contain messages or the secret.
 //!
-//! Others are called by their address here. What people call a host is not known to links, so links that come up and go
-//! down are told by the application, which takes their events.
+//! Other peers appear by address: host names are unknown here, so the application logs links that come up or go down.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -10,33 +9,33 @@ use std::{fmt, io};
 
 use crate::{Refusal, Unreached};
 
-/// Anybody who can reach the port can cause a line, so there are few of them: this many in each [`WINDOW`].
+/// Any host that reaches the port can cause a line, so there are at most this many per [`WINDOW`].
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A dial led nowhere.
+/// Logs a dial that failed.
 pub(crate) fn unreached(address: SocketAddr, why: &Unreached) {
     match why {
         Unreached::Refused(Refusal::Twin) => {
             tracing::warn!(%address, %why, "an address was reached, but no link came about");
         }
         Unreached::Refused(_) => tracing::info!(%address, %why, "an address was reached, but no link came about"),
-        // Dead addresses are dialled for ever.
+        // Dead addresses are dialled forever.
         Unreached::Connection(_) => tracing::debug!(%address, %why, "an address was not reached"),
     }
 }
 
-/// A member has said what is no frame.
+/// Logs that a member sent an invalid frame.
 pub(crate) fn malformed(address: SocketAddr) {
     tracing::warn!(%address, "a link was given up: what came on it is no message of peerlock");
 }
 
-/// The other side has refused a connection that was a link for us already.
+/// Logs that the other side refused a connection that was already a link here.
 pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
     tracing::warn!(%address, why = %refusal, "a peer does not want this link");
 }
 
-/// Logs what others can cause, and not too much of it.
+/// Rate-limits lines that remote hosts can cause.
 #[derive(Default)]
 pub(crate) struct Log {
     refused: Mutex<Tap>,
@@ -44,16 +43,16 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Somebody wants to connect, and the system has no room for that.
+    /// Logs that the system lacks resources to accept a connection.
     pub fn not_accepted(&self, why: &io::Error) {
         if let Some(held_back) = open(&self.not_accepted) {
             tracing::warn!(%why, held_back, "a connection cannot be taken: others wait until there is room for them");
         }
     }
 
-    /// A connection that somebody made to us did not become a link.
+    /// Logs an incoming connection that did not become a link.
     pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
-        // These happen in every healthy cluster.
+        // Normal in a healthy cluster.
         if matches!(refusal, Refusal::Duplicate | Refusal::Myself | Refusal::Leaving) {
             tracing::debug!(%address, why = %refusal, "a connection is not needed");
             return;
@@ -72,7 +71,7 @@ fn open(tap: &Mutex<Tap>) -> Option<u64> {
     tap.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
 }
 
-/// Lets few through.
+/// A rate limiter.
 #[derive(Default)]
 struct Tap {
     since: Option<Instant>,
@@ -81,7 +80,7 @@ struct Tap {
 }
 
 impl Tap {
-    /// Whether one more may go through now; then how many were held back before it.
+    /// Returns how many lines were suppressed before this one, or `None` to suppress this one.
     fn open(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
             (self.since, self.through) = (Some(now), 0);
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_a_few_lines_and_a_number() {
+    fn flood_logs_few_lines_and_a_count() {
         let mut tap = Tap::default();
         let begun = Instant::now();
         let through = (0..1000).filter_map(|_| tap.open(begun)).count();

@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 
 use crate::{Refusal, Why};
 
-/// What a peer has counted since it started.
+/// Counters of a peer since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// Links that are up now.
     pub up: u64,
-    /// Links that ever came up.
+    /// Links that have come up.
     pub ups: u64,
     /// Links that went down, by reason.
     pub downs: BTreeMap<Why, u64>,
@@ -15,22 +15,21 @@ pub struct Metrics {
     pub sent: u64,
     /// Their bytes, without framing.
     pub sent_bytes: u64,
-    /// Messages handed to the application's queue.
+    /// Messages placed in the application's queue.
     pub received: u64,
     /// Their bytes, without framing.
     pub received_bytes: u64,
-    /// Messages that were to be sent and were not: no link, a full queue, too long, or still queued when the link
-    /// ended.
+    /// Messages that could not be sent: no link, queue full, too long, or still queued when the link ended.
     pub dropped: u64,
-    /// Connections, in either direction, that never became a link, by reason.
+    /// Connections, in either direction, that did not become a link, by reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// How often the system could not give us a connection that somebody wanted to make: there is no descriptor left,
-    /// or no memory. They wait, and it is tried again.
+    /// How often the system could not accept a connection for lack of descriptors or memory. The connection waits and
+    /// is accepted later.
     pub not_accepted: u64,
     /// How often an address was dialled.
     pub dials: u64,
     /// Of those, again after a failure or a lost link.
     pub redials: u64,
-    /// Dials that led nowhere.
+    /// Dials that failed.
     pub unreached: u64,
 }

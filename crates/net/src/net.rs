@@ -17,47 +17,47 @@ use crate::session::Shared;
 use crate::table::{Table, cost};
 use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, dials, interfaces};
 
-/// How many requests to dial may wait for the hub, which never takes long.
+/// How many commands may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
 
-/// How a peer is connected. Every default is our choice; `docs/network.md` says why.
+/// Network configuration of a peer. `docs/network.md` explains the defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to listen; port 0 is any free one.
+    /// Address to listen on; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Where others reach us, if that is neither `listen` nor, where `listen` is every address of the machine, the
-    /// address they see us at: behind a forwarded port, or in a container. Port 0 is the one that we listen on.
+    /// Address at which others reach this peer, if it is neither `listen` nor, where `listen` is unspecified, the
+    /// source address they see: behind a forwarded port, or in a container. Port 0 means the listening port.
     pub advertise: Option<SocketAddr>,
-    /// How often a peer of which nothing is heard is asked whether it is there, on a link that is in use.
+    /// How often a silent peer is probed on a link in use.
     pub beat: Duration,
-    /// How many such questions in a row may be without an answer.
+    /// How many probes in a row may stay unanswered.
     pub missed: u32,
-    /// How long after the last message a link is in use; and how often the peer is asked after that.
+    /// How long after the last message a link counts as in use, and how often the peer is probed after that.
     pub rest: Duration,
-    /// How long connecting, and after it handshake and proof, may take.
+    /// Time limit for connecting, and again for handshake and proof.
     pub proof: Duration,
-    /// How long to wait for others to have read our goodbye.
+    /// How long to wait until others have read the goodbye.
     pub goodbye: Duration,
-    /// The first wait before a kept address is dialled again; doubled with every failure.
+    /// First delay before a kept address is dialled again; doubled with every failure.
     pub redial: Duration,
-    /// The longest such wait.
+    /// Longest such delay.
     pub redial_most: Duration,
-    /// The longest message, in bytes. The same in the whole cluster: longer frames end the link.
+    /// Longest message in bytes. Must be the same in the whole cluster: longer frames end the link.
     pub max_message: usize,
-    /// How many bytes may wait for one peer to read them.
+    /// How many bytes may be queued for one peer.
     pub outbox: usize,
-    /// How many bytes from one peer may wait for the application, before no more is read.
+    /// How many bytes from one peer may wait for the application before reading stops.
     pub inbox: usize,
-    /// How many links there may be.
+    /// Limit of links.
     pub max_peers: usize,
-    /// How many connections made by others may be without proof at any time; as many again from where members are.
+    /// Limit of incoming unproved connections; the same number again for addresses of members.
     pub max_strangers: usize,
-    /// How many addresses may be dialled at the same time.
+    /// Limit of concurrent dials.
     pub max_dials: usize,
 }
 
 impl Config {
-    /// The defaults, listening here.
+    /// Returns the defaults with this listening address.
     pub const fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -78,8 +78,8 @@ impl Config {
         }
     }
 
-    /// No more than this many descriptors are for connections with others, however many want to come or are to be
-    /// dialled. Of few a quarter are for those who have proved nothing yet, and a twelfth for dials.
+    /// Bounds the descriptors used for connections. If there are few, a quarter is for unproved incoming connections
+    /// and a twelfth for dials.
     pub fn within(mut self, descriptors: usize) -> Self {
         let part = (descriptors / 12).max(1);
         self.max_strangers = self.max_strangers.min(part);
@@ -89,71 +89,71 @@ impl Config {
         self
     }
 
-    /// How many connections there can be that others have made, and on which nothing is proved: those who have a place,
-    /// of both kinds, and those who have just come or have to go.
+    /// Returns the limit of incoming unproved connections: places of both kinds, and as many connections that have just
+    /// arrived or are closing.
     pub fn max_entries(&self) -> usize {
         3 * self.max_strangers.max(1)
     }
 }
 
-/// How a peer is connected, made sound.
+/// Corrects values that cannot work.
 fn sound(mut config: Config) -> Config {
     // A length on the wire has four bytes.
     config.max_message = config.max_message.min(u32::MAX as usize);
     // A queue takes at least one message.
     config.outbox = config.outbox.max(cost(config.max_message));
-    // Without a pause between them questions would fill the line.
+    // Without a pause, probes would saturate the link.
     config.beat = config.beat.max(Duration::from_millis(1));
     config.rest = config.rest.max(config.beat);
-    // Else nobody would ever be dialled.
+    // Otherwise nothing would ever be dialled.
     config.max_dials = config.max_dials.max(1);
     config
 }
 
-/// One life of the link with a peer, counted by this process over all peers: later is higher.
+/// One lifetime of the link with a peer. Increases over all peers of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub(crate) u64);
 
-/// What the network tells the application.
+/// An event for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A member of the cluster is linked with us.
+    /// A link with a member has come up.
     Up {
-        /// The member, by its proven number.
+        /// The member, by its proved number.
         peer: PeerId,
-        /// This life of the link.
+        /// This lifetime of the link.
         epoch: Epoch,
         /// Where others can dial it.
         address: SocketAddr,
     },
-    /// The link is over. What was sent and not yet read by the other side may be lost.
+    /// The link has ended. Messages that the other side has not read yet may be lost.
     Down {
-        /// The member that was linked with us.
+        /// The other member.
         peer: PeerId,
-        /// Which life of the link.
+        /// The lifetime that has ended.
         epoch: Epoch,
-        /// Why it ended, as far as we can tell.
+        /// The reason, as far as it is known here.
         why: Why,
     },
-    /// A message has come.
+    /// A message has arrived.
     Message {
-        /// The peer at the other end, by the key that it has proved.
+        /// The sender, by its proved key.
         from: PeerId,
-        /// In which life of the link.
+        /// The lifetime of the link.
         epoch: Epoch,
         /// The payload of one send, without its frame.
         bytes: Bytes,
     },
-    /// A dial led nowhere. A kept address is dialled again all the same.
+    /// A dial has failed. A kept address is dialled again nevertheless.
     Unreached {
-        /// What was dialled.
+        /// The dialled address.
         address: SocketAddr,
-        /// Why nobody was reached.
+        /// Why the dial failed.
         why: Unreached,
     },
 }
 
-/// This peer on the network. Dropping it cuts every link as a crash would; [`Net::shutdown`] says goodbye.
+/// This peer on the network. Dropping it cuts every link as a crash would; [`Net::shutdown`] sends goodbyes.
 pub struct Net {
     me: PeerId,
     address: SocketAddr,
@@ -165,7 +165,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Starts to listen. Must be called inside a tokio runtime.
+    /// Starts listening. Must be called in a tokio runtime.
     pub async fn start(config: Config, identity: Identity, secret: Secret) -> Result<Self, Error> {
         let config = sound(config);
         let me = identity.peer();
@@ -184,22 +184,23 @@ impl Net {
         Ok(Self { me, address, advertised, goodbye, table, commands, hub })
     }
 
-    /// Our own number.
+    /// Returns this peer's number.
     pub fn me(&self) -> PeerId {
         self.me
     }
 
-    /// Where we listen, with the port that we got.
+    /// Returns the listening address with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where the others are told to find us. If that is every address of this machine, each takes the one it sees.
+    /// Returns the address that others receive. If it is unspecified, each uses the source address it sees.
     pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
 
-    /// Where others can dial us, the likeliest first: see [`dialable`](crate::dialable).
+    /// Returns the addresses at which others can dial this peer, the likeliest first: see
+    /// [`dialable`](crate::dialable).
     pub fn addresses(&self) -> Vec<SocketAddr> {
         interfaces::dialable(self.advertised)
     }
@@ -209,12 +210,12 @@ impl Net {
         self.command(Command::Dial { address, keep: false })
     }
 
-    /// Stays linked with whoever is at this address: dials it now, and again whenever the link is gone.
+    /// Stays linked with the peer at this address: dials it now, and again whenever the link ends.
     pub fn keep(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Dial { address, keep: true })
     }
 
-    /// Dials this address no more. A link that there is stays.
+    /// Stops dialling this address. An existing link stays.
     pub fn forget(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Forget(address))
     }
@@ -225,31 +226,30 @@ impl Net {
 
     /// Queues a message for a peer in this epoch.
     ///
-    /// The epoch is the one that the sender knows of, from the last `Up` it has seen. So a message that was meant for a
-    /// link that is gone never travels on the next one.
+    /// The epoch is that of the last `Up` the caller has seen. A message for an ended link therefore never travels on
+    /// the next one.
     pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send(to, epoch, bytes)
     }
 
-    /// As [`send`](Self::send), for a message that may wait a little: it goes with the next one to the same peer, or
-    /// when everything is [flushed](Self::flush). Two that go together are one packet, and wake its process once.
+    /// Like [`send`](Self::send), but may delay the message until the next one to the same peer or a
+    /// [flush](Self::flush). Messages sent together share a packet and one wake-up of the receiver.
     pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send_soon(to, epoch, bytes)
     }
 
-    /// Sends everything that waits for others to go with.
+    /// Sends all delayed messages.
     pub fn flush(&self) {
         self.table.flush();
     }
 
-    /// Ends the link with a peer who makes no sense, or is not needed, unless that epoch is over already. What was
-    /// queued before is still sent, for a bounded time. The peer may come back: with what it says on the next link, it
-    /// begins anew.
+    /// Ends the link with a peer that sends nonsense or is not needed, unless that epoch has ended already. Messages
+    /// queued before are still sent, for a bounded time. The peer may connect again, in a new epoch.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         self.table.hang_up(peer, epoch, why);
     }
 
-    /// The next event. Nothing is lost if the future is dropped.
+    /// Returns the next event. Cancel-safe.
     pub async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.try_next() {
@@ -259,7 +259,7 @@ impl Net {
         }
     }
 
-    /// The next event, if there is one now.
+    /// Returns the next event if there is one.
     pub fn try_next(&mut self) -> Option<Event> {
         let event = self.table.pop()?;
         if let Event::Unreached { address, why } = &event {
@@ -268,22 +268,22 @@ impl Net {
         Some(event)
     }
 
-    /// Who is up, in which epoch and where, also if its `Up` has not been taken yet.
+    /// Returns the peers that are up, with epoch and address, including those whose `Up` has not been taken yet.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.table.peers()
     }
 
-    /// What its members must know, for whoever may replace that while the peer runs.
+    /// Returns a handle to replace the cluster secret while the peer runs.
     pub fn keyring(&self) -> Keyring {
         Keyring(Arc::clone(&self.table))
     }
 
-    /// What has been counted so far.
+    /// Returns the counters.
     pub fn metrics(&self) -> Metrics {
         self.table.metrics()
     }
 
-    /// Sends what is queued, tells every peer goodbye and waits until they have heard it, for a bounded time.
+    /// Sends all queued messages and a goodbye to every peer, and waits for a bounded time until they have been read.
     pub async fn shutdown(self) {
         self.table.leave();
         let everybody = async {
@@ -297,28 +297,28 @@ impl Net {
                 ended.await;
             }
         };
-        // A link whose queue does not drain would never come to its goodbye.
+        // A link whose queue does not drain never reaches its goodbye.
         let _ = timeout(2 * self.goodbye, everybody).await;
     }
 }
 
-/// The secret that a peer goes by. Copies are the same one.
+/// The secret that a peer uses. Copies share it.
 #[derive(Clone)]
 pub struct Keyring(Arc<Table>);
 
 impl Keyring {
-    /// Goes by this from now on. Links that were proved with what counts no more end at once, and are proved anew; if
-    /// another one is to be proved first from now on, all those do that were proved otherwise.
+    /// Replaces the secret. Links proved with a secret that is no longer accepted end at once and are proved again. If
+    /// the preferred secret changes, so are all links proved with another one.
     pub fn replace(&self, secret: Secret) {
         self.0.replace_secret(secret);
     }
 
-    /// What counts now: the one that is proved first, and then the one before it if there is one.
+    /// Returns the fingerprints of the accepted secrets: the preferred one, then the previous one if there is one.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.0.secret().fingerprints()
     }
 
-    /// With which of them each peer that is up has proved itself.
+    /// Returns the secret that each peer that is up has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.0.proved()
     }
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_few_descriptors_there_are_they_are_enough() {
+    fn limits_fit_any_number_of_descriptors() {
         let usual = Config::new("127.0.0.1:0".parse().unwrap());
         for descriptors in (5..20_000).chain([1 << 20, usize::MAX]) {
             let config = usual.clone().within(descriptors);

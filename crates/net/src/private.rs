@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Writes one line: the whole file beside `path` first, which then gets its name, unless the name is taken. A folder
-/// that is missing is made.
+/// Creates a file with one line, atomically: it is written under a temporary name and renamed. Creates a missing
+/// directory.
 ///
 /// # Errors
-/// What the system says; `AlreadyExists` if somebody was faster.
+/// The system's error; `AlreadyExists` if `path` exists.
 pub fn create(path: &Path, line: &str) -> io::Result<()> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_folder(folder)?;
@@ -19,13 +19,12 @@ pub fn create(path: &Path, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes lines into a file that is there, in one step: whoever reads it finds the old ones or the new ones. It belongs
-/// to whom it belonged to, and only that user may use it.
+/// Replaces the content of an existing file atomically. Keeps its owner; the mode is private to that user.
 ///
 /// # Errors
-/// What the system says. Nothing has changed then.
+/// The system's error. The file is unchanged.
 pub fn replace(path: &Path, lines: &str) -> io::Result<()> {
-    // The file itself, where `path` is another name of it.
+    // Follow symbolic links.
     let path = fs::canonicalize(path)?;
     let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(path.parent().unwrap_or(Path::new("/")))?;
     writeln!(file, "{lines}")?;
@@ -35,7 +34,7 @@ pub fn replace(path: &Path, lines: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a new file to the owner of another one.
+/// Gives a new file the owner of another one.
 #[cfg(unix)]
 fn own_as(other: &Path, file: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, chown};
@@ -60,19 +59,19 @@ fn create_folder(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// A key in hexadecimal digits.
+/// Returns a key in hexadecimal digits.
 pub(crate) fn hex(key: &[u8; 32]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Who may use a file, as its permission bits say.
+/// Returns the permission bits of a file.
 #[cfg(unix)]
 pub fn mode(metadata: &fs::Metadata) -> u32 {
     use std::os::unix::fs::PermissionsExt as _;
     metadata.permissions().mode() & 0o777
 }
 
-/// Elsewhere than on Unix there are no such bits, and files of a user are private by default.
+/// Without permission bits, files of a user are private by default.
 #[cfg(not(unix))]
 pub fn mode(_: &fs::Metadata) -> u32 {
     0o600

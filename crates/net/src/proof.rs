@@ -1,4 +1,4 @@
-//! How two peers prove to each other that they know the cluster secret, before anything else they say is read.
+//! Mutual proof of the cluster secret, before anything else on a connection is interpreted.
 //!
 //! ```text
 //! dialler                                        listener
@@ -6,25 +6,24 @@
 //!    |  <------            HMAC("listener", hash)    |  or 32 zeros if it was wrong
 //! ```
 //!
-//! Zeros ask for a second one: who is about to replace the secret has two ([`Secret`]), and tries the old one if the
-//! other side does not know the new one yet. After two the listener closes; a dialler that has no other does. Both
-//! sides have proved the same secret then, and the link counts as proved with that one.
+//! Zeros request a second proof: a peer in a secret rotation has two secrets ([`Secret`]) and tries the old one if the
+//! other side does not know the new one. The listener closes after two; a dialler closes when it has no other secret.
+//! Both sides have then proved the same secret, which is recorded for the link.
 //!
-//! Each HMAC-SHA256 is keyed with a secret and covers the role of its sender and the hash of the connection's handshake
-//! ([`channel`](crate::channel)), which covers everything that was said in it: fresh keys of both ends, and who they
-//! are. That this proves what it should:
+//! Each HMAC-SHA256 is keyed with a secret and covers its sender's role and the hash of the connection's handshake
+//! ([`channel`](crate::channel)), which covers the fresh keys and the identities of both ends. Why this is sufficient:
 //!
-//! - *Knowledge.* Only who knows the secret can compute either value.
-//! - *Not replayed.* Each side had a part in the hash that is fresh for this connection.
-//! - *Not relayed.* Somebody without the secret who sits between A and B has a connection with each of them, and these
-//!   have different hashes: what A computes for the one is refused by B, who checks it for the other.
-//! - *Not reflected.* The role is covered, so a listener cannot be made to compute the dialler's value; and a peer
-//!   refuses connections with itself.
-//! - *This connection.* What follows can be read and said only by the two whose handshake it was.
+//! - *Knowledge.* Computing either value requires the secret.
+//! - *No replay.* Each side contributes a fresh part to the hash.
+//! - *No relaying.* A man in the middle without the secret has one connection with A and one with B. Their hashes
+//!   differ, so B refuses the value that A computed.
+//! - *No reflection.* The role is covered, so a listener never computes the dialler's value; and a peer refuses
+//!   connections with itself.
+//! - *Binding.* Only the two ends of the handshake can read and write the messages that follow.
 //!
-//! The dialler goes first, and the answer to what is wrong is always the same, so that somebody who merely scans
-//! addresses learns nothing that depends on the secret. Each value is a message of its own, of a fixed length, and
-//! there is nothing to parse; the caller bounds the time.
+//! The dialler proves itself first, and every wrong value gets the same answer, so that a port scanner learns nothing
+//! that depends on the secret. Each value is one message of fixed length, so there is nothing to parse. The caller
+//! bounds the time.
 
 use hmac::Mac as _;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -34,19 +33,19 @@ use crate::secret::Key;
 use crate::{Fingerprint, Refusal, Secret};
 
 const MAC: usize = 32;
-/// How many secrets a dialler may try: the new one and the one before it.
+/// How many secrets a dialler may try: the new and the old one.
 const TRIES: usize = 2;
-/// A listener's answer to what proves nothing to it. As a proof it comes about once in 2²⁵⁶ times.
+/// A listener's answer to a wrong proof. As a proof it has a probability of 2⁻²⁵⁶.
 const ANOTHER: [u8; MAC] = [0; MAC];
 
-/// Which end of the connection a peer is.
+/// A peer's end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Dialler,
     Listener,
 }
 
-/// What both values cover: the hash of the handshake.
+/// The hash of the handshake, which both values cover.
 #[derive(Clone, Copy)]
 struct Transcript([u8; 32]);
 
@@ -71,7 +70,7 @@ impl Transcript {
     }
 }
 
-/// Proves to the other end that we know the secret, and that it does: with which one.
+/// Proves the secret to the other end and verifies the other end's proof. Returns the secret that both proved.
 pub(crate) async fn prove<R, W>(
     channel: &mut Channel<R, W>,
     secret: &Secret,
@@ -84,8 +83,8 @@ where
     let transcript = Transcript(channel.hash);
     match role {
         Role::Dialler => {
-            // Whoever does not like the first proof says so. If the connection ends instead, something else is wrong:
-            // it had no place for us, or no time, or is gone.
+            // A listener answers a wrong proof. If the connection ends instead, the cause is another: no place, a
+            // timeout, or the listener has stopped.
             let mut ended = Refusal::Broken;
             for key in secret.keys().take(TRIES) {
                 say(channel, &transcript.mac(key, Role::Dialler)).await.map_err(|_| ended)?;
@@ -107,7 +106,7 @@ where
                     return Ok(key.fingerprint());
                 }
                 if tries_left > 0 {
-                    // Who has no other closes now, and that is what was wrong.
+                    // A dialler without another secret closes now, which means that the secrets differ.
                     say(channel, &ANOTHER).await.map_err(|_| Refusal::Secret)?;
                     mac = hear(channel).await.map_err(|_| Refusal::Secret)?;
                 }
@@ -151,7 +150,7 @@ mod tests {
         secret(digit).keys().next().unwrap().clone()
     }
 
-    /// Both ends of a connection: the dialler's and the listener's.
+    /// Returns the dialler's and the listener's end of a connection.
     async fn connected() -> (Pipe, Pipe) {
         let (near, far) = duplex(4096);
         let ((from, to), (back, forth)) = (split(near), split(far));
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_for_one_role_one_connection_and_one_secret() {
+    fn proof_is_bound_to_role_connection_and_secret() {
         let ours = key("1");
         let one = Transcript(random());
         let mac = one.mac(&ours, Role::Dialler);
@@ -180,9 +179,9 @@ mod tests {
         }
     }
 
-    /// Any messages of any length: refused, and a listener gives nothing away.
+    /// Any messages of any length are refused, and a listener reveals nothing.
     #[tokio::test(start_paused = true)]
-    async fn no_made_up_messages_are_a_proof() {
+    async fn random_messages_are_no_proof() {
         let ours = secret("1");
         let mut rng = Rng::new(7);
         for round in 0..300 {
@@ -210,18 +209,18 @@ mod tests {
         }
     }
 
-    /// What a dialler and a listener with these secrets make of each other.
+    /// Returns the results of a dialler and a listener with these secrets.
     async fn meet(dialler: &Secret, listener: &Secret) -> (Result<Fingerprint, Refusal>, Result<Fingerprint, Refusal>) {
         let (mut near, mut far) = connected().await;
-        // Whoever is done closes.
+        // Each side closes when it has finished.
         let dial = async move { prove(&mut near, dialler, Role::Dialler).await };
         let listen = async move { prove(&mut far, listener, Role::Listener).await };
         tokio::join!(dial, listen)
     }
 
-    /// A listener that has no place for us, no time, or is started again closes, whatever the secrets are.
+    /// A listener without a place or time, or that restarts, closes whatever the secrets are.
     #[tokio::test]
-    async fn a_connection_that_ends_says_nothing_of_the_secret_before_the_listener_has() {
+    async fn early_close_is_not_a_secret_mismatch() {
         let both = Secret::new(format!("{}\n{}", digits("2"), digits("1")).as_bytes()).unwrap();
         for (answers, expected) in [(0, Refusal::Broken), (1, Refusal::Secret)] {
             let (mut near, mut far) = connected().await;
@@ -237,9 +236,9 @@ mod tests {
         }
     }
 
-    /// Whoever has one in common with the other is its member, and both know with which; whoever has none is none.
+    /// Peers with a common secret accept each other and agree on it; others are refused.
     #[tokio::test]
-    async fn two_secrets_count_while_both_are_there_and_one_when_the_other_is_gone() {
+    async fn rotation_accepts_both_secrets_then_one() {
         let (old, new) = (secret("1"), secret("2"));
         let both = Secret::new(format!("{}\n{}", digits("2"), digits("1")).as_bytes()).unwrap();
         let back = Secret::new(format!("{}\n{}", digits("1"), digits("2")).as_bytes()).unwrap();

@@ -1,7 +1,7 @@
-/// Bytes that nobody can guess, for keys and nonces.
+/// Returns unpredictable bytes for keys and nonces.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // Going on with guessable nonces would be worse than stopping.
+    // Guessable nonces would be worse than a crash.
     getrandom::fill(&mut bytes).expect("the operating system has a random source");
     bytes
 }

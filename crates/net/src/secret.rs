@@ -10,41 +10,39 @@ use crate::Error;
 use crate::private::{create, hex, mode, replace};
 use crate::random::random;
 
-/// What the members of a cluster have in common and nobody else knows; while it is being replaced, the one before it,
-/// too.
+/// The key that the members of a cluster share; during a rotation also the previous one.
 ///
-/// Whoever makes a member connect can try out guesses on its own afterwards, so the secret must be random, not a
-/// phrase: 32 bytes or more from a random source, written as hexadecimal digits. Nothing else is taken, since nobody
-/// can see of a phrase how easily it is guessed.
+/// A party that gets a member to connect can test guesses offline, so the secret must be random rather than a phrase:
+/// 32 or more random bytes, written as hexadecimal digits. Other texts are rejected, since their entropy cannot be
+/// measured.
 ///
-/// *Two for a while.* Members that have one in common are linked, by the first that the dialler has and the listener
-/// accepts. So the new one is given to every member beside the old one, and when all of them have it, the old one is
-/// taken away from each.
+/// *Rotation.* Members with a common secret can be linked, by the first one of the dialler that the listener accepts.
+/// The new secret is added on every member beside the old one, and then the old one is removed from each.
 #[derive(Clone)]
 pub struct Secret {
     first: Key,
     before: Option<Key>,
 }
 
-/// One of them, as the key of a computation.
+/// One secret, as the key of a MAC.
 #[derive(Clone)]
 pub(crate) struct Key(Hmac<Sha256>);
 
-/// The same for the same secret, and nobody can tell the secret from it: to see who has which.
+/// Identifies a secret without revealing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(u64);
 
 impl Secret {
-    /// The least number of digits: 256 bits.
+    /// The minimum number of digits: 256 bits.
     pub const LEAST: usize = 64;
-    /// Of so many random digits fewer different ones come together once in 10¹² times. Our choice.
+    /// Random digits have fewer different values with a probability of 10⁻¹².
     const LEAST_DIFFERENT: usize = 10;
 
-    /// A secret of these hexadecimal digits; or of two lines of them, the new one and the one before it.
+    /// Parses a secret of hexadecimal digits, or two lines: the new one and the previous one.
     ///
     /// # Errors
-    /// [`Error::SecretWeak`] if they are too few, or cannot be random; [`Error::SecretLines`] if there are more lines,
-    /// or twice the same.
+    /// [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if there are
+    /// more lines, or equal ones.
     pub fn new(digits: &[u8]) -> Result<Self, Error> {
         let mut lines = digits.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let first = Key::new(lines.next().unwrap_or_default())?;
@@ -53,26 +51,26 @@ impl Secret {
         if is_same || lines.next().is_some() { Err(Error::SecretLines) } else { Ok(Self { first, before }) }
     }
 
-    /// A new one that nobody else knows: for peers of one process.
+    /// Generates a secret, for peers of one process.
     pub fn generate() -> Self {
         let bytes: [u8; 32] = random();
         Self { first: Key::of(&bytes), before: None }
     }
 
-    /// The secret in a file that only its owner can read, without the line end that editors add.
+    /// Loads the secret from a file that only its owner can read, ignoring a final line end.
     pub fn load(path: &Path) -> Result<Self, Error> {
         Self::new(&read(path)?)
     }
 
-    /// The secret in a file; made there with its folder, random and readable by its owner only, if there is no such
-    /// file.
+    /// Loads the secret from a file. If there is no such file, creates it and its directory, readable by the owner
+    /// only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::SecretUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             loaded => return loaded,
         }
         match create(path, &hex(&random())) {
-            // Somebody was faster: theirs is whole, because it appears at once.
+            // Another process created it first. The file is complete, because creation is atomic.
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 Err(Error::SecretUncreatable { path: path.to_owned(), source })
             }
@@ -80,19 +78,19 @@ impl Secret {
         }
     }
 
-    /// Makes a file with a new secret, and its directory if there is none.
+    /// Creates a file with a new secret, and its directory if there is none.
     ///
     /// # Errors
-    /// [`Error::SecretUncreatable`], also if there is such a file: it is not replaced.
+    /// [`Error::SecretUncreatable`], also if the file exists: it is not replaced.
     pub fn create(path: &Path) -> Result<Self, Error> {
         create(path, &hex(&random())).map_err(|source| Error::SecretUncreatable { path: path.to_owned(), source })?;
         Self::load(path)
     }
 
-    /// Writes a new secret into a file, before the one that is there, which stays. What it says from then on.
+    /// Adds a new secret before the current one in a file, and returns both.
     ///
     /// # Errors
-    /// Nothing has changed then. [`Error::SecretLines`] if there are two already.
+    /// The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
     pub fn rotate(path: &Path) -> Result<Self, Error> {
         let old = read(path)?;
         if Self::new(&old)?.before.is_some() {
@@ -101,10 +99,10 @@ impl Secret {
         Self::write(path, &[hex(&random()).as_bytes(), &old].join(&b'\n'))
     }
 
-    /// Takes the secret before the new one out of a file. What it says from then on.
+    /// Removes the previous secret from a file, and returns the remaining one.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// The file is unchanged.
     pub fn finish(path: &Path) -> Result<Self, Error> {
         let both = read(path)?;
         Self::new(&both)?;
@@ -118,22 +116,22 @@ impl Secret {
         Ok(secret)
     }
 
-    /// Which it is: the one that members prove to know first, and then the one before it, if that counts still.
+    /// Returns the fingerprints: the preferred secret, then the previous one if it is accepted.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.keys().map(Key::fingerprint).collect()
     }
 
-    /// Those that count, the first to be proved first.
+    /// Returns the accepted secrets, the preferred one first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         [&self.first].into_iter().chain(&self.before)
     }
 
-    /// Whether a proof with this one counts.
+    /// Returns whether a proof of this secret is accepted.
     pub(crate) fn accepts(&self, proved: Fingerprint) -> bool {
         self.keys().any(|key| key.fingerprint() == proved)
     }
 
-    /// The one that is proved first.
+    /// Returns the secret that is proved first.
     pub(crate) fn preferred(&self) -> Fingerprint {
         self.first.fingerprint()
     }
@@ -159,26 +157,26 @@ impl Key {
         Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length"))
     }
 
-    /// Which one it is.
+    /// Returns the fingerprint.
     pub fn fingerprint(&self) -> Fingerprint {
         let hash = self.mac().chain_update(b"peerlock fingerprint").finalize().into_bytes();
         Fingerprint(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// A fresh computation under it.
+    /// Returns a new MAC computation.
     pub fn mac(&self) -> Hmac<Sha256> {
         self.0.clone()
     }
 }
 
-/// As much of it as people can compare.
+/// Abbreviated, for comparison by people.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.0 >> 32)
     }
 }
 
-/// What is in a file that only its owner can read.
+/// Reads a file that only its owner can read.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::SecretUnreadable { path: path.to_owned(), source };
     let mode = mode(&fs::metadata(path).map_err(unreadable)?);
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_its_line_and_nobody_elses() {
+    fn secret_file_is_private_and_may_end_in_a_newline() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
         let digits = "0123456789abcdef".repeat(4);
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_guessed_is_no_secret() {
+    fn guessable_secret_is_rejected() {
         let digits = "0123456789abcdef".repeat(4);
         for (weak, why) in [
             ("a".repeat(16), "fewer than 64"),
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_made_stays() {
+    fn created_secret_is_loaded_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data/secret");
         let made = Secret::load_or_create(&path).unwrap();
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_secret_comes_before_the_old_one_until_that_is_taken_out() {
+    fn rotation_adds_new_secret_and_finish_removes_old() {
         use std::os::unix::fs::MetadataExt as _;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
@@ -269,7 +267,7 @@ mod tests {
         assert_eq!(tag(&Secret::finish(&path).unwrap()), new, "there is nothing more to take out");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
         assert!(matches!(Secret::rotate(&directory.path().join("none")), Err(Error::SecretUnreadable { .. })));
-        // It may be elsewhere, and have another name here.
+        // Through a symbolic link.
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(tag(&Secret::rotate(&link).unwrap())[1], new[0]);
@@ -277,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn two_lines_are_two_secrets_and_nothing_else_is() {
+    fn only_one_or_two_lines_are_accepted() {
         let (one, two) = ("0123456789abcdef".repeat(4), "fedcba9876543210".repeat(4));
         let of = |text: &str| Secret::new(text.as_bytes()).map(|secret| tag(&secret));
         let (first, second) = (of(&one).unwrap(), of(&two).unwrap());

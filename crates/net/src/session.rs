@@ -1,4 +1,4 @@
-//! The life of one connection: proof, hello, and then frames both ways until it ends.
+//! The life of one link: proof, hello, then frames both ways until it ends.
 //!
 //! ```text
 //!  smaller number                     larger number
@@ -11,15 +11,15 @@
 //!       |  Bye                   ------>  |  the other closes, and the leaver goes
 //! ```
 //!
-//! *Who hears nothing asks whether the other is there*: at every beat as long as either has said something not long
-//! ago, until the other is heard, or has been silent for too many of them; and otherwise after a long rest. So a peer
-//! with a thousand links pays for those that are in use.
+//! *Failure detection.* A side that receives nothing probes the other: at every beat if either has sent data recently,
+//! until it receives something or too many probes stay unanswered; otherwise after a long rest. A peer with a thousand
+//! links thus pays only for those in use.
 //!
-//! *Whatever comes is heard*, also of a frame that is not whole yet: on a slow line a long one is under way for longer
-//! than anybody may be silent. And whoever hears much says at every beat that it does, because the other's question
-//! would stand in line behind all of that.
+//! *Every byte counts as life*, also of an incomplete frame: on a slow network a long frame takes longer than the
+//! allowed silence. A side that receives much data sends a `Beat` at every beat, because the other side's probe would
+//! queue behind that data.
 //!
-//! A session runs on any [`Channel`], whatever carries its bytes.
+//! A session runs on any [`Channel`].
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -40,13 +40,13 @@ use crate::proof::{Role, prove};
 use crate::table::{LinkGuard, Newcomer, Table, Work};
 use crate::{Config, Identity, Refusal, Why, log};
 
-/// How much is gathered before it is written.
+/// Size of a write batch.
 const BATCH: usize = 64 * 1024;
-/// Who hears more than this between two beats says that it does. Our choice: more than a few questions and answers, and
-/// so little that a line on which it takes a beat is of no use.
+/// A side that receives more than this between two beats sends a `Beat`: more than a few probes and answers, and so
+/// little that a network on which it takes a beat is useless.
 const MUCH: usize = 1024;
 
-/// What all sessions of a peer share.
+/// State that all sessions of a peer share.
 pub(crate) struct Shared {
     pub identity: Identity,
     pub config: Config,
@@ -55,33 +55,33 @@ pub(crate) struct Shared {
     pub log: Log,
 }
 
-/// A link at work.
+/// A running link.
 pub(crate) struct Session<R, W> {
     guard: LinkGuard,
-    /// The other is still to be told that this is the link.
+    /// The `Take` still to be sent.
     take: Option<Frame>,
     incoming: Incoming<R>,
     writer: Writer<W>,
     shared: Arc<Shared>,
 }
 
-/// What reader, writer and listener tell each other of.
+/// State shared by reader, writer and failure detector.
 #[derive(Default)]
 struct Pulse {
-    /// How many bytes were heard since the listener last looked.
+    /// Bytes received since the detector's last beat.
     heard: Arc<AtomicUsize>,
-    /// Something was said by either of us since then.
+    /// Whether either side has sent data since then.
     said: AtomicBool,
     stirred: Notify,
-    /// Our application lags, so that nothing is read.
+    /// The local application lags, so nothing is read.
     lagging: AtomicBool,
-    /// The other is to be asked, or to be told, that it or we are there.
+    /// Whether an `Ask`, or a `Beat`, is to be sent.
     asks: AtomicBool,
     owes: AtomicBool,
 }
 
 impl Pulse {
-    /// Of a link on which so much is heard.
+    /// Counts received bytes in `heard`.
     fn new(heard: Arc<AtomicUsize>) -> Self {
         Self { heard, ..Self::default() }
     }
@@ -98,14 +98,14 @@ struct Incoming<R> {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
-    /// Everything up to the first message, on a connection with somebody who is here. The caller bounds the time.
+    /// Performs proof and hello, up to the first message. The caller bounds the time.
     pub async fn open(
         mut channel: Channel<R, W>,
         role: Role,
         seen: SocketAddr,
         shared: Arc<Shared>,
     ) -> Result<Self, Refusal> {
-        // Nothing of an outsider is read beyond this line.
+        // Nothing else is interpreted before the proof.
         let secret = shared.table.secret();
         let proved = prove(&mut channel, &secret, role).await?;
 
@@ -128,8 +128,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }
-        // Whoever has a place is linked: nothing is waited for, and nothing can fail, between that and `run`, for what
-        // is told of the place's end is told by that.
+        // From here to `run` nothing waits and nothing can fail: a connection that has its entry in the table is a
+        // link, and ends as one.
         let (guard, take) = if shared.table.decides(peer) {
             match shared.table.take(newcomer) {
                 Ok(guard) => {
@@ -148,12 +148,12 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         Ok(Self { guard, take, incoming, writer, shared })
     }
 
-    /// Carries messages until the link is over.
+    /// Carries messages until the link ends.
     pub async fn run(self) {
         let Self { guard, take, mut incoming, mut writer, shared } = self;
         let pulse = Pulse::new(incoming.reader.came());
         let why = tokio::select! {
-            // What has come is read first, so that a goodbye is seen before the end of the connection.
+            // Reads first, so that a goodbye is seen before the end of the connection.
             biased;
             why = read(&guard, &mut incoming, &pulse) => why,
             why = write(&guard, take, &mut writer, &pulse, &shared.config) => why,
@@ -174,7 +174,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
     }
 }
 
-/// Says what was still to be said, and waits until the other has gone away: closing first could overtake it.
+/// Writes the remaining messages and waits until the other side closes: closing first could overtake them.
 async fn part<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, last_words: VecDeque<Bytes>)
 where
     R: AsyncRead + Unpin,
@@ -185,8 +185,7 @@ where
     }
 }
 
-/// Where others reach a peer: what it says of itself, except that a peer that listens on every address of its machine
-/// is found at the one that we see it at.
+/// Returns the address at which others reach a peer: its own statement, or the source address if that is unspecified.
 fn reachable(hello: &Hello, seen: SocketAddr) -> SocketAddr {
     let ip = if hello.listen.ip().is_unspecified() { seen.ip() } else { hello.listen.ip() };
     SocketAddr::new(ip, hello.listen.port())
@@ -198,14 +197,14 @@ async fn say<W: AsyncWrite + Unpin>(writer: &mut Writer<W>, frame: &Frame) -> Re
     writer.write(&buffer).await.map_err(|_| Refusal::Broken)
 }
 
-/// Tells a member why not, and waits until it has gone away: closing first could overtake the reason.
+/// Sends a refusal to a member and waits until it closes: closing first could overtake the reason.
 async fn refuse<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, refusal: Refusal) -> Refusal
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     if say(writer, &Frame::Refuse(refusal)).await.is_ok() {
-        // Two that refuse each other need not wait.
+        // Two peers that refuse each other need not wait.
         while !matches!(incoming.next().await, Err(_) | Ok(Frame::Refuse(_))) {}
     }
     refusal
@@ -237,7 +236,7 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
             Frame::Data(bytes) => {
                 pulse.say();
                 if !deliver(guard, bytes, pulse).await {
-                    // Whoever ended it has said why.
+                    // The reason has been recorded already.
                     return Why::Lost;
                 }
             }
@@ -247,7 +246,7 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
             }
             Frame::Beat => {}
             Frame::Bye => return Why::Left,
-            // We have decided for this connection before the other side had seen who we are.
+            // This side decided before the other side had identified it.
             Frame::Refuse(refusal) => {
                 log::refused_later(guard.address, refusal);
                 return Why::Lost;
@@ -257,14 +256,14 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
     }
 }
 
-/// Hands a message on as soon as there is room for it. False if the link is over.
+/// Delivers a message as soon as there is room. Returns false if the link has ended.
 async fn deliver(guard: &LinkGuard, mut bytes: Bytes, pulse: &Pulse) -> bool {
     loop {
         match guard.deliver(bytes) {
             Ok(is_up) => return is_up,
             Err(back) => bytes = back,
         }
-        // Our application lags. That is no silence of the peer's; and unread bytes slow it down.
+        // The local application lags: not a silence of the peer. Unread bytes slow the peer down.
         pulse.lagging.store(true, Ordering::Relaxed);
         guard.room().await;
         pulse.lagging.store(false, Ordering::Relaxed);
@@ -287,7 +286,7 @@ async fn write<W: AsyncWrite + Unpin>(
     loop {
         let written = match guard.work() {
             Work::Messages(messages, cost) => {
-                // Before it is written: a peer that does not read is noticed, too.
+                // Before writing, so that a peer that does not read is detected.
                 pulse.say();
                 pulse.owes.store(false, Ordering::Relaxed);
                 let count = messages.len();
@@ -304,7 +303,7 @@ async fn write<W: AsyncWrite + Unpin>(
             Work::Leave => {
                 let said = say(writer, &Frame::Bye).await;
                 if said.is_ok() {
-                    // The other side closes when it has read it. Closing first could overtake it.
+                    // The other side closes after reading it. Closing first could overtake it.
                     sleep(config.goodbye).await;
                 }
                 return Why::Left;
@@ -312,13 +311,13 @@ async fn write<W: AsyncWrite + Unpin>(
             Work::Over => return Why::Lost,
         };
         if written.is_err() {
-            // What has come before the end is still to be read, and the reader will meet the end.
+            // The reader still has to read what arrived before the end, and ends the link.
             return pending().await;
         }
     }
 }
 
-/// Writes a batch, in one piece if it is not large.
+/// Writes a batch, in one piece unless it is large.
 async fn write_all<W>(writer: &mut Writer<W>, messages: VecDeque<Bytes>, buffer: &mut Vec<u8>) -> Result<(), Refusal>
 where
     W: AsyncWrite + Unpin,
@@ -335,11 +334,11 @@ where
     writer.write(buffer).await.map_err(|_| Refusal::Broken)
 }
 
-/// Returns when the other side was asked too often in a row and said nothing; or soon after somebody else has ended the
-/// link, for a writer whose peer does not read does not notice that.
+/// Returns when too many probes in a row were unanswered; or soon after the link was ended elsewhere, since a writer
+/// whose peer does not read cannot notice that.
 ///
-/// It counts ticks, not time: if this whole process was frozen, the tick after it comes together with what has piled up
-/// meanwhile, and nobody is suspected.
+/// It counts ticks rather than time: if this process was frozen, the next tick comes together with the bytes that
+/// arrived meanwhile, and no peer is suspected.
 async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -> Why {
     // A new link is in use.
     let mut rested = 0;
@@ -348,22 +347,22 @@ async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -
             return why;
         }
         pulse.heard.store(0, Ordering::Relaxed);
-        // Who was heard meanwhile is there; who was not is asked at the next beat.
+        // Bytes that arrive meanwhile count as an answer; otherwise the peer is probed at the next beat.
         _ = timeout(config.rest, used(pulse)).await;
         rested = config.rest_beats();
     }
 }
 
-/// Returns when something is said.
+/// Returns when either side sends data.
 async fn used(pulse: &Pulse) {
-    // What the listener was told of while it did not rest is old.
+    // Notifications from before the rest are stale.
     while !pulse.said.load(Ordering::Relaxed) {
         pulse.stirred.notified().await;
     }
 }
 
-/// Returns when nothing was said for a long rest, of which so many beats have passed, and the other side is there; or
-/// with the reason why the link is over.
+/// Returns `None` when the other side is alive and no data was sent for a long rest, of which `rested` beats have
+/// passed; or the reason why the link has ended.
 async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut rested: u32) -> Option<Why> {
     let mut beat = ticks(config);
     let mut missed = 0;
@@ -375,7 +374,7 @@ async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut re
         rested = if pulse.said.swap(false, Ordering::Relaxed) { 0 } else { rested.saturating_add(1) };
         let heard = pulse.heard.swap(0, Ordering::Relaxed);
         if pulse.lagging.load(Ordering::Relaxed) {
-            // We do not read, so we do not see that we are asked.
+            // Nothing is read, so a probe would go unnoticed.
             pulse.owes.store(true, Ordering::Relaxed);
             guard.stir();
             (missed, rested) = (0, 0);
@@ -421,7 +420,7 @@ mod tests {
     use crate::{Event, Secret};
 
     #[test]
-    fn a_peer_is_reached_where_it_says_or_else_where_it_is_seen() {
+    fn peer_address_is_stated_or_observed() {
         for (listen, seen, expected) in [
             ("10.0.0.7:7400", "192.0.2.1:50000", "10.0.0.7:7400"),
             ("0.0.0.0:7400", "192.0.2.1:50000", "192.0.2.1:7400"),
@@ -432,14 +431,14 @@ mod tests {
         }
     }
 
-    /// A link that is listened to, by the times that there are if nobody says otherwise. They pass at once here.
+    /// A link's failure detector with default times. Time is paused.
     struct Listener {
         guard: LinkGuard,
         pulse: Pulse,
         config: Config,
     }
 
-    /// For so many seconds the other end answers what it is asked, or does not; something is said first, or is not.
+    /// For this many seconds the other end answers probes or does not; data is sent first or is not.
     struct While(u64, Other, Said);
 
     #[derive(Clone, Copy, PartialEq)]
@@ -465,7 +464,7 @@ mod tests {
             Self { guard, pulse: Pulse::default(), config }
         }
 
-        /// How often the other is asked in each of these times; and why the link is over, if it is.
+        /// Returns the number of probes in each period, and why the link has ended, if it has.
         async fn asked(self, times: &[While]) -> (Vec<u32>, Option<Why>) {
             let counts = RefCell::new(Vec::new());
             let count = async {
@@ -492,20 +491,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_link_rests_twenty_seconds_after_the_last_message_and_the_next_one_wakes_it() {
+    async fn idle_link_rests_until_the_next_message() {
         let quiet = |seconds| While(seconds, Other::Answers, Said::Nothing);
         let used = || While(20, Other::Answers, Said::Something);
         let times = [quiet(20), quiet(200), used(), quiet(200), used(), used(), used(), quiet(200)];
         let (asked, why) = Listener::new().asked(&times).await;
         assert_eq!(why, None);
         for (asked, While(seconds, ..)) in asked.iter().zip(&times) {
-            // Who has answered is asked again at the next beat but one; or after a rest of twenty beats.
+            // A peer that answers is probed at every second beat, or after a rest of twenty beats.
             assert!((8..=11).contains(asked), "{asked} times in {seconds} s");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_gone_while_its_link_rests_is_missed_soon_after_the_next_message_and_without_one_after_a_rest() {
+    async fn dead_peer_on_idle_link_is_detected() {
         for (seconds, said, is_missed) in [
             (4, Said::Something, false),
             (7, Said::Something, true),
@@ -522,7 +521,7 @@ mod tests {
         Secret::new("0123456789abcdef".repeat(4).as_bytes()).unwrap()
     }
 
-    /// Two peers, the first of which decides, and what their sessions share.
+    /// Returns two peers, the first of which decides.
     fn two() -> [Arc<Shared>; 2] {
         let mut identities = [Identity::generate(), Identity::generate()];
         identities.sort_by_key(Identity::peer);
@@ -550,7 +549,7 @@ mod tests {
         Session::open(channel, role, "127.0.0.1:1".parse().unwrap(), Arc::clone(shared)).await
     }
 
-    /// Both ends of a line that carries so many bytes a second, each way.
+    /// Returns both ends of a line that carries this many bytes a second, each way.
     fn line(speed: usize) -> (DuplexStream, DuplexStream) {
         let ((near, one), (far, other)) = (duplex(64 * 1024), duplex(64 * 1024));
         let ((from, to), (back, forth)) = (split(one), split(other));
@@ -568,7 +567,7 @@ mod tests {
         (near, far)
     }
 
-    /// What is told of a link next.
+    /// Returns the next event.
     async fn next(shared: &Shared) -> Event {
         loop {
             if let Some(event) = shared.table.pop() {
@@ -578,10 +577,10 @@ mod tests {
         }
     }
 
-    /// A long message is under way for ten seconds here, and many that are not so long for as much together: neither
-    /// end has fallen silent, though no frame is whole on the one side, and no question comes through on the other.
+    /// A long message takes ten seconds here, and many shorter ones as long together. Neither end is silent, though one
+    /// side has no complete frame and the other's probes are delayed.
     #[tokio::test(start_paused = true)]
-    async fn a_slow_line_is_not_silence() {
+    async fn slow_network_is_not_silence() {
         let [us, them] = two();
         let (near, far) = line(100 * 1024);
         for (end, role, shared) in [(near, Role::Dialler, &us), (far, Role::Listener, &them)] {
@@ -599,10 +598,10 @@ mod tests {
         assert!(us.table.pop().is_none() && them.table.pop().is_none());
     }
 
-    /// Who has a place is linked, and its end is told as a link's, also if it is gone in the same moment: whoever was
-    /// told meanwhile that there is a link already waits for that.
+    /// A connection in the table reports a link's end even if it closes at once: the application may have seen its
+    /// `Up`.
     #[tokio::test]
-    async fn a_connection_that_has_a_place_is_a_link_to_its_end() {
+    async fn admitted_connection_is_a_link_until_its_end() {
         let [us, them] = two();
         let (near, far) = duplex(4096);
         let goes = async {

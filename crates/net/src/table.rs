@@ -1,13 +1,11 @@
-//! Who is linked with us, and what is on its way between the links and the application: the one place that keeps the
-//! contract.
+//! The links, and the queues between them and the application. This module implements the contract of the crate.
 //!
-//! Everything is under one lock that is held for a few instructions and never across an await, so an epoch's end, its
-//! `Down` and the beginning of the next are one step: no message of an old epoch can slip in behind.
+//! One lock protects everything. It is held for a few instructions and never across an await, so the end of an epoch,
+//! its `Down` and the start of the next epoch are one step: no message of an old epoch can follow.
 //!
-//! *Which connection is the link.* Two peers may dial each other at once, lose a connection on one side only, or
-//! restart. The peer with the smaller number decides for both, so they cannot disagree. It numbers the links it takes
-//! and keeps the one it has, unless the other side has lost that one (`Hello::over`) or is another process
-//! (`Hello::incarnation`).
+//! *Which connection is the link.* Two peers may dial each other simultaneously, lose a connection on one side only, or
+//! restart. The peer with the smaller number decides for both. It numbers the links it takes and keeps the current one,
+//! unless the other side has lost that one (`Hello::over`) or is another process (`Hello::incarnation`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -23,29 +21,29 @@ use crate::identity::Name;
 use crate::random::random;
 use crate::{Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
 
-/// What a queued message costs beside its bytes, so that empty ones are bounded, too.
+/// The cost of a queued message beside its bytes, so that empty ones are bounded, too.
 const OVERHEAD: usize = 64;
 
-/// What a message of this length costs a queue.
+/// Returns the cost of a queued message of this length.
 pub(crate) const fn cost(length: usize) -> usize {
     length.saturating_add(OVERHEAD)
 }
 
-/// How many failed dials wait for an application that does not listen, before further ones are only counted.
+/// How many failed dials are queued for an application that does not read; further ones are only counted.
 const UNREACHED: usize = 256;
 
 /// A peer that has proved itself on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newcomer {
     pub peer: PeerId,
-    /// Its whole public key.
+    /// Its public key.
     pub name: Name,
     pub hello: Hello,
-    /// Where others can reach it.
+    /// The address at which others can reach it.
     pub address: SocketAddr,
-    /// Where this connection of it comes from.
+    /// The source address of this connection.
     pub seen: IpAddr,
-    /// Which secret it has proved to know, and which was to be proved first when it began.
+    /// The secret that it has proved, and the one preferred when the proof started.
     pub proved: Fingerprint,
     pub first: Fingerprint,
 }
@@ -55,29 +53,29 @@ pub(crate) struct Table {
     me: PeerId,
     incarnation: u64,
     config: Config,
-    /// Where we listen by TCP, once we do.
+    /// The TCP listening address, once it is known.
     pub listen: OnceLock<SocketAddr>,
     state: Mutex<State>,
-    /// There is something for the application.
+    /// Notified when there is an event for the application.
     pub news: Notify,
-    /// A link is over.
+    /// Notified when a link has ended.
     pub ended: Notify,
 }
 
 struct State {
-    /// What others must know. It is here so that no link can come up by one that was dropped.
+    /// The cluster secret. Under this lock, so that no link can come up with a replaced one.
     secret: Secret,
     links: HashMap<PeerId, Link>,
-    /// The newest link that is over, as `Hello` tells it, and since when; until the other side has surely noticed.
+    /// The newest ended link, as sent in `Hello`, and when it ended; kept until the other side has surely noticed.
     past: HashMap<PeerId, ((u64, u64), Instant)>,
-    /// Where members have been, or are said to be; the latest last.
+    /// Addresses where members are or may be; the latest last.
     known: VecDeque<IpAddr>,
     inbox: VecDeque<Event>,
-    /// What of it costs how much, by who has said it, on this link or on one that is over.
+    /// The inbox's cost by sender, over all its links.
     inbox_costs: HashMap<PeerId, usize>,
-    /// Links with messages that wait for others to the same peer, or for a flush.
+    /// Links with delayed messages.
     unhurried: Vec<(PeerId, Epoch)>,
-    /// How many of the inbox are `Up` or `Down`, and how many are `Unreached`.
+    /// How many inbox entries are `Up` or `Down`, and how many are `Unreached`.
     changes: usize,
     unreached: usize,
     last_epoch: u64,
@@ -88,9 +86,9 @@ struct State {
 struct Link {
     newcomer: Newcomer,
     epoch: Epoch,
-    /// The number that the peer with the smaller number gave it.
+    /// The link's number, assigned by the peer with the smaller number.
     number: u64,
-    /// The process of the same peer that this one has taken the place of.
+    /// The previous process of the same peer, which this one has replaced.
     before: Option<u64>,
     outbox: VecDeque<Bytes>,
     outbox_cost: usize,
@@ -99,33 +97,33 @@ struct Link {
 
 #[derive(Default)]
 struct Signals {
-    /// There is something to write, or the link is over.
+    /// Notified when there is something to write, or the link has ended.
     write: Notify,
-    /// There is room in the inbox, or the link is over.
+    /// Notified when there is room in the inbox, or the link has ended.
     room: Notify,
-    /// What was queued when the application hung up.
+    /// Messages that were queued when the application hung up.
     last_words: Mutex<VecDeque<Bytes>>,
 }
 
-/// What a link's writer has to do next.
+/// The next step of a link's writer.
 pub(crate) enum Work {
-    /// Write these, then report their cost.
+    /// Write these messages, then report their cost.
     Messages(VecDeque<Bytes>, usize),
-    /// Tell the other side that we leave, and end the link.
+    /// Send a goodbye and end the link.
     Leave,
     /// Wait until there is something to write.
     Nothing,
-    /// Stop: the link is over.
+    /// Stop: the link has ended.
     Over,
 }
 
-/// A connection's place in the table. The link is down when it is dropped, whatever the reason.
+/// A connection's entry in the table. Dropping it ends the link.
 pub(crate) struct LinkGuard {
     table: Arc<Table>,
     peer: PeerId,
     pub address: SocketAddr,
     epoch: Epoch,
-    /// What the other side is told if we decide.
+    /// The link's number, for the other side.
     pub number: u64,
     signals: Arc<Signals>,
 }
@@ -143,12 +141,12 @@ impl Table {
         }
     }
 
-    /// Whether we are the one who decides between connections with this peer.
+    /// Returns whether this peer decides between connections with that one.
     pub fn decides(&self, peer: PeerId) -> bool {
         self.me < peer
     }
 
-    /// Where others are told to find us.
+    /// Returns the address that others receive.
     pub fn advertised(&self) -> SocketAddr {
         let listen = self.listen.get().copied().unwrap_or(self.config.listen);
         match self.config.advertise {
@@ -158,7 +156,7 @@ impl Table {
         }
     }
 
-    /// What we tell this peer of ourselves; or why there can be no link with it.
+    /// Returns the `Hello` for this peer, or the reason why there can be no link with it.
     pub fn greet(&self, peer: PeerId, name: Name) -> Result<Hello, Refusal> {
         let state = self.lock();
         self.admissible(&state, peer, name)?;
@@ -169,7 +167,7 @@ impl Table {
         })
     }
 
-    /// The decider's choice: makes this connection the link with its peer, or says why not.
+    /// Makes this connection the link, as the deciding peer; or returns the reason why not.
     pub fn take(self: &Arc<Self>, newcomer: Newcomer) -> Result<LinkGuard, Refusal> {
         let mut state = self.lock();
         state.still_proved(&newcomer)?;
@@ -186,7 +184,7 @@ impl Table {
         Ok(self.guard(&mut state, newcomer, number))
     }
 
-    /// Follows the other side's choice.
+    /// Makes this connection the link, as the other side has decided.
     pub fn follow(self: &Arc<Self>, newcomer: Newcomer, number: u64) -> Result<LinkGuard, Refusal> {
         let mut state = self.lock();
         state.still_proved(&newcomer)?;
@@ -194,15 +192,15 @@ impl Table {
         if let Some(link) = state.links.get(&newcomer.peer) {
             let same = link.newcomer.hello.incarnation == newcomer.hello.incarnation;
             if same && number <= link.number {
-                // Its choice was overtaken by its next one.
+                // The other side's next decision has overtaken this one.
                 return Err(Refusal::Duplicate);
             }
         }
         Ok(self.guard(&mut state, newcomer, number))
     }
 
-    /// Whether another process with the same identity is linked with us, which has taken the place of this one. One
-    /// that was started again never comes back as the process that it was: so both of them run.
+    /// Returns whether another process with the same identity has replaced this one and is linked. A restarted process
+    /// never returns with its old incarnation, so both processes run.
     pub fn is_twin(&self, newcomer: &Newcomer) -> bool {
         let state = self.lock();
         let link = state.links.get(&newcomer.peer).filter(|link| link.newcomer.name == newcomer.name);
@@ -210,12 +208,12 @@ impl Table {
         link.is_some_and(|link| link.newcomer.hello.incarnation != incarnation && link.before == Some(incarnation))
     }
 
-    /// A member is, or may be, at this address.
+    /// Records that a member is, or may be, at this address.
     pub fn know(&self, ip: IpAddr) {
         self.lock().know(ip, self.config.max_peers);
     }
 
-    /// Whether a member is or was at this address.
+    /// Returns whether a member is or was at this address.
     pub fn knows(&self, ip: IpAddr) -> bool {
         self.lock().known.contains(&ip)
     }
@@ -224,7 +222,7 @@ impl Table {
         if state.leaving {
             return Err(Refusal::Leaving);
         }
-        // There is no connection with our own name, so our own number means another key.
+        // Connections with our own name are refused earlier, so our own number means another key.
         if peer == self.me {
             return Err(Refusal::Collision);
         }
@@ -234,7 +232,7 @@ impl Table {
             None if state.links.len() >= self.config.max_peers => return Err(Refusal::Crowded),
             None => {}
         }
-        // An application that does not listen is not told ever more.
+        // Bounds the events for an application that does not read.
         if state.changes > 4 * self.config.max_peers { Err(Refusal::Crowded) } else { Ok(()) }
     }
 
@@ -267,14 +265,13 @@ impl Table {
         LinkGuard { table: Arc::clone(self), peer, address: newcomer.address, epoch, number, signals }
     }
 
-    /// What others must know now.
+    /// Returns the current secret.
     pub fn secret(&self) -> Secret {
         self.lock().secret.clone()
     }
 
-    /// Others must know this from now on. Links that were proved with what counts no more are over at once; if another
-    /// one is proved first from now on, so are the rest of those that were proved otherwise, so that it shows who knows
-    /// it.
+    /// Replaces the secret. Ends the links that were proved with a secret no longer accepted; if the preferred secret
+    /// changes, also those proved with another one, so that the new proofs show which peers know it.
     pub fn replace_secret(&self, secret: Secret) {
         let mut state = self.lock();
         let anew = state.secret.preferred() != secret.preferred();
@@ -287,18 +284,18 @@ impl Table {
         }
     }
 
-    /// With which secret everybody who is up has proved to be a member.
+    /// Returns the secret that each peer that is up has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.lock().links.iter().map(|(peer, link)| (*peer, link.newcomer.proved)).collect()
     }
 
-    /// Ends a link, unless it is over already.
+    /// Ends a link, unless it has ended already.
     pub fn end(&self, peer: PeerId, epoch: Epoch, why: Why) {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
-    /// Ends a link as the application wants it, unless it is over already. What it has said before is still to be
-    /// written: it may be the reason.
+    /// Ends a link for the application, unless it has ended already. Its queued messages are still written: they may
+    /// contain the reason.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         let mut state = self.lock();
         if let Some(link) = state.link(peer, epoch) {
@@ -327,7 +324,7 @@ impl Table {
         self.ended.notify_waiters();
     }
 
-    /// Queues a message for a peer, and has it written with whatever waits for the same one.
+    /// Queues a message and wakes the writer.
     pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         let mut state = self.lock();
         let signals = Arc::clone(&self.queue(&mut state, to, epoch, bytes)?.signals);
@@ -336,7 +333,7 @@ impl Table {
         Ok(())
     }
 
-    /// Queues a message for a peer that may wait for the next one to it, or for a flush.
+    /// Queues a message without waking the writer.
     pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         let mut state = self.lock();
         self.queue(&mut state, to, epoch, bytes)?;
@@ -344,17 +341,17 @@ impl Table {
         Ok(())
     }
 
-    /// Has everything written that waits.
+    /// Wakes the writers of all delayed messages.
     pub fn flush(&self) {
         let mut state = self.lock();
         let mut unhurried = std::mem::take(&mut state.unhurried);
         for (peer, epoch) in unhurried.drain(..) {
-            // Most have gone along with another meanwhile.
+            // Most have been written with another message meanwhile.
             if let Some(link) = state.link(peer, epoch).filter(|link| !link.outbox.is_empty()) {
                 link.signals.write.notify_one();
             }
         }
-        state.unhurried = unhurried; // Made once and used again.
+        state.unhurried = unhurried; // Reuse the allocation.
     }
 
     fn queue<'a>(&self, state: &'a mut State, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<&'a Link, Unsent> {
@@ -377,7 +374,7 @@ impl Table {
         Err(unsent)
     }
 
-    /// The next event for the application, if there is one.
+    /// Returns the next event for the application.
     pub fn pop(&self) -> Option<Event> {
         let mut state = self.lock();
         let event = state.inbox.pop_front()?;
@@ -398,7 +395,7 @@ impl Table {
         Some(event)
     }
 
-    /// Tells the application that a dial led nowhere.
+    /// Reports a failed dial to the application.
     pub fn unreached(&self, address: SocketAddr, why: Unreached) {
         let mut state = self.lock();
         state.metrics.unreached += 1;
@@ -414,7 +411,7 @@ impl Table {
         *self.lock().metrics.refused.entry(refusal).or_default() += 1;
     }
 
-    /// Counts that somebody could not be let in.
+    /// Counts a connection that could not be accepted.
     pub fn not_accepted(&self) {
         self.lock().metrics.not_accepted += 1;
     }
@@ -430,7 +427,7 @@ impl Table {
         self.lock().links.contains_key(&peer)
     }
 
-    /// Everybody who is up, by number.
+    /// Returns all peers that are up, by number.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.lock().links.iter().map(|(peer, link)| (*peer, (link.epoch, link.newcomer.address))).collect()
     }
@@ -440,7 +437,7 @@ impl Table {
         Metrics { up: state.links.len() as u64, ..state.metrics.clone() }
     }
 
-    /// Every link says goodbye once its queue is empty, and no new one is taken.
+    /// Ends every link with a goodbye once its queue is empty, and refuses new ones.
     pub fn leave(&self) {
         let mut state = self.lock();
         state.leaving = true;
@@ -452,7 +449,7 @@ impl Table {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere while the lock was held is a bug of ours; the links of others go on.
+        // A panic of another thread is a bug in one link; the other links continue.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -475,8 +472,9 @@ impl State {
         }
     }
 
-    /// Its proof may have been for a secret that was dropped while it said hello. Or another one is to be proved first
-    /// since then, and this connection would be the only one on which that was not asked for: the next is proved anew.
+    /// Checks a proof again after the handshake: its secret may have been dropped meanwhile. If the preferred secret
+    /// has changed and this proof used another one, the connection is refused, so that the next one proves the new
+    /// secret.
     fn still_proved(&self, newcomer: &Newcomer) -> Result<(), Refusal> {
         let preferred = self.secret.preferred();
         match newcomer.proved {
@@ -486,7 +484,7 @@ impl State {
         }
     }
 
-    /// Notes where a member is, and forgets what it has not heard of for longest.
+    /// Records an address of a member, and drops the least recently recorded one if there are too many.
     fn know(&mut self, ip: IpAddr, most: usize) {
         self.known.retain(|known| *known != ip);
         self.known.push_back(ip);
@@ -501,14 +499,14 @@ impl State {
 }
 
 impl LinkGuard {
-    /// What to write next.
+    /// Returns the next step.
     pub fn work(&self) -> Work {
         let mut state = self.table.lock();
         let leaving = state.leaving;
         match state.link(self.peer, self.epoch) {
             None => Work::Over,
             Some(link) if !link.outbox.is_empty() => {
-                // Its cost stays on the account until it is written.
+                // The cost is charged until the messages are written.
                 let messages = std::mem::take(&mut link.outbox);
                 let cost = messages.iter().map(|bytes| cost(bytes.len())).sum();
                 Work::Messages(messages, cost)
@@ -518,17 +516,17 @@ impl LinkGuard {
         }
     }
 
-    /// There may be something to write that is no message.
+    /// Wakes the writer for a control frame.
     pub fn stir(&self) {
         self.signals.write.notify_one();
     }
 
-    /// Returns when there may be work.
+    /// Waits until there may be work.
     pub async fn worked(&self) {
         self.signals.write.notified().await;
     }
 
-    /// These messages, of this cost, have been handed to the connection.
+    /// Records that messages of this cost have been handed to the connection.
     pub fn written(&self, messages: usize, cost: usize) {
         let mut state = self.table.lock();
         state.metrics.sent += messages as u64;
@@ -538,7 +536,7 @@ impl LinkGuard {
         }
     }
 
-    /// Hands a message to the application if there is room, or gives it back. `Ok(false)`: the link is over.
+    /// Delivers a message to the application, or returns it if there is no room. `Ok(false)`: the link has ended.
     pub fn deliver(&self, bytes: Bytes) -> Result<bool, Bytes> {
         let mut state = self.table.lock();
         if state.link(self.peer, self.epoch).is_none() {
@@ -557,7 +555,7 @@ impl LinkGuard {
         Ok(true)
     }
 
-    /// What is still to be written on a link that the application has ended, once; and its cost.
+    /// Takes the messages still to be written on a link that the application has ended, with their cost.
     pub fn last_words(&self) -> (VecDeque<Bytes>, usize) {
         let mut last_words = self.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let messages = std::mem::take(&mut *last_words);
@@ -565,12 +563,12 @@ impl LinkGuard {
         (messages, cost)
     }
 
-    /// Whether the link was ended by somebody else: the application, or a newer connection.
+    /// Returns whether the application or a newer connection has ended the link.
     pub fn is_over(&self) -> bool {
         self.table.lock().link(self.peer, self.epoch).is_none()
     }
 
-    /// Returns when there may be room.
+    /// Waits until there may be room in the inbox.
     pub async fn room(&self) {
         self.signals.room.notified().await;
     }
@@ -588,12 +586,12 @@ impl Drop for LinkGuard {
 }
 
 impl Config {
-    /// How many beats a link is in use after something was said on it.
+    /// Returns for how many beats a link counts as in use after a message.
     pub(crate) fn rest_beats(&self) -> u32 {
         u32::try_from(self.rest.as_nanos() / self.beat.as_nanos().max(1)).unwrap_or(u32::MAX)
     }
 
-    /// How long it takes at most until a silent peer is noticed.
+    /// Returns the longest time until a silent peer is detected.
     pub(crate) fn silence(&self) -> Duration {
         2 * self.rest + self.beat * (self.missed + 1)
     }

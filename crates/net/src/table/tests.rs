@@ -1,4 +1,4 @@
-//! What becomes of links, without a network.
+//! Links without a network.
 
 use super::*;
 use crate::Identity;
@@ -13,7 +13,7 @@ fn table(change: impl FnOnce(&mut Config)) -> Arc<Table> {
     Arc::new(Table::new(ME, config, ours()))
 }
 
-/// Secrets of these digits, the first of which is proved first.
+/// Returns a secret of these digits, the preferred one first.
 fn secret(digits: &str) -> Secret {
     let lines = digits.chars().map(|digit| format!("{digit}{}", "0123456789abcdef".repeat(4)));
     Secret::new(lines.collect::<Vec<_>>().join("\n").as_bytes()).unwrap()
@@ -40,7 +40,7 @@ fn refusal(guard: Result<LinkGuard, Refusal>) -> Option<Refusal> {
     guard.err()
 }
 
-/// The events so far, without addresses: `+` up, `-` down, otherwise the message.
+/// Returns the events so far, without addresses: `+` up, `-` down, otherwise the message.
 fn events(table: &Table) -> Vec<String> {
     std::iter::from_fn(|| table.pop())
         .map(|event| match event {
@@ -53,7 +53,7 @@ fn events(table: &Table) -> Vec<String> {
 }
 
 #[test]
-fn the_decider_keeps_its_link_unless_the_other_side_has_lost_it() {
+fn decider_keeps_its_link_unless_the_other_side_lost_it() {
     let table = table(|_| ());
     let peer = newcomer(LARGER);
     let first = table.take(peer).unwrap();
@@ -76,7 +76,7 @@ fn the_decider_keeps_its_link_unless_the_other_side_has_lost_it() {
 }
 
 #[test]
-fn the_follower_follows_but_never_back() {
+fn follower_follows_but_never_back() {
     let table = table(|_| ());
     let peer = newcomer(SMALLER);
     assert!(!table.decides(SMALLER) && table.decides(LARGER));
@@ -91,7 +91,7 @@ fn the_follower_follows_but_never_back() {
 }
 
 #[test]
-fn a_process_that_comes_back_after_another_of_its_identity_is_its_twin() {
+fn process_returning_after_its_successor_is_a_twin() {
     let table = table(|_| ());
     for peer in [newcomer(LARGER), newcomer(SMALLER)] {
         let process = |incarnation| with_hello(peer, |hello| hello.incarnation = incarnation);
@@ -114,7 +114,7 @@ fn a_process_that_comes_back_after_another_of_its_identity_is_its_twin() {
 }
 
 #[test]
-fn where_members_are_is_known_and_not_without_end() {
+fn member_addresses_are_remembered_and_bounded() {
     let table = table(|config| config.max_peers = 2);
     let ip = |number: u8| IpAddr::from([10, 0, 0, number]);
     for number in [1, 2, 1, 3] {
@@ -152,7 +152,7 @@ fn links_have_a_limit_and_leaving_takes_no_more() {
 }
 
 #[test]
-fn an_application_that_does_not_listen_is_not_told_ever_more() {
+fn events_for_an_idle_application_are_bounded() {
     let table = table(|config| config.max_peers = 2);
     let peer = newcomer(LARGER);
     let refused = (0..100).filter(|_| table.take(peer).is_err()).count();
@@ -180,7 +180,7 @@ fn nothing_of_an_epoch_comes_after_its_down() {
 }
 
 #[test]
-fn a_full_outbox_costs_the_link_and_what_is_being_written_counts() {
+fn full_outbox_ends_the_link_and_counts_writes() {
     let table = table(|config| (config.outbox, config.max_message) = (3 * (OVERHEAD + 10), 20));
     let guard = table.take(newcomer(LARGER)).unwrap();
     let send = |length| table.send(LARGER, guard.epoch, vec![0; length].into());
@@ -197,7 +197,7 @@ fn a_full_outbox_costs_the_link_and_what_is_being_written_counts() {
 }
 
 #[test]
-fn a_full_inbox_makes_its_own_peer_wait_and_nobody_else() {
+fn full_inbox_blocks_only_its_own_peer() {
     let table = table(|config| config.inbox = 2 * OVERHEAD);
     let (one, other) = (table.take(newcomer(LARGER)).unwrap(), table.follow(newcomer(SMALLER), 1).unwrap());
     assert_eq!((one.deliver("a".into()), one.deliver("b".into())), (Ok(true), Ok(true)));
@@ -207,9 +207,9 @@ fn a_full_inbox_makes_its_own_peer_wait_and_nobody_else() {
     assert_eq!(one.deliver("c".into()), Ok(true));
 }
 
-/// Who comes back again and again would have an inbox each time, while the application does not read.
+/// A peer that reconnects repeatedly must not get a new inbox each time.
 #[tokio::test]
-async fn what_a_peer_has_said_on_links_that_are_over_is_in_its_inbox_too() {
+async fn inbox_counts_messages_of_ended_links() {
     let table = table(|config| config.inbox = 2 * OVERHEAD);
     let first = newcomer(LARGER);
     let old = table.take(first).unwrap();
@@ -227,9 +227,9 @@ async fn what_a_peer_has_said_on_links_that_are_over_is_in_its_inbox_too() {
     assert!(table.lock().inbox_costs.is_empty(), "nothing is kept of who has nothing in it");
 }
 
-/// Who has proved to know what counts no more has no link, also if it says hello only after that.
+/// A proof of a dropped secret does not lead to a link, even if the hello follows later.
 #[test]
-fn a_secret_that_was_dropped_counts_no_more() {
+fn dropped_secret_is_refused() {
     let table = table(|_| {});
     let [first, second] = ["1", "2"].map(|digit| secret(digit).preferred());
     let proves = |peer, digit: &str| Newcomer { proved: secret(digit).preferred(), ..newcomer(peer) };
@@ -255,7 +255,7 @@ fn a_secret_that_was_dropped_counts_no_more() {
 }
 
 #[test]
-fn what_may_wait_goes_with_the_next_message_or_when_everything_is_flushed() {
+fn delayed_message_goes_with_the_next_or_a_flush() {
     let table = table(|_| ());
     let (one, other) = (table.take(newcomer(LARGER)).unwrap(), table.follow(newcomer(SMALLER), 1).unwrap());
     let is_woken = |link: &LinkGuard| {

@@ -1,4 +1,4 @@
-//! Real peers on loopback. Every wait is for an event and has a deadline; nothing measures time.
+//! Real peers on loopback. Every wait is for an event, with a deadline; nothing measures time.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod nonsense;
@@ -25,12 +25,12 @@ fn config() -> Config {
     config
 }
 
-/// Asks so often that silence shows soon.
+/// Probes so often that silence shows soon.
 fn impatient() -> Config {
     Config { beat: Duration::from_millis(40), missed: 4, rest: Duration::from_millis(200), ..config() }
 }
 
-/// Asks as often, and a link is always in use.
+/// Probes as often, and a link is always in use.
 fn restful() -> Config {
     Config { rest: Duration::from_secs(3600), ..impatient() }
 }
@@ -75,7 +75,7 @@ async fn unreached(net: &mut Net) -> (SocketAddr, Unreached) {
     }
 }
 
-/// Waits until what the peer has counted says so.
+/// Waits until the metrics satisfy a condition.
 async fn until(net: &Net, what: impl Fn(&peerlock_net::Metrics) -> bool) {
     let counted = async {
         while !what(&net.metrics()) {
@@ -85,7 +85,8 @@ async fn until(net: &Net, what: impl Fn(&peerlock_net::Metrics) -> bool) {
     timeout(DEADLINE, counted).await.unwrap_or_else(|_| panic!("{:?}", net.metrics()));
 }
 
-/// Two peers that are linked, the second having dialled the first, with the number and epoch each knows the other by.
+/// Returns two linked peers, of which the second dialled the first, with the number and epoch of each as the other
+/// knows them.
 async fn pair() -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
     let (mut a, mut b) = (start(config()).await, start(config()).await);
     b.dial(a.address()).unwrap();
@@ -95,7 +96,7 @@ async fn pair() -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
     ((a, of_a, epoch_a), (b, of_b, epoch_b))
 }
 
-/// The same noise for the same seed.
+/// Returns reproducible random bytes.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut rng = peerlock_base::Rng::new(seed);
     (0..length).map(|_| rng.bits() as u8).collect()

@@ -1,4 +1,4 @@
-//! Seeded fuzzing over real connections: whoever talks nonsense loses its link, and nobody else notices.
+//! Seeded fuzzing over real connections: a peer that sends nonsense loses its link, and other links are unaffected.
 
 use peerlock_base::Rng;
 use peerlock_net::{Metrics, Refusal};
@@ -11,14 +11,14 @@ fn bytes(rng: &mut Rng, most: u64) -> Vec<u8> {
     (0..rng.below(most + 1)).map(|_| rng.bits() as u8).collect()
 }
 
-/// A frame as it should be, of any kind, or one that has been spoiled, or no frame at all.
+/// Returns a valid frame of any kind, a corrupted one, or noise.
 fn frame(rng: &mut Rng) -> Vec<u8> {
     let body = match rng.below(3) {
         0 => Vec::new(),
         1 => bytes(rng, 50),
         _ => bytes(rng, 2_000),
     };
-    // Mostly data, which may come at any time.
+    // Mostly data, which is valid at any time.
     let kind = if rng.below(20) == 0 { rng.below(9) as u8 } else { 4 };
     let mut frame = [&(body.len() as u32).to_be_bytes()[..], &[kind], &body].concat();
     let place = rng.below(frame.len() as u64) as usize;
@@ -32,9 +32,9 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-/// Thousands of frames from members: each link ends in one of the ways that there are, and the next peer is heard.
+/// Thousands of frames from members: each link ends in a defined way, and the next peer's messages arrive.
 #[tokio_test]
-async fn no_frames_of_a_member_do_harm() {
+async fn fuzzed_frames_of_a_member_are_harmless() {
     let mut net = start(Config { max_message: 4_000, ..config() }).await;
     let mut friend = start(config()).await;
     friend.dial(net.address()).unwrap();
@@ -46,7 +46,7 @@ async fn no_frames_of_a_member_do_harm() {
         let mut stream = rogue.link(net.address()).await;
         let (peer, ..) = up(&mut net).await;
         for _ in 0..40 {
-            // It may be closed by now.
+            // It may be closed already.
             if stream.write_all(&frame(&mut rng)).await.is_err() {
                 break;
             }
@@ -68,9 +68,9 @@ async fn no_frames_of_a_member_do_harm() {
     assert!(received > 1_000, "and most of what was sent was good: {received}");
 }
 
-/// Any bytes where the proof should be, on a connection whose handshake was as it should be.
+/// Random bytes instead of the proof, after a valid handshake.
 #[tokio_test]
-async fn no_bytes_instead_of_a_proof_do_harm() {
+async fn fuzzed_proofs_are_harmless() {
     let mut net = start(config()).await;
     const ROGUES: u64 = 60;
     for seed in 0..ROGUES {

@@ -1,4 +1,4 @@
-//! A peer made by hand from docs/network.md: TCP, Noise and bytes, nothing of the crate under test.
+//! A peer written from docs/network.md with TCP and Noise only, without the crate under test.
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use hmac::{Hmac, Mac as _};
@@ -11,21 +11,21 @@ use super::*;
 
 const GREETING: &[u8] = b"peerlock/3\n";
 
-/// A peer that does what a test tells it to.
+/// A peer controlled by a test.
 pub struct Rogue {
     key: SigningKey,
-    /// What is wrong with what it says of its key.
+    /// What is wrong with its voucher.
     pub spoil: Option<Spoil>,
     listener: TcpListener,
 }
 
-/// What can be wrong with a voucher.
+/// Defects of a voucher.
 #[derive(Debug, Clone, Copy)]
 pub enum Spoil {
-    /// It names somebody else's key.
+    /// It names another peer's key.
     Key,
     Signature,
-    /// It was for another connection.
+    /// It signs another connection's key.
     Connection,
     Length,
 }
@@ -35,18 +35,18 @@ pub struct Stream {
     tcp: TcpStream,
     noise: TransportState,
     pub hash: Vec<u8>,
-    /// What has been read and not been asked for.
+    /// Bytes decrypted and not consumed.
     plain: Vec<u8>,
 }
 
-/// A peer's number, as the documentation has it.
+/// Returns a peer's number as documented.
 pub fn number(key: &SigningKey) -> u64 {
     let name = [b"peerlock peer \x00\x24\x08\x01\x12\x20", &key.verifying_key().to_bytes()[..]].concat();
     u64::from_be_bytes(Sha256::digest(name)[..8].try_into().unwrap())
 }
 
 impl Rogue {
-    /// A rogue whose number is larger than everybody's here, so that the others decide.
+    /// Returns a rogue with a larger number than `than`, which therefore decides.
     pub async fn follower(than: &Net) -> Self {
         Self::with(|key| number(key) > than.me().get()).await
     }
@@ -70,7 +70,7 @@ impl Rogue {
         self.listener.local_addr().unwrap()
     }
 
-    /// The key that it has on a connection, and what says that it is its own.
+    /// Returns a connection's private key and its voucher.
     fn static_key(&self) -> (snow::Builder<'static>, Vec<u8>, Vec<u8>) {
         let builder = snow::Builder::new("Noise_XX_25519_ChaChaPoly_SHA256".parse().unwrap());
         let pair = builder.generate_keypair().unwrap();
@@ -91,7 +91,7 @@ impl Rogue {
         (builder, pair.private, voucher)
     }
 
-    /// Connects, and sees the handshake through.
+    /// Connects and completes the handshake.
     pub async fn connect(&mut self, to: SocketAddr) -> Stream {
         let (builder, private, voucher) = self.static_key();
         let mut tcp = TcpStream::connect(to).await.unwrap();
@@ -107,7 +107,7 @@ impl Rogue {
         Stream::new(tcp, noise)
     }
 
-    /// Lets one in who dials it.
+    /// Accepts a connection and completes the handshake.
     pub async fn accept(&mut self) -> Stream {
         let (builder, private, voucher) = self.static_key();
         let (mut tcp, _) = timeout(DEADLINE, self.listener.accept()).await.unwrap().unwrap();
@@ -139,7 +139,7 @@ impl Rogue {
         Ok(())
     }
 
-    /// Proves itself and says hello, as this process and with this link over; returns the answer: its kind and body.
+    /// Proves itself and sends a hello with this incarnation and ended link. Returns the kind and body of the answer.
     pub async fn join(&mut self, to: SocketAddr, incarnation: u64, over: (u64, u64)) -> (Stream, u8, Vec<u8>, u64) {
         let mut stream = self.connect(to).await;
         Self::prove(&mut stream, SECRET).await.unwrap();
@@ -187,7 +187,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What comes next, in one piece as it was said.
+    /// Returns the next message.
     pub async fn next(&mut self) -> std::io::Result<Vec<u8>> {
         let mut message = vec![0; usize::from(self.tcp.read_u16().await?)];
         self.tcp.read_exact(&mut message).await?;
@@ -207,7 +207,7 @@ impl Stream {
         Ok(())
     }
 
-    /// All that comes before the end.
+    /// Returns all bytes up to the end.
     pub async fn read_to_end(&mut self) -> Vec<u8> {
         let mut heard = std::mem::take(&mut self.plain);
         while let Ok(more) = self.next().await {
@@ -216,7 +216,7 @@ impl Stream {
         heard
     }
 
-    /// Says no more.
+    /// Closes the sending direction.
     pub async fn close(&mut self) {
         _ = self.tcp.shutdown().await;
     }

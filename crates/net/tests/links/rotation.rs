@@ -1,4 +1,4 @@
-//! The secret is replaced while peers are linked.
+//! Replacing the secret while peers are linked.
 
 use peerlock_net::{Fingerprint, Refusal};
 use tokio::test as tokio_test;
@@ -20,7 +20,7 @@ fn which(secret: &Secret) -> Fingerprint {
     secret.fingerprints()[0]
 }
 
-/// Waits until these two are linked by a proof with this secret, whatever has to end before that.
+/// Waits until all these peers are linked by proofs of this secret.
 async fn linked_by(nets: &mut [Net], secret: &Secret) {
     let numbers: Vec<_> = nets.iter().map(Net::me).collect();
     for net in nets {
@@ -38,9 +38,9 @@ async fn linked_by(nets: &mut [Net], secret: &Secret) {
     }
 }
 
-/// Each of three machines in turn: first both, the new one first; then the new one alone.
+/// On each of three machines in turn: both secrets, the new one first; then the new one alone.
 #[tokio_test]
-async fn nobody_is_left_out() {
+async fn rotation_keeps_all_members_linked() {
     let mut nets = [start(config()).await, start(config()).await, start(config()).await];
     let addresses = nets.each_ref().map(|net| net.address());
     for (number, net) in nets.iter().enumerate() {
@@ -55,7 +55,7 @@ async fn nobody_is_left_out() {
         if with_new > 1 {
             linked_by(&mut nets[..with_new], &new()).await;
         }
-        // Who has only the old one is a member still.
+        // A peer with only the old secret is still a member.
         for net in &nets {
             until(net, |metrics| metrics.up == 2).await;
         }
@@ -65,14 +65,14 @@ async fn nobody_is_left_out() {
     for net in &nets {
         net.keyring().replace(new());
     }
-    // They know it already: not one link has to be proved anew.
+    // They know it already: no link has to be proved again.
     assert_eq!(nets.each_ref().map(|net| net.metrics().ups), ups);
     linked_by(&mut nets, &new()).await;
 }
 
-/// One that was off meanwhile: a member while the old one counts, and then none until it has the new one.
+/// A peer that was off during the rotation stays a member until the old secret is dropped.
 #[tokio_test]
-async fn who_has_only_what_was_dropped_is_refused_until_it_has_the_new_one() {
+async fn peer_with_dropped_secret_is_refused_until_updated() {
     let mut ours = Net::start(config(), Identity::generate(), both()).await.unwrap();
     let mut late = start(config()).await;
     late.keep(ours.address()).unwrap();
@@ -85,15 +85,15 @@ async fn who_has_only_what_was_dropped_is_refused_until_it_has_the_new_one() {
     assert_eq!(unreached(&mut late).await.1, Unreached::Refused(Refusal::Secret));
     until(&ours, |metrics| metrics.refused.get(&Refusal::Secret).is_some_and(|count| *count >= 2)).await;
     assert_eq!(ours.metrics().up, 0);
-    // It gets the file: no restart is needed, and both are its members.
+    // It gets the new secret without a restart.
     late.keyring().replace(new());
     assert_eq!(up(&mut ours).await.0, late.me());
     assert_eq!(ours.keyring().proved()[&late.me()], which(&new()));
 }
 
-/// Whoever has the old secret proves it in time, and says hello when it is dropped.
+/// The rogue proves the old secret in time, and sends its hello after that secret was dropped.
 #[tokio_test]
-async fn a_proof_of_what_was_dropped_meanwhile_is_none() {
+async fn proof_of_a_secret_dropped_meanwhile_is_refused() {
     let mut net = Net::start(config(), Identity::generate(), both()).await.unwrap();
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.connect(net.address()).await;

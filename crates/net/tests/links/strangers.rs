@@ -1,4 +1,4 @@
-//! Whoever does not know the secret.
+//! Peers without the secret.
 
 use peerlock_net::Refusal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,9 +25,9 @@ async fn another_secret_is_refused_both_ways() {
     }
 }
 
-/// Good frames without the proof, and with one under another secret.
+/// Valid frames without a proof, and with one of another secret.
 #[tokio_test]
-async fn nothing_of_a_stranger_is_delivered() {
+async fn unproved_messages_are_not_delivered() {
     let mut net = start(config()).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.connect(net.address()).await;
@@ -45,7 +45,7 @@ async fn nothing_of_a_stranger_is_delivered() {
     assert_eq!((net.metrics().ups, net.metrics().received, net.try_next()), (0, 0, None));
 }
 
-/// A stranger between two members who passes on every byte: each proves itself to the stranger, not to the other.
+/// A relay between two members passes on every byte: each proves itself to the relay, not to the other.
 #[tokio_test]
 async fn a_proof_cannot_be_relayed() {
     let (mut a, b) = (start(config()).await, start(config()).await);
@@ -54,7 +54,7 @@ async fn a_proof_cannot_be_relayed() {
     let mut from_a = between.accept().await;
     let mut to_b = between.connect(b.address()).await;
     assert_ne!(from_a.hash, to_b.hash);
-    // The dialler's proof, what the listener says to it, and so on until somebody has had enough.
+    // The dialler's proof, the listener's answer, and so on until one side closes.
     while let Ok(said) = from_a.next().await {
         to_b.write_all(&said).await.unwrap();
         let Ok(said) = to_b.next().await else { break };
@@ -66,8 +66,7 @@ async fn a_proof_cannot_be_relayed() {
     assert_eq!((a.metrics().ups, b.metrics().ups), (0, 0));
 }
 
-/// Bytes that are no greeting, a greeting with noise behind it, what the first versions of ours said, and connections
-/// that say nothing.
+/// Invalid greetings, a greeting with noise behind it, greetings of earlier versions, and silent connections.
 #[tokio_test]
 async fn noise_on_the_port_is_counted_and_does_no_harm() {
     let mut net = start(config()).await;
@@ -80,7 +79,7 @@ async fn noise_on_the_port_is_counted_and_does_no_harm() {
             2 => b"GET / HTTP/1.1\r\n",
             _ => b"peerlock/2\n",
         };
-        // It may be closed in the middle of it.
+        // It may be closed in the middle.
         for chunk in [begins, &noise(seed, 4_000)].concat().chunks(100) {
             tcp.writable().await.unwrap();
             if tcp.try_write(chunk).is_err() {
@@ -96,9 +95,9 @@ async fn noise_on_the_port_is_counted_and_does_no_harm() {
     assert_eq!(up(&mut member).await.0, net.me());
 }
 
-/// Whoever is dialled and says something else first is of another version, or no peer.
+/// A dialled host that sends another greeting has another version, or is not a peer.
 #[tokio_test]
-async fn another_version_is_said_to_be_one() {
+async fn other_version_is_reported() {
     let mut net = start(config()).await;
     let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     net.dial(other.local_addr().unwrap()).unwrap();
@@ -108,9 +107,9 @@ async fn another_version_is_said_to_be_one() {
     assert_eq!(unreached(&mut net).await.1, Unreached::Refused(Refusal::Version));
 }
 
-/// A peer and a later one, which are two of this version with somebody between them who changes that: both say so.
+/// Two peers with the version changed in between: both report it.
 #[tokio_test]
-async fn two_versions_that_meet_know_it_on_both_sides() {
+async fn version_mismatch_is_reported_on_both_sides() {
     let (mut old, new) = (start(config()).await, start(config()).await);
     let between = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     old.dial(between.local_addr().unwrap()).unwrap();
@@ -129,7 +128,7 @@ async fn two_versions_that_meet_know_it_on_both_sides() {
     until(&new, |metrics| metrics.refused.get(&Refusal::Version) == Some(&1)).await;
 }
 
-/// Whoever does not have the key that it names, or says that of another connection, is nobody.
+/// A voucher with another key, or of another connection, is refused.
 #[tokio_test]
 async fn a_key_is_vouched_for_on_each_connection() {
     let net = start(config()).await;
@@ -143,11 +142,11 @@ async fn a_key_is_vouched_for_on_each_connection() {
     assert_eq!(net.metrics().ups, 0);
 }
 
-/// Connections that prove nothing have few places and little time: each gets one, and the oldest goes for it.
+/// Unproved connections have few places and little time: each gets a place, at the expense of the oldest.
 #[tokio_test]
-async fn strangers_are_few_and_do_not_stay() {
+async fn unproved_connections_are_few_and_short() {
     let net = start(Config { max_strangers: 3, proof: Duration::from_millis(500), ..config() }).await;
-    // The first of them sees the handshake through, and then says nothing.
+    // The first one completes the handshake and then is silent.
     let mut rogue = Rogue::anybody().await;
     let mut stream = rogue.connect(net.address()).await;
     let mut idle = Vec::new();
@@ -160,9 +159,9 @@ async fn strangers_are_few_and_do_not_stay() {
     drop(idle);
 }
 
-/// However many say nothing, and from however many addresses: whoever belongs to the cluster comes in.
+/// A member is admitted however many silent connections there are, from however many addresses.
 #[tokio_test]
-async fn a_member_joins_however_many_strangers_say_nothing() {
+async fn member_joins_despite_silent_connections() {
     let mut net = start(Config { listen: "0.0.0.0:0".parse().unwrap(), ..config() }).await;
     let port = net.address().port();
     let mut silent = Vec::new();
@@ -184,9 +183,9 @@ async fn a_member_joins_however_many_strangers_say_nothing() {
     drop(silent);
 }
 
-/// A member that is one too many is refused and told, and nobody else loses its link for it.
+/// A member beyond the limit is refused with the reason; other links stay.
 #[tokio_test]
-async fn a_member_too_many_is_refused_and_told() {
+async fn member_beyond_the_limit_is_refused_with_reason() {
     let mut net = start(Config { max_peers: 2, ..config() }).await;
     let mut members = Vec::new();
     for _ in 0..2 {
@@ -208,14 +207,14 @@ async fn a_member_too_many_is_refused_and_told() {
     assert_eq!(up(&mut another).await.0, net.me(), "there is room again");
 }
 
-/// In a process of its own, which may have few files: this very test again.
+/// Runs this test again in a child process with few file descriptors.
 #[test]
-fn who_cannot_be_let_in_for_want_of_a_descriptor_is_counted_and_comes_in_later() {
+fn connection_without_descriptor_is_counted_and_waits() {
     const IS_CHILD: &str = "PEERLOCK_TEST_FEW_FILES";
     if std::env::var_os(IS_CHILD).is_none() {
         let mut child = std::process::Command::new("sh");
         child.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
-        let this = "strangers::who_cannot_be_let_in_for_want_of_a_descriptor_is_counted_and_comes_in_later";
+        let this = "strangers::connection_without_descriptor_is_counted_and_waits";
         let output = child.args([this, "--exact", "--nocapture"]).env(IS_CHILD, "").output().unwrap();
         assert!(output.status.success(), "{output:?}");
         return;
@@ -227,7 +226,7 @@ fn who_cannot_be_let_in_for_want_of_a_descriptor_is_counted_and_comes_in_later()
         while let Ok(file) = std::fs::File::open("/dev/null") {
             files.push(file);
         }
-        // One is for the dial, and none for who hears it.
+        // One descriptor for the dial, and none for the accepted connection.
         files.pop();
         member.keep(net.address()).unwrap();
         until(&net, |metrics| metrics.not_accepted > 0).await;
@@ -237,8 +236,8 @@ fn who_cannot_be_let_in_for_want_of_a_descriptor_is_counted_and_comes_in_later()
     });
 }
 
-/// The image of a machine was copied with its data folder. The second comes in, as one that was started again; the
-/// first is told, and so is whoever watches the peer in between.
+/// A machine image was copied with its data directory. The second process is admitted as a restarted one; the first is
+/// refused as a twin, and the peer in between logs it.
 #[tokio_test]
 async fn a_copied_identity_is_recognized() {
     for follows in [true, false] {

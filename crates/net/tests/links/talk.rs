@@ -1,4 +1,4 @@
-//! Peers that mean well.
+//! Well-behaved peers.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ async fn three_peers_talk_in_order() {
     }
 }
 
-/// Sends numbered messages to everybody who comes up, and checks that theirs come in order. Returns how many came.
+/// Sends numbered messages to each peer that comes up, and checks the order of theirs. Returns how many arrived.
 async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<PeerId, u32> {
     let (mut epochs, mut heard) = (BTreeMap::new(), BTreeMap::new());
     while heard.values().sum::<u32>() < 2 * MESSAGES {
@@ -51,7 +51,7 @@ async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<P
     heard
 }
 
-/// Each is told to keep the other, at once: there is one link, and it never flaps.
+/// Both keep each other's address at once: there is one link, and it never flaps.
 #[tokio_test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_that_dial_each_other_at_once_have_one_link() {
     for round in 0..8 {
@@ -61,7 +61,7 @@ async fn peers_that_dial_each_other_at_once_have_one_link() {
         let (peer_a, epoch_a, _) = up(&mut a).await;
         let (peer_b, epoch_b, _) = up(&mut b).await;
         assert_eq!((peer_a, peer_b), (b.me(), a.me()));
-        // Of the two connections, one from each side, one is the link, and both sides see the other refused.
+        // One of the two connections is the link, and both sides see the other one refused.
         let settled = |net: &Net| {
             let metrics = net.metrics();
             metrics.dials == 1 + metrics.redials && metrics.refused.values().sum::<u64>() >= 1
@@ -114,7 +114,7 @@ async fn a_message_may_be_empty_or_as_long_as_the_limit_but_no_longer() {
     assert_eq!(message(&mut a).await.2, b"still up");
 }
 
-/// A kept peer that crashes and comes back with its identity is found again, in a later epoch.
+/// A kept peer that crashes and returns with its identity is found again, in a later epoch.
 #[tokio_test]
 async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
     let identity = Identity::generate();
@@ -134,7 +134,7 @@ async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
     let mut b = loop {
         match Net::start(again.clone(), identity.clone(), secret()).await {
             Ok(net) => break net,
-            // The crashed one's sockets go with its tasks, a moment later.
+            // The sockets of the crashed one close with its tasks, shortly after.
             Err(Error::Listen { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
             Err(error) => panic!("{error}"),
         }
@@ -158,13 +158,13 @@ async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
 }
 
 #[tokio_test]
-async fn an_address_that_leads_nowhere_is_said_to() {
+async fn dead_address_is_reported() {
     let mut a = start(config()).await;
     let own = a.address();
     a.keep(own).unwrap();
     assert_eq!(unreached(&mut a).await, (own, Unreached::Refused(Refusal::Myself)));
 
-    // A port that was free a moment ago.
+    // A port that was free just before.
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     a.dial(free).unwrap();
     let (address, why) = unreached(&mut a).await;
@@ -183,7 +183,7 @@ async fn a_port_that_is_taken_is_named() {
 }
 
 #[tokio_test]
-async fn a_peer_is_told_to_others_as_it_wants_to_be_found() {
+async fn advertised_address_reaches_other_peers() {
     let mut a = start(config()).await;
     for (advertise, expected) in [("192.0.2.9:7400", "192.0.2.9:7400"), ("192.0.2.9:0", "192.0.2.9:{port}")] {
         let mut b = start(Config { advertise: Some(advertise.parse().unwrap()), ..config() }).await;

@@ -1,4 +1,4 @@
-//! Members that fall silent, lag, break the format or come twice.
+//! Members that are silent, lag, break the format or connect twice.
 
 use peerlock_net::{Refusal, Unsent};
 use tokio::test as tokio_test;
@@ -18,7 +18,7 @@ async fn a_killed_peer_is_down() {
     assert_eq!(down(&mut a).await, (peer, epoch, Why::Lost));
 }
 
-/// Nobody says of a process that it is frozen: it is asked.
+/// A frozen process is detected by probes.
 #[tokio_test]
 async fn a_silent_peer_is_down() {
     let mut net = start(impatient()).await;
@@ -32,7 +32,7 @@ async fn a_silent_peer_is_down() {
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Silent));
 }
 
-/// The next frame that is no question.
+/// Returns the next frame other than a probe.
 async fn hear_more(stream: &mut Stream) -> (u8, Vec<u8>) {
     loop {
         let frame = hear(stream).await;
@@ -42,9 +42,9 @@ async fn hear_more(stream: &mut Stream) -> (u8, Vec<u8>) {
     }
 }
 
-/// Where something was said not long ago the other is asked at every beat, however long the rest would be.
+/// After recent data the other side is probed at every beat, however long the rest is.
 #[tokio_test]
-async fn a_peer_that_says_nothing_to_what_was_said_is_down() {
+async fn peer_not_answering_probes_is_down() {
     let mut net = start(restful()).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
@@ -60,7 +60,7 @@ async fn a_peer_that_says_nothing_to_what_was_said_is_down() {
 }
 
 #[tokio_test]
-async fn who_is_asked_answers() {
+async fn probe_is_answered() {
     let mut net = start(restful()).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
@@ -74,7 +74,7 @@ async fn who_is_asked_answers() {
 }
 
 #[tokio_test]
-async fn answers_keep_a_link_that_has_nothing_to_say() {
+async fn answers_keep_an_idle_link_up() {
     let mut net = start(impatient()).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
@@ -90,7 +90,7 @@ async fn answers_keep_a_link_that_has_nothing_to_say() {
 }
 
 #[tokio_test]
-async fn a_peer_that_does_not_read_costs_its_link_and_bounded_memory() {
+async fn peer_that_does_not_read_loses_its_link() {
     let mut net = start(Config { outbox: 1 << 20, ..config() }).await;
     let mut rogue = Rogue::follower(&net).await;
     let stream = rogue.link(net.address()).await;
@@ -102,7 +102,7 @@ async fn a_peer_that_does_not_read_costs_its_link_and_bounded_memory() {
             Ok(()) => queued += 1,
             Err(unsent) => break unsent,
         }
-        // Let the connection take what it can.
+        // Let the connection write.
         tokio::task::yield_now().await;
     };
     assert_eq!(unsent, Unsent::Slow);
@@ -110,14 +110,14 @@ async fn a_peer_that_does_not_read_costs_its_link_and_bounded_memory() {
     let metrics = net.metrics();
     let waiting = (queued - metrics.sent) * 10_000;
     assert!(waiting <= 1 << 20, "{waiting} bytes were queued");
-    // What was sent lies in the other side's window and the kernel's buffers.
+    // Sent bytes are in the other side's window and in kernel buffers.
     assert!(metrics.sent_bytes < 64 << 20, "{metrics:?}");
     drop(stream);
 }
 
-/// An application that lags makes its peer wait. The link stays up, nothing is lost, and our memory is bounded.
+/// A lagging application makes its peer wait. The link stays up, no message is lost, and memory is bounded.
 #[tokio_test]
-async fn an_application_that_lags_is_waited_for() {
+async fn lagging_application_slows_its_peer() {
     let inbox = 64 * 1024;
     let mut slow = start(Config { inbox, ..restful() }).await;
     let mut fast = start(Config { outbox: 64 << 20, ..restful() }).await;
@@ -130,7 +130,7 @@ async fn an_application_that_lags_is_waited_for() {
         fast.send(to, epoch, bytes.into()).unwrap();
     }
     until(&slow, |metrics| metrics.received_bytes >= inbox as u64 - 4096).await;
-    // Many more beats than may be missing.
+    // Many more beats than may be missed.
     tokio::time::sleep(20 * restful().beat).await;
     let received = slow.metrics().received_bytes;
     assert!(received <= inbox as u64 + 4096, "{received} bytes wait for the application");
@@ -142,7 +142,7 @@ async fn an_application_that_lags_is_waited_for() {
 }
 
 #[tokio_test]
-async fn what_is_no_frame_ends_the_link() {
+async fn invalid_frame_ends_the_link() {
     let mut net = start(config()).await;
     for (what, bytes) in [
         ("longer than allowed", [&(config().max_message as u32 + 1).to_be_bytes()[..], &[DATA]].concat()),
@@ -159,7 +159,7 @@ async fn what_is_no_frame_ends_the_link() {
         stream.write_all(&bytes).await.unwrap();
         assert_eq!(down(&mut net).await, (peer, epoch, Why::Malformed), "{what}");
     }
-    // A frame that is cut off is not delivered.
+    // An incomplete frame is not delivered.
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
     let (peer, epoch, _) = up(&mut net).await;
@@ -168,9 +168,9 @@ async fn what_is_no_frame_ends_the_link() {
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Lost));
 }
 
-/// The same peer on a second connection: refused while the first is good, taken if it has lost the first or restarted.
+/// A second connection of the same peer: refused while the first is good, taken if the peer has lost it or restarted.
 #[tokio_test]
-async fn of_two_connections_with_a_peer_one_is_the_link() {
+async fn only_one_of_two_connections_is_the_link() {
     let mut net = start(config()).await;
     let address = net.address();
     let mut rogue = Rogue::follower(&net).await;
@@ -185,7 +185,7 @@ async fn of_two_connections_with_a_peer_one_is_the_link() {
 
     let (mut second, kind, _, _) = rogue.join(address, 1, (incarnation, number)).await;
     assert_eq!(kind, 2);
-    // Whatever the old connection still says is not heard.
+    // Frames on the old connection are ignored.
     let _ = first.write_all(&[0, 0, 0, 1, DATA, 1]).await;
     say(&mut second, DATA, &[2]).await;
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Replaced));
@@ -199,9 +199,9 @@ async fn of_two_connections_with_a_peer_one_is_the_link() {
     assert!(up(&mut net).await.1 > later);
 }
 
-/// The application hangs up: the link is over on both sides, and the next one begins anew.
+/// After a hang-up the link has ended on both sides, and the next one starts a new epoch.
 #[tokio_test]
-async fn a_peer_that_makes_no_sense_is_hung_up_on_and_may_come_back() {
+async fn peer_hung_up_on_may_reconnect() {
     let (mut a, mut b) = (start(config()).await, start(config()).await);
     b.keep(a.address()).unwrap();
     let (peer, epoch, _) = up(&mut a).await;
@@ -221,10 +221,10 @@ async fn a_peer_that_makes_no_sense_is_hung_up_on_and_may_come_back() {
     assert_eq!(a.metrics().downs.get(&Why::HungUp), Some(&1));
 }
 
-/// What is said in the same moment is the reason, as when two clusters meet: it arrives, though nobody here listens any
-/// more. And a link that is only not needed is not said to be one that made no sense.
+/// Messages sent just before hanging up may contain the reason, as when two clusters meet: they arrive. A link that is
+/// only unneeded is not reported as nonsense.
 #[tokio_test]
-async fn what_was_said_before_hanging_up_arrives() {
+async fn messages_before_hang_up_arrive() {
     let ((mut a, peer, epoch), (mut b, to, epoch_b)) = pair().await;
     for number in 0..3 {
         a.send(peer, epoch, vec![number; 1000].into()).unwrap();
@@ -241,18 +241,18 @@ async fn what_was_said_before_hanging_up_arrives() {
     until(&b, |metrics| (metrics.sent, metrics.dropped) == (2, 1)).await;
 }
 
-/// Whoever reads nothing and says that it lives keeps neither the link nor the connection.
+/// A peer that reads nothing but sends beats keeps neither the link nor the connection.
 #[tokio_test]
-async fn hanging_up_closes_the_connection_of_a_peer_that_does_not_read() {
+async fn hang_up_closes_connection_of_nonreading_peer() {
     let mut net = start(Config { missed: 1000, ..impatient() }).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
     let (peer, epoch, _) = up(&mut net).await;
-    // More than the windows take, so that the writer is stuck.
+    // More than the windows take, so that the writer blocks.
     for _ in 0..100 {
         net.send(peer, epoch, vec![0; 60_000].into()).unwrap();
     }
-    // Where the link took a while to stand, it was asked before.
+    // If the link came up slowly, probes come first.
     let mut first = hear(&mut stream).await;
     while first.0 == ASK {
         first = hear(&mut stream).await;
