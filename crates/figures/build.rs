@@ -1,5 +1,5 @@
-//! Takes a fingerprint of everything that a measured number depends on: points that another bench has measured must not
-//! be taken for ours, and a new title in an experiment file must not throw ours away.
+//! Takes a fingerprint of everything that a measured number depends on. Points measured by a different program must not
+//! be reused, but a new title in an experiment file must not discard them.
 
 use std::path::Path;
 

@@ -4,50 +4,50 @@ use peerlock_sim::Failure;
 use peerlock_sim::latency::MatrixError;
 use thiserror::Error;
 
-/// Why figures could not be made. Points that were finished before stay in the output folder.
+/// Why figures could not be made. Finished points stay in the output directory.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// No figure has this id; nothing was run or written.
+    /// No figure has this ID; nothing was run or written.
     #[error("there is no figure {name:?}; {}", meant(.near))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What may have been meant.
+        /// Similar names.
         near: Vec<String>,
     },
-    /// An experiment file makes no sense; nothing was run or written.
+    /// An experiment file is invalid; nothing was run or written.
     #[error("the experiment file of {id} is wrong: {what}")]
     Experiment {
         /// The experiment's name.
         id: String,
-        /// What is wrong.
+        /// The mistake.
         what: String,
     },
-    /// Somebody's own experiment file cannot be used; nothing was run or written.
+    /// A user's experiment file cannot be used; nothing was run or written.
     #[error("cannot use the experiment file {}: {what}", .path.display())]
     File {
         /// The file that was named.
         path: PathBuf,
-        /// Why it cannot be read, or what is wrong in it.
+        /// Why it cannot be read, or the mistake in it.
         what: String,
     },
     /// A file of latencies cannot be used.
     #[error("{0}")]
     Latencies(MatrixError),
-    /// The output folder cannot be used.
+    /// The output directory cannot be used.
     #[error("cannot write {}: {source}; choose another folder with --out", .path.display())]
     Output {
-        /// What was to be written.
+        /// The file to be written.
         path: PathBuf,
-        /// Why it was not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A protocol is run to be measured, and stopped.
+    /// A measured protocol was stopped.
     #[error("{run}: {what}; without --count-violations it shows the last events")]
     Stopped {
         /// The command that simulates this run.
         run: String,
-        /// Which trial, when and why.
+        /// The trial, time and reason.
         what: String,
     },
     /// A protocol broke a rule.
@@ -55,7 +55,7 @@ pub enum Error {
     Broken {
         /// The command that simulates this run.
         run: String,
-        /// The rule, and the seed with which it is broken.
+        /// The rule, and the seed that breaks it.
         failure: Box<Failure>,
     },
 }

@@ -1,24 +1,23 @@
 //! How certain a measured number is.
 //!
-//! Trials of one setting are independent: each has random numbers of its own. So a number that is a mean over trials
-//! has a confidence interval, Student's for 95 %, and a share of the trials has Wilson's. A number over all entries of
-//! all trials, such as a percentile, gets the interval of what each trial has by itself. The longest wait of all trials
-//! has none: it only grows with their number.
+//! Trials of one setting are independent: each has its own random numbers. A mean over trials has Student's 95 %
+//! confidence interval, a share of the trials Wilson's. A number over all entries of all trials, such as a percentile,
+//! has the interval of its per-trial values. The longest wait of all trials has none: it grows with their number.
 
 use crate::figure::Range;
 use crate::metric::{Measured, Metric};
 
-/// A measured number and its interval, in which the true one is 95 times out of 100.
+/// A measured number and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The number itself.
     pub value: f64,
-    /// From where to where, if the number has an interval.
+    /// Lower and upper end, if the number has an interval.
     pub interval: Option<(f64, f64)>,
 }
 
 impl Estimate {
-    /// A metric of a run; `None` if the run has none.
+    /// Returns the estimate of a metric; `None` if the run has no value.
     pub fn of(metric: Metric, run: &Measured) -> Option<Self> {
         let value = metric.of(run)?;
         let interval = match run.scatter.get(metric.name) {
@@ -32,13 +31,13 @@ impl Estimate {
         Some(Self { value, interval })
     }
 
-    /// A number that nobody can say an interval of.
+    /// A number whose interval is unknown.
     pub fn without_interval(value: f64) -> Self {
         Self { value, interval: None }
     }
 
-    /// This, divided by another that is independent of it: the relative errors add up as squares. Nothing can be
-    /// divided by 0, and 0 has no relative error.
+    /// Divides by an independent estimate: relative errors add in quadrature. `None` for a division by 0; a value of 0
+    /// has no relative error.
     pub fn over(self, other: Self) -> Option<Self> {
         let value = Some(self.value / other.value).filter(|value| value.is_finite())?;
         let relative = |estimate: Self| Some((estimate.interval?.1 - estimate.value) / estimate.value);
@@ -47,8 +46,8 @@ impl Estimate {
         Some(Self { value, interval: half.map(|half| (value - half, value + half)) })
     }
 
-    /// How three independent numbers bend that stand at these places: the slope from the second to the third, divided
-    /// by that from the first to the second. Each error moves the bend by so much, and these add up as squares.
+    /// Returns the bend of three independent numbers at these places: the slope from the second to the third, divided
+    /// by that from the first to the second. Their contributions to the error add in quadrature.
     pub fn bend([(x, from), (y, by), (z, to)]: [(f64, Self); 3]) -> Option<Self> {
         let (first, second, places) = (by.value - from.value, to.value - by.value, (y - x) / (z - y));
         let value = Some(second / first * places).filter(|value| value.is_finite())?;
@@ -59,13 +58,13 @@ impl Estimate {
         Some(Self { value, interval: half.map(|half| (value - half, value + half)) })
     }
 
-    /// Whether all of the interval, or the number itself if it has none, lies in a range.
+    /// Returns whether the whole interval, or the number if it has none, is in a range.
     pub fn is_within(self, range: Range) -> bool {
         let all = self.all();
         all.from.into_iter().chain(all.to).all(|end| range.has(end))
     }
 
-    /// Whether any of the interval, or the number itself if it has none, lies in a range.
+    /// Returns whether the interval, or the number if it has none, overlaps a range.
     pub fn meets(self, range: Range) -> bool {
         self.all().meets(range)
     }
@@ -76,17 +75,17 @@ impl Estimate {
     }
 }
 
-/// How far the 95 % interval of a mean over so many trials reaches, in standard errors; `None` for a single one.
+/// Returns the half width of the 95 % interval of a mean over so many trials, in standard errors; `None` for one trial.
 fn student(trials: u32) -> Option<f64> {
     const TABLE: [f64; 29] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
     ];
-    let freedom = trials.checked_sub(2)? as usize; // One less than the degrees of freedom, of which 1 comes first.
+    let freedom = trials.checked_sub(2)? as usize; // Index of the degrees of freedom, counted from 1.
     Some(TABLE.get(freedom).copied().unwrap_or(1.96 + 2.4 / f64::from(trials - 1)))
 }
 
-/// Wilson's interval of a share that was counted in so many trials: it has a width also where all of them agree.
+/// Returns Wilson's interval of a share of trials; its width is positive even if all trials agree.
 fn wilson(share: f64, trials: u32) -> (f64, f64) {
     let (n, z2) = (f64::from(trials.max(1)), 1.96 * 1.96);
     let middle = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
@@ -131,8 +130,8 @@ mod tests {
         assert_eq!(nothing.over(one), Some(Estimate::without_interval(0.0)));
     }
 
-    /// From 0 to 1 by 10 and from 1 to 3 by 40 is a bend of 2. Each error by itself, by hand: 1 more at the beginning
-    /// makes it 20/9, 1 more at the end 41/20; in the middle both slopes change, to 39/22.
+    /// From 0 to 1 by 10 and from 1 to 3 by 40 is a bend of 2. By hand: 1 more at the start gives 20/9, at the end
+    /// 41/20, in the middle 39/22.
     #[test]
     fn a_bend_is_as_uncertain_as_all_three() {
         let exact = Estimate::without_interval;
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_an_estimate_only_with_all_of_its_interval() {
+    fn estimate_is_in_range_only_with_whole_interval() {
         let estimate = Estimate { value: 10.0, interval: Some((9.0, 11.0)) };
         let to = |to: f64| Range { from: Some(9.0), to: Some(to) };
         assert!(estimate.is_within(to(11.0)) && !estimate.is_within(to(10.5)));

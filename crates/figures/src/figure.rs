@@ -9,13 +9,13 @@ use toml::{Table, Value};
 use crate::metric::Metric;
 use crate::point::Point;
 
-/// A value of the horizontal axis that leaves its setting out.
+/// A value of the horizontal axis that omits its setting.
 const NONE: &str = "none";
 
 /// A figure, as its file describes it.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Such as `fair-k/fig3`.
+    /// Its ID, such as `fair-k/fig3`.
     pub id: String,
     /// The file itself.
     pub source: String,
@@ -29,27 +29,27 @@ pub struct Figure {
 pub struct File {
     /// The figure's heading.
     pub title: String,
-    /// Where it was published, or that it is our own.
+    /// Where the figure was published, or that it is our own.
     pub origin: String,
-    /// What there is to see, in a sentence or two.
+    /// What the figure shows, in a sentence or two.
     pub shows: String,
-    /// Whether the report shows, for every curve and value of the horizontal axis, what was promised and what happened.
+    /// Whether the report compares promises and results for every curve and value of the horizontal axis.
     #[serde(default)]
     pub promises: bool,
     /// The horizontal axis.
     pub x: X,
-    /// Settings that hold unless something else is said.
+    /// Default settings of all runs.
     base: Table,
-    /// What a quick run does differently.
+    /// Overrides for a quick run.
     #[serde(default)]
     quick: Quick,
-    /// The pictures side by side; each has all the curves, unless it says otherwise.
+    /// The diagrams. Each draws all curves except those in `without`.
     #[serde(rename = "panel")]
     pub panels: Vec<Panel>,
     /// The curves of all panels, in the order of the legend.
     #[serde(rename = "curve")]
     pub curves: Vec<Curve>,
-    /// What the paper says in numbers.
+    /// Numbers stated in the paper.
     #[serde(default)]
     pub published: Vec<Published>,
 }
@@ -58,19 +58,19 @@ pub struct File {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct X {
-    /// What stands below the axis, with the unit.
+    /// The label below the axis, with the unit.
     pub label: String,
     /// How values are laid out.
     pub scale: Scale,
-    /// The setting that is swept. Without one, the figure shows the distribution of each peer's longest wait.
+    /// The setting that is swept. Without it, the figure shows the distribution of each peer's longest wait.
     parameter: Option<String>,
     /// The values it takes.
     #[serde(default)]
     values: Vec<Value>,
-    /// What the values are called, where they are no numbers.
+    /// Names of the values, if they are not numbers.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Other settings that change along with the values: as many of each as there are values.
+    /// Other settings that change with the values; each list is as long as `values`.
     #[serde(default)]
     with: BTreeMap<String, Vec<Value>>,
 }
@@ -81,13 +81,13 @@ pub struct X {
 pub enum Scale {
     /// Evenly; starts at 0 on a vertical axis.
     Linear,
-    /// Ten times as much is as far everywhere.
+    /// Logarithmic.
     Log,
     /// One place for each value, in order.
     Category,
 }
 
-/// What a quick run does differently: fewer trials, fewer entries, fewer values, the same shape.
+/// Overrides for a quick run: fewer trials, entries and values, the same shape.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Quick {
     values: Option<Vec<Value>>,
@@ -100,18 +100,18 @@ struct Quick {
 /// One diagram of a figure.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Panel {
-    /// What stands above it.
+    /// The heading.
     pub title: String,
-    /// What stands beside the vertical axis, with the unit.
+    /// The label of the vertical axis, with the unit.
     pub label: String,
     /// How the vertical axis is laid out.
     pub scale: Scale,
-    /// What is drawn; none for a distribution.
+    /// The metric drawn; `None` for a distribution.
     metric: Option<String>,
-    /// Curves that are left out, by their labels: what is left can be seen from near.
+    /// Labels of curves that this panel does not draw.
     #[serde(default)]
     without: Vec<String>,
-    /// Values of the horizontal axis above this one are not run here.
+    /// Larger values of the horizontal axis are not run for this panel.
     until: Option<f64>,
     /// Every curve is divided by the one with this label.
     #[serde(rename = "relative-to")]
@@ -123,85 +123,85 @@ pub struct Panel {
 /// One curve, drawn in every panel that does not leave it out.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Curve {
-    /// What the legend calls it.
+    /// The name in the legend.
     pub label: String,
-    /// Which line and colour, counted from 1; by default its place in the list.
+    /// Line and colour, counted from 1. Defaults to the position in the list.
     pub style: Option<usize>,
-    /// The setting that the horizontal axis sweeps is none of this curve's: it is run once, and its line is level.
+    /// The swept setting does not apply: the curve is run once and drawn level.
     #[serde(default)]
     level: bool,
-    /// In a table of promises: what this protocol promises at each value of the horizontal axis.
+    /// In a table of promises: the promise at each value of the horizontal axis.
     #[serde(default)]
     pub promises: Vec<Promise>,
     #[serde(flatten)]
     settings: Table,
 }
 
-/// What a protocol promises while something goes wrong.
+/// What a protocol promises under a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
-    /// Never too many inside, and everybody who lives is served.
+    /// Safety, and every live client is served.
     Both,
-    /// Never too many inside.
+    /// Never more holders than slots.
     Safety,
-    /// It may let in too many, and leave people waiting: only what is counted is shown.
+    /// Neither. Violations are counted and reported only.
     Nothing,
 }
 
-/// A number of the paper, and what we say about it.
+/// A number of the paper and our claim about it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Published {
-    /// What the number is of, in a few words: the first column of the page's table.
+    /// The quantity, in a few words: the first column of the report's table.
     pub what: String,
-    /// What the paper says, in its words' sense: "about 1580 s".
+    /// The paper's statement, such as "about 1580 s".
     pub says: String,
-    /// The number itself, drawn in the figure where its metric is.
+    /// The number, drawn in the figure if its metric is.
     pub value: f64,
-    /// All that its words allow, if that is more than one number.
+    /// The range that the paper's wording allows, if wider than `value`.
     means: Option<Range>,
-    /// Which panel, by its title; the first by default.
+    /// The panel's title. Defaults to the first panel.
     panel: Option<String>,
-    /// Which curve, by its label.
+    /// The curve's label.
     pub curve: String,
-    /// At which value of the horizontal axis.
+    /// The value of the horizontal axis.
     x: Option<Value>,
-    /// What we measure beside it.
+    /// The metric compared with it.
     metric: String,
-    /// If the number is a ratio: the curve, by its label, whose metric is divided by this one's.
+    /// For a ratio: the label of the curve whose metric is divided by this one's.
     pub times_less_than: Option<String>,
-    /// If the number says how a curve bends: three values of the horizontal axis. What is measured is the slope from
-    /// the second to the third, divided by the slope from the first to the second.
+    /// For a bend: three values of the horizontal axis. The measured number is the slope from the second to the third
+    /// divided by the slope from the first to the second.
     bend: Option<[Value; 3]>,
-    /// What we claim.
+    /// Our claim.
     pub claim: Statement,
-    /// The range in which our number must be: if we claim to reproduce it, the published one as we read it; if it
-    /// differs, what we have found instead.
+    /// The range in which our number must be: the published one if we claim to reproduce it, otherwise the one we
+    /// found.
     #[serde(default)]
     accept: Range,
-    /// The same for a quick run, if its few trials need more room: that may reach to what is published.
+    /// The range of a quick run, if its few trials need a wider one.
     quick: Option<Range>,
-    /// It is about a value that a quick run leaves out.
+    /// The number is about a value that a quick run omits.
     #[serde(default)]
     full_only: bool,
-    /// Why it differs; or what else the reader should know.
+    /// Why it differs, or another remark.
     pub why: Option<String>,
 }
 
-/// What we claim of a published number.
+/// A claim about a published number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Statement {
-    /// Our number lies in the stated range, or the run fails.
+    /// Our number is in the stated range, or the run fails.
     Reproduced,
-    /// It does not, and the file says why, and in which range it is instead.
+    /// Our number differs; the file gives the reason and the range.
     Differs,
-    /// It lies where the paper has it, but only because of something that the paper leaves open and we have chosen.
+    /// Our number agrees, but only because of a choice that the paper leaves open.
     ByChoice,
 }
 
-/// From here to there, both included; a missing end is open.
+/// A closed interval; a missing end is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
@@ -212,87 +212,86 @@ pub struct Range {
 }
 
 impl Range {
-    /// Whether its ends are numbers, and in this order.
+    /// Returns whether both ends are finite and in order.
     fn makes_sense(self) -> bool {
         let is_number = |end: Option<f64>| end.is_none_or(f64::is_finite);
         let is_backwards = self.from.zip(self.to).is_some_and(|(from, to)| from > to);
         is_number(self.from) && is_number(self.to) && !is_backwards
     }
 
-    /// This and nothing else.
     fn only(value: f64) -> Self {
         Self { from: Some(value), to: Some(value) }
     }
 
-    /// Whether `value` lies in the range.
+    /// Returns whether `value` is in the range.
     pub fn has(self, value: f64) -> bool {
         self.from.is_none_or(|from| value >= from) && self.to.is_none_or(|to| value <= to)
     }
 
-    /// Whether anything lies in both.
+    /// Returns whether the ranges overlap.
     pub fn meets(self, other: Self) -> bool {
         let begins_in_time = |one: Self, other: Self| one.from.zip(other.to).is_none_or(|(from, to)| from <= to);
         begins_in_time(self, other) && begins_in_time(other, self)
     }
 }
 
-/// A published number with everything that its words stand for.
+/// A published number, resolved to runs.
 #[derive(Clone, Debug)]
 pub struct Number {
-    /// What the file says.
+    /// The entry in the file.
     pub published: Published,
-    /// What is measured.
+    /// The metric measured.
     pub metric: Metric,
-    /// In which run.
+    /// The run in which it is measured.
     pub point: Point,
-    /// If the number is a ratio, the run whose metric is divided by that run's.
+    /// For a ratio: the run whose metric is divided by `point`'s.
     pub over: Option<Point>,
-    /// If the number says how a curve bends, where on the axis and in which runs.
+    /// For a bend: its three dots.
     pub bend: Option<[Dot; 3]>,
-    /// The range that is claimed in this run, quick or full.
+    /// The accepted range of this run, quick or full.
     pub accept: Range,
-    /// Where it would be drawn: which panel, at which place of the horizontal axis.
+    /// Where it is drawn: panel, and place on the horizontal axis.
     pub mark: Option<(usize, f64)>,
 }
 
 impl Published {
-    /// All that the paper's words allow.
+    /// Returns the range that the paper's wording allows.
     pub fn means(&self) -> Range {
         self.means.unwrap_or(Range::only(self.value))
     }
 }
 
 impl Number {
-    /// The unit of what is published and measured.
+    /// Returns the unit of the published and the measured number.
     pub fn unit(&self) -> &'static str {
         if self.over.is_some() || self.bend.is_some() { "times" } else { self.metric.unit }
     }
 }
 
-/// One dot of a curve: where, and the run that tells how high.
+/// One dot of a curve: its place and the run that determines its height.
 #[derive(Clone, Debug)]
 pub struct Dot {
-    /// Its place on the horizontal axis; 0 in a distribution.
+    /// The place on the horizontal axis; 0 in a distribution.
     pub x: f64,
-    /// The run that is simulated for it.
+    /// The run.
     pub point: Point,
 }
 
-/// A figure with every run spelled out.
+/// A figure with every run resolved.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The experiment file as it was read.
     pub figure: Figure,
-    /// What each panel draws; none for a distribution.
+    /// The metric of each panel; `None` for a distribution.
     pub metrics: Vec<Option<Metric>>,
-    /// By panel, then by curve; none where a panel leaves a curve out.
+    /// By panel, then by curve; empty if the panel omits the curve.
     pub dots: Vec<Vec<Vec<Dot>>>,
     /// The published numbers.
     pub numbers: Vec<Number>,
 }
 
 impl File {
-    /// A table of promises has a place for each, quickly or in full.
+    /// Checks that every curve has one promise per value, in quick and full runs.
     fn check_promises(&self) -> Result<(), String> {
         if !self.promises {
             return Ok(());
@@ -314,7 +313,7 @@ impl File {
         }
     }
 
-    /// What changes along with the values does so in a quick run, too.
+    /// Checks that a quick run also overrides the settings that change with the values.
     fn check_quick(&self) -> Result<(), String> {
         let Quick { values, with, .. } = &self.quick;
         let missing = self.x.with.keys().find(|name| values.is_some() && !with.contains_key(*name));
@@ -330,7 +329,7 @@ impl Figure {
     /// Reads an experiment file.
     ///
     /// # Errors
-    /// What is wrong with it, in a sentence.
+    /// Describes the first mistake in the file.
     pub fn parse(id: &str, source: &str) -> Result<Self, String> {
         let file: File = toml::from_str(source).map_err(|error| error.to_string())?;
         if file.panels.iter().any(|panel| panel.metric.is_none() != file.x.parameter.is_none()) {
@@ -362,10 +361,10 @@ impl Figure {
         Ok(Self { id: id.into(), source: source.into(), file })
     }
 
-    /// Spells out every run, with `seed` where the file says none.
+    /// Resolves every run, using `seed` if the file has none.
     ///
     /// # Errors
-    /// What is wrong with the file, in a sentence.
+    /// Describes the first mistake in the file.
     pub fn resolve(self, quick: bool, seed: u64) -> Result<Resolved, String> {
         let steps = self.steps(quick)?;
         let mut metrics = Vec::new();
@@ -397,7 +396,7 @@ impl Figure {
         Ok(Resolved { figure: self, metrics, dots, numbers })
     }
 
-    /// The values of the horizontal axis: where each stands, and which settings it brings.
+    /// The values of the horizontal axis: the place of each, and its settings.
     fn steps(&self, quick: bool) -> Result<Vec<(f64, Table)>, String> {
         let File { x, quick: quickly, .. } = &self.file;
         let Some(parameter) = &x.parameter else { return Ok(vec![(0.0, Table::new())]) };
@@ -504,7 +503,7 @@ fn merged<'a>(tables: impl IntoIterator<Item = &'a Table>) -> Table {
     merged
 }
 
-/// Where a value stands on an axis; a time in seconds.
+/// Converts a value to a place on an axis; a time in seconds.
 fn number(value: &Value) -> Option<f64> {
     let time = || value.as_str()?.parse::<Span>().ok().map(Span::as_secs_f64);
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64)).or_else(time)

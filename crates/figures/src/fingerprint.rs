@@ -1,4 +1,4 @@
-/// Sixty-four bits that stand for `bytes` (FNV-1a).
+/// Returns the 64-bit FNV-1a hash of `bytes`.
 pub fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,8 +1,8 @@
-//! The papers' figures and our own, made with the simulator.
+//! Figures of the papers and our own, made with the simulator.
 //!
-//! A figure is an experiment file ([`Figure`], TOML). A [`Plan`] spells out every run of some figures and does each
-//! once; a [`Store`] keeps finished points, so that a run can be stopped and taken up again; [`report::write`] makes
-//! one page of it all, with plots, tables, and every published number beside the measured one.
+//! A figure is an experiment file ([`Figure`], TOML). A [`Plan`] resolves the runs of some figures and does each once.
+//! A [`Store`] keeps finished points, so that an interrupted run can continue. [`report::write`] writes one page with
+//! plots, tables, and every published number beside the measured one.
 
 mod error;
 mod estimate;

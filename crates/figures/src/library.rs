@@ -1,4 +1,4 @@
-//! The experiment files that the binary brings along.
+//! The built-in experiment files.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ macro_rules! files {
     };
 }
 
-/// Every figure's id and file, in the order of the report.
+/// Every figure's ID and file, in the order of the report.
 const FILES: &[(&str, &str)] = files! {
     "fair-k/fig2"
     "fair-k/fig3"
@@ -50,11 +50,11 @@ const FILES: &[(&str, &str)] = files! {
     "beyond/peers"
 };
 
-/// The figures with these ids, or whose ids begin with these names; all of them if none is named. A name that ends with
-/// `.toml` is a file of one's own; its figure is called as the file is, `own/mine`.
+/// Returns the figures with these IDs or ID prefixes; all if `names` is empty. A name that ends with `.toml` is a
+/// user's file; its figure is named after it, such as `own/mine`.
 ///
 /// # Errors
-/// No figure has such an id, or a file cannot be used.
+/// No figure has such an ID, or a file cannot be used.
 pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
     let (files, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| name.ends_with(".toml"));
     let mut figures = if names.is_empty() && !files.is_empty() { Vec::new() } else { built_in(&names)? };
@@ -70,14 +70,14 @@ pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
     Ok(figures)
 }
 
-/// A figure from somebody's own file.
+/// Reads a figure from a user's file.
 fn own(path: &Path) -> Result<Figure, Error> {
     let unusable = |what: String| Error::File { path: path.into(), what };
     let source = fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let id = format!("own/{}", stem.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     let figure = Figure::parse(&id, &source).map_err(unusable)?;
-    // Whatever is wrong with a setting is told here, with the file's name.
+    // Reports wrong settings here, with the file's name.
     [false, true].into_iter().try_for_each(|quick| figure.clone().resolve(quick, 1).map(drop)).map_err(unusable)?;
     Ok(figure)
 }
@@ -95,13 +95,13 @@ fn built_in(names: &[&String]) -> Result<Vec<Figure>, Error> {
         .collect()
 }
 
-/// Figures that may have been meant, or whole groups of them.
+/// Returns similar IDs or groups.
 fn meant(name: &str) -> Vec<String> {
     let mut known: Vec<&str> = FILES.iter().filter_map(|(id, _)| Some(id.split_once('/')?.0)).collect();
     known.dedup();
     known.extend(FILES.iter().map(|(id, _)| *id));
     let near = near(name, known.into_iter());
-    // Who is shown a group need not see all that is in it.
+    // A listed group stands for its figures.
     let is_in = |id: &str, group: &str| id.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'));
     near.iter().filter(|id| !near.iter().any(|group| is_in(id, group))).map(ToString::to_string).collect()
 }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_figure_is_refused_with_what_may_be_meant() {
+    fn unknown_figure_is_refused_with_similar_names() {
         for (name, sentence) in [
             ("fig8", "there is no figure \"fig8\"; did you mean sigma/fig8?"),
             (
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_ones_own_is_a_figure() {
+    fn user_file_is_a_figure() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("my waits.toml");
         let name = path.to_string_lossy().into_owned();
@@ -184,10 +184,10 @@ mod tests {
         assert_eq!(found, FILES.len());
     }
 
-    /// Every run that a file stands for is spelled out, so that no wrong name is found an hour into a full run; and
-    /// each is the same after its command has been typed, and after JSON.
+    /// Resolves every run of every file, so that no full run fails after an hour; each run survives a round trip
+    /// through its command and through JSON.
     #[test]
-    fn every_file_makes_sense_in_full_and_quickly_and_every_run_can_be_repeated() {
+    fn every_file_is_valid_and_every_run_repeatable() {
         for figure in select(&[]).unwrap() {
             for quick in [false, true] {
                 let id = figure.id.clone();

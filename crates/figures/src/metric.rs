@@ -1,32 +1,32 @@
-//! What is measured in a run, and by which name a figure asks for it.
+//! The metrics of a run and their names.
 
 use std::collections::BTreeMap;
 
 use peerlock_sim::{Harm, Report, WaitSummary, statistics};
 use serde::{Deserialize, Serialize};
 
-/// The names of the message types that only backups need begin with this.
+/// The prefix of message types that only backups need.
 const BACKUP: &str = "backup ";
 
-/// What a run leaves behind: all that any figure asks for, small enough to be kept in a file. Times in seconds.
+/// The results of a run: everything that a figure can use, small enough for a file. Times in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Measured {
-    /// How often somebody went inside.
+    /// The number of grants.
     pub entries: u64,
-    /// The share of slot time, from 0 to 1, in which a slot was free and somebody waited; not of rounds.
+    /// The share of slot time, from 0 to 1, in which a slot was free while a client waited; not of rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_while_waiting: Option<f64>,
-    /// How many went inside past somebody who had asked earlier; not of rounds.
+    /// Grants that overtook an earlier request; not of rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order_inversions: Option<u64>,
     /// Each peer's longest wait in steady state, over all trials: the percentiles from 0 to 100.
     pub longest_of_peers: Vec<f64>,
     /// The mean of `longest_of_peers` over all trials.
     pub longest_of_peers_mean: Option<f64>,
-    /// How often somebody went inside in steady state.
+    /// Grants in steady state.
     pub steady_entries: u64,
-    /// How many messages were sent meanwhile.
+    /// Messages in steady state.
     pub steady_messages: u64,
     /// Messages of the whole runs, by type.
     pub messages: BTreeMap<String, u64>,
@@ -34,66 +34,65 @@ pub struct Measured {
     pub whole: Option<Wait>,
     /// Waits in steady state.
     pub steady: Option<Wait>,
-    /// The spread of waits by theory, where nothing was run.
+    /// The spread of waits by theory, if nothing was run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
-    /// Entries per second while an open run was measured.
+    /// Entries per second in the measured part of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<f64>,
-    /// How many were let in beside another, per entry; of an open run.
+    /// Grants that violate mutual exclusion, per entry; of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violations: Option<f64>,
-    /// The messages of the worst client over the bound of its place; of an open run.
+    /// The messages of the worst client relative to the bound for its position; of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_client: Option<f64>,
-    /// The share of trials in which everybody was served, nobody beside too many others, and all fencing numbers were
-    /// new.
+    /// The share of trials in which every client was served, exclusion held, and all fencing numbers were new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survived: Option<f64>,
-    /// The share of trials in which somebody was let in beside too many others.
+    /// The share of trials in which exclusion was violated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violated: Option<f64>,
-    /// The share of trials in which somebody who lives was never served.
+    /// The share of trials in which a live client was never served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starved: Option<f64>,
-    /// The share of trials that were stopped, since a peer had found its own state broken.
+    /// The share of trials that were stopped because a peer found its own state inconsistent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<f64>,
-    /// How long it took from a catastrophe until all slots were in use again.
+    /// The time from a catastrophe until all slots are in use again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<f64>,
-    /// The longest time of each trial for which somebody waited, a slot was free and nobody was let in: their mean.
+    /// The longest time in which a client waited, a slot was free and no grant happened: the mean over trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standstill: Option<f64>,
-    /// How many fencing numbers were not new, per entry.
+    /// Fencing numbers that were not new, per entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing: Option<f64>,
     /// Messages that only backups need, per entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup_messages: Option<f64>,
-    /// What only rounds on an overlay have.
+    /// Results of rounds on an overlay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<OfRounds>,
-    /// Why the first trial was stopped that was.
+    /// Why the first stopped trial was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
-    /// How much the trials differ, by the names of the metrics that have an interval.
+    /// The variation between trials, by metric, for those with an interval.
     #[serde(default)]
     pub scatter: BTreeMap<String, Scatter>,
 }
 
-/// How much the trials of one run differ in one metric.
+/// The variation of one metric between the trials of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Scatter {
-    /// In how many trials there was something to measure.
+    /// The number of trials with a value.
     pub trials: u32,
     /// The standard deviation of a trial.
     pub deviation: f64,
 }
 
 impl Scatter {
-    /// Of the values that each trial has by itself; `None` of a single one.
+    /// Returns the scatter of one value per trial; `None` for fewer than two.
     fn of(values: &[f64]) -> Option<Self> {
         let trials = values.len() as f64;
         let mean = values.iter().sum::<f64>() / trials;
@@ -103,32 +102,32 @@ impl Scatter {
     }
 }
 
-/// What only rounds on an overlay have; numbers per trial.
+/// Results of rounds on an overlay; numbers per trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OfRounds {
-    /// Messages of the protocol, each hop counted.
+    /// Messages of the protocol, counted per hop.
     sent: f64,
-    /// How many went inside during the rounds.
+    /// Grants during the rounds.
     grants: f64,
-    /// Messages of the overlay, and confirmations of hops.
+    /// Messages of the overlay, and acknowledgements of hops.
     upkeep: f64,
     /// Requests that were never served.
     stuck: f64,
-    /// Messages that a peer got in a round: the percentiles from 0 to 100.
+    /// Messages that a peer received in a round: the percentiles from 0 to 100.
     load: Vec<f64>,
     /// The mean of `load` over all peers, rounds and trials.
     load_mean: Option<f64>,
 }
 
-/// What is computed where nothing is run.
+/// Computed values, without a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Theory {
     /// Entries per second.
     pub throughput: Option<f64>,
-    /// The probability that a second can be let in while a client is inside.
+    /// The probability that a second client is granted a slot during one hold time.
     pub violations: Option<f64>,
-    /// How much longer than the mean wait the longest one is, in seconds.
+    /// The difference between the longest and the mean wait, in seconds.
     pub spread: Option<f64>,
 }
 
@@ -171,14 +170,14 @@ impl From<Report> for Measured {
 }
 
 impl Measured {
-    /// What a report says, of one trial or of all.
+    /// Converts the report of one trial or of all.
     fn of(report: &Report) -> Self {
         if !report.rounds.is_empty() {
             return Self::of_rounds(report);
         }
         let sorted = &report.longest_of_peers;
         let percentile = |percent: usize| {
-            // The nearest rank, as everywhere.
+            // Nearest rank.
             let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
             sorted.get(rank).map(|span| span.as_secs_f64())
         };
@@ -200,7 +199,7 @@ impl Measured {
         }
     }
 
-    /// What became of clients, which every kind of run tells.
+    /// Converts the harm to clients, which every kind of run reports.
     fn of_harm(report: &Report) -> Self {
         let trials = if report.each.is_empty() { std::slice::from_ref(report) } else { &report.each };
         let share = |is_so: fn(Harm) -> bool| {
@@ -249,16 +248,16 @@ impl Measured {
     }
 }
 
-/// One number that can be asked of a run.
+/// A number measured in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// Its name in experiment files and tables.
     pub name: &'static str,
-    /// The unit as it stands in tables, such as `s`.
+    /// The unit in tables, such as `s`.
     pub unit: &'static str,
-    /// How exactly it is taken, for the reader of a report.
+    /// How it is measured, for the reader of a report.
     pub reading: &'static str,
-    /// Whether it has a confidence interval: not what only grows with the number of trials.
+    /// Whether it has a confidence interval; extremes over trials have none.
     pub has_interval: bool,
     /// Whether it is a share of the trials.
     pub is_share: bool,
@@ -319,7 +318,7 @@ impl Metric {
         Self::new("messages", "per entry", "messages of all types per entry, in steady state", |run| {
             per_entry(run.steady_messages, run.steady_entries)
         }),
-        // In rounds, whose messages are counted as long as there are rounds, it is the same as `messages`.
+        // For rounds the same as `messages`: messages are counted as long as there are rounds.
         Self::new("whole-messages", "per entry", "messages of all types per entry, whole runs", |run| {
             let entries = if run.rounds.is_some() { run.steady_entries } else { run.entries };
             per_entry(run.messages.values().sum(), entries)
@@ -423,20 +422,20 @@ impl Metric {
         Self { name, unit, reading, has_interval: true, is_share: false, of }
     }
 
-    /// How many of the trials.
+    /// Marks a share of the trials.
     const fn share(self) -> Self {
         Self { is_share: true, ..self }
     }
 
-    /// The most or the least of all trials.
+    /// Marks an extreme over all trials.
     const fn without_interval(self) -> Self {
         Self { has_interval: false, ..self }
     }
 
-    /// The metric of this name.
+    /// Returns the metric of this name.
     ///
     /// # Errors
-    /// There is none; in a sentence that lists those there are.
+    /// The name is unknown; the message lists the known ones.
     pub fn named(name: &str) -> Result<Self, String> {
         Self::ALL.iter().find(|metric| metric.name == name).copied().ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|metric| metric.name).collect();
@@ -444,7 +443,7 @@ impl Metric {
         })
     }
 
-    /// Its value in a run; `None` if the run was too short to have one.
+    /// Returns its value in a run; `None` if the run was too short.
     pub fn of(&self, run: &Measured) -> Option<f64> {
         (self.of)(run)
     }
@@ -459,7 +458,8 @@ impl Measured {
         self.rounds.as_ref()?.load.get(percent).copied()
     }
 
-    /// What a figure without a metric shows of each peer, in words with the unit, and its percentiles from 0 to 100.
+    /// Returns what a figure without a metric shows of each peer: its description with the unit, and the percentiles
+    /// from 0 to 100.
     pub fn distribution(&self) -> (&'static str, &[f64]) {
         match &self.rounds {
             Some(rounds) => ("messages in a round at most", &rounds.load),
@@ -476,7 +476,7 @@ fn per_entry(count: u64, entries: u64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A run with numbers that can be told apart.
+    /// A run in which all numbers differ.
     pub fn run() -> Measured {
         let wait = |base: f64| Wait {
             mean: base,
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_steady_state_has_no_steady_number() {
+    fn run_without_steady_state_has_no_steady_number() {
         let short = Measured { steady: None, longest_of_peers: Vec::new(), ..run() };
         assert_eq!(Metric::named("mean").unwrap().of(&short), None);
         assert_eq!(Metric::named("peer-max-p90").unwrap().of(&short), None);
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_in_a_file_comes_back() {
+    fn measured_survives_a_round_trip() {
         let text = toml::to_string(&run()).unwrap();
         assert_eq!(toml::from_str::<Measured>(&text).unwrap(), run());
     }

@@ -1,4 +1,4 @@
-//! All runs of some figures, each done once, however many figures share it.
+//! All runs of some figures, each done once even if several figures share it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,60 +15,60 @@ use crate::metric::Measured;
 use crate::point::Point;
 use crate::store::Store;
 
-/// What is to be run, and for which figures.
+/// The runs of some figures.
 #[derive(Debug)]
 pub struct Plan {
-    /// The figures, with every run spelled out.
+    /// The figures, with every run resolved.
     pub figures: Vec<Resolved>,
     /// Whether this is the quick run.
     pub quick: bool,
-    /// Every different run, in the order of the figures.
+    /// Every distinct run, in the order of the figures.
     points: Vec<Point>,
-    /// The files of latencies that runs read, and fingerprints of what is in them.
+    /// The latency files that runs read, with fingerprints of their content.
     latencies: BTreeMap<PathBuf, u64>,
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// How many entries are to be simulated in all.
+    /// The number of entries to simulate in all.
     ToDo(u64),
-    /// This point comes next.
+    /// This point is next.
     Point(&'a str),
-    /// How many more entries have been simulated.
+    /// So many more entries have been simulated.
     Done(u64),
 }
 
-/// What came out of a plan's runs.
+/// The results of a plan's runs.
 #[derive(Debug)]
 pub struct Results {
     points: Vec<(Point, Measured)>,
-    /// How many points were there from an earlier run.
+    /// How many points were loaded from an earlier run.
     pub resumed: usize,
 }
 
-/// What became of a published number.
+/// The verdict on a published number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// We claim it, and it is in its range with all of its interval.
+    /// Claimed, and in its range with its whole interval.
     Reproduced,
-    /// We claim it, and it is in its range, but its interval reaches beyond: more trials could show that it is not.
+    /// Claimed and in its range, but its interval reaches beyond: more trials could refute it.
     Unsure,
-    /// It is not where we say, whether we claim to reproduce it or that it differs.
+    /// Not in the accepted range.
     Moved,
-    /// We say that it differs, why, and where it is instead; and there it is.
+    /// Differs as stated, and is in the stated range.
     Differs,
-    /// The same, but its interval reaches to what is published: more trials could show that it does not differ.
+    /// Differs as stated, but its interval includes the published number.
     MayDiffer,
-    /// It is where the paper has it, and we say which choice of ours has put it there.
+    /// Agrees because of a stated choice of ours.
     ByChoice,
 }
 
 impl Plan {
-    /// Spells out every run of `figures`; all random numbers are drawn from `seed`.
+    /// Resolves every run of `figures`, drawing all random numbers from `seed`.
     ///
     /// # Errors
-    /// An experiment file makes no sense, or a file of latencies that it names cannot be used.
+    /// An experiment file is invalid, or a latency file that it names cannot be used.
     pub fn new(figures: Vec<Figure>, quick: bool, seed: u64) -> Result<Self, Error> {
         let mut resolved = Vec::new();
         let mut points = Vec::new();
@@ -86,12 +86,12 @@ impl Plan {
         Ok(Self { figures: resolved, quick, points, latencies })
     }
 
-    /// How many different runs there are.
+    /// Returns the number of distinct runs.
     pub fn points(&self) -> usize {
         self.points.len()
     }
 
-    /// Does every run that `store` does not have yet, and keeps each there as soon as it is done.
+    /// Does every run that is not in `store` yet, and saves each when it is done.
     ///
     /// # Errors
     /// A protocol broke a rule, or a point cannot be written.
@@ -107,7 +107,7 @@ impl Plan {
                 Some(measured) => measured,
                 None => self.run_point(point, store, progress)?,
             };
-            // A protocol that is tried where it promises nothing may find its own state broken, and stop.
+            // A protocol under a fault for which it promises nothing may find its state inconsistent and stop.
             if let Some(what) = measured.stop.clone().filter(|_| !self.is_of_promises(point)) {
                 return Err(Error::Stopped { run: point.command(), what });
             }
@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Reads all files of latencies, so that none is found missing an hour into a run: a fingerprint of each.
+/// Reads all latency files at the start, so that a missing one does not end a long run. Returns their fingerprints.
 fn read_all(points: &[Point]) -> Result<BTreeMap<PathBuf, u64>, Error> {
     let mut hosts: BTreeMap<PathBuf, usize> = BTreeMap::new();
     for (file, needed) in points.iter().filter_map(Point::latencies) {
@@ -133,7 +133,7 @@ fn read_all(points: &[Point]) -> Result<BTreeMap<PathBuf, u64>, Error> {
 }
 
 impl Plan {
-    /// A fingerprint of the file of latencies that a run reads, if it reads one.
+    /// Returns the fingerprint of the latency file that a run reads, if any.
     fn latencies_of(&self, point: &Point) -> Option<u64> {
         self.latencies.get(point.latencies()?.0).copied()
     }
@@ -153,7 +153,7 @@ impl Plan {
         Ok(measured)
     }
 
-    /// Whether a run is for tables of promises only.
+    /// Returns whether only tables of promises use a run.
     fn is_of_promises(&self, point: &Point) -> bool {
         let has_it = |figure: &&Resolved| figure.dots.iter().flatten().flatten().any(|dot| dot.point == *point);
         self.figures.iter().filter(has_it).all(|figure| figure.figure.file.promises)
@@ -161,16 +161,16 @@ impl Plan {
 }
 
 impl Results {
-    /// What a run measured.
+    /// Returns the results of a run.
     ///
     /// # Panics
-    /// If it is not a run of the plan.
+    /// If the run is not in the plan.
     pub fn of(&self, point: &Point) -> &Measured {
         let found = self.points.iter().find(|(known, _)| known == point);
         &found.expect("a plan runs every point of its figures").1
     }
 
-    /// What we measure beside a published number, and what becomes of it.
+    /// Returns the measured counterpart of a published number, and the verdict.
     pub fn judge(&self, number: &Number) -> (Option<Estimate>, Verdict) {
         let Some(estimate) = self.estimate(number) else { return (None, Verdict::Moved) };
         let verdict = match number.published.claim {

@@ -1,5 +1,5 @@
-//! Plots as SVG, written by hand: a few axes, lines and words. No plotting crate knows dash patterns, markers and log
-//! axes together without fonts of the system, and the same data must give the same bytes.
+//! Plots as SVG. No plotting crate combines dash patterns, markers and log axes without system fonts, and the same data
+//! must give the same bytes.
 
 mod axis;
 mod svg;
@@ -9,47 +9,47 @@ pub use svg::escape;
 
 use svg::{Anchor, Svg};
 
-/// A row or a square of pictures under one legend.
+/// Panels in a row or a square under one legend.
 #[derive(Debug)]
 pub struct Plot {
-    /// For those who cannot see it.
+    /// The text alternative.
     pub title: String,
     /// The panels, from left to right and from top to bottom.
     pub panels: Vec<Panel>,
-    /// What each style stands for.
+    /// Labels and their styles.
     pub legend: Vec<(String, usize)>,
 }
 
 /// One diagram with its own axes.
 #[derive(Debug)]
 pub struct Panel {
-    /// What stands above it.
+    /// The heading.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The curves; the first is drawn first.
+    /// The curves, in drawing order.
     pub lines: Vec<Line>,
-    /// Published numbers: rings where the paper says the curves should be.
+    /// Published numbers, drawn as rings.
     pub rings: Vec<(f64, f64)>,
 }
 
-/// One curve in one picture.
+/// One curve in one panel.
 #[derive(Debug)]
 pub struct Line {
     /// Its style, counted from 1.
     pub style: usize,
-    /// Where it goes.
+    /// Its points.
     pub points: Vec<(f64, f64)>,
-    /// How certain its points are: where, from which height to which.
+    /// Confidence intervals: place, lower end, upper end.
     pub bars: Vec<(f64, f64, f64)>,
-    /// Every nth point bears a marker.
+    /// Draws a marker at every nth point.
     pub marker_every: usize,
 }
 
-/// A line that can be told from the others by colour, by dashes and by markers, each alone: on paper, in grey, and by
-/// those who see colours differently (the colours are Okabe and Ito's). Beyond six, the markers are full.
+/// A line distinguishable by colour, by dashes and by markers, each alone: in print, in grey, and with colour blindness
+/// (Okabe and Ito's palette). Beyond six curves, markers are filled.
 #[derive(Clone, Copy)]
 struct Style {
     colour: &'static str,
@@ -77,14 +77,14 @@ const STYLES: [Style; 6] = [
     Style { colour: "#e69f00", dashes: "14 4", marker: Marker::Down, is_full: false },
 ];
 
-/// With more categories than this a panel has a row to itself.
+/// A panel with more categories has a row to itself.
 const CATEGORIES: usize = 5;
 const NAME_ROW: f64 = 14.0;
 const LEGEND_ROW: f64 = 22.0;
 const LEGEND_SAMPLE: f64 = 40.0;
 const RING: f64 = 9.0;
 
-/// Where things are in one panel, in pixels.
+/// The frame of one panel, in pixels.
 #[derive(Clone, Copy)]
 struct Frame {
     left: f64,
@@ -94,7 +94,7 @@ struct Frame {
 }
 
 impl Plot {
-    /// The whole plot as an SVG document.
+    /// Returns the plot as an SVG document.
     pub fn svg(&self) -> String {
         let is_long = self.panels.iter().any(|panel| panel.x.categories() > CATEGORIES);
         let (columns, width, height) = match self.panels.len() {
@@ -133,7 +133,7 @@ impl Plot {
         svg.end()
     }
 
-    /// Labels with their style, or none for the ring of the published numbers.
+    /// Returns the labels with their style; `None` for the ring of published numbers.
     fn legend_items(&self) -> Vec<(&str, Option<usize>)> {
         let mut items: Vec<(&str, Option<usize>)> =
             self.legend.iter().map(|(label, style)| (label.as_str(), Some(*style))).collect();
@@ -143,7 +143,7 @@ impl Plot {
         items
     }
 
-    /// Where each item of the legend goes: in rows that are never wider than the plot.
+    /// Places the legend's items in rows no wider than the plot.
     fn legend_places(&self, width: f64) -> Vec<(f64, f64)> {
         let (mut x, mut y) = (66.0, 6.0);
         let mut places = Vec::new();
@@ -160,17 +160,17 @@ impl Plot {
 }
 
 impl Panel {
-    /// How wide the numbers beside the vertical axis are.
+    /// Returns the width of the tick labels of the vertical axis.
     fn numbers(&self) -> f64 {
         self.y.ticks().iter().map(|(_, label)| svg::width(label, 12.0)).fold(0.0, f64::max)
     }
 
-    /// The room that the vertical axis needs: its label, and its numbers.
+    /// Returns the space that the vertical axis needs for its label and tick labels.
     fn margin(&self) -> f64 {
         (self.numbers() + 32.0).max(66.0)
     }
 
-    /// The names of a category, in as many rows as it takes if the axis is so long; numbers have room in one.
+    /// Splits a category's name into rows that fit an axis of length `long`. Numbers take one row.
     fn in_rows<'a>(&self, label: &'a str, long: f64) -> Vec<&'a str> {
         match self.x.categories() {
             0 => vec![label],
@@ -178,7 +178,7 @@ impl Panel {
         }
     }
 
-    /// How many rows the names below the horizontal axis take.
+    /// Returns the number of rows of names below the horizontal axis.
     fn names(&self, long: f64) -> usize {
         self.x.ticks().iter().map(|(_, label)| self.in_rows(label, long).len()).max().unwrap_or(1)
     }
@@ -220,7 +220,7 @@ impl Panel {
                 .map(|(x, y)| (x + shift, y))
                 .collect();
             for &(x, low, high) in line.bars.iter().filter(|&&(x, low, high)| low < high && self.x.shows(x)) {
-                // What reaches below a log axis, or below 0, ends where the axis does.
+                // A bar that extends below the axis is cut off there.
                 let floor = if self.y.shows(low) { self.y.place(low).max(0.0) } else { 0.0 };
                 let (x, top) = (at((x, high)).0 + shift, at((x, high)).1);
                 let foot = bottom - floor * (bottom - frame.top);
@@ -247,7 +247,7 @@ fn style(number: usize) -> Style {
     Style { is_full: number / STYLES.len() % 2 == 1, ..STYLES[number % STYLES.len()] }
 }
 
-/// Markers are hollow: where curves meet, all of them can be seen. Only where there are too many curves some are full.
+/// Draws a marker: hollow, so that overlapping ones stay visible, unless there are too many curves.
 fn marker(svg: &mut Svg, style: Style, (x, y): (f64, f64)) {
     let colour = style.colour;
     let mut shape = |corners: &[(f64, f64)]| svg.outline(corners, colour, style.is_full);
@@ -288,11 +288,11 @@ mod tests {
     }
 
     #[test]
-    fn many_long_names_have_room_and_a_few_short_ones_stand_in_one_row() {
+    fn category_names_wrap_only_if_needed() {
         let few = plot(&["halves", "one way"]);
         assert!(few.contains("viewBox=\"0 0 900 ") && few.contains(">one way</text>"), "two panels beside each other");
         let many = plot(&["loss 1 %", "a node crashes and restarts after 5 s", "c", "d", "e", "f", "g", "h"]);
-        // 96 units for each, in which 14 letters have room.
+        // 96 units each: space for 14 letters.
         for row in ["loss 1 %", "a node crashes", "and restarts", "after 5 s"] {
             assert!(many.contains(&format!(">{row}</text>")), "{row}: {many}");
         }
@@ -319,7 +319,7 @@ mod tests {
         let sample = |number: usize| {
             let legend = plot.split(&format!(">curve {number}</text>")).next().unwrap_or_default();
             let own = legend.rsplit("</text>").next().unwrap_or_default();
-            // Where it stands does not tell it from the others.
+            // Position is not a difference.
             own.lines()
                 .map(|line| line.split(' ').filter(|word| !word.contains(['.', ','])))
                 .fold(String::new(), |all, words| all + &words.collect::<Vec<_>>().join(" "))

@@ -1,4 +1,4 @@
-//! What stands behind one dot of a figure: a run, or what theory says of it.
+//! A point: the run or the theory behind one dot of a figure.
 
 use std::path::Path;
 
@@ -8,24 +8,24 @@ use peerlock_sim::latency::Model;
 
 use crate::metric::{Measured, Theory};
 
-/// The protocol of experiment files that is computed and not run.
+/// The name in experiment files for a computed point.
 const THEORY: &str = "theory";
 
-/// One run of a figure.
+/// One point of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Point {
     /// A run of the simulator.
     Simulated(Setting),
-    /// It is computed: quorum arithmetic for these replicas, clients and latencies, or how near one message can come to
-    /// the order of arrival.
+    /// A computation: quorum arithmetic for these replicas, clients and latencies, or how close one-message hand-over
+    /// can come to the order of arrival.
     Computed(Setting),
 }
 
 impl Point {
-    /// A point from a table of an experiment file. The file may say its own seed.
+    /// Creates a point from a table of an experiment file, using `seed` if the table has none.
     ///
     /// # Errors
-    /// A setting is unknown or makes no sense; in a sentence.
+    /// A setting is unknown or invalid.
     pub fn from_table(mut table: toml::Table, seed: u64) -> Result<Self, String> {
         let is_computed = table.get("protocol").and_then(toml::Value::as_str) == Some(THEORY);
         if is_computed {
@@ -50,7 +50,7 @@ impl Point {
         }
     }
 
-    /// How many trials it has; a computed point has none.
+    /// Returns the number of trials; 0 for a computed point.
     pub fn trials(&self) -> u64 {
         match self {
             Self::Simulated(setting) => u64::from(setting.trials),
@@ -58,7 +58,7 @@ impl Point {
         }
     }
 
-    /// The settings as text, by name.
+    /// Returns the settings as text, by name.
     pub fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = self.setting().pairs();
         if let Self::Computed(_) = self {
@@ -68,7 +68,7 @@ impl Point {
         pairs
     }
 
-    /// What a run costs: about how many clients go inside.
+    /// Returns the cost of a run: roughly its number of grants.
     pub fn cost(&self) -> u64 {
         match self {
             Self::Simulated(setting) => setting.cost(),
@@ -76,7 +76,7 @@ impl Point {
         }
     }
 
-    /// What a person sees while it runs.
+    /// Returns a short name, shown during the run.
     pub fn name(&self) -> String {
         match self {
             Self::Simulated(setting) => setting.name(),
@@ -84,7 +84,7 @@ impl Point {
         }
     }
 
-    /// The file of latencies that it reads, if it reads one, and for how many hosts.
+    /// Returns the latency file that the run reads, if any, and the number of hosts.
     pub fn latencies(&self) -> Option<(&Path, usize)> {
         match self {
             Self::Simulated(setting) => match &setting.latency {
@@ -95,7 +95,7 @@ impl Point {
         }
     }
 
-    /// What it is, in full: the command that does the same run.
+    /// Returns the command that does the same run.
     pub fn command(&self) -> String {
         match self {
             Self::Simulated(setting) => setting.command(),
@@ -103,7 +103,7 @@ impl Point {
         }
     }
 
-    /// Does the run. `progress` is told how much of its cost is done.
+    /// Does the run, and calls `progress` with the cost done so far.
     ///
     /// # Errors
     /// A file of latencies cannot be read, or a rule was broken.
@@ -125,7 +125,7 @@ fn theory(setting: &Setting) -> Result<Theory, String> {
     }
 }
 
-/// As many are served as come or as the latencies allow; and how likely a quorum breaks while a client stays inside.
+/// Throughput is limited by arrivals or latencies; violations are the probability that a quorum breaks during a hold.
 fn of_quorums(setting: &Setting, open: &Open) -> Result<Theory, String> {
     let (low, high) = match setting.latency {
         Model::Constant(delay) => (delay, delay),
@@ -143,12 +143,12 @@ fn of_quorums(setting: &Setting, open: &Open) -> Result<Theory, String> {
     Ok(Theory { throughput: Some(open.arrival_rate.min(served)), violations, spread: None })
 }
 
-/// How much longer than the ideal's the mean wait may become for the sake of order. Our choice, as everywhere.
+/// By how much the mean wait may exceed the ideal's for the sake of order: our choice.
 const DEARER: f64 = 0.01;
 
-/// How near the spread of waits can come to the ideal's, if a token goes to its next client in one message and the mean
-/// wait is to stay near the ideal's: so many holders at most can know the oldest who waits, and it goes in when the
-/// first of them leaves. docs/papers/fair-k-late.md derives it; an estimate of means, not a bound.
+/// Estimates how close the spread of waits can come to the ideal's if a hand-over takes one message and the mean wait
+/// stays close to the ideal's: only so many holders can know the oldest waiter, which enters when the first of them
+/// releases. Derived in docs/papers/fair-k-late.md; an estimate of means, not a bound.
 fn of_one_message(setting: &Setting, closed: &Closed) -> Result<Theory, String> {
     let (Hold::Exponential(hold), Model::Constant(message)) = (closed.hold, &setting.latency) else {
         return Err("there is a theory of exponential stays and constant latencies only".into());
@@ -191,10 +191,10 @@ mod tests {
         assert!((broken / 7.2995e-43 - 1.0).abs() < 1e-3, "{broken:e}");
     }
 
-    /// By hand: with ten times as long inside as a message takes two holders may know the oldest, with a hundred times
-    /// as long 101; and one is all that there are with one slot.
+    /// By hand: if a hold is 10 message delays, two holders may know the oldest waiter; if 100, 101; with one slot,
+    /// one.
     #[test]
-    fn theory_is_also_what_one_message_can_do_for_order() {
+    fn theory_covers_order_with_one_message() {
         let spread = |slots, latency| {
             let text = format!(
                 "protocol = 'theory'\npeers = 100\nslots = {slots}\nthink-rate = 0.5\nhold = 'exp:10s'\n\
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_settings_are_refused() {
         for (change, start) in [
             ("overlay = 'pastry'", "arrival-rate has no effect on sigma on pastry"),
             ("latency = 'king'", "latency king has so many hosts"),
@@ -260,10 +260,10 @@ mod tests {
         assert_eq!((there("idle"), there("overtaking")), (None, None), "nobody looks at that in rounds");
     }
 
-    /// Replicas never go inside, and what keeps connections up is no message of the protocol: so much for the two ways
-    /// of counting messages to differ by more than the beginning and the end of a run.
+    /// Replicas never hold, and keep-alive messages are not the protocol's: the two counts differ only by the start and
+    /// the end of a run.
     #[test]
-    fn messages_are_the_same_ones_in_steady_state_and_over_whole_runs() {
+    fn messages_agree_in_steady_state_and_whole_runs() {
         for protocol in ["sigma", "custody"] {
             let table = format!("protocol = '{protocol}'\npeers = 6\nentries = 20\nwarm-up = 5\ntrials = 1");
             let point = Point::from_table(toml::from_str(&table).unwrap(), 1).unwrap();

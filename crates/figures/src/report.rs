@@ -1,4 +1,4 @@
-//! Everything that a reader gets: a page, and per figure a plot, a table and its experiment file.
+//! The output: a page, and per figure a plot, a table and its experiment file.
 
 mod draw;
 mod page;
@@ -15,12 +15,12 @@ use crate::plot::tidy;
 use crate::store::write as write_file;
 use crate::{Error, figure::Range};
 
-/// Where a report comes from. The same seed gives the same report but for these words.
+/// The provenance of a report. With the same seed, two reports differ in nothing else.
 #[derive(Clone, Debug, Serialize)]
 pub struct Provenance {
     /// The program's version.
     pub version: String,
-    /// The commit it was built from, if that is known.
+    /// The commit it was built from, if known.
     pub commit: String,
     /// The command that made the report.
     pub command: String,
@@ -30,19 +30,18 @@ pub struct Provenance {
     pub duration: String,
 }
 
-/// What a report says about the published numbers.
+/// The result for the published numbers.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Where the report was written.
     pub page: PathBuf,
-    /// How many published numbers we say something of, that they are reproduced or where they are instead; and how many
-    /// promises there are. What promises nothing cannot fail, and is not counted.
+    /// How many published numbers have a claim, plus the number of promises that can be broken.
     pub claimed: usize,
-    /// A sentence for each of which that is not true.
+    /// A sentence for each claim or promise that failed.
     pub moved: Vec<String>,
 }
 
-/// Writes the report into the folder `out`: `report.html`, `run.toml`, and for each figure `ID.svg`, `ID.csv`,
+/// Writes the report into the directory `out`: `report.html`, `run.toml`, and for each figure `ID.svg`, `ID.csv`,
 /// `ID.toml`.
 ///
 /// # Errors
@@ -86,7 +85,7 @@ pub fn write(out: &Path, plan: &Plan, results: &Results, provenance: &Provenance
     Ok(outcome)
 }
 
-/// What `run.toml` says.
+/// The content of `run.toml`.
 #[derive(Serialize)]
 struct Run<'a> {
     quick: bool,
@@ -96,18 +95,18 @@ struct Run<'a> {
     provenance: &'a Provenance,
 }
 
-/// A number with its interval and its unit.
+/// Formats a number with its interval and unit.
 fn amount(value: Option<Estimate>, unit: &str) -> String {
     value.map_or("nothing".into(), |value| format!("{} {unit}", with_error(value)))
 }
 
-/// A number with its interval: `355.2 ± 0.3`, or `0.98 (0.95 to 0.99)` where that is not even.
+/// Formats a number with its interval: `355.2 ± 0.3`, or `0.98 (0.95 to 0.99)` if asymmetric.
 fn with_error(Estimate { value, interval }: Estimate) -> String {
     match interval {
         None => tidy(value),
         Some((low, high)) if high - value <= 1e-9 * value.abs() && value - low <= 1e-9 * value.abs() => tidy(value),
         Some((low, high)) if ((high - value) - (value - low)).abs() <= 1e-6 * (high - low) => {
-            // Two digits of the error tell enough.
+            // Two digits of the error.
             let half = high - value;
             let size = 10f64.powf(half.log10().floor() - 1.0);
             format!("{} ± {}", tidy(value), tidy((half / size).round() * size))
@@ -116,9 +115,9 @@ fn with_error(Estimate { value, interval }: Estimate) -> String {
     }
 }
 
-/// A range in words.
+/// Formats a range.
 fn range(range: Range, unit: &str) -> String {
-    // A bound is written as it stands in the file, not rounded; but nobody counts forty zeros.
+    // A bound is written as in the file, not rounded, unless it is tiny.
     let bound = |value: f64| if value.abs() < 1e-4 { tidy(value) } else { value.to_string() };
     match (range.from.map(bound), range.to.map(bound)) {
         (Some(from), Some(to)) => format!("from {from} to {to} {unit}"),

@@ -1,5 +1,5 @@
-/// Every file under `crates` that a measured number depends on: the catalogue, all crates of ours that it is built on,
-/// whoever they are by now, and what makes numbers of a report. Not the drawing.
+/// Lists every file under `crates` that a measured number depends on: the catalogue, the workspace crates that it
+/// depends on, and the metrics of a report. Drawing code is excluded.
 pub fn sources(crates: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut names = vec![String::from("catalogue")];
     let mut files = ["metric.rs", "point.rs"].map(|name| crates.join("figures/src").join(name)).to_vec();
@@ -31,7 +31,7 @@ fn list(path: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// A fingerprint of these files: their names and all that is in them.
+/// Returns a fingerprint of the names and contents of these files.
 pub fn fingerprint_of(files: &[std::path::PathBuf]) -> u64 {
     let mut text = Vec::new();
     for file in files {

@@ -1,4 +1,4 @@
-//! Finished points on disk: what makes an interrupted run go on where it stopped.
+//! Finished points on disk, with which an interrupted run continues.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::fingerprint::fingerprint;
 use crate::metric::Measured;
 use crate::point::Point;
 
-/// Nobody takes longer than this to write a file.
+/// An unfinished file older than this is abandoned.
 const UNFINISHED: Duration = Duration::from_secs(24 * 3600);
 
-/// The finished points of one bench, in a folder.
+/// The finished points of one bench, in a directory.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
@@ -29,20 +29,20 @@ pub struct Store {
 #[serde(deny_unknown_fields)]
 struct Kept {
     bench: String,
-    /// The command that does the same.
+    /// The command that does the same run.
     run: String,
-    /// A fingerprint of the file of latencies that it names, if it names one.
+    /// A fingerprint of the latency file, if the run reads one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     latencies: Option<String>,
     measured: Measured,
 }
 
 impl Store {
-    /// Points in `out/points`, which is made if need be. Those of another bench, whose protocols or simulator differ in
-    /// any letter, are not taken.
+    /// Opens `out/points` and creates it if necessary. Points of another bench, whose protocols or simulator differ in
+    /// any byte, are ignored.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The directory cannot be created.
     pub fn open(out: &Path) -> Result<Self, Error> {
         let folder = out.join("points");
         fs::create_dir_all(&folder).map_err(|source| Error::Output { path: folder.clone(), source })?;
@@ -50,8 +50,8 @@ impl Store {
         Ok(Self { folder, bench: env!("PEERLOCK_BENCH").into() })
     }
 
-    /// A finished point. A file that is damaged, or that is of something else, counts as none. `latencies` is a
-    /// fingerprint of the file that the point reads, if it reads one: its name says nothing of what is in it.
+    /// Loads a finished point. A damaged or different file counts as none. `latencies` is the fingerprint of the
+    /// latency file that the point reads, since the name says nothing about the content.
     pub fn load(&self, point: &Point, latencies: Option<u64>) -> Option<Measured> {
         let text = fs::read_to_string(self.path(point)).ok()?;
         let kept: Kept = toml::from_str(&text).ok()?;
@@ -59,7 +59,7 @@ impl Store {
         is_it.then_some(kept.measured)
     }
 
-    /// Keeps a finished point.
+    /// Saves a finished point.
     ///
     /// # Errors
     /// It cannot be written.
@@ -81,8 +81,7 @@ fn in_words(fingerprint: Option<u64>) -> Option<String> {
     fingerprint.map(|fingerprint| format!("{fingerprint:016x}"))
 }
 
-/// Writes a file so that it is there as a whole or not at all, whenever the run is stopped, whoever else writes it, and
-/// if the power fails.
+/// Writes a file atomically, also with concurrent writers and across a power failure.
 ///
 /// # Errors
 /// It cannot be written.
@@ -96,18 +95,18 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     unfinished.push(format!(".{}-{}.part", process::id(), WRITTEN.fetch_add(1, Relaxed)));
     let done = write_synced(Path::new(&unfinished), bytes).and_then(|()| fs::rename(&unfinished, path));
     done.map_err(|source| {
-        let _ = fs::remove_file(&unfinished); // It may not even be there.
+        let _ = fs::remove_file(&unfinished); // It may not exist.
         failed(source)
     })
 }
 
-/// What runs have left that were stopped while they wrote. Those that still write have begun less than a day ago.
+/// Removes unfinished files of interrupted runs; younger ones may still be in use.
 fn remove_unfinished(folder: &Path) {
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
         let written = file.metadata().and_then(|file| file.modified());
         let is_old = written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNFINISHED));
         if is_old && file.path().extension().is_some_and(|extension| extension == "part") {
-            let _ = fs::remove_file(file.path()); // Nobody misses it, and the next run tries again.
+            let _ = fs::remove_file(file.path()); // The next run tries again.
         }
     }
 }
@@ -115,7 +114,7 @@ fn remove_unfinished(folder: &Path) {
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::File::create(path)?;
     file.write_all(bytes)?;
-    file.sync_all() // Else the name may last longer than what is in it.
+    file.sync_all() // Otherwise the name may outlive the content.
 }
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_run_left_that_was_stopped_while_it_wrote_goes_some_day() {
+    fn old_unfinished_files_are_removed() {
         let out = tempfile::tempdir().unwrap();
         let points = out.path().join("points");
         fs::create_dir(&points).unwrap();
@@ -145,9 +144,9 @@ mod tests {
         assert_eq!(fingerprint(b"foobar"), 0x85944171f73967e8);
     }
 
-    /// Two runs may have one folder.
+    /// Two runs may share a directory.
     #[test]
-    fn who_writes_the_same_file_at_once_leaves_one_of_them_whole() {
+    fn concurrent_writers_leave_one_whole_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("point.toml");
         let texts = [b'a', b'b'].map(|letter| vec![letter; 100_000]);
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_nothing() {
+    fn failed_write_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a folder");
         fs::create_dir_all(path.join("with something in it")).unwrap();

@@ -1,4 +1,4 @@
-//! The engine on a small made-up experiment, from its file to the page.
+//! The engine with a small experiment, from its file to the page.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -10,7 +10,7 @@ use peerlock_figures::report::{Outcome, Provenance, write};
 use peerlock_figures::{Figure, Plan, Progress, Results, Store};
 use tempfile::tempdir;
 
-/// Two panels, two curves, three values; the second panel draws some of the first one's runs.
+/// Two panels, two curves, three values; the second panel shares some runs of the first.
 const SMALL: &str = r#"
 title = "Waits & <messages>"
 origin = "Made up"
@@ -73,7 +73,7 @@ accept = { from = 32.5, to = 33.5 }
 struct Run {
     results: Results,
     outcome: Outcome,
-    /// How many entries were announced, and how many were simulated.
+    /// Entries announced, and entries simulated.
     progress: (u64, u64),
 }
 
@@ -118,7 +118,7 @@ fn one_experiment_from_file_to_page() {
     let out = tempdir().unwrap();
     let run = reproduce(out.path(), SMALL, false, 1);
     assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (1, 0), "{:?}", run.outcome.moved);
-    // Three values and two curves: six runs, though the second panel asks for three of them again.
+    // Three values and two curves: six runs, though the second panel requests three of them again.
     assert_eq!(points(out.path()).len(), 6);
     let entries = 6 * 3 * 8 * 40;
     assert_eq!(run.progress, (entries, entries));
@@ -128,7 +128,7 @@ fn one_experiment_from_file_to_page() {
     assert!(page.contains("<span class=\"reproduced\">reproduced</span>"));
     assert!(page.contains("In all runs: peers 8, slots 2, hold 10s,"), "{page}");
     assert!(page.contains("abc"));
-    // What is where comes first, then how to read it, then all numbers, then the figures.
+    // Contents first, then the introduction, all numbers, and the figures.
     let order = ["<h1>", "<nav>", "id=\"reading\"", "id=\"numbers\"", "id=\"small/fig1\"", "id=\"run\""];
     let places: Vec<Option<usize>> = order.iter().map(|part| page.find(part)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{order:?}: {places:?}");
@@ -145,7 +145,7 @@ fn one_experiment_from_file_to_page() {
     assert!(read(out.path(), "run.toml").contains("seed = \"1\"\n"));
 }
 
-/// With one message from hand to hand and all slots always busy, the mean wait is known: N(cset + T)/k − cset − 1/λ.
+/// With one message per hand-over and all slots always busy, the mean wait is known: N(cset + T)/k − cset − 1/λ.
 #[test]
 fn the_table_has_a_line_for_every_run_of_every_panel() {
     let out = tempdir().unwrap();
@@ -179,7 +179,7 @@ fn the_plot_is_sound_xml_with_a_mark_for_every_run() {
     {
         assert!(texts.contains(&text), "{text:?} is not in {texts:?}");
     }
-    // Nothing is drawn outside the picture.
+    // No line leaves the picture.
     let [width, height] =
         ["width", "height"].map(|name| document.root_element().attribute(name).unwrap().parse::<f64>().unwrap());
     for line in named("polyline") {
@@ -198,7 +198,7 @@ fn a_run_goes_on_where_it_stopped() {
     assert_eq!(first.results.resumed, 0);
     let page = read(out.path(), "report.html");
 
-    // One point is missing, and one was damaged by whatever stopped the run.
+    // One point is missing, and one is damaged.
     let kept = points(out.path());
     fs::remove_file(&kept[0]).unwrap();
     fs::write(&kept[1], "measured = {").unwrap();
@@ -212,7 +212,7 @@ fn a_run_goes_on_where_it_stopped() {
     assert_eq!(reproduce(out.path(), SMALL, false, 2).results.resumed, 0, "another seed is another run");
 }
 
-/// All that may differ between two runs stands in the last part of the page.
+/// Returns the page without its last part, the only one that may differ between two runs.
 fn until_provenance(page: &str) -> &str {
     &page[..page.find("<section id=\"run\">").unwrap()]
 }
@@ -231,7 +231,7 @@ fn points_of_another_bench_are_not_taken() {
 }
 
 #[test]
-fn a_number_that_leaves_its_range_is_told() {
+fn number_outside_its_range_is_reported() {
     let out = tempdir().unwrap();
     let moved = SMALL.replace("from = 32.5, to = 33.5", "from = 34");
     let run = reproduce(out.path(), &moved, false, 1);
@@ -241,12 +241,12 @@ fn a_number_that_leaves_its_range_is_told() {
     assert!(sentence.ends_with(", which is not 34 s or more"), "{sentence}");
     assert!(read(out.path(), "report.html").contains("<span class=\"moved\">out of range</span>"));
 
-    // A number that cannot be measured is not reproduced either.
+    // A number that cannot be measured is not reproduced.
     let unmeasured = SMALL.replace("warm-up = 5", "warm-up = 40");
     assert!(reproduce(out.path(), &unmeasured, false, 1).outcome.moved[0].contains("measured nothing"));
 }
 
-/// A number that differs has a place of its own, and leaving that is told, too.
+/// A number that differs has its own range, and leaving it is reported.
 #[test]
 fn a_number_that_differs_is_where_we_say() {
     let out = tempdir().unwrap();
@@ -259,7 +259,7 @@ fn a_number_that_differs_is_where_we_say() {
     assert_eq!(reproduce(out.path(), &elsewhere, false, 1).outcome.moved.len(), 1);
 }
 
-/// In the range, but not with all of its interval: more trials could show otherwise.
+/// In the range, but not with its whole interval: more trials could refute it.
 #[test]
 fn a_number_at_the_edge_of_its_range_is_not_certain() {
     let out = tempdir().unwrap();
@@ -276,10 +276,9 @@ fn a_number_at_the_edge_of_its_range_is_not_certain() {
     assert!(read(out.path(), "report.html").contains("reproduced, not certain"));
 }
 
-/// A difference is certain only as far as the interval says. A quick run has more room, also where the paper's number
-/// is; and what is there by choice is neither reproduced nor different.
+/// A difference is certain only if the interval excludes the published number. A quick run has a wider range.
 #[test]
-fn a_difference_that_the_interval_reaches_across_is_not_certain() {
+fn difference_within_the_interval_is_not_certain() {
     let out = tempdir().unwrap();
     let verdict = |source: &str, quick| {
         let run = reproduce(out.path(), source, quick, 1);
@@ -311,7 +310,7 @@ fn a_difference_that_the_interval_reaches_across_is_not_certain() {
     assert!(read(out.path(), "report.html").contains("1 are where the paper has them, but only by a choice of ours"));
 }
 
-/// What a quick run leaves out is not missed there.
+/// A quick run does not check a number for full runs.
 #[test]
 fn a_number_may_be_for_full_runs_only() {
     let out = tempdir().unwrap();
@@ -323,7 +322,7 @@ fn a_number_may_be_for_full_runs_only() {
     assert_eq!(reproduce(out.path(), &full_only, false, 1).outcome.claimed, 1);
 }
 
-/// How a curve bends is the ratio of two slopes; the mean wait grows by 1/λ − 1/λ' as long as all slots are busy.
+/// The mean wait grows by 1/λ − 1/λ' as long as all slots are busy.
 #[test]
 fn a_bend_is_a_ratio_of_slopes() {
     let out = tempdir().unwrap();
@@ -351,9 +350,9 @@ fn curves_can_be_level_and_related_to_each_other() {
     assert_eq!(csv.lines().filter(|line| line.starts_with("Wait,Fair-K,")).count(), 2, "nothing beyond 5 is run");
 }
 
-/// What was promised is checked, and what was not is counted.
+/// Promises are checked; everything else is counted.
 #[test]
-fn promises_are_kept_or_told() {
+fn broken_promises_are_reported() {
     let out = tempdir().unwrap();
     let [both, nothing] = ["both", "nothing"].map(|promise| {
         let promised = format!("promises = [\"nothing\", \"{promise}\"]");
@@ -400,9 +399,9 @@ protocol = "fair-k"
     assert!(sentence.starts_with("small/fig1: Fair-K under loss: promised otherwise, but "), "{sentence}");
 }
 
-/// Each promise has a value of its own in a quick run, too, and is looked at.
+/// Each promise needs its value in a quick run, too.
 #[test]
-fn promises_of_what_is_not_there_are_refused() {
+fn promises_for_missing_values_are_refused() {
     let promises = "promises = [\"both\", \"both\", \"both\"]\n";
     let promised = SMALL
         .replace("shows = ", "promises = true\nshows = ")
@@ -415,10 +414,10 @@ fn promises_of_what_is_not_there_are_refused() {
     assert!(said(&left_out).contains("it must leave nothing out"), "{}", said(&left_out));
 }
 
-/// A trial in which a peer finds its own state broken is counted where promises are at stake. Where a protocol is to be
-/// measured it makes no figure, also when the point was there from before.
+/// A trial in which a peer finds its state inconsistent is counted in a table of promises. In a figure that measures
+/// the protocol it is an error, also if the point was stored.
 #[test]
-fn what_is_stopped_is_counted_in_a_table_and_makes_no_figure() {
+fn stopped_run_is_counted_in_a_table_but_not_drawn() {
     let out = tempdir().unwrap();
     let table = r#"
 title = "Stopped"
@@ -474,7 +473,7 @@ fn a_quick_run_is_smaller_and_has_its_own_range() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+fn same_seed_gives_same_bytes_on_any_number_of_threads() {
     let folders = [tempdir().unwrap(), tempdir().unwrap()];
     for (threads, folder) in [1, 4].into_iter().zip(&folders) {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -491,7 +490,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
-fn what_changes_along_has_a_value_for_each() {
+fn coupled_settings_need_one_value_each() {
     let along = |slots: &str| SMALL.replacen("[base]", &format!("with = {{ slots = {slots} }}\n[base]"), 1);
     let in_full = |slots: &str| plan(&along(slots).replace("values = [1]\n", ""), false, 1).map(|plan| plan.points());
     assert_eq!(in_full("[1, 2, 3]"), Ok(6));
@@ -533,7 +532,7 @@ fn a_file_of_latencies_that_has_changed_is_another_run() {
 
 /// Nobody is told that infinitely much is in its range.
 #[test]
-fn what_is_divided_by_nothing_is_not_measured() {
+fn division_by_zero_is_not_measured() {
     let out = tempdir().unwrap();
     let none = SMALL.replacen("metric = \"mean\"", "metric = \"overtaking\"\nrelative-to = \"ideal, no protocol\"", 1);
     let none = none.replace("x = 1\nmetric = \"mean\"", "x = 1\nmetric = \"overtaking\"\ntimes-less-than = \"Fair-K\"");
@@ -546,7 +545,7 @@ fn what_is_divided_by_nothing_is_not_measured() {
 }
 
 #[test]
-fn files_that_make_no_sense_are_refused() {
+fn invalid_files_are_refused() {
     let number = "the published number \"mean wait at rate 1\"";
     for (from, to, sentence) in [
         ("metric = \"mean\"", "metric = \"wait\"", "unknown metric \"wait\""),

@@ -1,4 +1,4 @@
-//! A finished point is taken up again only if nothing that it depends on has changed.
+//! A finished point is reused only if none of its dependencies has changed.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -10,9 +10,9 @@ use tempfile::tempdir;
 include!("../src/fingerprint.rs");
 include!("../src/sources.rs");
 
-/// A change in any of these changes what is measured.
+/// A change in any of these files changes measured numbers.
 #[test]
-fn whatever_a_run_is_built_on_is_in_the_fingerprint() {
+fn fingerprint_covers_every_dependency() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let files = sources(&crates);
     for file in [
@@ -36,7 +36,7 @@ fn whatever_a_run_is_built_on_is_in_the_fingerprint() {
 }
 
 #[test]
-fn a_crate_that_is_added_below_and_a_letter_in_it_change_the_fingerprint() {
+fn fingerprint_changes_with_an_added_crate_or_byte() {
     let crates = tempdir().unwrap();
     let write = |path: &str, text: &str| {
         let path = crates.path().join(path);

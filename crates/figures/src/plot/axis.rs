@@ -1,8 +1,8 @@
-//! Where a value stands on an axis, and which numbers are written beside it.
+//! Axes: places of values, and tick labels.
 
 use crate::figure::Scale;
 
-/// One axis, with a range that holds everything that is drawn.
+/// An axis whose range holds everything that is drawn.
 #[derive(Clone, Debug)]
 pub struct Axis {
     label: String,
@@ -17,7 +17,7 @@ enum Kind {
 }
 
 impl Axis {
-    /// A horizontal axis: as long as its values need.
+    /// A horizontal axis over the range of its values.
     pub fn horizontal(label: &str, scale: Scale, names: &[String], values: impl Iterator<Item = f64>) -> Self {
         let kind = match scale {
             Scale::Category => Kind::Category { names: names.to_vec() },
@@ -34,7 +34,7 @@ impl Axis {
         Self { label: label.into(), kind }
     }
 
-    /// A vertical axis: from 0, or on a log scale from the next round number below to the next above.
+    /// A vertical axis: from 0, or on a log scale between the round numbers below and above.
     pub fn vertical(label: &str, scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let kind = match scale {
             Scale::Log => {
@@ -47,17 +47,17 @@ impl Axis {
         Self { label: label.into(), kind }
     }
 
-    /// What stands beside it.
+    /// Returns the label.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Whether a value can be shown at all.
+    /// Returns whether a value has a place on the axis.
     pub fn shows(&self, value: f64) -> bool {
         value.is_finite() && (value > 0.0 || !matches!(self.kind, Kind::Log { .. }))
     }
 
-    /// How many categories it has; none if it is one of numbers.
+    /// Returns the number of categories; 0 on an axis of numbers.
     pub fn categories(&self) -> usize {
         match &self.kind {
             Kind::Category { names } => names.len(),
@@ -65,12 +65,12 @@ impl Axis {
         }
     }
 
-    /// Whether neighbours on this axis are joined by a line.
+    /// Returns whether a line joins neighbouring points.
     pub fn joins(&self) -> bool {
         !matches!(self.kind, Kind::Category { .. })
     }
 
-    /// From 0, where the axis begins, to 1, where it ends.
+    /// Returns the place of a value, from 0 at the start of the axis to 1 at its end.
     pub fn place(&self, value: f64) -> f64 {
         match &self.kind {
             Kind::Linear { low, high, .. } => (value - low) / (high - low),
@@ -79,7 +79,7 @@ impl Axis {
         }
     }
 
-    /// How far the curve of this number is moved aside, so that no two stand on one spot.
+    /// Returns the horizontal offset of a curve, so that curves do not overlap within a category.
     pub fn dodge(&self, number: usize, of: usize) -> f64 {
         match &self.kind {
             Kind::Category { names } => {
@@ -90,7 +90,7 @@ impl Axis {
         }
     }
 
-    /// Where one category ends and the next begins.
+    /// Returns the borders between categories.
     pub fn borders(&self) -> Vec<f64> {
         match &self.kind {
             Kind::Category { names } => (1..names.len()).map(|at| at as f64 / names.len() as f64).collect(),
@@ -98,7 +98,7 @@ impl Axis {
         }
     }
 
-    /// Where something is written beside the axis, and what.
+    /// Returns the places and texts of the tick labels.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         match &self.kind {
             Kind::Category { names } => {
@@ -112,7 +112,7 @@ impl Axis {
                 let decades = (high / low).log10();
                 let within: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
                 let last = high.log10().ceil() as i32;
-                let apart = (decades / 10.0).ceil().max(1.0) as i32; // No more words than there is room for.
+                let apart = (decades / 10.0).ceil().max(1.0) as i32; // As many labels as fit.
                 let first = (low.log10() / f64::from(apart)).floor() as i32 * apart;
                 (first..=last)
                     .step_by(apart as usize)
@@ -125,7 +125,7 @@ impl Axis {
     }
 }
 
-/// A number as a person writes it: as few digits as it takes, thousands apart.
+/// Formats a number: few digits, thousands separated.
 pub fn tidy(value: f64) -> String {
     let size = value.abs();
     if size > 0.0 && size < 1e-4 {
@@ -156,7 +156,7 @@ pub fn tidy(value: f64) -> String {
     apart
 }
 
-/// A digit or a sign of an exponent.
+/// Returns the superscript of a digit or sign.
 fn raised(sign: char) -> char {
     match sign {
         '-' => '⁻',
@@ -176,7 +176,7 @@ fn ends(values: impl Iterator<Item = f64>, fits: impl Fn(f64) -> bool) -> (f64, 
     ends.unwrap_or((1.0, 1.0))
 }
 
-/// About five steps of a round size that hold everything.
+/// Divides the range into about five round steps.
 fn linear(low: f64, high: f64) -> Kind {
     let range = if high > low { high - low } else { high.abs().max(1.0) };
     let size = 10f64.powf((range / 5.0).log10().floor());
@@ -187,13 +187,13 @@ fn linear(low: f64, high: f64) -> Kind {
     Kind::Linear { low, high, step }
 }
 
-/// The next of 1, 2, 5, 10, … that is not above `value`.
+/// Returns the largest of 1, 2, 5, 10, … that is not above `value`.
 fn round_below(value: f64) -> f64 {
     let size = 10f64.powf(value.log10().floor());
     [5.0, 2.0, 1.0].map(|digit| digit * size).into_iter().find(|round| *round <= value * 1.000_001).unwrap_or(size)
 }
 
-/// The next of 1, 2, 5, 10, … that is not below `value`.
+/// Returns the smallest of 1, 2, 5, 10, … that is not below `value`.
 fn round_above(value: f64) -> f64 {
     let size = 10f64.powf(value.log10().floor());
     let above = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * size).into_iter().find(|round| *round >= value * 0.999_999);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_as_a_person_writes_them() {
+    fn numbers_are_formatted_for_readers() {
         for (value, text) in [
             (0.0, "0"),
             (1e-40, "10⁻⁴⁰"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn categories_stand_apart_and_their_curves_beside_each_other() {
+    fn categories_are_separate_and_curves_side_by_side() {
         let names = ["a".to_string(), "b".to_string()];
         let axis = Axis::horizontal("", Scale::Category, &names, [].into_iter());
         assert_eq!(axis.ticks(), [(0.25, "a".into()), (0.75, "b".into())]);

@@ -1,8 +1,8 @@
-//! The little of SVG that a plot needs.
+//! A minimal SVG writer.
 
 use std::fmt::Write;
 
-/// Where a text stands from its point.
+/// The horizontal alignment of a text.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     Start,
@@ -10,11 +10,11 @@ pub enum Anchor {
     End,
 }
 
-/// A picture that grows by one element at a time.
+/// A picture, built element by element.
 pub struct Svg(String);
 
 impl Svg {
-    /// An empty picture on white, so that it can be read on any page.
+    /// An empty picture with a white background.
     pub fn new(width: f64, height: f64, title: &str) -> Self {
         let mut svg = Self(String::new());
         let title = escape(title);
@@ -28,13 +28,13 @@ impl Svg {
         svg
     }
 
-    /// The finished picture.
+    /// Returns the finished picture.
     pub fn end(mut self) -> String {
         self.push(format_args!("</svg>"));
         self.0
     }
 
-    /// A line through all points.
+    /// Draws a line through all points.
     pub fn line(&mut self, points: &[(f64, f64)], colour: &str, width: f64, dashes: &str) {
         let dashes = if dashes.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dashes}""#) };
         let points = list(points);
@@ -44,7 +44,7 @@ impl Svg {
         ));
     }
 
-    /// A closed line, around nothing or full of its colour.
+    /// Draws a polygon, hollow or filled.
     pub fn outline(&mut self, corners: &[(f64, f64)], colour: &str, is_full: bool) {
         let (corners, inside) = (list(corners), if is_full { colour } else { "none" });
         self.push(format_args!(
@@ -53,19 +53,19 @@ impl Svg {
         ));
     }
 
-    /// A circle that is not filled.
+    /// Draws a hollow circle.
     pub fn circle(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
         self.push(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="none" stroke="{colour}" stroke-width="1.8"/>"#
         ));
     }
 
-    /// A circle that is filled.
+    /// Draws a filled circle.
     pub fn disc(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
         self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{colour}"/>"#));
     }
 
-    /// A line of text, anchored at this point.
+    /// Draws a line of text, anchored at this point.
     pub fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, bold: bool) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -79,7 +79,7 @@ impl Svg {
         ));
     }
 
-    /// A text that is read from below, centred on its point.
+    /// Draws vertical text, centred on its point.
     pub fn upright(&mut self, (x, y): (f64, f64), text: &str, size: f64) {
         let text = escape(text);
         self.push(format_args!(
@@ -98,12 +98,12 @@ fn list(points: &[(f64, f64)]) -> String {
     points.join(" ")
 }
 
-/// About how wide a text is. Fonts differ; a little too much does no harm.
+/// Estimates the width of a text, generously, since fonts differ.
 pub fn width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.56
 }
 
-/// A text in rows that are no wider than this, if its words are not.
+/// Wraps a text into rows no wider than `most`, except for longer words.
 pub fn wrapped(text: &str, size: f64, most: f64) -> Vec<&str> {
     let mut rows: Vec<&str> = Vec::new();
     let mut from = 0;
@@ -120,7 +120,7 @@ pub fn wrapped(text: &str, size: f64, most: f64) -> Vec<&str> {
     rows
 }
 
-/// Text in XML and HTML, also within quotes.
+/// Escapes text for XML and HTML, also within quotes.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_go_into_rows_and_are_never_cut() {
+    fn text_wraps_between_words() {
         assert_eq!(wrapped("one way", 10.0, 100.0), ["one way"]);
         assert_eq!(wrapped("restart after 5 s", 10.0, 50.0), ["restart", "after 5", "s"]);
         assert_eq!(wrapped("incomprehensibilities", 10.0, 50.0), ["incomprehensibilities"]);

@@ -1,4 +1,4 @@
-//! From a figure's runs to the lines of its plot.
+//! Converts the runs of a figure to the lines of its plot.
 
 use crate::estimate::Estimate;
 use crate::figure::{self, Dot, Resolved, Scale};
@@ -6,7 +6,7 @@ use crate::metric::Metric;
 use crate::plan::Results;
 use crate::plot::{Axis, Line, Panel, Plot};
 
-/// The plot of a figure.
+/// Returns the plot of a figure.
 pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     let file = &resolved.figure.file;
     let style = |number: usize| file.curves[number].style.unwrap_or(number + 1);
@@ -53,7 +53,7 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     Plot { title: format!("{}: {}", resolved.figure.id, file.title), panels, legend }
 }
 
-/// How high a dot is: its metric, or that divided by the metric of the curve that the panel relates all others to.
+/// Returns the height of a dot: its metric, divided by that of the panel's reference curve if it has one.
 pub fn height(
     dot: &Dot,
     metric: Metric,
@@ -71,7 +71,7 @@ pub fn height(
     own.over(Estimate::of(metric, results.of(&base.point))?)
 }
 
-/// How many per cent of the peers had at most this much.
+/// Returns, for each longest wait, the percentage of peers that waited at most so long.
 fn distribution(dot: &Dot, results: &Results) -> Vec<(f64, f64)> {
     let (_, percentiles) = results.of(&dot.point).distribution();
     percentiles.iter().enumerate().map(|(percent, most)| (*most, percent as f64)).collect()

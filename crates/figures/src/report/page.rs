@@ -1,4 +1,4 @@
-//! The page: one file, no script, nothing from the network, and good on paper.
+//! The page: one file without scripts or external resources, fit for printing.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::plot::{escape, tidy};
 
 const STYLE: &str = include_str!("page.css");
 
-/// The whole page.
+/// Returns the whole page.
 pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Provenance) -> String {
     let mut body = String::new();
     let kind = if plan.quick { "quick run: fewer trials and shorter runs than the full one" } else { "full run" };
@@ -31,7 +31,7 @@ pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Prove
     )
 }
 
-/// Where everything is.
+/// Writes the table of contents.
 fn contents(body: &mut String, plan: &Plan) {
     push(body, "<nav><ul>\n<li><a href=\"#reading\">How to read it</a></li>");
     if plan.figures.iter().any(|figure| !figure.numbers.is_empty()) {
@@ -44,7 +44,7 @@ fn contents(body: &mut String, plan: &Plan) {
     push(body, "<li><a href=\"#run\">Where it comes from</a></li>\n</ul></nav>");
 }
 
-/// All published numbers at a glance.
+/// Writes the table of all published numbers.
 fn summary(body: &mut String, plan: &Plan, results: &Results) {
     let numbers: Vec<_> =
         plan.figures.iter().flat_map(|figure| figure.numbers.iter().map(move |n| (figure, n))).collect();
@@ -124,7 +124,7 @@ fn section(body: &mut String, resolved: &Resolved, results: &Results, svg: &str)
     push(body, "</section>");
 }
 
-/// The settings that all runs of a figure share.
+/// Lists the settings that all runs of a figure share.
 fn common(resolved: &Resolved) -> String {
     let runs: Vec<_> = resolved.dots.iter().flatten().flatten().map(|dot| dot.point.pairs()).collect();
     let shared = runs.first().into_iter().flatten().filter(|pair| runs.iter().all(|run| run.contains(pair)));
@@ -132,7 +132,7 @@ fn common(resolved: &Resolved) -> String {
     format!("In all runs: {}.", shared.join(", "))
 }
 
-/// The published numbers of one figure, with reading and reason.
+/// Writes the published numbers of one figure, with their reading and reason.
 fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     if resolved.numbers.is_empty() {
         return;
@@ -177,7 +177,7 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     push(body, "</tbody></table></div>");
 }
 
-/// What is drawn, as numbers, to be unfolded.
+/// Writes the numbers of the plots, collapsed.
 fn values(body: &mut String, resolved: &Resolved, results: &Results) {
     let file = &resolved.figure.file;
     for (number, panel) in file.panels.iter().enumerate() {
@@ -209,7 +209,7 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
     }
 }
 
-/// What a reader has to know before the first number.
+/// Writes the introduction.
 fn readings(body: &mut String, plan: &Plan) {
     push(body, "<section id=\"reading\"><h2>How to read it</h2>");
     if plan.quick {
@@ -249,7 +249,7 @@ fn readings(body: &mut String, plan: &Plan) {
     );
 }
 
-/// What differs between two runs with the same seed stands here and nowhere else.
+/// Writes the provenance: the only part in which two runs with the same seed differ.
 fn run(body: &mut String, plan: &Plan, results: &Results, provenance: &Provenance) {
     push(body, "<section id=\"run\"><h2>Where it comes from</h2><table><tbody>");
     let kept = match results.resumed {

@@ -1,4 +1,4 @@
-//! A table of protocols and faults: what each promises, and what happened.
+//! A table of protocols and faults: promise and result.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::metric::Metric;
 use crate::plan::Results;
 use crate::plot::escape;
 
-/// One cell: what was promised, and in how many of the trials it was otherwise.
+/// One cell: the promise, and in how many trials it was broken.
 pub struct Cell<'a> {
     curve: &'a str,
     fault: &'a str,
@@ -17,17 +17,17 @@ pub struct Cell<'a> {
     violated: u64,
     starved: u64,
     stopped: u64,
-    /// Why the first was stopped that was.
+    /// Why the first stopped trial was stopped.
     stop: Option<&'a str>,
 }
 
 impl Cell<'_> {
-    /// Whether anything was promised that could be broken.
+    /// Returns whether there is a promise that can be broken.
     pub fn is_promised(&self) -> bool {
         self.promise != Promise::Nothing
     }
 
-    /// Whether a promise was broken.
+    /// Returns whether a promise was broken.
     fn is_broken(&self) -> bool {
         match self.promise {
             Promise::Both => self.violated + self.starved + self.stopped > 0,
@@ -48,7 +48,7 @@ impl Cell<'_> {
         }
     }
 
-    /// A sentence, if a promise was broken.
+    /// Describes a broken promise.
     pub fn complaint(&self) -> Option<String> {
         let Self { curve, fault, .. } = self;
         let why = self.stop.map_or(String::new(), |stop| format!(" ({stop})"));
@@ -56,7 +56,7 @@ impl Cell<'_> {
     }
 }
 
-/// All cells of a figure, protocol by protocol; none if it is no such table.
+/// Returns all cells of a figure, protocol by protocol; empty if the figure is not such a table.
 pub fn cells<'a>(resolved: &'a Resolved, results: &'a Results) -> Vec<Vec<Cell<'a>>> {
     let file = &resolved.figure.file;
     if !file.promises {
@@ -86,7 +86,7 @@ pub fn cells<'a>(resolved: &'a Resolved, results: &'a Results) -> Vec<Vec<Cell<'
     file.curves.iter().zip(&resolved.dots[0]).map(row).collect()
 }
 
-/// The table as HTML: a row for each protocol, a column for each fault.
+/// Returns the table as HTML: a row per protocol, a column per fault.
 pub fn html(resolved: &Resolved, results: &Results) -> String {
     let (file, rows) = (&resolved.figure.file, cells(resolved, results));
     let mut html = String::from("<div class=\"wide\"><table class=\"promises\"><thead><tr><th>protocol</th>");

@@ -1,10 +1,10 @@
-//! A figure's numbers, for those who want to do something else with them.
+//! A figure's numbers as CSV.
 
 use crate::figure::{Dot, Resolved};
 use crate::metric::{Measured, Metric};
 use crate::plan::Results;
 
-/// One line per run, with all settings and all metrics; in a distribution one line per percentile.
+/// Returns one line per run with all settings and metrics; for a distribution, one line per percentile.
 pub fn csv(resolved: &Resolved, results: &Results) -> String {
     let is_distribution = resolved.metrics.iter().all(Option::is_none);
     let mut names: Vec<String> = vec!["panel".into(), "curve".into()];
@@ -34,7 +34,7 @@ pub fn csv(resolved: &Resolved, results: &Results) -> String {
     csv
 }
 
-/// The names of all settings that any run of the figure has.
+/// Returns the names of all settings that any run of the figure has.
 fn settings_there(resolved: &Resolved) -> Vec<String> {
     let mut names = Vec::new();
     for (name, _) in resolved.dots.iter().flatten().flatten().flat_map(|dot| dot.point.pairs()) {
@@ -45,7 +45,7 @@ fn settings_there(resolved: &Resolved) -> Vec<String> {
     names
 }
 
-/// What comes after the settings, for each line of one run.
+/// Returns the fields after the settings, for each line of one run.
 fn ends(run: &Measured, is_distribution: bool) -> Vec<Vec<String>> {
     if is_distribution {
         let percentiles = run.distribution().1.iter().enumerate();
@@ -60,7 +60,7 @@ fn line(fields: &[String]) -> String {
     quoted.join(",") + "\n"
 }
 
-/// A field after RFC 4180.
+/// Quotes a field as in RFC 4180.
 fn quote(field: &str) -> String {
     if field.contains([',', '"', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.into() }
 }
