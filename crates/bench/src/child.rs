@@ -1,18 +1,18 @@
-//! What the children do: they are told on their standard input, a line each, and answer on their standard output, data
-//! first and then `end` or `failed` with the reason.
+//! The children of the bench. Each reads commands from standard input, one per line, and answers on standard output:
+//! data, then `end`, or `failed` with the reason.
 //!
-//! | told | answer |
+//! | command | answer |
 //! | --- | --- |
-//! | `ping ROUNDS PAUSE` | nanoseconds of each round trip; after PAUSE nanoseconds of rest each |
+//! | `ping ROUNDS PAUSE` | nanoseconds of each round trip, each after a pause of PAUSE nanoseconds |
 //! | `found NAME SLOTS` | |
 //! | `alone NAME ROUNDS` | nanoseconds of each acquire and release |
-//! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, sent, entered, left; of
-//! each entry |
+//! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | per entry: slot, fencing number, times of request,
+//! departure, grant and release |
 //! | `hold NAME RESOURCES` | |
-//! | `wait NAME RESOURCES CLIENTS` | how many wait, once all do |
-//! | `take NAME LEASE` | when it got in, as the holder of a lease of so many milliseconds, which it keeps |
+//! | `wait NAME RESOURCES CLIENTS` | the number of waiters, once all wait |
+//! | `take NAME LEASE` | the time of the grant; the child keeps renewing its lease of LEASE milliseconds |
 //! | `give` | |
-//! | `delay NANOS`, `to ADDRESS` | what the relay is told; see `relay.rs` |
+//! | `delay NANOS`, `to ADDRESS` | commands of the relay; see `relay.rs` |
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -39,24 +39,24 @@ use crate::door::{Door, Failure, Pass, Place};
 use crate::kept::{Kept, take};
 use crate::{clock, relay};
 
-/// Where a child finds the secret of the bench's cluster. Not among its arguments, which everybody can see.
+/// The environment variable with the cluster secret. Arguments would be visible to other users.
 pub const SECRET: &str = "PEERLOCK_BENCH_SECRET";
 
-/// As much as a message between peers.
+/// The size of a message between peers.
 const MESSAGE: usize = 128;
 
-/// How long after the one before it each client comes, so that clients of different processes alternate in line.
+/// The interval between the first requests of clients, so that clients of different processes alternate in the queue.
 pub const STAGGER: Duration = Duration::from_millis(1);
 
-/// Longer than a sleeping thread takes to wake up and to wake the clients' own.
+/// Longer than waking a sleeping thread and the clients' thread.
 const AWAKE: Duration = Duration::from_micros(300);
 
-/// Plays the part that the arguments name, until the parent is gone.
+/// Plays the part that the arguments name, until the parent ends.
 ///
 /// # Errors
-/// A sentence, if it cannot.
+/// Describes why it cannot.
 pub fn main(arguments: &[String]) -> Result<(), Failure> {
-    // Whatever becomes of the parent, nothing of it stays behind.
+    // Ends with the parent.
     set_pdeathsig(Signal::SIGKILL)?;
     // Many shells allow 1024 open files, and every client of an agent has a connection.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -88,8 +88,7 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Stays on this one of the cores that it may use, if one is named, from the first, 0, on; and begins anew after the
-/// last.
+/// Pins the process to a core: an index into the allowed ones, modulo their number.
 fn stay_on(core: &[&str]) -> Result<(), Failure> {
     let [core] = core else { return Ok(()) };
     let allowed = sched_getaffinity(Pid::from_raw(0))?;
@@ -99,7 +98,7 @@ fn stay_on(core: &[&str]) -> Result<(), Failure> {
     Ok(sched_setaffinity(Pid::from_raw(0), &one)?)
 }
 
-/// Sends back whatever comes, with nothing between it and the socket.
+/// Echoes all input directly on the socket.
 fn echo() -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     say(&format!("{}\nend", listener.local_addr()?))?;
@@ -136,38 +135,38 @@ fn ping(address: SocketAddr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// That the parent said something strange.
+/// Returns the error for an unknown command.
 pub fn unknown(line: &str) -> Failure {
     format!("told what it does not know: {line}").into()
 }
 
-/// Says something to the parent.
+/// Sends a line to the parent.
 pub fn say(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
 }
 
-/// A peer of its own, which tells the others to find it where it advertises.
+/// Starts a peer that advertises this address.
 async fn peer(listen: SocketAddr, advertise: SocketAddr, join: &[&str]) -> Result<Peer, Failure> {
     started(local(join)?.listen(listen).advertise(advertise)).await
 }
 
-/// How a peer of the bench's cluster begins, on any port.
+/// Returns the builder of a peer of the bench's cluster, on any port.
 fn local(join: &[&str]) -> Result<PeerBuilder, Failure> {
     let secret = Secret::new(std::env::var(SECRET)?.as_bytes())?;
     let builder = Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(secret);
     Ok(join.iter().fold(builder, |builder, address| builder.join(*address)))
 }
 
-/// Starts it, and says where others find it.
+/// Starts a peer and prints its address.
 async fn started(builder: PeerBuilder) -> Result<Peer, Failure> {
     let peer = builder.start().await?;
     say(&peer.advertised().to_string())?;
     Ok(peer)
 }
 
-/// The same, with an agent's API on a Unix socket.
+/// Starts a peer with an agent's API on a Unix socket.
 async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
     let peer = started(local(join)?.clients_elsewhere()).await?;
     let listener = Listener::bind(&Endpoint::Unix(socket.into()), None, usize::MAX).await?;
@@ -175,8 +174,8 @@ async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
     Ok(peer)
 }
 
-/// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without
-/// the kernel, and as many processes as there are cores run at once.
+/// Executes commands. Network, peer and clients share one thread, so that they wake each other without the kernel, and
+/// as many processes as cores run at once.
 fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), Failure> {
     peerlock::runtime()?.block_on(async {
         let place = place().await?;
@@ -191,14 +190,14 @@ fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), F
                 Ok(answer) => answer + "end",
                 Err(why) => format!("{FAILED}{}", why.to_string().replace('\n', " ")),
             };
-            // The parent may not read yet, and the others still need this peer.
+            // Blocking, because the parent may not read yet and other processes still need this peer.
             tokio::task::spawn_blocking(move || say(&answer)).await??;
         }
         Ok(())
     })
 }
 
-/// What stays until the child ends.
+/// State that lasts until the child ends.
 #[derive(Default)]
 struct State {
     inside: Vec<Door>,
@@ -241,14 +240,14 @@ async fn on_told(place: &Place, line: &str, state: &mut State) -> Result<String,
     }
 }
 
-/// Makes a resource known, so that this is not measured.
+/// Creates a resource, so that this is not measured.
 async fn found(place: &Place, name: &str, slots: u32) -> Result<String, Failure> {
     let mut door = place.door(name, slots).await?;
     door.found().await?;
     Ok(String::new())
 }
 
-/// Goes in once: with several of us the first time takes longer, since the register has to hear of each peer.
+/// Acquires and releases once: a peer's first request takes longer, since the registry adds it as a party.
 async fn visit(place: &Place, name: &str, slots: u32) -> Result<String, Failure> {
     let mut door = place.door(name, slots).await?;
     door.enter().await?;
@@ -272,7 +271,7 @@ async fn alone(place: &Place, name: &str, rounds: usize) -> Result<String, Failu
 #[derive(Clone, Copy)]
 struct Crowd {
     clients: u64,
-    /// The place of the first of them in line, and the distance to the next.
+    /// The position of the first client in the queue, and the distance to the next.
     first: u64,
     stride: u64,
     hold: Duration,
@@ -312,9 +311,8 @@ async fn contend(place: &Place, name: &str, slots: u32, crowd: Crowd) -> Result<
     Ok(answer)
 }
 
-/// Waits until the client is inside; and, if that takes a while, when its request had left this process: everybody else
-/// on this thread has had a turn by then, and the sockets were looked at. Until then nobody can know of it, however
-/// long the process has to wait for a core.
+/// Waits for the grant. If it takes long, also returns when the request had left this process: by then every other task
+/// of this thread has run and the sockets were polled. Before that, no other process can know the request.
 async fn enter(door: &mut Door) -> Result<(Pass, Option<u64>), Failure> {
     let mut entering = pin!(door.enter());
     let on_its_way = async {
@@ -331,8 +329,8 @@ async fn enter(door: &mut Door) -> Result<(Pass, Option<u64>), Failure> {
     }
 }
 
-/// Stays for this long, to the microsecond: a thread sleeps for most of it, for tokio's timers are a millisecond
-/// coarse, and the rest is waited for awake, without keeping anybody from working.
+/// Holds this long, to the microsecond. A thread sleeps for most of it, since tokio's timers have a resolution of a
+/// millisecond; the rest is spent yielding.
 async fn stay(hold: Duration) -> Result<(), Failure> {
     let end = clock::now() + clock::nanos(hold);
     let asleep = end - clock::nanos(hold.min(AWAKE));

@@ -1,4 +1,4 @@
-//! The children, as the parent sees them.
+//! Child processes, from the parent's side.
 
 use std::path::Path;
 use std::pin::pin;
@@ -12,22 +12,21 @@ use tokio::time::timeout;
 use crate::Error;
 use crate::child::SECRET;
 
-/// How long a child may take for what it was told, beyond the time that it was given for that: many times what the
-/// slowest of them needs on a machine that has other things to do.
+/// The time limit for a command beyond its own duration: many times what the slowest needs on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// What a child says before why it cannot do what it was told.
+/// The prefix of a failure reported by a child.
 pub const FAILED: &str = "failed ";
-/// How often it is looked whether others have ended, while one is waited for.
+/// The interval of checks for children that have ended, while waiting for another.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How children are started.
+/// Starts children.
 pub struct Crew<'a> {
-    /// Whose hidden command they are.
+    /// The program with the hidden command `bench-child`.
     pub program: &'a Path,
     pub secret: String,
 }
 
-/// A child at work. It ends when this is dropped.
+/// A running child. Dropping it kills the child.
 pub struct Worker {
     who: String,
     child: Child,
@@ -36,16 +35,16 @@ pub struct Worker {
 }
 
 impl Crew<'_> {
-    /// How a child with this part is started.
+    /// Returns the command that starts a child with these arguments.
     pub fn command(&self, part: &[&str]) -> Command {
         let mut command = Command::new(self.program);
         command.arg("bench-child").args(part).env(SECRET, &self.secret).kill_on_drop(true);
-        // Ctrl-C is for us: who is told of it as well may be gone before we hear of it, and would seem to have failed.
+        // Ctrl-C goes to the parent only: a child that ends first would be reported as failed.
         command.process_group(0);
         command
     }
 
-    /// Starts a child, and waits until it is ready. The second is what it says of itself.
+    /// Starts a child and waits until it is ready. Also returns the lines it printed.
     pub async fn start(&self, part: &[&str]) -> Result<(Worker, Vec<String>), Error> {
         let who = format!("the part `{}`", part.join(" "));
         let failed = |why: &str| Error::Child { who: who.clone(), why: why.to_owned() };
@@ -59,12 +58,12 @@ impl Crew<'_> {
 }
 
 impl Worker {
-    /// The number of its process, while that runs.
+    /// Returns its process ID while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Why it has ended, if it has: by its own last word, if there is one.
+    /// Returns why it has ended, if it has: its last line, or the exit status.
     async fn ended(&mut self) -> Option<Error> {
         let status = self.child.try_wait().ok().flatten()?;
         while let Ok(Ok(Some(line))) = timeout(LOOK_EVERY, self.answers.next_line()).await {
@@ -75,18 +74,18 @@ impl Worker {
         Some(self.failed(&format!("it has ended ({status})")))
     }
 
-    /// Kills it, and returns when it is gone.
+    /// Kills it and waits for its end.
     pub async fn kill(mut self) -> Result<(), Error> {
         Ok(self.child.kill().await?)
     }
 
-    /// Tells it something, and waits for the answer.
+    /// Sends a command and waits for the answer.
     pub async fn ask(&mut self, what: &str) -> Result<Vec<String>, Error> {
         self.tell(what).await?;
         self.answer().await
     }
 
-    /// Tells it something. The answer must be waited for.
+    /// Sends a command. The caller must read the answer.
     pub async fn tell(&mut self, what: &str) -> Result<(), Error> {
         let written = self.told.write_all(format!("{what}\n").as_bytes()).await;
         written.map_err(|error| self.failed(&error.to_string()))
@@ -96,7 +95,7 @@ impl Worker {
         self.answer_within(PATIENCE).await
     }
 
-    /// The same for what takes long.
+    /// Waits for the answer to a long command.
     pub async fn answer_within(&mut self, patience: Duration) -> Result<Vec<String>, Error> {
         let answer = timeout(patience, self.hear()).await;
         answer.unwrap_or_else(|_| Err(self.failed(&format!("there was no answer for {patience:?}"))))
@@ -117,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// Numbers, as many on each line as there should be.
+    /// Parses the lines of an answer into `N` numbers each.
     pub fn numbers<const N: usize>(&self, answer: &[String]) -> Result<Vec<[u64; N]>, Error> {
         let line = |line: &String| {
             let numbers: Option<Vec<u64>> = line.split(' ').map(|number| number.parse().ok()).collect();
@@ -126,14 +125,13 @@ impl Worker {
         answer.iter().map(line).collect()
     }
 
-    /// That it did not do what it should.
+    /// Returns the error that this child has failed.
     pub fn failed(&self, why: &str) -> Error {
         Error::Child { who: self.who.clone(), why: why.to_owned() }
     }
 }
 
-/// What each of them answers. If one has ended the others may wait for it in vain, so that this is looked for
-/// meanwhile.
+/// Waits for the answers of all workers, and fails if one of them has ended: the others may depend on it.
 pub async fn answers(workers: &mut [Worker], patience: Duration) -> Result<Vec<Vec<String>>, Error> {
     let mut answers = Vec::new();
     for number in 0..workers.len() {
@@ -153,7 +151,7 @@ pub async fn answers(workers: &mut [Worker], patience: Duration) -> Result<Vec<V
     Ok(answers)
 }
 
-/// The first of the lines that a child has said.
+/// Returns the first line.
 pub fn said(words: &[String]) -> &str {
     words.first().map_or("", String::as_str)
 }
@@ -164,11 +162,11 @@ mod tests {
 
     use super::*;
 
-    /// Its parts say nothing after what they were told, or die of it.
+    /// A program that does not answer, or fails.
     const PROGRAM: &str = "#!/bin/sh\necho end\nread told\ncase $2 in dies) exit 3;; \
                            says) echo failed it has its reasons; exit 3;; *) exec sleep 60;; esac\n";
 
-    /// What is said if these parts have been told something, and the first is waited for.
+    /// Returns the error if these parts get a command and the first is awaited.
     async fn failure(parts: &[&str], patience: Duration) -> String {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
@@ -184,10 +182,9 @@ mod tests {
         answers(&mut workers, patience).await.unwrap_err().to_string()
     }
 
-    /// One test and not two, whose children would have each other's programs open for writing, as the system does not
-    /// execute them then.
+    /// One test, since concurrent ones would hold each other's program open for writing, which prevents its execution.
     #[tokio::test]
-    async fn who_has_ended_is_named_while_others_wait_for_it_and_who_is_silent_not_waited_for_for_ever() {
+    async fn ended_worker_is_named_and_silent_worker_times_out() {
         let told = failure(&["waits", "waits", "dies"], PATIENCE).await;
         assert!(told.starts_with("the part `dies` of the bench has failed: it has ended (exit status: 3)"), "{told}");
         let told = failure(&["waits", "says"], PATIENCE).await;

@@ -1,6 +1,5 @@
-//! The same with a distance between all processes: a relay keeps every message back, between peers, between a server's
-//! nodes, and between a server and its clients. Then a hand-over is as many of these delays as messages follow on one
-//! another, and nothing else counts for much.
+//! The cases with a delay between all processes: peers, a server's nodes, and a server and its clients. A hand-over
+//! then takes as many delays as it has sequential messages; everything else is negligible.
 
 use std::time::Duration;
 
@@ -14,25 +13,25 @@ use crate::setting::{PEERS, Setting};
 use crate::statistics::Times;
 use crate::{Error, Options, Progress};
 
-/// One client for each process.
+/// One client per process.
 const CLIENTS: usize = PEERS;
-/// How long holders stay, in messages: nothing, and as long as a word and its answer take.
+/// Hold times in message delays: none, and a round trip.
 const HOLDS: [u32; 2] = [0, 2];
 
-/// What was measured.
+/// The results.
 #[derive(Default)]
 pub struct Far {
     pub messages: Vec<Message>,
     pub cases: Vec<Case>,
 }
 
-/// How many steps [`measure`] has.
+/// Returns the number of steps of [`measure`].
 pub fn steps(options: &Options, pace: &Pace) -> usize {
     let cases = options.delays.len() * (1 + options.against.len()) * HOLDS.len();
     if cases == 0 { 0 } else { 1 + pace.far_rounds * cases }
 }
 
-/// Measures with each of the delays in turn, on servers and peers of its own.
+/// Measures each delay in turn, with its own servers and peers.
 pub async fn measure(
     options: &Options,
     pace: &Pace,
@@ -71,7 +70,7 @@ pub async fn measure(
     }
     let mut far = Far::default();
     for (delay, pings, settings) in all {
-        // Whoever waits for a message that is kept back rests meanwhile.
+        // Processes that wait for a delayed message rest.
         let times = Times::of(pings);
         far.messages.push(Message { delay_ms: delay.as_secs_f64() * 1e3, times });
         far.cases.extend(settings.into_iter().map(|setting| setting.case((times, times))));

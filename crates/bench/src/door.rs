@@ -1,4 +1,4 @@
-//! A client's way in and out, the same for everything that is measured.
+//! The lock interface of a client, the same for everything that is measured.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use peerlock::{Agent, Client, Endpoint, Grant, Peer, Request};
 
 use crate::{etcd, redis, zookeeper};
 
-/// What went wrong, in words: the parent tells them to the person.
+/// A failure that the parent prints.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where clients go.
+/// Where clients connect.
 #[derive(Clone)]
 pub enum Place {
-    /// This process is a peer.
+    /// A peer in this process.
     Peer(Peer),
-    /// An agent is asked, by each client on a connection of its own.
+    /// An agent, with one connection per client.
     Agent(Endpoint),
     Etcd(SocketAddr),
     Redis(SocketAddr),
     ZooKeeper(SocketAddr),
 }
 
-/// One client at the door of one resource.
+/// One client of one resource.
 #[expect(clippy::large_enum_variant, reason = "there is one for each client, and ours is the one that is measured")]
 pub enum Door {
     Ours { client: Client, request: Request, grant: Option<Grant> },
@@ -34,11 +34,11 @@ pub enum Door {
 /// Slot and fencing number.
 pub type Pass = (u32, u64);
 
-/// Longer than any bench: nobody loses anything while it is measured.
+/// Longer than any bench: no lease expires during a measurement.
 pub const LEASE: Duration = Duration::from_secs(3600);
 
 impl Place {
-    /// A client, connected.
+    /// Connects a client.
     pub async fn door(&self, name: &str, slots: u32) -> Result<Door, Failure> {
         Ok(match self {
             Self::Peer(_) | Self::Agent(_) => {
@@ -51,7 +51,7 @@ impl Place {
         })
     }
 
-    /// How many clients wait here.
+    /// Returns the number of waiting clients.
     pub async fn waiting(&self) -> Result<usize, Failure> {
         Ok(self.client()?.resources().await?.iter().map(|resource| resource.waiting_here).sum())
     }
@@ -66,7 +66,7 @@ impl Place {
 }
 
 impl Door {
-    /// Makes the resource ready to be entered.
+    /// Creates the resource.
     pub async fn found(&mut self) -> Result<(), Failure> {
         match self {
             Self::Redis(client) => return client.found().await,
@@ -77,7 +77,7 @@ impl Door {
         self.leave().await
     }
 
-    /// Waits until the client is inside.
+    /// Waits for the grant.
     pub async fn enter(&mut self) -> Result<Pass, Failure> {
         match self {
             Self::Ours { client, request, grant } => {
@@ -90,7 +90,7 @@ impl Door {
         }
     }
 
-    /// Leaves. Returns when the client may ask again.
+    /// Releases. Returns when the client may request again.
     pub async fn leave(&mut self) -> Result<(), Failure> {
         match self {
             Self::Ours { grant, .. } => match grant.take() {

@@ -2,52 +2,52 @@ use std::io;
 
 use crate::Against;
 
-/// Why there are no numbers. All children have been stopped.
+/// Why there are no results. All children have been stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A server to compare with is not there.
+    /// A server for comparison is not installed.
     #[error(
         "{against} is not installed here ({missing} is missing): install it ({package} in Debian), or do without \
          --against {against}"
     )]
     NoServer {
-        /// What was asked for.
+        /// The requested server.
         against: Against,
-        /// The program or file that is not there.
+        /// The missing program or file.
         missing: &'static str,
-        /// Where it comes from.
+        /// Its package.
         package: &'static str,
     },
-    /// A server to compare with does not answer.
+    /// A server for comparison does not answer.
     #[error("{against} was started and does not answer: {why}. Its last output: {words}")]
     Mute {
-        /// The server that was asked for.
+        /// The requested server.
         against: Against,
-        /// What went wrong when it was asked.
+        /// The last error.
         why: String,
-        /// The end of its log.
+        /// The last line of its log.
         words: String,
     },
     /// A child could not be started or has ended.
     #[error("{who} of the bench has failed: {why}. Try again; if it stays, that is a mistake of ours")]
     Child {
-        /// Which of the children, in words.
+        /// The child's description.
         who: String,
-        /// What it said or what happened.
+        /// The reason.
         why: String,
     },
-    /// What the clients noted must not happen.
+    /// The clients' records violate a guarantee.
     #[error("{who} broke a promise: {what}")]
     Broken {
         /// The lock that was measured: peerlock, or a server.
         who: String,
-        /// The promise, and how it was broken.
+        /// The guarantee, and how it was violated.
         what: String,
     },
-    /// Something that every machine has is missing here.
+    /// A system call failed.
     #[error("the bench cannot run here: {0}")]
     Io(#[from] io::Error),
-    /// Ctrl-C, or whoever wants us to stop.
+    /// Interrupted by a signal.
     #[error("interrupted; all children are stopped")]
     Interrupted,
 }

@@ -1,8 +1,8 @@
-//! etcd's own lock, through its v3 API: `/v3/lock/lock` waits on the server's side (the recipe of etcd's `concurrency`
-//! package: a key per waiter under a lease, in the order of their creation), `/v3/lock/unlock` deletes the key.
+//! etcd's lock through its v3 API: `/v3/lock/lock` waits on the server (the recipe of etcd's `concurrency` package: a
+//! key per waiter under a lease, in order of creation), `/v3/lock/unlock` deletes the key.
 //!
-//! By the JSON gateway on a connection per client that stays open. The gateway costs a few tenths of a millisecond over
-//! bare gRPC; the rest is what a decision of the cluster costs, with its writes to disk.
+//! Uses the JSON gateway, with one persistent connection per client. The gateway adds a few tenths of a millisecond to
+//! bare gRPC; the rest is the cost of consensus with writes to disk.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::door::Failure;
 /// One client's connection and lease.
 pub struct Client {
     connection: SendRequest<Full<Bytes>>,
-    /// As the API wants it.
+    /// Encoded for the API.
     name: String,
     lease: String,
     key: String,
@@ -34,7 +34,7 @@ impl Client {
         Ok(client)
     }
 
-    /// For a lease that there is.
+    /// Connects for an existing lease.
     pub async fn of_lease(address: SocketAddr, lease: &str) -> Result<Self, Failure> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -43,7 +43,7 @@ impl Client {
         Ok(Self { connection, name: String::new(), lease: lease.to_owned(), key: String::new() })
     }
 
-    /// What its lease is called.
+    /// Returns its lease ID.
     pub fn lease(&self) -> &str {
         &self.lease
     }
@@ -54,7 +54,7 @@ impl Client {
         self.post("/v3/lease/keepalive", &body).await.map(drop)
     }
 
-    /// Waits for the lock; its fencing number is the revision of the store.
+    /// Waits for the lock. The fencing number is the store's revision.
     pub async fn lock(&mut self) -> Result<u64, Failure> {
         let answer = self.post("/v3/lock/lock", &json!({ "name": self.name, "lease": self.lease })).await?;
         self.key = text(&answer["key"])?;
@@ -101,7 +101,7 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn base64_is_as_in_the_standard() {
+    fn base64_matches_the_standard() {
         for (plain, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
             assert_eq!(super::base64(plain.as_bytes()), encoded);
         }

@@ -1,8 +1,8 @@
-//! What one message costs, which everything else is held against.
+//! The cost of one message, the baseline of all other numbers.
 //!
-//! That hangs on where the kernel puts the two processes: on one core the message is a write, a switch to the other and
-//! a read; on two, the other core has to be woken, which takes several times as long. Left to itself the kernel does
-//! the one or the other, for minutes. So both are measured, by processes that stay where they are put.
+//! It depends on where the kernel schedules the two processes. On one core, a message is a write, a context switch and
+//! a read; on two cores, the other core must be woken, which takes several times as long. The kernel keeps one
+//! placement for minutes, so both are measured with pinned processes.
 
 use std::time::Duration;
 
@@ -12,24 +12,23 @@ use crate::crew::{Crew, Worker, said};
 use crate::statistics::Times;
 use crate::{Error, clock};
 
-/// As long as a slot of the semaphore's case is quiet.
+/// As long as a slot is idle in the semaphore case.
 const REST: Duration = Duration::from_millis(3);
 
-/// What one message costs: half a round trip of 128 bytes on a bare, blocking TCP connection between two processes.
+/// The cost of one message: half a round trip of 128 bytes on a blocking TCP connection between two processes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Messages {
-    /// Both are on one core.
+    /// Both processes on one core.
     pub one_core: Times,
-    /// The same after 3 ms of rest each: processes and processors have gone to sleep, as they have between the entries
-    /// of clients that stay inside.
+    /// The same after 3 ms of rest: processes and processors sleep, as between the entries of clients with a hold time.
     pub one_core_after_rest: Times,
-    /// Each is on a core of its own, and sleeps until it is woken. As with one core, where there is only one.
+    /// Each on its own core, asleep until woken. The same as `one_core` on a machine with one core.
     pub two_cores: Times,
     /// The same after a rest.
     pub two_cores_after_rest: Times,
 }
 
-/// Two pairs of processes, and half of each round trip between them.
+/// Two pairs of processes, with half of each round trip.
 pub struct Floor {
     one_core: Pair,
     two_cores: Pair,
@@ -65,13 +64,13 @@ impl Floor {
         Ok(Self { one_core, two_cores: Pair::start(crew, ["0", "1"]).await?, pings })
     }
 
-    /// Some more round trips.
+    /// Measures more round trips.
     pub async fn measure(&mut self) -> Result<(), Error> {
         self.one_core.measure(self.pings).await?;
         self.two_cores.measure(self.pings).await
     }
 
-    /// What they came to.
+    /// Returns the results.
     pub fn times(self) -> Messages {
         Messages {
             one_core: Times::of(self.one_core.times),
@@ -82,7 +81,7 @@ impl Floor {
     }
 }
 
-/// Half of each of these round trips, with a pause before each.
+/// Measures half of each round trip, with a pause before each.
 pub async fn ping(ping: &mut Worker, rounds: usize, pause: Duration) -> Result<Vec<u64>, Error> {
     let answer = ping.ask(&format!("ping {rounds} {}", clock::nanos(pause))).await?;
     Ok(ping.numbers::<1>(&answer)?.into_iter().map(|[round]| round / 2).collect())

@@ -1,4 +1,4 @@
-//! A lock that is held under a lease for as long as its process lives: what `recovery.rs` kills.
+//! A lock held under a lease as long as its process lives: `recovery.rs` kills the process.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use crate::door::{Failure, Place};
 use crate::{etcd, redis};
 
-/// How often Redis is asked whether a lock is free: it has no line to wait in.
+/// The interval of Redis lock attempts; it has no queue.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A lock that is held. Dropping it gives it up: ours at once, the others' when their lease has run out.
+/// A held lock. Dropping it releases ours at once, the others' when their lease expires.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Kept {
     Ours(#[expect(dead_code, reason = "held until it is dropped")] Grant),
@@ -27,13 +27,13 @@ impl Drop for Kept {
     }
 }
 
-/// Waits until it is held, and renews it from then on, three times as often as it must.
+/// Waits for the lock, then renews it three times per lease.
 pub async fn take(place: &Place, name: &str, lease: Duration) -> Result<Kept, Failure> {
     Ok(match place {
         Place::Peer(peer) => Kept::Ours(peer.client().acquire(Request::new(name).ttl(lease)).await?),
         Place::Etcd(address) => {
             let mut client = etcd::Client::connect(*address, name, lease).await?;
-            // The lease must stand while it waits, and the connection waits with it.
+            // The lease must be renewed while the request waits on its own connection.
             let mut renewals = etcd::Client::of_lease(*address, client.lease()).await?;
             let renewals = tokio::spawn(async move {
                 loop {

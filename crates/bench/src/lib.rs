@@ -1,22 +1,21 @@
-//! How fast peers hand over: real peers in processes of their own, on loopback, measured beside what one message costs
-//! and beside other servers.
+//! Benchmark of hand-over between real peers, each in its own process on loopback, compared with the cost of one
+//! message and with other servers.
 //!
 //! ```text
-//!   bench (the parent)                       measures nothing itself, and sleeps while others do
-//!     ├── ping ◄── TCP ──► echo              what one message costs: half a round trip
+//!   bench (the parent)                       measures nothing itself, and sleeps meanwhile
+//!     ├── ping ◄── TCP ──► echo              the cost of one message: half a round trip
 //!     ├── peer ◄── links ──► peer …          each with its share of the clients
-//!     ├── etcd, redis, zookeeper             servers to compare with, in a temporary folder
+//!     ├── etcd, redis, zookeeper             servers for comparison, in a temporary directory
 //!     ├── their clients                      as many as the peers have, in as many processes
-//!     └── relay                              between all of them, where messages are to take a while
+//!     └── relay                              between all of them, if messages are delayed
 //! ```
 //!
-//! Every client notes when it asked, when its request had left its process, and when it entered and left, on
-//! `CLOCK_MONOTONIC`, which is one clock for the whole machine; the *gap* of a hand-over is the time from one client's
-//! leaving to the next one's entering the same slot. What the clients noted is also checked: two of them in one slot,
-//! or a fencing number that went back, fail the run.
+//! Every client records the times of request, departure of the request, grant and release on `CLOCK_MONOTONIC`, one
+//! clock for the whole machine. The *gap* of a hand-over is the time from a release to the next grant of the slot. Two
+//! clients in one slot, or a decreasing fencing number, fail the run.
 //!
-//! All cases take turns within each round, so that a moment of load does not hit only one of them. `docs/bench.md` says
-//! how to read the numbers.
+//! All cases take turns within each round, so that a moment of load does not affect only one. `docs/bench.md` explains
+//! the numbers.
 
 pub mod child;
 mod clock;

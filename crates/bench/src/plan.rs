@@ -1,4 +1,4 @@
-//! What is measured, and in which order.
+//! The order of measurements.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::server::Server;
 use crate::setting::{PEERS, Setting};
 use crate::statistics::Times;
 
-/// A server to compare with.
+/// A server for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Against {
-    /// etcd's lock, by its JSON gateway.
+    /// etcd's lock, through its JSON gateway.
     Etcd,
     /// A list with one token.
     Redis,
@@ -29,7 +29,7 @@ pub enum Against {
 }
 
 impl Against {
-    /// As it is asked for.
+    /// Returns the name of its option.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -45,53 +45,53 @@ impl fmt::Display for Against {
     }
 }
 
-/// What is asked for.
+/// What to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program whose hidden command `bench-child` is [`crate::child::main`].
     pub program: PathBuf,
-    /// One short round: whether it works, not how well.
+    /// Only one short round, as a smoke test.
     pub quick: bool,
-    /// What to compare with.
+    /// The servers for comparison.
     pub against: Vec<Against>,
-    /// How long messages are kept back on their way in further cases, for each of these.
+    /// The message delays of further cases.
     pub delays: Vec<Duration>,
 }
 
-/// What a run tells while it goes on, for whoever watches.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// How many steps there are.
+    /// The number of steps.
     ToDo(u64),
-    /// The next one.
+    /// The next step.
     Step(String),
 }
 
-/// The clients of each hand-over case; as many in a line where others are compared.
+/// The clients of each hand-over case, and of the comparison.
 const CLIENTS: [usize; 4] = [2, 8, 32, 100];
 const COMPARED: usize = 32;
-/// The semaphore's case.
+/// The semaphore case.
 const SLOTS: u32 = 3;
 const SLOT_CLIENTS: usize = 100;
 const HOLD: Duration = Duration::from_millis(10);
-/// A lock whose holders stay long enough to know who comes next.
+/// A lock with hold times long enough for the holder to learn its successor.
 const CALM_CLIENTS: usize = 8;
 const CALM_HOLD: Duration = Duration::from_millis(1);
-/// The memory's case.
+/// The memory case.
 const WAITING: usize = 1000;
 const RESOURCES: usize = 100;
 
-/// How long everything takes.
+/// The amount of measurement.
 pub(crate) struct Pace {
     rounds: usize,
-    /// How long a turn of a hand-over case is counted, and how long a turn of the semaphore's.
+    /// The measured time of a turn: of hand-over cases, and of the semaphore case.
     turn: Duration,
     long_turn: Duration,
     pings: usize,
     alone: usize,
-    /// The same where messages are kept back: what comes of a turn varies less there, and takes longer.
+    /// The same with delays: turns vary less there, and take longer.
     pub far_rounds: usize,
-    /// Of a turn, in messages.
+    /// The length of a turn, in messages.
     pub far_turn: u32,
     pub far_pings: usize,
 }
@@ -109,17 +109,17 @@ impl Pace {
 /// Runs the whole bench.
 ///
 /// # Errors
-/// See [`Error`]. Whatever it is, nothing that was started is left.
+/// See [`Error`]. On any error, all children are stopped.
 pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report, Error> {
     interruptible(measure(options, progress))
 }
 
-/// Measures until somebody wants us to stop.
+/// Runs a measurement until it ends or a signal arrives.
 pub(crate) fn interruptible<T>(measure: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        // The terminal was closed: what was begun is left by nobody else.
+        // The terminal was closed: the children must be stopped.
         let mut hang_up = signal(SignalKind::hangup())?;
         tokio::select! {
             measured = measure => measured,
@@ -146,7 +146,7 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
     Ok(Report::new(pace.rounds, (messages, far.messages), alone, cases, memory))
 }
 
-/// What was measured without a delay.
+/// The results without a delay.
 struct Near {
     messages: Messages,
     alone: Vec<Uncontended>,
@@ -154,7 +154,7 @@ struct Near {
     memory: Memory,
 }
 
-/// Everybody on one machine, and nothing between them.
+/// Measures without a delay.
 async fn near(
     options: &Options,
     pace: &Pace,
@@ -208,13 +208,14 @@ fn our_settings() -> Vec<Setting> {
     settings
 }
 
-/// The same as ours, where they are compared.
+/// The settings in which servers are compared with peerlock.
 fn their_settings(crew: usize, who: &'static str, what: &'static str) -> Vec<Setting> {
     let lock = |clients| Setting::handover(crew, who, what, clients);
     [lock(COMPARED)].into_iter().chain(crowded(lock)).collect()
 }
 
-/// Where processes share cores. With a core for each there is one case less: it would be the one that is there already.
+/// Returns the cases in which processes share cores. With a core for each, there is one less, since it would be a
+/// duplicate.
 fn crowded(lock: impl Fn(usize) -> Setting) -> impl Iterator<Item = Setting> {
     let shared = Some(lock(COMPARED).crowded()).filter(|shared| shared.processes != lock(COMPARED).processes);
     shared.into_iter().chain([lock(CALM_CLIENTS).crowded().hold(CALM_HOLD)])
@@ -226,7 +227,7 @@ pub(crate) fn secret() -> Result<String, Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A cluster of this many peers. Each says that it is where the others have to go to reach it.
+/// Starts a cluster of `count` peers, which advertise the addresses of `way`.
 pub(crate) async fn peers(crew: &Crew<'_>, count: usize, way: &mut Way) -> Result<Vec<Worker>, Error> {
     let (mut all, mut first) = (Vec::new(), None);
     for _ in 0..count {
@@ -240,7 +241,7 @@ pub(crate) async fn peers(crew: &Crew<'_>, count: usize, way: &mut Way) -> Resul
     Ok(all)
 }
 
-/// As many processes as there are peers, with clients of a server: each process goes to the next of its nodes.
+/// Starts as many client processes of a server as there are peers, distributed over its nodes.
 pub(crate) async fn clients(crew: &Crew<'_>, against: Against, server: &Server) -> Result<Vec<Worker>, Error> {
     let mut all = Vec::new();
     for node in server.addresses.iter().cycle().take(PEERS) {
@@ -249,7 +250,7 @@ pub(crate) async fn clients(crew: &Crew<'_>, against: Against, server: &Server) 
     Ok(all)
 }
 
-/// A peer, and an agent with a client process of its own.
+/// A peer, an agent, and a client process of the agent.
 struct Pair {
     peer: Worker,
     agent: Worker,
@@ -267,7 +268,7 @@ impl Pair {
         Ok(Self { peer, agent, client, _folder: folder })
     }
 
-    /// How large an agent is with many who wait, for many resources that another peer holds.
+    /// Measures an agent with many waiters for many resources that another peer holds.
     async fn memory(&mut self) -> Result<Memory, Error> {
         let before_mb = resident_mb(&self.agent)?;
         self.peer.ask(&format!("hold bench-memory {RESOURCES}")).await?;
@@ -283,6 +284,6 @@ fn resident_mb(worker: &Worker) -> Result<f64, Error> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     let kilobytes: Option<f64> = kilobytes.and_then(|number| number.trim().parse().ok());
-    // The kernel's kilobytes have 1024 bytes.
+    // The kernel's kilobyte has 1024 bytes.
     kilobytes.map(|kilobytes| kilobytes * 1.024 / 1e3).ok_or_else(|| Error::Io(std::io::ErrorKind::InvalidData.into()))
 }

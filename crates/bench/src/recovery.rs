@@ -1,4 +1,4 @@
-//! How long it takes until the next one is in when a holder dies without a word.
+//! The time until the next grant after a holder is killed.
 //!
 //! ```text
 //!   holder   ── in, and keeps its lease ──✝ kill -9
@@ -6,8 +6,8 @@
 //!                                         ├──────── measured ────────┤
 //! ```
 //!
-//! Of peerlock the holder's whole peer is killed, as if its machine were: a holder that dies under an agent that lives
-//! is noticed at once. The peers that stay keep the register on three disks, as etcd's nodes do.
+//! For peerlock, the holder's whole peer is killed, like its machine: the death of a client under a live agent is
+//! detected at once. The remaining peers store the registry on three disks, like etcd's nodes.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,52 +23,52 @@ use crate::plan::{interruptible, secret};
 use crate::relay::Way;
 use crate::{Against, Error, Progress, clock};
 
-/// How long the waiter has to get in line before the holder dies.
+/// The time given to the waiter to be queued before the holder dies.
 const IN_LINE: Duration = Duration::from_millis(500);
-/// How many peers stay, each with a disk.
+/// The number of peers that survive, each with a disk.
 const STAY: usize = 3;
 
-/// What is asked for.
+/// What to measure.
 #[derive(Clone, Debug)]
 pub struct RecoveryOptions {
     /// The program whose hidden command `bench-child` is [`crate::child::main`].
     pub program: PathBuf,
-    /// How long a holder's session or lease stands, for each of these.
+    /// The durations of session or lease.
     pub leases: Vec<Duration>,
-    /// How often each is measured.
+    /// The number of measurements of each.
     pub times: usize,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recovery {
-    /// The version of what was measured.
+    /// The version measured.
     pub version: &'static str,
-    /// Who, with which lease.
+    /// One row per lock and lease.
     pub rows: Vec<RecoveryRow>,
-    /// What is not compared, and why, in words.
+    /// Servers that are not compared, with the reason.
     pub left_out: Vec<String>,
 }
 
-/// One way to lock, with one lease.
+/// The results of one lock with one lease.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecoveryRow {
-    /// Who recovers.
+    /// The lock measured.
     pub who: &'static str,
-    /// Which program keeps the lock, and how: a heading in the table.
+    /// A description: a heading in the table.
     pub what: &'static str,
-    /// How long the holder's session or lease stands after a renewal.
+    /// The duration of the holder's session or lease after a renewal.
     pub lease_s: f64,
-    /// From the kill to the next entry, each time, the shortest first.
+    /// From kill to grant, sorted.
     pub seconds: Vec<f64>,
-    /// Their median.
+    /// The median.
     pub median_s: f64,
 }
 
-/// Measures all of it, everybody at the same time: they mostly wait.
+/// Measures all locks concurrently: they mostly wait.
 ///
 /// # Errors
-/// See [`Error`]. Whatever it is, nothing that was started is left.
+/// See [`Error`]. On any error, all children are stopped.
 pub fn recovery(options: &RecoveryOptions, progress: &mut dyn FnMut(Progress)) -> Result<Recovery, Error> {
     interruptible(async {
         let crew = Crew { program: &options.program, secret: secret()? };
@@ -99,7 +99,7 @@ pub fn recovery(options: &RecoveryOptions, progress: &mut dyn FnMut(Progress)) -
 type Step<'a> = RefCell<dyn FnMut(String) + 'a>;
 
 async fn ours(options: &RecoveryOptions, crew: &Crew<'_>, step: &Step<'_>) -> Result<Vec<RecoveryRow>, Error> {
-    // In this order: who writes into a folder is killed before that is removed.
+    // Fields in this order: a process is killed before its directory is removed.
     let (mut folders, mut stayers, mut first) = (Vec::new(), Vec::new(), None);
     for _ in 0..STAY {
         let folder = TempDir::new()?;
@@ -137,7 +137,7 @@ async fn theirs(
     rows(options, crew, step, (against.name(), what), &mut waiter, holder).await
 }
 
-/// Each lease as often as it is asked for. A resource is used once.
+/// Measures each lease `times` times, each with its own resource.
 async fn rows(
     options: &RecoveryOptions,
     crew: &Crew<'_>,
@@ -157,13 +157,13 @@ async fn rows(
             let mut holder = crew.start(&part).await?.0;
             holder.ask(&take).await?;
             waiter.tell(&take).await?;
-            // At another moment between two renewals each time.
+            // A different moment between two renewals each time.
             sleep(IN_LINE + lease / 3 * time as u32 / options.times as u32).await;
             let killed = clock::now();
             holder.kill().await?;
             let answer = waiter.answer_within(lease + PATIENCE).await?;
             let entered = waiter.numbers::<1>(&answer)?.concat().first().copied().unwrap_or(0);
-            // No promise is broken by that: a lease ends if the machine is too busy to renew it.
+            // Not a violation: the lease expires if the machine is too busy to renew it.
             let Some(nanos) = entered.checked_sub(killed) else {
                 let why = format!("its lease of {lease:?} had ended, and the next one was in, before it was killed");
                 return Err(Error::Child { who: format!("a holder ({who})"), why });
@@ -178,7 +178,7 @@ async fn rows(
     Ok(rows)
 }
 
-/// Of what is in order; 0 of nothing.
+/// Returns the median of sorted values; 0 if there are none.
 fn median(sorted: &[f64]) -> f64 {
     match (sorted.get(sorted.len().saturating_sub(1) / 2), sorted.get(sorted.len() / 2)) {
         (Some(low), Some(high)) => (low + high) / 2.0,
@@ -187,7 +187,7 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 impl RecoveryRow {
-    /// The shortest and the longest.
+    /// Returns the shortest and the longest time.
     pub fn range(&self) -> (f64, f64) {
         (self.seconds.first().copied().unwrap_or(0.0), self.seconds.last().copied().unwrap_or(0.0))
     }
@@ -217,7 +217,7 @@ impl fmt::Display for Recovery {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_median_is_in_the_middle() {
+    fn median_is_in_the_middle() {
         for (sorted, median) in
             [(&[][..], 0.0), (&[3.0], 3.0), (&[1.0, 2.0], 1.5), (&[1.0, 2.0, 9.0], 2.0), (&[1.0, 2.0, 4.0, 9.0], 3.0)]
         {

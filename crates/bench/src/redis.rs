@@ -1,7 +1,7 @@
-//! Redis as people pass a token with it: `BLPOP` waits for the token, `RPUSH` gives it back.
+//! A token in Redis: `BLPOP` waits for it, `RPUSH` returns it.
 //!
-//! First come, first served, in two messages. It is a floor for what goes through a server, not a lock: a client that
-//! dies with the token takes it along, there is no lease and no fencing number, and nothing is on disk.
+//! First come, first served, in two messages. It is a lower bound for a server, not a lock: a client that dies takes
+//! the token with it, there is no lease and no fencing number, and nothing is on disk.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream), name: name.to_owned(), line: String::new() })
     }
 
-    /// Puts the token there, for the first to take.
+    /// Creates the token.
     pub async fn found(&mut self) -> Result<(), Failure> {
         self.command(&format!("DEL {}\r\n", self.name), 1).await?;
         self.give().await
@@ -37,24 +37,23 @@ impl Client {
         self.command(&format!("BLPOP {} 0\r\n", self.name), 5).await
     }
 
-    /// Gives it back.
+    /// Returns the token.
     pub async fn give(&mut self) -> Result<(), Failure> {
         self.command(&format!("RPUSH {} token\r\n", self.name), 1).await
     }
 
-    /// Takes the lock of this name if it is free, for as long as the lease: another way than the token, and one that a
-    /// client's death ends.
+    /// Takes the lock of this name if it is free, for one lease. Unlike the token, it survives a client's death.
     pub async fn lock(&mut self, lease: Duration) -> Result<bool, Failure> {
         self.command(&format!("SET {} held NX PX {}\r\n", self.name, lease.as_millis()), 1).await?;
         Ok(self.line.starts_with("+OK"))
     }
 
-    /// Renews that.
+    /// Renews the lock.
     pub async fn extend(&mut self, lease: Duration) -> Result<(), Failure> {
         self.command(&format!("PEXPIRE {} {}\r\n", self.name, lease.as_millis()), 1).await
     }
 
-    /// Says something, and reads as many lines as the answer has.
+    /// Sends a command and reads `lines` lines of the answer.
     async fn command(&mut self, command: &str, lines: usize) -> Result<(), Failure> {
         self.stream.write_all(command.as_bytes()).await?;
         for _ in 0..lines {

@@ -1,14 +1,13 @@
-//! A relay that keeps everything back for a while: what is between the processes when `--delay` is given.
+//! A relay that delays all traffic between processes if `--delay` is given.
 //!
 //! ```text
 //!   A ──► relay's port for B ──reader──► queue ──writer──► B's own port
 //!     ◄──────writer────── queue ◄──reader────────────────
 //! ```
 //!
-//! Each direction of each connection has two threads: one stamps what comes with the time when it is due, the other
-//! waits for that time and passes it on. So the order is kept, a byte is never early, and how much goes through is
-//! limited by nothing here. Threads and not tasks, because tokio's timers are a millisecond coarse. A connection itself
-//! is made at once: the round trip of TCP's handshake is left out.
+//! Each direction of each connection has two threads: one stamps incoming data with its due time, the other waits for
+//! that time and forwards. The order is kept, no byte is early, and bandwidth is unlimited. Threads instead of tasks,
+//! because tokio's timers have a resolution of a millisecond. The TCP handshake is not delayed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,25 +25,25 @@ use crate::door::Failure;
 use crate::server::free_ports;
 use crate::{Error, clock};
 
-/// As much as is read at once.
+/// The most bytes read at once.
 const CHUNK: usize = 64 * 1024;
-/// There are hundreds of threads, and none of them does much.
+/// Small, since there are hundreds of threads.
 const STACK: usize = 64 * 1024;
 
-/// How processes reach each other.
+/// The network between processes.
 pub enum Way {
     Straight,
-    /// Through a relay, a process of its own.
+    /// Through a relay process.
     Relayed(Box<Worker>),
 }
 
 impl Way {
-    /// Through a relay that keeps nothing back yet.
+    /// Starts a relay without a delay.
     pub async fn relayed(crew: &Crew<'_>) -> Result<Self, Error> {
         Ok(Self::Relayed(Box::new(crew.start(&["relay"]).await?.0)))
     }
 
-    /// From now on everything takes this long, in each direction. What is under way stays as it is.
+    /// Sets the delay of each direction. Data under way keeps its due time.
     pub async fn delay(&mut self, delay: Duration) -> Result<(), Error> {
         if let Self::Relayed(relay) = self {
             relay.ask(&format!("delay {}", clock::nanos(delay))).await?;
@@ -52,7 +51,7 @@ impl Way {
         Ok(())
     }
 
-    /// Where a process can listen. One that is reached through the relay must know its port before it is there.
+    /// Returns an address to listen on. A process behind the relay must know its port before it starts.
     pub fn port(&self) -> Result<SocketAddr, Error> {
         match self {
             Self::Straight => Ok(([127, 0, 0, 1], 0).into()),
@@ -60,7 +59,7 @@ impl Way {
         }
     }
 
-    /// Where others have to go who want to reach this address.
+    /// Returns the address at which others reach `address`.
     pub async fn to(&mut self, address: SocketAddr) -> Result<SocketAddr, Error> {
         match self {
             Self::Straight => Ok(address),
@@ -73,9 +72,9 @@ impl Way {
     }
 }
 
-/// The relay's process. It is told `delay NANOS` and `to ADDRESS`, and answers the latter with its own address.
+/// The relay's process. It executes `delay NANOS` and `to ADDRESS`, and answers the latter with its own address.
 pub fn main() -> Result<(), Failure> {
-    // The kernel wakes sleepers up to 50 µs late unless they ask it not to. Threads inherit it.
+    // The kernel wakes sleepers up to 50 µs late by default. Threads inherit this setting.
     set_timerslack(1)?;
     let delay = Arc::new(AtomicU64::new(0));
     say("end")?;
@@ -93,13 +92,13 @@ pub fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a port whose connections lead to that address.
+/// Opens a port whose connections are forwarded to `to`.
 fn open(to: SocketAddr, delay: &Arc<AtomicU64>) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (address, delay) = (listener.local_addr()?, delay.clone());
     spawn(move || {
         for near in listener.incoming().flatten() {
-            // If nobody is there yet, who dialled finds the connection closed, and tries again.
+            // If the target does not listen yet, the dialling process sees a closed connection and retries.
             let Ok(far) = TcpStream::connect(to) else { continue };
             _ = join(near, far, &delay);
         }
@@ -107,7 +106,7 @@ fn open(to: SocketAddr, delay: &Arc<AtomicU64>) -> std::io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Carries both ways until both have ended.
+/// Forwards in both directions until both have ended.
 fn join(near: TcpStream, far: TcpStream, delay: &Arc<AtomicU64>) -> std::io::Result<()> {
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
@@ -124,7 +123,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     thread::Builder::new().stack_size(STACK).spawn(work).map(drop)
 }
 
-/// Reads, and notes when it is due.
+/// Reads data and stamps it with its due time.
 fn stamp(mut from: TcpStream, due: &Sender<(u64, Vec<u8>)>, delay: &AtomicU64) {
     let mut buffer = vec![0; CHUNK];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -135,12 +134,12 @@ fn stamp(mut from: TcpStream, due: &Sender<(u64, Vec<u8>)>, delay: &AtomicU64) {
     }
 }
 
-/// Writes everything when it is due, and then that there is no more.
+/// Writes data when it is due, then the end of the stream.
 fn pass_on(queue: &Receiver<(u64, Vec<u8>)>, mut to: TcpStream, source: &TcpStream) {
     for (then, bytes) in queue {
         thread::sleep(clock::until(then));
         if to.write_all(&bytes).is_err() {
-            // Who reads is gone. Whoever writes will notice.
+            // The reader has closed. Closing the source informs the writer.
             _ = source.shutdown(Shutdown::Both);
             return;
         }
@@ -154,7 +153,7 @@ mod tests {
 
     const DELAY: Duration = Duration::from_millis(3);
 
-    /// A connection through a relay, and its other end.
+    /// Returns a connection through a relay, and its other end.
     fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let delay = Arc::new(AtomicU64::new(clock::nanos(DELAY)));
@@ -176,7 +175,7 @@ mod tests {
         }
     }
 
-    /// More than all buffers of the way hold, in pieces of all sizes; and the end comes after all of it.
+    /// More data than all buffers hold, in pieces of all sizes, then the end.
     #[test]
     fn everything_arrives_in_order_and_then_the_end() {
         let (mut near, mut far) = connection();
@@ -194,14 +193,14 @@ mod tests {
         let mut arrived = Vec::new();
         far.read_to_end(&mut arrived).unwrap();
         assert!(arrived == sent, "{} of {} bytes", arrived.len(), sent.len());
-        // One direction has ended, the other has not.
+        // Only one direction has ended.
         far.write_all(b"thanks").unwrap();
         drop(far);
         assert_eq!(writer.join().unwrap(), "thanks");
     }
 
     #[test]
-    fn who_writes_to_somebody_who_is_gone_notices() {
+    fn writer_notices_a_closed_reader() {
         let (mut near, far) = connection();
         drop(far);
         while near.write_all(&[0; 1024]).is_ok() {

@@ -1,4 +1,4 @@
-//! What a run has shown, for people and for programs.
+//! The results of a run, as tables and as JSON.
 
 use std::fmt;
 
@@ -8,83 +8,83 @@ use crate::floor::Messages;
 use crate::statistics::Times;
 use crate::targets::{Target, targets};
 
-/// Everything that was measured in one run.
+/// The results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The version of what was measured.
+    /// The version measured.
     pub version: &'static str,
-    /// How many cores the machine has.
+    /// The number of cores.
     pub cores: usize,
-    /// How often each case without a delay had its turn.
+    /// The number of turns of each case without a delay.
     pub rounds: usize,
-    /// What one message costs.
+    /// The cost of one message.
     pub messages: Messages,
-    /// What one message costs through the relay that keeps it back, for each delay.
+    /// The cost of one message through the relay, for each delay.
     pub delayed: Vec<Message>,
-    /// Acquire and release where nobody else wants in and the token is at hand.
+    /// Acquire and release without contention, with the token at hand.
     pub uncontended: Vec<Uncontended>,
-    /// Clients that want in all the time.
+    /// Clients that request without a pause.
     pub cases: Vec<Case>,
-    /// How large a peer gets.
+    /// The size of a peer.
     pub memory: Memory,
-    /// What we want to reach, and whether this run did.
+    /// The targets, and whether this run met them.
     pub targets: Vec<Target>,
 }
 
 /// One message through the relay.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Message {
-    /// How long the relay keeps it back.
+    /// The relay's delay.
     pub delay_ms: f64,
-    /// How long it takes altogether: half a round trip.
+    /// The one-way time: half a round trip.
     pub times: Times,
 }
 
 /// One client alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Uncontended {
-    /// How the client reaches its peer.
+    /// The client's connection to its peer.
     pub through: &'static str,
-    /// From asking to having left.
+    /// From request to completed release.
     pub times: Times,
 }
 
-/// Many clients that go in and out without a pause.
+/// Many clients that acquire and release without a pause.
 #[derive(Clone, Debug, Serialize)]
 pub struct Case {
-    /// Who hands over.
+    /// The lock measured: peerlock or a server.
     pub who: &'static str,
-    /// The setting in a few words, as the table names it.
+    /// The setting in a few words.
     pub what: &'static str,
-    /// All together, in all processes.
+    /// Clients in all processes.
     pub clients: usize,
-    /// In how many processes; of peerlock, each is a peer.
+    /// Processes; with peerlock, each is a peer.
     pub processes: usize,
-    /// How many may be inside.
+    /// The capacity.
     pub slots: u32,
-    /// How long a client stays inside. With 0 it only notes the time.
+    /// The hold time. With 0 a client only records the time.
     pub hold_ms: f64,
-    /// How long a message is kept back between two processes; 0 without a relay.
+    /// The relay's delay per message; 0 without a relay.
     pub delay_ms: f64,
-    /// From leaving to the next client's entering the slot, where the two are in different processes.
+    /// From a release to the next grant of the slot, in different processes.
     pub gap: Times,
-    /// Its median, as a multiple of what one message costs between processes on one core.
+    /// The median gap in units of one message on one core.
     pub gap_in_messages: f64,
-    /// The same, as a multiple of what one message costs to a process on another core that sleeps.
+    /// The median gap in units of one message to a sleeping process on another core.
     pub gap_in_messages_between_cores: f64,
-    /// How many hand-overs between processes there were in a second.
+    /// Hand-overs between processes per second.
     pub gaps_per_second: f64,
-    /// How many more there were within one process.
+    /// Further hand-overs within one process.
     pub handed_over_within_a_process: usize,
-    /// How often somebody got in.
+    /// Grants.
     pub entries: usize,
-    /// And how often in a second.
+    /// Grants per second.
     pub entries_per_second: f64,
-    /// The same as a share of slots / time inside, where clients stay inside.
+    /// The same as a share of slots / hold time, if clients hold.
     pub share_of_ideal: Option<f64>,
-    /// From entering to leaving.
+    /// From grant to release.
     pub held: Times,
-    /// From asking to entering.
+    /// From request to grant.
     pub wait: Times,
     /// The mean of `wait`, in milliseconds.
     pub mean_wait_ms: f64,
@@ -92,30 +92,30 @@ pub struct Case {
     pub spread_ms: f64,
     /// The longest wait, as a multiple of the mean.
     pub longest_wait_over_mean: f64,
-    /// How often somebody got in before one whose request had left its process more than two messages earlier, as long
-    /// as messages took at that time.
+    /// Grants that overtook a request that had left its process more than two messages earlier, by the message times of
+    /// that moment.
     pub out_of_order: usize,
-    /// How long after the request of somebody who got in later a client had asked, at most.
+    /// The longest time by which an overtaken request was earlier.
     pub most_ahead_ms: f64,
 }
 
-/// A peer with many clients that wait.
+/// A peer with many waiters.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
-    /// How the clients reach their peer.
+    /// The clients' connection to their peer.
     pub through: &'static str,
-    /// Clients that wait at this one peer when its memory is read.
+    /// Waiters at this peer when its memory is read.
     pub waiting: usize,
-    /// Resources that they wait for, as many clients for each.
+    /// Resources, with equally many waiters each.
     pub resources: usize,
-    /// Resident before they came, in MB.
+    /// Resident size before they connect, in MB.
     pub before_mb: f64,
-    /// Resident while they wait, in MB.
+    /// Resident size while they wait, in MB.
     pub resident_mb: f64,
 }
 
 impl Report {
-    /// What was measured, held against what we want.
+    /// Compares the results with the targets.
     pub(crate) fn new(
         rounds: usize,
         (messages, delayed): (Messages, Vec<Message>),
@@ -138,12 +138,12 @@ impl Report {
     }
 }
 
-/// How many processes can run at once.
+/// Returns the number of processes that can run at once.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Tables for people.
+/// Tables.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cores = self.cores;
@@ -174,7 +174,7 @@ fn times(f: &mut fmt::Formatter<'_>, what: &str, times: Times) -> fmt::Result {
     writeln!(f, "{what:<58}{:>8.1} {:>9.1} {:>10.1}", times.p50_us, times.p99_us, times.max_us)
 }
 
-/// The columns that say which case it is.
+/// Writes the columns that identify a case.
 fn heading(f: &mut fmt::Formatter<'_>, above: &str, below: &str) -> fmt::Result {
     writeln!(f, "{:<9}{:>8}{:>7}{:>6}{:>6}{:>7} │{above}", "", "", "proc-", "", "hold", "delay")?;
     writeln!(f, "{:<9}{:>8}{:>7}{:>6}{:>6}{:>7} │{below}", "", "clients", "esses", "slots", "ms", "ms")

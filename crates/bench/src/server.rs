@@ -1,4 +1,4 @@
-//! Servers to compare with: started on loopback in a temporary folder, and gone with it.
+//! Servers for comparison, started on loopback in a temporary directory.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
@@ -15,27 +15,27 @@ use crate::door::{LEASE, Place};
 use crate::relay::Way;
 use crate::{Against, Error};
 
-/// How many nodes etcd and ZooKeeper have: the fewest that survive the loss of one.
+/// The nodes of etcd and ZooKeeper: the fewest that survive the loss of one.
 const NODES: usize = 3;
-/// How long a server may take to answer: three Java machines on two cores need some of it.
+/// The time limit for a server's start: three Java VMs on two cores need some of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Where Debian has ZooKeeper; it names all else that it needs itself.
+/// Debian's path of ZooKeeper; its manifest names the dependencies.
 const ZOOKEEPER_JAR: &str = "/usr/share/java/zookeeper.jar";
-/// What prints its log, if that is installed.
+/// Prints ZooKeeper's log, if installed.
 const LOG_JAR: &str = "/usr/share/java/slf4j-simple.jar";
 
-/// A server, or several that are one. They are killed when this is dropped, and what they wrote is removed.
+/// A running server or cluster. Dropping it kills the processes and removes their files.
 pub struct Server {
-    /// Where clients go: one for each node.
+    /// The addresses for clients, one per node.
     pub addresses: Vec<SocketAddr>,
-    /// What is compared, in words.
+    /// A description of the competitor.
     pub what: &'static str,
     nodes: Vec<Child>,
     folder: TempDir,
 }
 
-/// How a server is started: the arguments of each of its nodes.
+/// The arguments of each node.
 struct Start {
     addresses: Vec<SocketAddr>,
     what: &'static str,
@@ -43,7 +43,7 @@ struct Start {
 }
 
 impl Against {
-    /// What runs, and the package that it comes from.
+    /// Returns the program and its package.
     fn program(self) -> (&'static str, &'static str) {
         match self {
             Self::Etcd => ("etcd", "etcd-server"),
@@ -52,7 +52,7 @@ impl Against {
         }
     }
 
-    /// Says so if it is not installed, before anything else is done.
+    /// Fails early if it is not installed.
     pub(crate) fn check(self) -> Result<(), Error> {
         let (program, package) = self.program();
         let is_there = |what: &str| {
@@ -67,7 +67,7 @@ impl Against {
         Err(Error::NoServer { against: self, missing, package })
     }
 
-    /// Starts it so that it is reached by that way, and waits until it works.
+    /// Starts it behind `way` and waits until it works.
     pub(crate) async fn start(self, crew: &Crew<'_>, way: &mut Way) -> Result<Server, Error> {
         let folder = tempfile::tempdir()?;
         let Start { addresses, what, nodes } = match self {
@@ -98,7 +98,7 @@ impl Against {
 }
 
 impl Server {
-    /// Until somebody could go in and out at each of the nodes.
+    /// Waits until each node serves a lock.
     async fn wait(&mut self, against: Against) -> Result<(), Error> {
         let until = Instant::now() + PATIENCE;
         for &address in &self.addresses {
@@ -110,7 +110,7 @@ impl Server {
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => "there was no answer in time".to_owned(),
                 };
-                // One that has ended will not answer: its port was taken, or it does not know an option.
+                // A node that has ended does not answer: its port was taken, or an option is unknown.
                 let ended = self.nodes.iter_mut().find_map(|node| node.try_wait().ok().flatten());
                 if ended.is_some() || Instant::now() >= until {
                     let why = ended.map_or(why, |status| format!("it has ended ({status})"));
@@ -125,7 +125,7 @@ impl Server {
     }
 }
 
-/// Some ports of their own, and where others find them.
+/// Returns free ports with the addresses at which others reach them.
 async fn ports(count: usize, way: &mut Way) -> Result<Vec<(SocketAddr, SocketAddr)>, Error> {
     let mut ports = Vec::new();
     for port in free_ports(count)? {
@@ -180,7 +180,7 @@ async fn redis(folder: &Path, way: &mut Way) -> Result<Start, Error> {
 async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
     let all = ports(3 * NODES, way).await?;
     let (clients, others) = all.split_at(NODES);
-    // Followers go to the leader by the first, and elect it by the second.
+    // Followers connect to the leader on the first, and elect it on the second.
     let (peers, elections) = others.split_at(NODES);
     let mut nodes = Vec::new();
     for (node, (client, _)) in clients.iter().enumerate() {
@@ -191,7 +191,7 @@ async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
         std::fs::write(&config, zookeeper_config(node, &data, *client, peers, elections))?;
         let (jars, config) = (format!("{ZOOKEEPER_JAR}:{LOG_JAR}"), config.display().to_string());
         let main = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
-        // What Java writes for its own tools would stay behind.
+        // Java's monitoring files would not be removed.
         let (log, no_files) = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-XX:-UsePerfData");
         nodes.push([no_files, "-Xmx256m", log, "-cp", &jars, main, &config].map(str::to_owned).into());
     }
@@ -202,7 +202,7 @@ async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
     })
 }
 
-/// A node listens on its own ports, and is told where it finds the others.
+/// Returns a node's configuration: it listens on its own ports and knows the others' addresses.
 fn zookeeper_config(
     node: usize,
     data: &Path,
@@ -225,7 +225,7 @@ fn zookeeper_config(
     config
 }
 
-/// Ports that were free a moment ago. Held together, so that they differ.
+/// Returns distinct ports that are free at the moment.
 pub fn free_ports(count: usize) -> Result<Vec<SocketAddr>, Error> {
     let listeners: Result<Vec<TcpListener>, _> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
     Ok(listeners?.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)

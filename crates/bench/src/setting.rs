@@ -1,4 +1,4 @@
-//! One case: clients that go in and out all the time, and what they noted.
+//! One case: clients that acquire and release without a pause, and their records.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use crate::report::{Case, cores};
 use crate::statistics::{Ahead, Entry, Times, Turn, spread, turn};
 use crate::{Error, clock};
 
-/// How many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where
-/// they are spread over all of them, how a few cores are shared by many processes is measured, too.
+/// The number of peers. Hand-over cases use as many as there are cores, at least two; crowded cases use all, to measure
+/// many processes on few cores.
 pub const PEERS: usize = 8;
-/// While clients warm up, a hand-over may take this many messages.
+/// During warm-up, a hand-over may take this many messages.
 const SLOW_HANDOVER: u32 = 10;
 
-/// One case and what it came to so far.
+/// One case and its results so far.
 pub struct Setting {
     pub who: &'static str,
     pub what: &'static str,
     pub clients: usize,
-    /// How many processes the clients are spread over.
+    /// The number of processes with clients.
     pub processes: usize,
     pub slots: u32,
     pub hold: Duration,
-    /// How long a message is on its way between two processes, by the relay; zero without it.
+    /// The relay's delay; zero without a relay.
     pub delay: Duration,
-    /// The crew of processes that plays it: an index.
+    /// The index of its processes.
     pub crew: usize,
     pub turns: Vec<Turn>,
 }
 
 impl Setting {
-    /// A lock with nothing to do inside, in as many processes as there are cores.
+    /// A lock with hold time 0, in as many processes as there are cores.
     pub fn handover(crew: usize, who: &'static str, what: &'static str, clients: usize) -> Self {
         let processes = cores().clamp(2, PEERS).min(clients);
         let (hold, delay) = (Duration::ZERO, Duration::ZERO);
         Self { who, what, clients, processes, slots: 1, hold, delay, crew, turns: Vec::new() }
     }
 
-    /// Spread over all peers.
+    /// Spreads the clients over all peers.
     pub fn crowded(self) -> Self {
         Self { processes: self.clients.min(PEERS), ..self }
     }
 
-    /// With as much to do inside.
+    /// Sets the hold time.
     pub fn hold(self, hold: Duration) -> Self {
         Self { hold, ..self }
     }
@@ -55,25 +55,25 @@ impl Setting {
         format!("bench-{who}-{clients}-{processes}-{slots}-{}", self.hold.as_micros())
     }
 
-    /// Until everybody has stood in line once: then the line is as it will be.
+    /// The time until every client has been queued once: the queue is then in steady state.
     fn warm_up(&self) -> Duration {
         let clients = u32::try_from(self.clients).unwrap_or(u32::MAX);
         let stay = self.hold / self.slots + self.delay * SLOW_HANDOVER;
         (STAGGER + stay) * clients + Duration::from_millis(50)
     }
 
-    /// One turn of it: all clients come in turns, and go in and out until the time is over.
+    /// Runs one turn: clients start one after the other and repeat until the time is over.
     pub async fn contend(&mut self, workers: &mut [Worker], length: Duration) -> Result<(), Error> {
         let (name, slots, processes) = (self.name(), self.slots, self.processes);
         workers[0].ask(&format!("found {name} {slots}")).await?;
         for worker in &mut workers[..processes] {
             worker.ask(&format!("visit {name} {slots}")).await?;
         }
-        // For the order to reach everybody before it begins.
+        // Time for the command to reach every process.
         let begin = clock::now() + clock::nanos(Duration::from_millis(100));
         let start = begin + clock::nanos(self.warm_up());
         let end = start + clock::nanos(length);
-        // Who asked last waits among as many as all others did, and nobody says what it noted before that.
+        // The last request waits behind all others, and the records are sent after that.
         let over = end + clock::nanos(self.warm_up());
         let hold = clock::nanos(self.hold);
         for (process, worker) in workers[..processes].iter_mut().enumerate() {
@@ -82,7 +82,7 @@ impl Setting {
                 .tell(&format!("contend {name} {slots} {clients} {process} {processes} {hold} {begin} {over}"))
                 .await?;
         }
-        // Reading what they say while they work would take the time of theirs.
+        // Reading the answers earlier would compete with the clients for cores.
         sleep(clock::until(over)).await;
         let mut entries = Vec::new();
         let answers = answers(&mut workers[..processes], PATIENCE).await?;
@@ -96,7 +96,7 @@ impl Setting {
         Ok(())
     }
 
-    /// What all turns came to, held against what one message costs between processes on one core and on two.
+    /// Returns the results of all turns, relative to the cost of one message on one core and on two.
     pub fn case(self, (one_core, two_cores): (Times, Times)) -> Case {
         let all = |part: fn(&Turn) -> &Vec<u64>| self.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
         let (waits, gap) = (all(|turn| &turn.waits), Times::of(all(|turn| &turn.gaps)));

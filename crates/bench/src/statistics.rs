@@ -1,32 +1,32 @@
-//! What the clients' notes come to. Pure.
+//! Statistics of the clients' records. Pure.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// One entry, as its client noted it: nanoseconds on the common clock.
+/// One entry as recorded by its client: nanoseconds on the common clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which process the client is in.
+    /// The client's process.
     pub process: usize,
-    /// Which slot it got.
+    /// The slot granted.
     pub slot: u32,
-    /// Its fencing number; 0 where there are none.
+    /// The fencing number; 0 if there is none.
     pub fencing: u64,
-    /// When it asked …
+    /// The time of the request …
     pub asked: u64,
-    /// … its request had left its process, as soon as that can be said …
+    /// … of its departure from the process, if known …
     pub sent: u64,
-    /// … got in …
+    /// … of the grant …
     pub entered: u64,
-    /// … and left.
+    /// … and of the release.
     pub left: u64,
 }
 
-/// How long something took, over many times.
+/// A distribution of durations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// How many times.
+    /// The number of samples.
     pub count: usize,
     /// The median, in microseconds.
     pub p50_us: f64,
@@ -37,7 +37,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of these many nanoseconds each. All zero if there are none.
+    /// Summarizes these durations in nanoseconds. All zero if there are none.
     pub fn of(mut nanos: Vec<u64>) -> Self {
         nanos.sort_unstable();
         let at = |share: f64| match nanos.len() {
@@ -52,50 +52,49 @@ fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
 
-/// What one turn of a case came to: the part of it after warming up.
+/// The results of one turn of a case, without warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turn {
-    /// From leaving to the next entering, where the next was in another process.
+    /// From a release to the next grant in another process.
     pub gaps: Vec<u64>,
-    /// The same where it was in the same process.
+    /// The number of hand-overs within a process.
     pub gaps_within: usize,
-    /// How many got in.
+    /// The number of grants.
     pub entries: usize,
-    /// From asking to entering, of all who asked meanwhile; also of those who got in after that, since those are the
-    /// ones who have waited longest.
+    /// From request to grant, for all requests of the period, including those granted after it, which have waited
+    /// longest.
     pub waits: Vec<u64>,
-    /// From entering to leaving.
+    /// From grant to release.
     pub holds: Vec<u64>,
-    /// Each entry that was before somebody who had asked earlier.
+    /// The entries that overtook an earlier request.
     pub ahead: Vec<Ahead>,
-    /// How long was counted.
+    /// The length of the period.
     pub nanos: u64,
 }
 
-/// An entry that was before somebody who had asked earlier.
+/// An entry that overtook an earlier request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// How much earlier the request of the one who had waited longest had left its process, of those who got in after
-    /// it.
+    /// By how much the earliest overtaken request had left its process earlier.
     pub nanos: u64,
-    /// How long the longest hand-over between processes took of those that were under way from then on until this
-    /// entry; 0 if none was. What a client asks goes the same way as a token: through two engines and a link.
+    /// The longest hand-over between processes that was under way from then until this entry; 0 if none was. A request
+    /// takes the same way as a token: through two engines and a link.
     pub message: u64,
 }
 
 impl Ahead {
-    /// Whether the other's request had reached the line, and word of it whoever let this one in, long before. A request
-    /// needs one message to the line, and from there it is another to where the token is. A message takes as long as
-    /// those at the same time did, and at least as long as a bare one.
+    /// Returns whether the other request had reached the queue, and news of it the granting peer, long before. That
+    /// takes two messages: one to the queue, one to the token. A message takes as long as concurrent ones, and at least
+    /// as long as a bare one.
     pub fn is_out_of_order(self, bare: u64) -> bool {
         self.nanos > 2 * self.message.max(bare)
     }
 }
 
-/// Counts what happened from `start` to `end`, and checks all of it.
+/// Evaluates and checks the period from `start` to `end`.
 ///
 /// # Errors
-/// A sentence, if two clients were in one slot at once or a fencing number did not go up.
+/// Two clients held one slot at once, or a fencing number did not increase.
 pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, String> {
     let mut turn = Turn { nanos: end - start, ..Turn::default() };
     entries.sort_unstable_by_key(|entry| entry.entered);
@@ -131,8 +130,8 @@ pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, Strin
     Ok(turn)
 }
 
-/// Who got in from `start` to `end` and had asked after somebody who was let in later. Whoever asked in the order of
-/// entering is not among them. The entries and what was handed over are in the order of entering.
+/// Returns the entries from `start` to `end` that overtook an earlier request. Entries and hand-overs are in the order
+/// of grants.
 fn ahead(entries: &[Entry], handed: &[(u64, u64)], start: u64, end: u64) -> Vec<Ahead> {
     let most = handed.iter().map(|(left, entered)| entered - left).max().unwrap_or(0);
     let (mut earliest, mut ahead) = (u64::MAX, Vec::new());
@@ -146,8 +145,8 @@ fn ahead(entries: &[Entry], handed: &[(u64, u64)], start: u64, end: u64) -> Vec<
     ahead
 }
 
-/// The longest of the hand-overs that were under way at some time from the one moment to the other. None takes longer
-/// than `most`. They are in the order of entering; of several slots not in that of leaving.
+/// Returns the longest hand-over under way between two moments; none takes longer than `most`. They are sorted by
+/// grant, which with several slots is not the order of release.
 fn longest(handed: &[(u64, u64)], most: u64, from: u64, to: u64) -> u64 {
     let first = handed.partition_point(|&(_, entered)| entered < from);
     let until = handed[first..].iter().take_while(|&&(_, entered)| entered < to.saturating_add(most));
@@ -155,7 +154,7 @@ fn longest(handed: &[(u64, u64)], most: u64, from: u64, to: u64) -> u64 {
     meanwhile.map(|(left, entered)| entered - left).max().unwrap_or(0)
 }
 
-/// By how much the longest wait was longer than the mean, and the mean: milliseconds.
+/// Returns the difference between the longest and the mean wait, and the mean, in milliseconds.
 pub fn spread(waits: &[u64]) -> (f64, f64) {
     let Some(most) = waits.iter().max() else { return (0.0, 0.0) };
     let mean = waits.iter().sum::<u64>() as f64 / waits.len() as f64;
@@ -199,27 +198,27 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_while_warming_up_is_checked_and_not_counted() {
+    fn warm_up_is_checked_but_not_counted() {
         let early = vec![entry(0, 0, 1, 10, 20), entry(1, 0, 2, 30, 40), entry(0, 0, 3, 110, 120)];
         assert!(turn(early, 100, 200).unwrap().gaps.is_empty());
     }
 
     #[test]
-    fn a_wait_counts_if_it_begins_in_time_however_long_it_is() {
+    fn wait_counts_if_requested_in_the_period() {
         let entry = |asked, entered| Entry { asked, sent: asked, ..entry(0, 0, 0, entered, entered + 1) };
-        // The first asked while all warmed up, the last when it was over; the third gets in only then.
+        // The first request is during warm-up, the last after the period; the third is granted after it.
         let entries = vec![entry(90, 105), entry(110, 120), entry(111, 290), entry(200, 300)];
         let turn = turn(entries, 100, 200).unwrap();
         assert_eq!((turn.entries, &turn.waits[..]), (2, &[10, 179][..]));
     }
 
     #[test]
-    fn who_passed_somebody_by_and_by_how_much() {
+    fn overtaking_is_measured() {
         let entry =
             |slot, asked, entered| Entry { slot, asked, sent: asked, ..entry(0, slot, 0, entered, entered + 1) };
         let in_order = vec![entry(0, 10, 100), entry(0, 20, 110), entry(1, 30, 120), entry(0, 31, 130)];
         assert!(turn(in_order, 0, 200).unwrap().ahead.is_empty());
-        // The third asked first and got in last: both others passed it by, on whichever slot.
+        // The third requests first and is granted last: both others overtake it, on any slot.
         let passed = [entry(0, 50, 100), entry(1, 42, 110), entry(0, 40, 120)];
         let nanos = |start, end| {
             let mut nanos: Vec<u64> =
@@ -228,19 +227,19 @@ mod tests {
             nanos
         };
         assert_eq!(nanos(0, 200), [2, 10]);
-        // Only the second of them while it is counted; who was passed by may get in after the end.
+        // Only the second is counted; the overtaken client may be granted after the end.
         assert_eq!(nanos(105, 115), [2]);
-        // Nobody can know of a request that is still where it was made.
+        // A request that has not left its process cannot be known.
         let passed = [passed[0], passed[1], Entry { sent: 45, ..passed[2] }];
         let ahead = turn(passed.to_vec(), 0, 200).unwrap().ahead;
         assert_eq!(ahead.iter().map(|ahead| ahead.nanos).collect::<Vec<_>>(), [8], "only the second was passed");
     }
 
     #[test]
-    fn out_of_order_is_by_more_than_two_messages_as_they_were_then() {
+    fn out_of_order_is_by_more_than_two_messages() {
         let entry =
             |process, asked, entered| Entry { asked, sent: asked, ..entry(process, 0, 0, entered, entered + 1) };
-        // The hand-overs take 999, 14, 29 and 4; somebody asked at 1040 and got in last.
+        // The hand-overs take 999, 14, 29 and 4; a client requests at 1040 and is granted last.
         let passed_by = |asked| {
             let entries = [(0, 0, 1), (1, 2, 1001), (0, 3, 1016), (1, asked, 1046), (0, 1040, 1051)];
             let entries = entries.map(|(process, asked, entered)| entry(process, asked, entered));
@@ -263,12 +262,12 @@ mod tests {
         {
             assert_eq!(longest(&handed, 1060, from, to), expected, "from {from} to {to}");
         }
-        // On another slot somebody has left long before, and gets in a little later.
+        // On another slot, a release is long before, and the grant a little later.
         assert_eq!(longest(&[(905, 910), (800, 950), (960, 970)], 150, 900, 905), 150);
     }
 
     #[test]
-    fn two_at_once_and_numbers_that_go_back_are_errors() {
+    fn double_grants_and_old_fencing_numbers_are_errors() {
         for (second, complaint) in [
             (entry(1, 0, 4, 109, 130), "two clients were in slot 0 for 1 ns"),
             (entry(1, 0, 1, 111, 130), "fencing number 1 of slot 0 after 1"),

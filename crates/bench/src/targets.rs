@@ -1,4 +1,4 @@
-//! What we want to reach, and whether a run did.
+//! Performance targets, and whether a run met them.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use crate::report::{Case, Memory, Uncontended, cores};
 
-/// Something that we want to reach.
+/// A performance target.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// The number that has a target, in words.
+    /// The quantity.
     pub what: String,
-    /// What came out, in the unit that `what` names.
+    /// The result, in the unit that `what` names.
     pub measured: f64,
     /// The target, in the unit of `measured`.
     pub bound: f64,
-    /// Whether it was met. More is better if `at_least`, else less.
+    /// Whether it was met. `at_least` says whether more is better.
     pub met: bool,
-    /// Which way the bound goes.
+    /// Whether the bound is a lower one.
     pub at_least: bool,
 }
 
@@ -39,16 +39,16 @@ impl fmt::Display for Target {
     }
 }
 
-/// With nothing inside in as few processes as there are cores, where nobody needs to sleep: in messages on one core.
-/// Where processes share the cores, whoever is next sleeps or waits for one: in messages that wake their receiver.
+/// The gap with hold time 0 and a core per process, where processes need not sleep: in messages on one core. If
+/// processes share cores: in messages that wake their receiver.
 const MESSAGES: f64 = 3.0;
 const CROWDED_MESSAGES: f64 = 6.0;
-/// Of the delay, where messages are kept back.
+/// The gap in delays, if messages are delayed.
 const DELAYS: f64 = 1.2;
 /// The longest wait, as a multiple of the mean.
 const LONGEST: f64 = 3.0;
 
-/// Everything that has a target, in the order of the report.
+/// Returns all targets, in the order of the report.
 pub fn targets(uncontended: &[Uncontended], cases: &[Case], memory: &Memory) -> Vec<Target> {
     let mut targets = Vec::new();
     for case in cases.iter().filter(|case| case.who == "peerlock") {
@@ -74,7 +74,7 @@ pub fn targets(uncontended: &[Uncontended], cases: &[Case], memory: &Memory) -> 
     targets
 }
 
-/// Which case it is, in words.
+/// Describes a case.
 fn name(case: &Case) -> String {
     let Case { clients, processes, slots, hold_ms, delay_ms, .. } = case;
     let mut name = format!("{clients} clients in {processes} processes, {hold_ms} ms inside");
@@ -87,14 +87,14 @@ fn name(case: &Case) -> String {
     name
 }
 
-/// Whether this is another's part of the same comparison.
+/// Returns whether `other` is another lock's run of the same case.
 fn is_the_same(ours: &Case, other: &Case) -> bool {
     let what =
         |case: &Case| (case.clients, case.processes, case.slots, case.hold_ms.to_bits(), case.delay_ms.to_bits());
     other.who != "peerlock" && what(ours) == what(other)
 }
 
-/// Whether more processes have clients than there are cores.
+/// Returns whether more processes have clients than there are cores.
 fn is_crowded(case: &Case) -> bool {
     case.processes > cores().max(2)
 }
@@ -102,7 +102,7 @@ fn is_crowded(case: &Case) -> bool {
 fn of_order(case: &Case, targets: &mut Vec<Target>) {
     let what = format!("{}: entries out of order by more than two messages", name(case));
     targets.push(Target::at_most(what, case.out_of_order as f64, 0.0));
-    // Where nobody waited there is nothing to be proud of: that nobody got in is told by the hand-overs.
+    // Without any wait the ratio says nothing; missing grants show in the hand-overs.
     if case.hold_ms == 0.0 && case.wait.count > 0 {
         let what = format!("{}: longest wait as a multiple of the mean", name(case));
         targets.push(Target::at_most(what, case.longest_wait_over_mean, LONGEST));
@@ -124,8 +124,8 @@ fn of_handover(case: &Case, targets: &mut Vec<Target>) {
     }
 }
 
-/// Ours beside another's, where there is something to compare: a gap of 0 would be better than any. That we handed over
-/// nothing is a target that was missed already.
+/// Compares a case with another lock's. Without hand-overs there is nothing to compare: a gap of 0 would beat any. Our
+/// lack of hand-overs is a missed target of its own.
 fn beside(ours: &Case, other: &Case, targets: &mut Vec<Target>) {
     if ours.gap.count == 0 || other.gap.count == 0 {
         return;
@@ -140,7 +140,7 @@ fn beside(ours: &Case, other: &Case, targets: &mut Vec<Target>) {
         "redis" => 3.0,
         _ => 50.0,
     };
-    // Hand-overs and not entries: what a client does again while the token is still with it does not count.
+    // Hand-overs, not entries: repeated grants to a client that still has the token do not count.
     let handed = ours.gaps_per_second / other.gaps_per_second;
     targets.push(Target::at_least(format!("{name}: hand-overs, as a multiple of {who}'s"), handed, times));
     let what = format!("{name}: spread of waits in ms, beside {who}'s");
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::statistics::Times;
 
-    /// A case in which everything is as it should be, with a median gap of this many messages of 10 µs.
+    /// A case that meets all targets, with a median gap of this many messages of 10 µs.
     fn case(who: &'static str, processes: usize, delay_ms: f64, messages: f64) -> Case {
         let message = 10.0 + delay_ms * 1e3;
         let times = |p50_us| Times { count: 5, p50_us, p99_us: p50_us, max_us: p50_us };
@@ -182,9 +182,9 @@ mod tests {
         }
     }
 
-    /// A gap of nothing is no gap: whoever handed over nothing, nobody is better than the other.
+    /// A lock without hand-overs has no gap to compare.
     #[test]
-    fn where_nobody_handed_over_nothing_is_compared() {
+    fn cases_without_handovers_are_not_compared() {
         let none = Times { count: 0, p50_us: 0.0, p99_us: 0.0, max_us: 0.0 };
         let idle = |case: Case| {
             let case = Case { gap: none, gap_in_messages: 0.0, gaps_per_second: 0.0, ..case };
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// The words of all targets that were missed, but for which case it is.
+    /// Returns the missed targets, without the name of the case.
     fn missed(cases: &[Case]) -> Vec<String> {
         let memory = Memory { through: "", waiting: 0, resources: 0, before_mb: 1.0, resident_mb: 1.0 };
         let missed = targets(&[], cases, &memory).into_iter().filter(|target| !target.met);
@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_misses_nothing() {
+    fn good_case_meets_all_targets() {
         let far = [case("peerlock", 8, 5.0, 1.1), case("etcd", 8, 5.0, 8.0)];
         let near = [case("peerlock", 2, 0.0, 2.0), case("redis", 2, 0.0, 7.0), case("etcd", 2, 0.0, 300.0)];
         assert_eq!(missed(&[&far[..], &near].concat()), Vec::<String>::new());
     }
 
     #[test]
-    fn each_shortfall_is_told_by_its_own_target() {
+    fn each_shortfall_misses_its_own_target() {
         let good = || case("peerlock", 2, 0.0, 2.0);
         let none = Times { count: 0, p50_us: 0.0, p99_us: 0.0, max_us: 0.0 };
         for (cases, says) in [

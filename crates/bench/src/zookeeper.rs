@@ -1,5 +1,5 @@
-//! ZooKeeper's lock, after the recipe of its documentation: each waiter makes an ephemeral sequential node, whose is
-//! the lowest has the lock, and everybody else watches the node before its own.
+//! ZooKeeper's lock, after the recipe of its documentation: each waiter creates an ephemeral sequential node, the
+//! lowest has the lock, and each other client watches the node before its own.
 //!
 //! ```text
 //!   client                          server
@@ -14,9 +14,9 @@
 //!     │──────────────────────────────►│   unlocked
 //! ```
 //!
-//! The messages are written by hand, in ZooKeeper's own encoding ("jute": big-endian numbers, lengths before strings):
-//! five requests do not need a client library with dozens of packages below it. getData and not exists, as a watch on
-//! a node that is gone already would stay for ever.
+//! Messages are encoded here, in ZooKeeper's "jute" (big-endian numbers, length-prefixed strings): five requests do not
+//! justify a client library with dozens of dependencies. getData instead of exists, since a watch on a deleted node
+//! would stay forever.
 
 use std::net::SocketAddr;
 
@@ -25,21 +25,21 @@ use tokio::net::TcpStream;
 
 use crate::door::{Failure, LEASE};
 
-/// The kinds of requests, and the number of answers that nobody asked for.
+/// Request types, and the number of unsolicited answers.
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
 const GET_CHILDREN: i32 = 8;
 const EVENT: i32 = -1;
-/// A node that is there until it is deleted, or one that ends with its session and gets a number behind its name.
+/// Node types: permanent, or deleted with its session and numbered.
 const PERSISTENT: i32 = 0;
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
-/// Whoever comes may do everything.
+/// Permissions: everything.
 const ALL: i32 = 31;
-/// What the server says.
+/// Error codes.
 const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;
-/// No answer of a bench is longer; what says so is no ZooKeeper.
+/// No answer of a bench is longer.
 const MOST: usize = 1 << 20;
 
 /// One client's session.
@@ -47,10 +47,10 @@ pub struct Client {
     stream: BufReader<TcpStream>,
     /// The node whose children wait.
     lock: String,
-    /// Our own child, while we have one.
+    /// Our child node, if there is one.
     mine: String,
     requests: i32,
-    /// Whether the node that we watch is gone.
+    /// Whether the watched node was deleted.
     deleted: bool,
 }
 
@@ -61,7 +61,7 @@ impl Client {
         let (stream, lock) = (BufReader::new(stream), format!("/{name}"));
         let mut client = Self { stream, lock, mine: String::new(), requests: 0, deleted: false };
         let timeout = i32::try_from(LEASE.as_millis())?;
-        // Version 0, nothing seen yet, a new session, without a password of an old one, not content with reading only.
+        // Version 0, no transaction seen, a new session without password, not read-only.
         let hello = Message::default().int(0).long(0).int(timeout).long(0).bytes(&[0; 16]).boolean(false);
         client.send(&hello).await?;
         let answer = client.receive().await?;
@@ -73,7 +73,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Makes the node whose children wait.
+    /// Creates the node whose children wait.
     pub async fn found(&mut self) -> Result<(), Failure> {
         let lock = self.lock.clone();
         match self.create(&lock, PERSISTENT).await? {
@@ -82,12 +82,12 @@ impl Client {
         }
     }
 
-    /// Waits for the lock. Its fencing number is that of the node, from 1.
+    /// Waits for the lock. The fencing number is the node's sequence number, from 1.
     pub async fn lock(&mut self) -> Result<u64, Failure> {
         let path = format!("{}/n-", self.lock);
         self.mine = self.create(&path, EPHEMERAL_SEQUENTIAL).await?.map_err(|code| failed("create", code))?;
         let mine = self.mine.rsplit('/').next().unwrap_or_default().to_owned();
-        // The numbers have as many digits each, so that they sort as text.
+        // Sequence numbers have the same number of digits, so they sort as text.
         while let Some(before) = self.children().await?.into_iter().filter(|child| *child < mine).max() {
             self.wait_until_deleted(&format!("{}/{before}", self.lock)).await?;
         }
@@ -96,11 +96,11 @@ impl Client {
     }
 
     pub async fn unlock(&mut self) -> Result<(), Failure> {
-        let message = Message::default().text(&self.mine).int(-1); // whatever its version
+        let message = Message::default().text(&self.mine).int(-1); // any version
         self.ask(DELETE, message).await?.map(drop).map_err(|code| failed("delete", code))
     }
 
-    /// The path that the node got, or the server's code.
+    /// Creates a node. Returns its path or the server's error code.
     async fn create(&mut self, path: &str, kind: i32) -> Result<Result<String, i32>, Failure> {
         let message = Message::default().text(path).bytes(&[]);
         let message = message.int(1).int(ALL).text("world").text("anyone").int(kind);
@@ -135,7 +135,7 @@ impl Client {
         Ok(())
     }
 
-    /// Asks something; what was answered behind the header, or the server's code.
+    /// Sends a request. Returns the answer without its header, or the server's error code.
     async fn ask(&mut self, kind: i32, message: Message) -> Result<Result<Vec<u8>, i32>, Failure> {
         self.requests += 1;
         self.send(&Message::default().int(self.requests).int(kind).then(&message)).await?;
@@ -172,7 +172,7 @@ fn failed(what: &str, code: i32) -> Failure {
     format!("zookeeper: {what} failed with code {code}").into()
 }
 
-/// A message that is written.
+/// A message being encoded.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -209,7 +209,7 @@ impl Message {
     }
 }
 
-/// What is left to read of a message.
+/// The unread rest of a message.
 struct Answer<'a>(&'a [u8]);
 
 impl Answer<'_> {
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_big_endian_and_lengths_stand_before_strings() {
+    fn encoding_is_big_endian_and_length_prefixed() {
         let message = Message::default().int(-2).long(3).boolean(true).text("né").bytes(&[]);
         assert_eq!(
             message.0,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_as_it_is_written_and_one_that_ends_early_is_an_error() {
+    fn answer_round_trips_and_truncation_is_an_error() {
         let bytes = Message::default().int(7).long(-1).text("n-0000000001").0;
         let mut answer = Answer(&bytes);
         assert_eq!((answer.int().unwrap(), answer.long().unwrap()), (7, -1));
