@@ -1,4 +1,4 @@
-//! What an agent says of itself.
+//! The view of an agent.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "server")]
 use utoipa::ToSchema;
 
-/// A running agent: which program, where, since when, and how it stands.
+/// A running agent: its program, addresses, uptime and health.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct AgentView {
-    /// The program that runs, and where.
+    /// The program, and its configuration.
     pub program: Program,
-    /// Its process.
+    /// Its process ID.
     pub pid: u32,
-    /// For how long it has run.
+    /// Its uptime.
     #[serde(rename = "runs_ms", with = "json")]
     #[cfg_attr(feature = "server", schema(value_type = u64))]
     pub runs: Duration,
@@ -23,30 +23,29 @@ pub struct AgentView {
     #[serde(rename = "slept_ms", with = "json")]
     #[cfg_attr(feature = "server", schema(value_type = u64))]
     pub slept: Duration,
-    /// How it stands; of the resources only those that do not move.
+    /// Its health, with the resources that are stalled.
     pub health: Health,
-    /// What it has to know to be a member of its cluster, if it has that from a file.
+    /// The cluster secret, if it was read from a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretView>,
 }
 
-/// The cluster secret that an agent goes by: which it is, and never what it is.
+/// Which cluster secret an agent uses, without the secret itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct SecretView {
     /// The file that it was read from.
     pub file: String,
-    /// The fingerprint of the secret that it proves to know first; then that of the one before it, while both count.
+    /// The fingerprint of the preferred secret; during a rotation also that of the previous one.
     pub fingerprints: Vec<String>,
-    /// The numbers of the peers that are linked with it and have proved only the one before it: they may not know the
-    /// new one yet.
+    /// Linked peers that have proved only the previous secret: they may not know the new one yet.
     pub behind: Vec<String>,
-    /// The numbers of the peers that are linked with it and have proved the first. Of others it knows nothing.
+    /// Linked peers that have proved the preferred secret. Peers that are not linked appear in neither list.
     #[serde(default)]
     pub proved: Vec<String>,
 }
 
-/// The program that an agent is, and what it was told at its start.
+/// The agent's program and configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Program {
@@ -54,12 +53,12 @@ pub struct Program {
     pub version: String,
     /// The commit that it was built from.
     pub commit: String,
-    /// Its data folder, if it has one.
+    /// Its data directory, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<String>,
-    /// Where it listens for other peers; empty if it does not.
+    /// Its listening address for other peers; empty if there is none.
     pub listens: String,
-    /// Where other peers are told to find it, the likeliest first.
+    /// The addresses at which other peers can reach it, the likeliest first.
     pub addresses: Vec<String>,
 }
 
@@ -70,13 +69,13 @@ impl Default for Program {
     }
 }
 
-/// The session stands, and slots are granted.
+/// The agent has a valid session, so slots can be granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Healthy {
     /// The number of the agent's session.
     pub session: u64,
-    /// How long it stands from now unless it is renewed.
+    /// When the session expires unless it is renewed.
     #[serde(rename = "ends_ms", with = "json")]
     #[cfg_attr(feature = "server", schema(value_type = u64))]
     pub ends: Duration,

@@ -1,4 +1,4 @@
-//! What is served: the routes, and what they share.
+//! The routes, and the state they share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::metrics::{Labelled, Times};
 use crate::watch::Watch;
 use crate::{Failure, Program, SecretView, by_hand, events, health, metrics, page, resources, view};
 
-/// The longest lease that an agent gives unless its operator says otherwise. Our choice: somebody looks once a day.
+/// The longest lease by default. Leases this long are for slots that a person checks daily.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An agent's API. Copies are the same.
+/// An agent's API. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct App {
     shared: Arc<Shared>,
@@ -34,45 +34,45 @@ struct Shared {
     service: Service,
     watch: Arc<Watch>,
     times: Times,
-    /// Which resources have metrics of their own.
+    /// The resources with their own metrics.
     labelled: Labelled,
-    /// What has happened of late.
+    /// Recent events.
     log: Arc<Log>,
     program: Program,
     files: Option<Arc<dyn Files>>,
     longest_lease: Duration,
-    /// When it began, and how long the machine had slept then.
+    /// When the agent started, and how long the machine had slept by then.
     began: (Moment, Duration),
-    /// Whether somebody wants the agent to end when those who hold slots have finished.
+    /// Set when the agent is to stop once its grants have ended.
     draining: watch::Sender<bool>,
     connections: Arc<Connections>,
 }
 
-/// What an agent has read from files, and can read again while it runs.
+/// Configuration files that can be reloaded.
 pub trait Files: fmt::Debug + Send + Sync {
-    /// Reads them again, and goes by what they say from then on.
+    /// Reloads the files and applies their content.
     ///
     /// # Errors
-    /// Why one of them cannot be used, in a sentence. Nothing has changed then.
+    /// An error message if one of them cannot be used. Nothing has changed then.
     fn reload(&self) -> Result<(), String>;
 
-    /// The cluster secret.
+    /// Returns which cluster secret is used.
     fn secret(&self) -> SecretView;
 }
 
 impl App {
-    /// The API of an agent's service.
+    /// Returns the API of a service, with default settings.
     ///
     /// # Panics
-    /// Outside of a tokio runtime: waits are added up in the background from now on.
+    /// Outside of a tokio runtime: a background task collects statistics.
     pub fn new(service: Service) -> Self {
         Self::agent(service, Program::default(), LONGEST_LEASE, None)
     }
 
-    /// The API of the agent that this program is, which gives no longer leases than this, and has read these files.
+    /// Returns the API of an agent with this program, lease limit and configuration files.
     ///
     /// # Panics
-    /// As [`App::new`].
+    /// Like [`App::new`].
     pub fn agent(service: Service, program: Program, longest_lease: Duration, files: Option<Arc<dyn Files>>) -> Self {
         let (times, log) = (Times::collect(service.events()), Log::collect(service.events()));
         let watch = Arc::new(Watch::of_agent(service.clone()));
@@ -114,7 +114,7 @@ impl App {
         &self.shared.program
     }
 
-    /// What it has read from files, if from any.
+    /// Returns the configuration files, if there are any.
     pub(crate) fn files(&self) -> Option<&dyn Files> {
         self.shared.files.as_deref()
     }
@@ -123,25 +123,25 @@ impl App {
         self.shared.longest_lease
     }
 
-    /// For how long it has run, and the machine slept meanwhile.
+    /// Returns the uptime, and how long the machine slept during it.
     pub(crate) fn runs(&self) -> (Duration, Duration) {
         let (began, slept_before) = self.shared.began;
         (Moment::now().since(began), slept().saturating_sub(slept_before))
     }
 
-    /// How many connections are open, and how many there have been.
+    /// Returns how many connections are open, and how many there have been.
     pub fn connections(&self) -> (usize, u64) {
         self.shared.connections.count()
     }
 
-    /// Drains the agent: it ends once the clients that hold slots have finished. A client calls this, or the program.
+    /// Drains the agent: it stops once its grants have ended.
     pub fn drain(&self) {
         self.shared.draining.send_replace(true);
     }
 
-    /// Resolves when a client wants that.
+    /// Resolves when the agent is drained.
     pub async fn drained(&self) {
-        // The sender is ours.
+        // The sender lives as long as `self`.
         _ = self.shared.draining.subscribe().wait_for(|draining| *draining).await;
     }
 
@@ -150,13 +150,13 @@ impl App {
         self.shared.connections.closed().await;
     }
 
-    /// All routes: those of the API and those of the page.
+    /// Returns the routes of the API and of the page.
     fn router(&self) -> Router {
         let (router, _) = self.routes().split_for_parts();
         router.merge(page::routes()).fallback(not_found).method_not_allowed_fallback(method_not_allowed)
     }
 
-    /// All routes with their documentation.
+    /// Returns the API's routes with their documentation.
     fn routes(&self) -> OpenApiRouter {
         let routes = resources::routes()
             .merge(by_hand::routes())
@@ -168,8 +168,8 @@ impl App {
         OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
     }
 
-    /// The grant of such a name, which is good only for this resource, and which nobody else has: a client that has
-    /// slept while the agent restarted must not renew what is another's by now.
+    /// Parses the ID of a grant of this resource. IDs are unique: a client that slept while the agent restarted must
+    /// not renew another client's grant.
     pub(crate) fn grant(name: &Name, text: &str) -> Result<GrantId, Failure> {
         let is_ours = |grant: &GrantId| matches!(grant, GrantId::Named(_)) && grant.fits(name);
         let grant = text.parse().ok().filter(is_ours);
@@ -183,7 +183,7 @@ impl From<App> for Site {
     }
 }
 
-/// The description of this API, in OpenAPI's format.
+/// Returns the OpenAPI description of this API.
 #[utoipa::path(
     get,
     path = "/openapi.json",

@@ -1,4 +1,4 @@
-//! What goes over the wire as JSON besides the service's own views, requests and grants.
+//! JSON bodies besides the service's own views, requests and grants.
 
 use std::time::Duration;
 
@@ -9,71 +9,71 @@ use utoipa::ToSchema;
 
 use crate::Failure;
 
-/// Which grant is meant. Unknown fields are ignored: refusing them would end a job that runs, and none can restrict
-/// what was granted.
+/// Identifies a grant. Unknown fields are ignored: rejecting them would stop a running job, and none can restrict a
+/// grant that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Which {
-    /// The `grant` of the answer to `acquire` or `hold`.
+    /// The `grant` in the answer to `acquire` or `hold`.
     #[cfg_attr(feature = "server", schema(max_length = 64))]
     pub grant: String,
 }
 
-/// A lease was renewed.
+/// The lease has been renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Renewed {
-    /// How long it stands from when the agent got the request. Count from when it was sent, to be sure.
+    /// The lease duration, counted from when the agent received the request. To be safe, count from when it was sent.
     #[serde(rename = "ttl_ms", with = "json")]
     #[cfg_attr(feature = "server", schema(value_type = u64))]
     pub ttl: Duration,
 }
 
-/// A slot was given back in time.
+/// The slot has been released before its lease expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Released {}
 
-/// How many slots a resource is to have.
+/// The new capacity of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Slots {
-    /// How many may be inside at a time from now on.
+    /// The number of slots.
     #[cfg_attr(feature = "server", schema(minimum = 1, maximum = 1024))]
     pub slots: u32,
 }
 
-/// Which host is meant.
+/// Identifies a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Whom {
-    /// Its number, as in `GET /v1/peers`.
+    /// Its ID, as in `GET /v1/peers`.
     #[cfg_attr(feature = "server", schema(pattern = "^[0-9]{1,20}$"))]
     pub peer: String,
 }
 
-/// Which grant is asked for.
+/// Identifies the grant to revoke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// Its fencing number, as in `GET /v1/resources/{name}`: so that it is no other than the one that was seen there.
+    /// Its fencing number, as in `GET /v1/resources/{name}`, so that no later grant is revoked by mistake.
     pub fencing: u64,
 }
 
-/// Which hosts are to vote.
+/// Selects the voters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Voters {
-    /// Their numbers, as in `GET /v1/peers`; without them the cluster chooses.
+    /// Their host IDs, as in `GET /v1/peers`; if absent, the cluster chooses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
 }
 
-/// It is decided.
+/// The operation has been committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Done {}
@@ -83,21 +83,21 @@ pub struct Done {}
 #[cfg_attr(feature = "server", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// Still waiting. Comes whenever the place changes.
+    /// The request waits. Sent whenever its position changes.
     Waiting(Progress),
-    /// Inside, until the connection ends or the lease is not renewed.
+    /// The slot is granted, until the connection ends or the lease expires.
     Granted(Granted),
-    /// It must stop now. The last line.
+    /// The grant is lost: the client must stop. The last line.
     Lost {
-        /// Why: the lease was not renewed in time, somebody has asked for the slot, the agent stops.
+        /// The reason: the lease was not renewed in time, the grant was revoked, or the agent stops.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<Failure>,
     },
-    /// Not let in. The last line.
+    /// The request failed. The last line.
     Failed(Failure),
-    /// The agent and the connection are alive. Comes at once and then at this interval, over TCP only.
+    /// The agent and the connection are alive. Sent at once and then at this interval, over TCP only.
     Alive {
-        /// The interval. A client that receives nothing for three of them takes the connection for broken.
+        /// The interval. A client that receives nothing for three intervals considers the connection broken.
         #[serde(rename = "every_ms", with = "json")]
         #[cfg_attr(feature = "server", schema(value_type = u64))]
         every: Duration,
@@ -109,7 +109,7 @@ impl Line {
     /// ignores; unknown fields are ignored, too.
     ///
     /// # Errors
-    /// If it is not a JSON object, or a kind that we know lacks what we need.
+    /// If it is not a JSON object, or a known kind lacks a required field.
     pub fn parse(text: &[u8]) -> serde_json::Result<Option<Self>> {
         #[derive(Deserialize)]
         struct Known {
@@ -129,7 +129,7 @@ impl Line {
             every: Duration,
         }
         let Known { waiting, granted, lost, failed, alive } = serde_json::from_slice(text)?;
-        // The last lines first: a client must not miss one.
+        // The final lines first: a client must not miss one.
         Ok(failed
             .map(Self::Failed)
             .or(lost.map(|Why { why }| Self::Lost { why }))

@@ -1,5 +1,4 @@
-//! What an operator looks at and decides: the cluster, who votes, how many slots, which names go, and what is taken
-//! away.
+//! Administration: the cluster, voters, capacities, deletion and revocation.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,7 +10,7 @@ use crate::body::{Done, Slots, Voters, Wanted, Whom};
 use crate::input::{Input, Named};
 use crate::{App, Failure, SecretView};
 
-/// The routes of the cluster, and of what is done by hand.
+/// Returns the administrative routes.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(cluster))
@@ -24,7 +23,8 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(expel))
 }
 
-/// The cluster as a voter knows it: its members, who votes and who has a session; as the agent does if none answers.
+/// The cluster: members, voters and sessions.
+/// As a voter knows it; as the agent knows it if no voter answers.
 #[utoipa::path(
     get,
     path = "/v1/cluster",
@@ -38,7 +38,7 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
     Ok(Json(app.service().cluster().await?))
 }
 
-/// Says which hosts vote, or leaves it to the cluster again. The change itself takes a moment.
+/// Selects the voters, or lets the cluster choose again. The change itself takes a moment.
 #[utoipa::path(
     post,
     path = "/v1/voters",
@@ -52,7 +52,7 @@ async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<
     Ok(Json(Done {}))
 }
 
-/// Lets nobody in at this agent any more; it leaves when those who hold slots have given them back.
+/// Drains the agent: it grants no more slots, and stops once its grants have ended.
 #[utoipa::path(
     post,
     path = "/v1/drain",
@@ -64,8 +64,8 @@ async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
     Ok(Json(Done {}))
 }
 
-/// Has the agent read its files again, as SIGHUP does: the cluster secret and the bearer token. If one cannot be used
-/// everything is as before, and the answer says why.
+/// Reloads the cluster secret and the bearer token from their files, like SIGHUP.
+/// If one of them cannot be used, nothing changes and the answer contains the reason.
 #[utoipa::path(
     post,
     path = "/v1/reload",
@@ -82,7 +82,7 @@ async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
     Ok(Json(files.secret()))
 }
 
-/// Gives a resource another number of slots. Those that are too many go when they are left.
+/// Changes the capacity of a resource. Excess slots disappear when they are released.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/resize",
@@ -100,8 +100,9 @@ async fn resize(
     Ok(Json(Done {}))
 }
 
-/// Removes a name that nobody uses: the cluster forgets it and its number of slots. Who asks for it later founds it
-/// again, with higher fencing numbers. While somebody holds a slot of it or waits it is refused, and nothing changes.
+/// Deletes a resource that is not in use, with its capacity.
+/// A later request creates it again, with higher fencing numbers. While a slot is held or a request waits, the deletion
+/// is refused.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/remove",
@@ -117,8 +118,9 @@ async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>
     Ok(Json(Done {}))
 }
 
-/// Asks a holder to stop, wherever in the cluster it is. The answer comes when it has, or when its lease has ended. A
-/// detached grant, whose holder nobody can ask, ends at once.
+/// Revokes a grant anywhere in the cluster.
+/// Answers when the holder has stopped, or its lease has expired. A detached grant, whose holder cannot be notified,
+/// ends at once.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/revoke",
@@ -139,8 +141,8 @@ async fn revoke(
     Ok(Json(Done {}))
 }
 
-/// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may still be
-/// inside.
+/// Evicts a host from a resource without asking it.
+/// Its slots are granted to others at once, even if its clients still work.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/expel",
@@ -154,7 +156,7 @@ async fn expel(State(app): State<App>, Named(name): Named, Input(whom): Input<Wh
     Ok(Json(Done {}))
 }
 
-/// The number of a host, as the API shows it.
+/// Parses a host ID.
 fn peer(text: &str) -> Result<PeerId, Failure> {
     let bad =
         || Failure::new(Class::BadRequest, format!("{text:?} is not the number of a host: GET /v1/peers has them"));

@@ -1,4 +1,4 @@
-//! A client of an agent: the API, over a socket.
+//! A client of the agent's API.
 
 mod connection;
 mod lines;
@@ -27,19 +27,19 @@ use crate::{AgentView, Endpoint, Failure, SecretView, Token};
 use connection::{Connection, FRESH};
 use lines::Lines;
 
-/// How long an agent may take for what asks nobody to wait. One that has lost its majority says so sooner.
+/// Time limit for requests that do not wait. An agent without a quorum answers sooner.
 const ANSWER: Duration = Duration::from_secs(30);
-/// So many idle connections are kept. Our choice: as many requests at a time need no new one.
+/// Limit of idle connections: as many concurrent requests reuse a connection.
 const MOST_IDLE: usize = 16;
-/// After so many missed keep-alive lines a connection is broken.
+/// A connection is broken after this many missing keep-alive lines.
 const MISSED: u32 = 3;
-/// How long a connection is read at least before it is taken for silent.
+/// The least time for reading a connection before it counts as silent.
 const LOOK: Duration = Duration::from_millis(10);
-/// How much longer than a request may wait its answer may take. An agent that runs answers `--try` within two seconds.
+/// Time limit for an answer beyond the request's own. A healthy agent answers `--try` within two seconds.
 const LATE: Duration = Duration::from_secs(10);
 
-/// An agent, as its clients see it. Copies share their connections, which are kept open between calls. Dropping a
-/// call's future closes the connection it was made on, and so withdraws what was asked.
+/// An agent, as seen by its clients. Clones share their idle connections. Dropping a call's future closes its
+/// connection and so withdraws the request.
 ///
 /// ```no_run
 /// # async fn f() -> Result<(), peerlock_service::Error> {
@@ -62,26 +62,26 @@ struct Shared {
     endpoint: Endpoint,
     token: Option<Token>,
     idle: Mutex<Idle>,
-    /// Has a receiver for each slot that is not given back yet.
+    /// Has one receiver for each slot in use.
     users: watch::Sender<()>,
 }
 
-/// Connections that wait for the next request.
+/// Idle connections.
 #[derive(Debug, Default)]
 struct Idle {
     connections: Vec<Connection>,
-    /// Whether a task closes those that nobody uses.
+    /// Whether a task closes unused ones.
     is_pruned: bool,
 }
 
 impl Agent {
-    /// The agent at an endpoint. Nothing is connected before the first call.
+    /// Returns a client for an endpoint. Connects on the first call.
     pub fn new(endpoint: Endpoint, token: Option<Token>) -> Self {
         let users = watch::Sender::new(());
         Self { shared: Arc::new(Shared { endpoint, token, idle: Mutex::default(), users }) }
     }
 
-    /// Returns what [`unused`](Agent::unused) waits for until it is dropped.
+    /// Returns a guard that keeps [`unused`](Agent::unused) from resolving until it is dropped.
     pub fn user(&self) -> watch::Receiver<()> {
         self.shared.users.subscribe()
     }
@@ -91,12 +91,12 @@ impl Agent {
         self.shared.users.closed().await;
     }
 
-    /// Where it is.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.shared.endpoint
     }
 
-    /// Acquires a slot that stands until its lease ends, whatever becomes of this client.
+    /// Acquires a slot that stays held until its lease expires, even if this client ends.
     ///
     /// # Errors
     /// See [`Error`].
@@ -105,11 +105,10 @@ impl Agent {
         self.in_time(request, self.call(Method::POST, &path, Some(request))).await
     }
 
-    /// What comes of a request, unless it takes longer than the request may wait: who counts that is the agent, which
-    /// may be frozen.
+    /// Awaits the outcome of a request, with a time limit: a frozen agent does not enforce the request's own.
     ///
     /// # Errors
-    /// What comes of it, and that the agent does not answer.
+    /// The outcome's error, or that the agent does not answer.
     pub async fn in_time<T>(
         &self,
         request: &Request,
@@ -122,7 +121,7 @@ impl Agent {
         }
     }
 
-    /// Acquires a slot for as long as the [`Hold`] is there and its lease is [renewed](Agent::renew).
+    /// Acquires a slot for as long as the [`Hold`] exists and its lease is [renewed](Agent::renew).
     ///
     /// # Errors
     /// See [`Error`]; most come with the hold's [lines](Hold::next).
@@ -131,11 +130,11 @@ impl Agent {
         Ok(Hold::new(Lines::new(response, connection, self.endpoint().clone())))
     }
 
-    /// Takes up a slot again that was [held](Agent::hold) at an agent which has ended, or over TCP on a connection that
-    /// broke. `opened` gets the connection that it will belong to, before it does.
+    /// Resumes a slot that was [held](Agent::hold) at an agent that has stopped, or over a TCP connection that broke.
+    /// Calls `opened` with the new connection before the slot belongs to it.
     ///
     /// # Errors
-    /// See [`Error`]; most come with the hold's [lines](Hold::next). [`Error::Lost`] if its lease has ended.
+    /// See [`Error`]; most come with the hold's [lines](Hold::next). [`Error::Lost`] if its lease has expired.
     pub async fn resume(&self, name: &str, grant: &str, opened: impl FnOnce(Arc<OwnedFd>)) -> Result<Hold, Error> {
         let which = Which { grant: grant.to_owned() };
         let request = self.request(Method::POST, &resource(name, "/resume")?, Some(&which))?;
@@ -145,27 +144,27 @@ impl Agent {
         Ok(Hold::new(Lines::new(response, connection, self.endpoint().clone())))
     }
 
-    /// Renews a lease: how long it stands, counted from before this was called.
+    /// Renews a lease. Returns its duration, counted from before this call.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it does not stand any more.
+    /// [`Error::Lost`] if the grant is no longer valid.
     pub async fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
         let which = Which { grant: grant.to_owned() };
         let renewed: Renewed = self.ask(Method::POST, &resource(name, "/renew")?, Some(&which)).await?;
         Ok(renewed.ttl)
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it did not stand any more.
+    /// [`Error::Lost`] if the grant was no longer valid.
     pub async fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
         let which = Which { grant: grant.to_owned() };
         let _: Released = self.ask(Method::POST, &resource(name, "/release")?, Some(&which)).await?;
         Ok(())
     }
 
-    /// All resources of the agent's cluster, by name.
+    /// Returns all resources of the cluster, by name.
     ///
     /// # Errors
     /// See [`Error`].
@@ -173,10 +172,10 @@ impl Agent {
         self.list(&Listing::default()).await
     }
 
-    /// Some of the resources of the agent's cluster, by name.
+    /// Returns some of the resources of the cluster, by name.
     ///
     /// # Errors
-    /// [`Error::BadName`] if no name can begin so; see [`Error`].
+    /// [`Error::BadName`] if the prefix is invalid; see [`Error`].
     pub async fn list(&self, listing: &Listing) -> Result<Vec<ResourceView>, Error> {
         let after = listing.after.as_ref().map_or("", |name| name.as_str());
         let limit = listing.limit.map(|limit| limit.to_string()).unwrap_or_default();
@@ -186,7 +185,7 @@ impl Agent {
         self.get(&format!("/v1/resources?{}", query.join("&"))).await
     }
 
-    /// Who waits for a resource and who is inside, in the whole cluster.
+    /// Returns the holders and waiters of a resource, in the whole cluster.
     ///
     /// # Errors
     /// [`Error::NoSuchResource`], [`Error::NoMajority`], [`Error::Recovering`].
@@ -194,7 +193,7 @@ impl Agent {
         self.get(&resource(name, "")?).await
     }
 
-    /// Everybody whom the agent knows, itself first.
+    /// Returns all known peers, the agent itself first.
     ///
     /// # Errors
     /// See [`Error`].
@@ -202,7 +201,7 @@ impl Agent {
         self.get("/v1/peers").await
     }
 
-    /// The agent itself, and how it stands.
+    /// Returns the agent itself, with its health.
     ///
     /// # Errors
     /// See [`Error`].
@@ -210,7 +209,7 @@ impl Agent {
         self.get("/v1/agent").await
     }
 
-    /// The cluster as a voter knows it; as the agent does if none answers.
+    /// Returns the cluster as a voter knows it; as the agent knows it if no voter answers.
     ///
     /// # Errors
     /// See [`Error`].
@@ -218,7 +217,7 @@ impl Agent {
         self.get("/v1/cluster").await
     }
 
-    /// Gives a resource another number of slots.
+    /// Changes the capacity of a resource.
     ///
     /// # Errors
     /// [`Error::NoSuchResource`], and see [`Error`].
@@ -226,7 +225,7 @@ impl Agent {
         self.ask(Method::POST, &resource(name, "/resize")?, Some(&Slots { slots })).await.map(|Done {}| ())
     }
 
-    /// Removes a name that nobody uses.
+    /// Deletes a resource that is not in use.
     ///
     /// # Errors
     /// [`Error::InUse`], [`Error::NoSuchResource`], and see [`Error`].
@@ -234,15 +233,15 @@ impl Agent {
         self.ask(Method::POST, &resource(name, "/remove")?, None::<&()>).await.map(|Done {}| ())
     }
 
-    /// Asks whoever is inside with this fencing number to stop, and returns when it has, or its lease has ended.
+    /// Revokes the grant with this fencing number. Returns when its holder has stopped, or its lease has expired.
     ///
     /// # Errors
-    /// [`Error::Lost`] if nobody is inside with it; that its host cannot be reached; and see [`Error`].
+    /// [`Error::Lost`] if there is no such grant; that its host cannot be reached; and see [`Error`].
     pub async fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
         self.call(Method::POST, &resource(name, "/revoke")?, Some(&Wanted { fencing })).await.map(|Done {}| ())
     }
 
-    /// Takes away by force what a host has of a resource.
+    /// Evicts a host from a resource without asking it.
     ///
     /// # Errors
     /// See [`Error`].
@@ -251,7 +250,7 @@ impl Agent {
         self.ask(Method::POST, &resource(name, "/expel")?, Some(&whom)).await.map(|Done {}| ())
     }
 
-    /// Says which hosts vote; `None` leaves it to the cluster.
+    /// Selects the voters; with `None` the cluster chooses.
     ///
     /// # Errors
     /// See [`Error`].
@@ -260,7 +259,7 @@ impl Agent {
         self.ask(Method::POST, "/v1/voters", Some(&voters)).await.map(|Done {}| ())
     }
 
-    /// Has the agent let nobody in any more, and leave when those who hold slots have given them back.
+    /// Drains the agent: it grants no more slots, and stops once its grants have ended.
     ///
     /// # Errors
     /// See [`Error`].
@@ -268,7 +267,7 @@ impl Agent {
         self.ask(Method::POST, "/v1/drain", None::<&()>).await.map(|Done {}| ())
     }
 
-    /// Has the agent read its files again. Which secret it goes by then.
+    /// Reloads the agent's files. Returns which secret it uses now.
     ///
     /// # Errors
     /// See [`Error`].
@@ -276,7 +275,7 @@ impl Agent {
         self.ask(Method::POST, "/v1/reload", None::<&()>).await
     }
 
-    /// What happens at the agent from now on, of one resource or of everything.
+    /// Streams the agent's events from now on, of one resource or of all.
     ///
     /// # Errors
     /// See [`Error`].
@@ -291,7 +290,7 @@ impl Agent {
         self.ask(Method::GET, path, None::<&()>).await
     }
 
-    /// One request that nobody waits for.
+    /// Sends a request that does not wait.
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -301,7 +300,7 @@ impl Agent {
         self.within(ANSWER, self.call(method, path, body)).await
     }
 
-    /// Not [`Error::Broken`]: the agent is there, and to ask it again would not help.
+    /// Fails with another error than [`Error::Broken`]: the agent exists, and retrying does not help.
     async fn within<T>(&self, limit: Duration, outcome: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let mute = || Error::Refused {
             class: Class::Unavailable,
@@ -314,7 +313,7 @@ impl Agent {
         timeout(limit, outcome).await.unwrap_or_else(|_| Err(mute()))
     }
 
-    /// One request with one answer, after which the connection is free for the next.
+    /// Sends a request and reads its whole answer, after which the connection is idle.
     async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -327,7 +326,7 @@ impl Agent {
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Sends a request and waits for the head of its answer, or all of it if it is a failure.
+    /// Sends a request and reads the head of its answer, or all of it if it is an error.
     async fn send(
         &self,
         method: Method,
@@ -388,7 +387,7 @@ impl Agent {
         request.body(Full::from(bytes)).map_err(|error| self.broken(&error))
     }
 
-    /// On a connection that is idle, or a new one. One that the agent has closed meanwhile gives the request back.
+    /// Sends a request on an idle connection or a new one. If the agent has closed the idle one, tries the next.
     async fn exchange(
         &self,
         mut request: hyper::Request<Full<Bytes>>,
@@ -408,7 +407,7 @@ impl Agent {
     }
 
     async fn open(&self) -> Result<Connection, Error> {
-        // Not another error: an agent that starts lets its group in a moment after it has made its socket.
+        // Not another error: an agent that starts opens its socket to the group shortly after it has created it.
         let why = |error: &io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => format!("this user may not use its socket: {error}"),
             _ => with_sources(error),
@@ -423,7 +422,7 @@ impl Agent {
         idle.connections.pop()
     }
 
-    /// Keeps a connection for the next request. One that is not used is closed when it is not fresh any more.
+    /// Keeps a connection for the next request, until it is no longer fresh.
     fn keep(&self, connection: Connection) {
         let mut idle = self.shared.idle();
         if idle.connections.len() == MOST_IDLE {
@@ -440,7 +439,7 @@ impl Agent {
     }
 }
 
-/// Closes idle connections that are not fresh any more, until there are none.
+/// Closes stale idle connections until none is left.
 async fn prune(shared: Weak<Shared>) {
     loop {
         sleep(FRESH).await;
@@ -460,12 +459,12 @@ impl Shared {
     }
 }
 
-/// A slot, or a place in the queue for one. Dropping it closes its connection, which gives up the place. Over a Unix
-/// socket it also frees the slot; over TCP a slot stays held until it is [released](Agent::release) or its lease ends.
+/// A slot, or a waiting request. Dropping it closes its connection, which withdraws the request. Over a Unix socket it
+/// also frees the slot; over TCP a slot stays held until it is [released](Agent::release) or its lease expires.
 #[derive(Debug)]
 pub struct Hold {
     lines: Lines,
-    /// How long the agent may send nothing, once it has said so.
+    /// How long the agent may be silent, once it has announced keep-alive lines.
     patience: Option<Duration>,
     received: Instant,
 }
@@ -475,18 +474,16 @@ impl Hold {
         Self { lines, patience: None, received: Instant::now() }
     }
 
-    /// The connection that the slot belongs to. A process that has a copy of it keeps the slot, for as long as the
-    /// lease stands.
+    /// Returns the connection that the slot belongs to. A process with a copy keeps the slot for as long as the lease
+    /// is valid.
     pub fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(self.lines.connection().socket())
     }
 
-    /// Returns what becomes of it next; nothing comes after [`Line::Lost`]. Keep-alive lines and lines of unknown kinds
-    /// are not returned. Cancel-safe.
+    /// Returns the next change; nothing follows [`Line::Lost`]. Skips keep-alive lines and unknown kinds. Cancel-safe.
     ///
     /// # Errors
-    /// Why it was not let in; or [`Error::Broken`] if the connection ended, or if the agent has sent keep-alive lines
-    /// and sends nothing any more.
+    /// Why the request failed; or [`Error::Broken`] if the connection ended, or announced keep-alive lines are missing.
     pub async fn next(&mut self) -> Result<Line, Error> {
         loop {
             let line = self.line().await?.ok_or_else(|| self.lines.broken("it was closed"))?;
@@ -502,7 +499,7 @@ impl Hold {
 
     async fn line(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(patience) = self.patience else { return self.lines.next().await };
-        // What has come while nobody was reading is found first.
+        // Lines that arrived between two calls count.
         let end = (self.received + patience).max(Instant::now() + LOOK);
         match timeout_at(end, self.lines.next()).await {
             Ok(line) => line,
@@ -511,15 +508,14 @@ impl Hold {
     }
 }
 
-/// What happens at an agent.
+/// A stream of an agent's events.
 #[derive(Debug)]
 pub struct Events {
     lines: Lines,
 }
 
 impl Events {
-    /// The next event; `None` when the agent has stopped. Events of kinds that only newer agents send are not returned.
-    /// Cancel-safe.
+    /// Returns the next event; `None` when the agent has stopped. Skips unknown kinds. Cancel-safe.
     ///
     /// # Errors
     /// [`Error::Broken`].
@@ -538,19 +534,19 @@ impl Events {
     }
 }
 
-/// What every event has.
+/// The field that all events have.
 #[derive(Deserialize)]
 struct Kind {
     event: String,
 }
 
-/// The path of a resource, or of what can be done with it.
+/// Returns the path of a resource, or of an operation on it.
 fn resource(name: &str, verb: &str) -> Result<String, Error> {
     let name: Name = name.parse()?;
     Ok(format!("/v1/resources/{}{verb}", encoded(name.as_str())))
 }
 
-/// As one segment of a path, or a value of a query.
+/// Percent-encodes a path segment or a query value.
 fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -562,7 +558,7 @@ fn encoded(text: &str) -> String {
     out
 }
 
-/// hyper says what happened, and its source why.
+/// Formats an error with its sources: hyper's own message lacks the cause.
 fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,8 +1,8 @@
-//! How many connections there are at a listener, and whose.
+//! Connection limits per listener and user.
 //!
-//! Every connection is a file descriptor of the agent, and without one it can neither hear its other clients nor write
-//! what it has promised. So each listener has its share of them, and at a Unix socket, where the kernel tells who
-//! comes, each user has a share of that.
+//! Every connection uses a file descriptor of the agent. Without descriptors the agent could neither serve its other
+//! clients nor write its journal, so each listener has its own limit. At a Unix socket, where the kernel identifies the
+//! user, each user is limited to a share of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,17 +18,17 @@ pub struct Crowd {
 
 #[derive(Debug, Default)]
 struct Inside {
-    /// How many there are of each user, and at a TCP port of nobody in particular.
+    /// Connections by user; `None` at a TCP port.
     users: HashMap<Option<u32>, usize>,
     count: usize,
-    /// Those who have not shown the bearer token, the oldest first: they make room for others.
+    /// Connections without a valid bearer token, the oldest first: they are closed to make room.
     strangers: BTreeMap<u64, oneshot::Sender<()>>,
     last: u64,
-    /// Somebody was refused, and it has been said.
+    /// A connection was refused, and the refusal has been logged.
     full: bool,
 }
 
-/// A connection's place, until it is dropped.
+/// A connection's place. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Place {
     crowd: Arc<Crowd>,
@@ -37,14 +37,14 @@ pub struct Place {
 }
 
 impl Crowd {
-    /// Room for so many connections.
+    /// Creates places for this many connections.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, inside: Mutex::default() })
     }
 
-    /// A place for a connection that the kernel knows the user of, or how many there may be if there is none left.
+    /// Returns a place for a connection of a known user, or the limit if it is reached.
     pub fn user(self: &Arc<Self>, user: u32) -> Result<Place, usize> {
-        // The last quarter is for the others, such as root, who wants to see what is going on.
+        // The last quarter is for other users, such as root for diagnosis.
         let share = self.most - self.most / 4;
         let mut inside = self.lock();
         if inside.users.get(&Some(user)).is_some_and(|count| *count >= share) {
@@ -56,14 +56,14 @@ impl Crowd {
         Ok(self.place(&mut inside, Some(user)))
     }
 
-    /// A place for a connection of nobody knows whom. If there is none left the oldest that has not shown the token yet
-    /// has to go, which it hears by the receiver that it got; if that is closed, it may stay.
+    /// Returns a place for a connection of an unknown user. If all are taken, the oldest connection without a valid
+    /// token is notified by its receiver to close; a closed receiver means that it may stay.
     pub fn stranger(self: &Arc<Self>) -> Result<(Place, oneshot::Receiver<()>), usize> {
         let mut inside = self.lock();
-        // Who has to go is still counted until it has gone: so it is one more for a moment.
+        // A notified connection still counts until it has closed, so the limit is exceeded by one for a moment.
         if inside.count >= self.most {
             let Some((_, oldest)) = inside.strangers.pop_first() else { return Err(inside.refuse(self.most)) };
-            // If it does not listen any more it is about to go.
+            // Without a receiver it is about to close.
             _ = oldest.send(());
         }
         let place = self.place(&mut inside, None);
@@ -94,7 +94,7 @@ impl Inside {
 }
 
 impl Place {
-    /// It has shown the token, and stays whoever comes.
+    /// Records that the connection has a valid token, so that it is not closed to make room.
     pub fn proved(&self) {
         self.crowd.lock().strangers.remove(&self.number);
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_has_shown_no_token_makes_room() {
+    fn oldest_connection_without_token_makes_room() {
         let crowd = Crowd::new(3);
         let (first, mut first_goes) = crowd.stranger().unwrap();
         let (_second, mut second_goes) = crowd.stranger().unwrap();

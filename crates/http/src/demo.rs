@@ -1,7 +1,7 @@
-//! What a demo serves: the live page with controls, and nothing of an agent's API.
+//! A demo's server: the live page with controls, without an agent's API.
 //!
-//! Whoever looks at the page wants something to happen to a peer; the demo, which has the peers, does it. An agent has
-//! neither these routes nor the page's file for them.
+//! The page requests changes of peers, which the demo carries out. An agent has neither these routes nor the page's
+//! control script.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -20,7 +20,7 @@ use crate::input::Input;
 use crate::watch::Watch;
 use crate::{Failure, page, view};
 
-/// The peers of a demo as its page shows them. Copies are the same.
+/// The peers of a demo, as the page shows them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Demo {
     watch: Arc<Watch>,
@@ -29,95 +29,95 @@ pub struct Demo {
     clients: Arc<AtomicU16>,
 }
 
-/// What has become of a peer of a demo.
+/// The state of a peer of a demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It answers, and takes part.
+    /// It runs.
     Runs,
-    /// It ended without a word, as by `kill -9`; its folder is still there.
+    /// It was killed, as by `kill -9`; its directory still exists.
     Killed,
-    /// It stands still, as by `kill -STOP`.
+    /// It is suspended, as by `kill -STOP`.
     Frozen,
-    /// It runs, and no message comes in or gets out.
+    /// It runs, but is cut off from the network.
     CutOff,
 }
 
-/// What whoever watches can do.
+/// A change that the page can request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Act {
-    /// Ends a peer without a word.
+    /// Kills a peer.
     Kill {
-        /// Which one, counted from 1.
+        /// The peer, counted from 1.
         peer: usize,
     },
-    /// Lets a peer stand still.
+    /// Suspends a peer.
     Freeze {
-        /// Which one, counted from 1.
+        /// The peer, counted from 1.
         peer: usize,
     },
-    /// Lets no message of a peer through.
+    /// Cuts a peer off from the network.
     CutOff {
-        /// Which one, counted from 1.
+        /// The peer, counted from 1.
         peer: usize,
     },
-    /// Undoes what was done to a peer: starts it again, lets it go on, connects it.
+    /// Restarts, continues or reconnects a peer.
     BringBack {
-        /// Which one, counted from 1.
+        /// The peer, counted from 1.
         peer: usize,
     },
-    /// Gives each peer another number of clients.
+    /// Changes the number of clients per peer.
     Clients {
-        /// How many each of them has from now on.
+        /// The number of clients of each peer.
         clients: u16,
     },
-    /// Gives a resource another number of slots.
+    /// Changes the capacity of a resource.
     Slots {
-        /// Which resource.
+        /// The resource.
         name: String,
-        /// How many may be inside from now on.
+        /// The number of slots.
         slots: u32,
     },
 }
 
-/// An act that is waited for.
+/// A change whose result is awaited.
 #[derive(Debug)]
 pub struct Wish {
-    /// What is to be done.
+    /// The change.
     pub act: Act,
-    /// Who asked for it hears here that it is done, or why not.
+    /// Receives the result.
     pub done: oneshot::Sender<Result<(), Error>>,
 }
 
-/// What can be set, as it is.
+/// The current settings.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Settings {
     clients: u16,
 }
 
 impl Demo {
-    /// Without peers yet, and where wishes come in.
+    /// Creates a demo without peers, and the receiver of its commands.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Wish>) {
         let (wishes, wished) = mpsc::unbounded_channel();
         let (watch, connections, clients) = (Arc::new(Watch::of_demo()), Arc::default(), Arc::default());
         (Self { watch, connections, wishes, clients }, wished)
     }
 
-    /// A peer runs: the next one, or this one again.
+    /// Adds a peer, or replaces one that was restarted.
     ///
     /// # Panics
-    /// Outside of a tokio runtime: waits are added up in the background from now on.
+    /// Outside of a tokio runtime: a background task collects statistics.
     pub fn enter(&self, number: usize, service: Service) {
         self.watch.enter(number, service);
     }
 
-    /// Something has become of a peer.
+    /// Records the state of a peer.
     pub fn fate(&self, number: usize, fate: Fate) {
         self.watch.fate(number, fate);
     }
 
-    /// Each peer has so many clients.
+    /// Records the number of clients per peer.
     pub fn clients(&self, clients: u16) {
         self.clients.store(clients, Ordering::Relaxed);
     }
@@ -141,7 +141,7 @@ async fn settings(State(demo): State<Demo>) -> Json<Settings> {
     demo.settings()
 }
 
-/// Answers when it is done, or why it cannot be.
+/// Answers when the change is done, or with the reason why it cannot be.
 async fn act(State(demo): State<Demo>, Input(act): Input<Act>) -> Result<Json<Settings>, Failure> {
     let (done, is_done) = oneshot::channel();
     _ = demo.wishes.send(Wish { act, done });

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what the handlers and view types say of themselves, and what holds for all of them.
+//! The OpenAPI document, from the documentation of handlers and types, with common parts added.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Ref, RefOr, Required, Schema};
 use utoipa::{Modify, OpenApi};
 
-/// The longest name of a resource, in bytes and so also in characters.
+/// The longest name of a resource, in bytes and therefore also in characters.
 const LONGEST_NAME: usize = 255;
-/// What stands at every refusal.
+/// The description of every error response.
 const REFUSED: &str = "It was refused, and nothing is held or waited for by it: `error` says why for programs, \
                        `message` for people";
 
-/// What the document says besides the routes.
+/// The parts of the document besides the routes.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "peerlock agent", description = "At most `slots` at a time, in fair order, across machines."),
@@ -29,7 +29,7 @@ const REFUSED: &str = "It was refused, and nothing is held or waited for by it: 
 )]
 pub struct Document;
 
-/// Where the agent was given a bearer token, clients must send it.
+/// Adds the bearer token, which clients must send if the agent has one.
 struct Bearer;
 
 impl Modify for Bearer {
@@ -39,7 +39,7 @@ impl Modify for Bearer {
     }
 }
 
-/// Adds what the routes have in common, and says the rest so that generators of clients understand it.
+/// Adds the common parts, and simplifies the schemas for client generators.
 pub fn finish(document: &mut utoipa::openapi::OpenApi) {
     let schemas = &mut document.components.get_or_insert_default().schemas;
     merge_tagged(schemas, "Happening");
@@ -54,7 +54,7 @@ pub fn finish(document: &mut utoipa::openapi::OpenApi) {
     }
 }
 
-/// What is a sum and some fields more becomes a sum whose variants all have them, instead of both at once.
+/// Turns a combination of a sum and more fields into a sum whose variants all have these fields.
 fn merge_tagged(schemas: &mut BTreeMap<String, RefOr<Schema>>, name: &str) {
     let Some(RefOr::T(Schema::AllOf(both))) = schemas.get(name) else { return };
     let [RefOr::Ref(of), RefOr::T(Schema::Object(more))] = &both.items[..] else { return };
@@ -69,8 +69,7 @@ fn merge_tagged(schemas: &mut BTreeMap<String, RefOr<Schema>>, name: &str) {
     schemas.insert(name.to_owned(), RefOr::T(Schema::OneOf(sum)));
 }
 
-/// Names each variant of a sum by what it is told by, and what stands in it by that, so that generated models are not
-/// called by numbers.
+/// Names each variant of a sum by its tag, so that generated models have no numbered names.
 fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     let Some(RefOr::T(Schema::OneOf(mut sum))) = schemas.get(name).cloned() else { return };
     for variant in &mut sum.items {
@@ -79,7 +78,7 @@ fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
             RefOr::T(Schema::Object(field)) => field.enum_values.as_ref()?.first()?.as_str().map(ToOwned::to_owned),
             _ => None,
         });
-        // Without a field that has one value only it is told by its only field.
+        // Without a constant field, the tag is the only field.
         let Some(told_by) = tag.or_else(|| variant.required.first().cloned()) else { continue };
         let title = format!("{name}{}", camel(&told_by));
         for inner in variant.properties.values_mut() {
@@ -94,13 +93,13 @@ fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     schemas.insert(name.to_owned(), RefOr::T(Schema::OneOf(sum)));
 }
 
-/// `peer_up` as `PeerUp`.
+/// Converts `peer_up` to `PeerUp`.
 fn camel(name: &str) -> String {
     let words = name.split('_').filter_map(|word| Some((word.chars().next()?, word.get(1..)?)));
     words.map(|(first, rest)| format!("{}{rest}", first.to_ascii_uppercase())).collect()
 }
 
-/// The name of what is referred to.
+/// Returns the name of the referenced component.
 fn component(to: &Ref) -> &str {
     to.ref_location.rsplit('/').next().unwrap_or_default()
 }
@@ -114,7 +113,7 @@ fn finish_operation(operation: &mut Operation, schemas: &BTreeMap<String, RefOr<
             limit_name(parameter);
         }
     }
-    // Where every field may be left out, so may the body.
+    // A body whose fields are all optional is optional.
     if let Some(RefOr::T(body)) = &mut operation.request_body {
         let needs_body = body.content.values().any(|content| match content {
             RefOr::T(content) => content.schema.as_ref().is_some_and(|schema| has_required(schema, schemas)),
@@ -132,7 +131,7 @@ fn has_required(schema: &RefOr<Schema>, schemas: &BTreeMap<String, RefOr<Schema>
     }
 }
 
-/// How long the name of a resource can be, wherever it is a parameter.
+/// Sets the length limits of parameters that are resource names.
 fn limit_name(parameter: &mut Parameter) {
     if parameter.name == "name"
         && let Some(RefOr::T(Schema::Object(name))) = &mut parameter.schema

@@ -1,10 +1,10 @@
-//! Where an agent is.
+//! The address of an agent.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where an agent listens, and its clients find it.
+/// The address at which an agent listens for clients.
 ///
 /// ```
 /// use peerlock_http::Endpoint;
@@ -21,7 +21,7 @@ pub enum Endpoint {
     Tcp(String),
 }
 
-/// That is no address.
+/// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address of an agent: give the path of a Unix socket with a `/` in it, or `host:port`")]
 pub struct BadEndpoint(String);

@@ -1,4 +1,4 @@
-//! What happens, as it happens, and what has happened just before.
+//! The event stream, with recent events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,36 +18,36 @@ use utoipa_axum::routes;
 use crate::input::About;
 use crate::{App, Failure};
 
-/// So many events are kept, for readers that are slow and for those that come back.
+/// Number of events kept for slow and reconnecting readers.
 const KEPT: usize = 4096;
-/// When nothing has happened for so long a comment is sent: readers see that the agent is there, and the agent that a
-/// reader is not.
+/// A comment is sent after this long without an event: the reader sees that the agent is alive, and the agent notices a
+/// closed connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The route that streams events.
+/// Returns the event stream's route.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
-/// The last events of one process, numbered from 1.
+/// The recent events of one process, numbered from 1.
 #[derive(Debug)]
 pub struct Log {
-    /// Stands before each number: those of another process are others.
+    /// Prefix of the event IDs, which differs between processes.
     process: u32,
     kept: Mutex<Kept>,
-    /// The number of the last one.
+    /// The last number.
     last: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     events: VecDeque<(u64, Happening)>,
-    /// The peer has stopped: there will be no more.
+    /// The peer has stopped: no events follow.
     over: bool,
 }
 
 impl Log {
-    /// Keeps what happens from now on, for as long as the peer is there.
+    /// Collects events until the peer stops.
     pub fn collect(mut events: Receiver<Happening>) -> Arc<Self> {
         let process = getrandom::u32().expect("the operating system has a random source");
         let log = Arc::new(Self { process, kept: Mutex::default(), last: watch::Sender::new(0) });
@@ -56,7 +56,7 @@ impl Log {
             loop {
                 match events.recv().await {
                     Ok(happening) => kept.add(happening),
-                    // They have numbers all the same, so that every reader sees how many it has missed.
+                    // Missed events have numbers, too, so that every reader learns how many it has missed.
                     Err(RecvError::Lagged(missed)) => kept.last.send_modify(|last| *last += missed),
                     Err(RecvError::Closed) => break kept.end(),
                 }
@@ -84,8 +84,8 @@ impl Log {
         self.last.send_modify(|_| self.lock().over = true);
     }
 
-    /// After which event a reader goes on that has seen this one last: after the newest if it says nothing, and from
-    /// the oldest that is kept if it was another process's.
+    /// Returns the number after which a reader continues: after the one it has seen; after the newest if it names none;
+    /// with the oldest if it has seen another process's.
     fn after(&self, seen: Option<&str>) -> u64 {
         let newest = *self.last.borrow();
         let Some(seen) = seen else { return newest };
@@ -93,7 +93,7 @@ impl Log {
         ours.and_then(|(_, number)| number.parse().ok()).map_or(0, |number: u64| number.min(newest))
     }
 
-    /// The first event after this one, if there is one yet; or how many were missed, under the number of the last.
+    /// Returns the first event after this one, if there is one; or how many were missed, with the number of the last.
     fn next(&self, after: u64) -> Option<(u64, Happening)> {
         let kept = self.lock();
         let at = kept.events.partition_point(|(number, _)| *number <= after);
@@ -107,7 +107,7 @@ impl Log {
         }
     }
 
-    /// All events after this one, as they happen.
+    /// Streams all events after this one.
     fn read(self: Arc<Self>, after: u64) -> impl Stream<Item = (u64, Happening)> {
         let news = self.last.subscribe();
         stream::unfold((self, news, after), async |(log, mut news, after)| {
@@ -119,7 +119,7 @@ impl Log {
                 if log.lock().over {
                     return None;
                 }
-                // We have the sender, so that there is no error.
+                // The sender lives as long as `log`.
                 _ = news.changed().await;
             }
         })
@@ -132,9 +132,10 @@ impl Log {
     }
 }
 
-/// What happens at this agent from now on, as server-sent events; or from the event on whose id the header
-/// `Last-Event-ID` names. The last 4096 are kept for that: who asks for older ones, or reads too slowly, is told by an
-/// event `missed` how many it has not seen. After 15 s without an event there is a comment.
+/// Streams the agent's events from now on, as server-sent events.
+/// With the header `Last-Event-ID` the stream continues after that event. The last 4096 are kept for this; a reader
+/// that is too late or too slow receives an event `missed` with the number of skipped events. A comment is sent after
+/// 15 s without an event.
 #[utoipa::path(
     get,
     path = "/v1/events",
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_goes_on_where_it_was_and_hears_what_it_has_missed() {
+    async fn reader_continues_and_learns_how_many_it_missed() {
         let (log, events) = filled(KEPT + 3).await;
         let newest = (KEPT + 3) as u64;
         let id = |number: u64| format!("{:08x}-{number}", log.process);
@@ -207,7 +208,7 @@ mod tests {
         let missed = |count| Event::Missed { count };
         assert_eq!((first[0].0, &first[0].1.event), (3, &missed(2)), "2 and 3 are not kept any more");
         assert_eq!((first[1].0, &first[1].1), (4, &unreached(4)));
-        // What the log itself has missed has numbers, too.
+        // Events that the log itself has missed have numbers, too.
         for number in 0..20 {
             _ = events.send(unreached(number));
         }
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_nothing_happens_a_comment_is_sent() {
+    async fn comment_is_sent_when_idle() {
         let mut body = streamed(stream::pending()).into_response().into_body();
         let began = tokio::time::Instant::now();
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();

@@ -1,4 +1,4 @@
-//! Why something was refused, as JSON, and back.
+//! Errors as JSON.
 
 #[cfg(feature = "server")]
 use axum::Json;
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use peerlock_service::{Class, Error};
 use serde::{Deserialize, Serialize};
 
-/// Why something was refused, as the body of an answer: the error's own fields, and its sentence as `message`.
+/// An error as the body of an answer: the error's own fields, and its text as `message`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Body", from = "Body")]
 pub struct Failure(pub Error);
@@ -25,7 +25,7 @@ enum Body {
     },
     /// `error` is the class.
     Refused { error: Class, message: String },
-    /// `error` is of a newer agent.
+    /// `error` is unknown, from a newer agent.
     Unknown { message: String },
 }
 
@@ -49,11 +49,10 @@ impl From<Body> for Failure {
 }
 
 impl Failure {
-    /// Parses the body of an answer with this status. The class of an error that only newer agents know follows from
-    /// the status.
+    /// Parses the body of an answer with this status. The class of an unknown error follows from the status.
     ///
     /// # Errors
-    /// If it is not the body of a refusal.
+    /// If it is not the body of an error.
     pub(crate) fn parse(status: u16, body: &[u8]) -> serde_json::Result<Self> {
         let Body::Unknown { message } = serde_json::from_slice(body)? else { return serde_json::from_slice(body) };
         let class = match status {
@@ -78,7 +77,7 @@ impl From<Error> for Failure {
 
 #[cfg(feature = "server")]
 impl Failure {
-    /// A refusal without more to tell.
+    /// Returns an error without further fields.
     pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
         Self(Error::Refused { class, message: message.into() })
     }
@@ -88,7 +87,7 @@ impl Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let class = self.0.class();
-        // Every status of the table is one; a test tries them all.
+        // Every class has a valid status; a test checks all of them.
         let status = StatusCode::from_u16(class.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self)).into_response();
         if class == Class::Unauthorized {
@@ -98,7 +97,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// For the document: what every refusal has, and what some have.
+/// The schema: the common fields of errors, and the optional ones.
 #[cfg(feature = "server")]
 mod schema {
     #![expect(dead_code, reason = "only its schema is used")]
@@ -108,36 +107,37 @@ mod schema {
     use utoipa::openapi::{RefOr, Schema};
     use utoipa::{PartialSchema, ToSchema};
 
-    /// Why something was refused: nothing is held and nothing waited for by what was asked.
+    /// Why the request failed. It holds nothing and waits for nothing.
     #[derive(ToSchema)]
     struct Shape {
-        /// Which error, for programs.
+        /// The error, for programs.
         error: String,
-        /// What happened and what to do next, for people.
+        /// What happened and what to do, for people.
         message: String,
-        /// The resource it is about.
+        /// The resource concerned.
         name: Option<String>,
-        /// `bad_name`: why it cannot be one.
+        /// `bad_name`: why the name is invalid.
         why: Option<String>,
-        /// `bad_lease`: how long it should be …
+        /// `bad_lease`: the requested duration …
         ttl_ms: Option<u64>,
-        /// … and how long before its end it should be taken for lost.
+        /// … and the requested grace period before its end.
         grace_ms: Option<u64>,
-        /// `slots_mismatch`: how many slots it has …
+        /// `slots_mismatch`: the resource's capacity …
         has: Option<u32>,
-        /// … and how many were asked for. Also for `bad_slots`.
+        /// … and the requested one. Also for `bad_slots`.
         asked: Option<u32>,
-        /// `revoked`: whether without waiting for its holder. `in_use`: whether somebody may not know that it was.
+        /// `revoked`: whether without waiting for the holder. `in_use`: whether the holder may not know that it was
+        /// evicted.
         forced: Option<bool>,
-        /// `in_use`: the host where it is, as far as known.
+        /// `in_use`: the host that uses it, if known.
         host: Option<String>,
-        /// `not_acquired`: how many are ahead, if that is known.
+        /// `not_acquired`: how many requests are ahead, if known.
         place: Option<u32>,
-        /// `no_majority`, `recovering`: whom is waited for.
+        /// `no_majority`, `recovering`: the peers that are missing.
         missing: Option<Vec<peerlock_service::Missing>>,
-        /// `no_majority`, `recovering`: for how long. `session_lost`: how long before that it was last confirmed.
+        /// `no_majority`, `recovering`: for how long. `session_lost`: for how long the session had not been confirmed.
         since_ms: Option<u64>,
-        /// `busy`: how many clients there may be.
+        /// `busy`: the limit of clients.
         limit: Option<usize>,
     }
 
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// One of each that an agent can say, with its status and the exit code of a command that hears it.
+    /// Returns one of each error of an agent, with its status and the exit code of a command that receives it.
     fn all() -> Vec<(Error, u16, u8)> {
         let name: Name = "a/b".parse().expect("a name");
         let refused = |class| Error::Refused { class, message: "because".into() };
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_back_as_they_were_and_their_codes_follow_from_their_class() {
+    fn errors_survive_json_and_codes_follow_their_class() {
         for (error, status, exit_code) in all() {
             let failure = Failure(error.clone());
             let json = serde_json::to_string(&failure).unwrap();

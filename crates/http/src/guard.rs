@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Access control.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,26 +12,26 @@ use crate::crowd::Place;
 use crate::input::finish;
 use crate::{Failure, Token};
 
-/// What keeps strangers out of a listener.
+/// The access control of a listener.
 #[derive(Clone, Debug)]
 pub enum Guard {
-    /// The mode of the socket's file.
+    /// The permissions of the socket file.
     Unix,
-    /// A bearer token: requests without it are refused. No web page of another site knows it.
+    /// A bearer token, which web pages of other sites do not know.
     Token(TokenInForce),
 }
 
-/// The bearer token that requests must have now. Copies are the same.
+/// The bearer token that requests must have. Clones share it.
 #[derive(Clone, Debug)]
 pub struct TokenInForce(Arc<Mutex<Token>>);
 
 impl TokenInForce {
-    /// This one, from the beginning.
+    /// Starts with this token.
     pub(crate) fn new(token: Token) -> Self {
         Self(Arc::new(Mutex::new(token)))
     }
 
-    /// This one from now on. What was answered stays answered, and streams that are open go on.
+    /// Replaces the token. Open streams continue.
     pub fn replace(&self, token: Token) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = token;
     }
@@ -41,7 +41,7 @@ impl TokenInForce {
     }
 }
 
-/// Lets a request in, or says why not.
+/// Passes a permitted request on, or answers with the reason.
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let is_open = is_open(request.uri().path());
     if let Err(failure) = guard.check(request.headers(), is_open) {
@@ -54,7 +54,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
     next.run(request).await
 }
 
-/// The page itself is no secret, and a browser has no bearer token before it has the page.
+/// Returns whether a path needs no token: a browser has none before it has the page, which is not secret.
 fn is_open(path: &str) -> bool {
     path == "/" || path.starts_with("/assets/")
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_come_in() {
+    fn requests_need_a_token_and_the_same_origin() {
         let token = Guard::Token(TokenInForce::new(Token::new("0123456789abcdef").unwrap()));
         let bearer = ("authorization", "Bearer 0123456789abcdef");
         let host = ("host", "localhost:7401");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_was_replaced_opens_nothing() {
+    fn replaced_token_is_refused() {
         let in_force = TokenInForce::new(Token::new("0123456789abcdef").unwrap());
         let guard = Guard::Token(in_force.clone());
         let with = |token: &str| {

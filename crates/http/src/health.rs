@@ -1,4 +1,4 @@
-//! Whether the agent does its work, for whoever watches over it.
+//! Health checks for monitoring.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,14 +8,14 @@ use utoipa_axum::routes;
 
 use crate::{AgentView, App, Failure, Files, Healthy};
 
-/// The routes that tell how the agent itself does.
+/// Returns the routes of the agent's own state.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(agent))
 }
 
-/// Whether slots can be had here: 200 while the session of the agent stands, otherwise 503 and a sentence. It is 503,
-/// too, as long as an address that the agent was told to join belongs to another cluster. Nobody else is asked, so it
-/// answers at once.
+/// 200 while the agent's session is valid, otherwise 503 with an error message.
+/// Also 503 as long as a configured join address belongs to another cluster. Answers at once, without asking other
+/// peers.
 #[utoipa::path(
     get,
     path = "/healthz",
@@ -41,8 +41,8 @@ async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
     }
 }
 
-/// The agent itself: version, process, data folder, addresses, how long it has run and the machine slept, its session,
-/// and the resources that do not move. Nobody else is asked.
+/// The agent itself.
+/// Version, process, data directory, addresses, uptime, sleep, session and stalled resources. Does not ask other peers.
 #[utoipa::path(
     get,
     path = "/v1/agent",

@@ -1,4 +1,4 @@
-//! A slot that belongs to a connection.
+//! A slot bound to a connection.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -14,23 +14,23 @@ use crate::App;
 use crate::body::Line;
 use crate::resources::granted;
 
-/// The interval of keep-alive lines over TCP. Our choice: a client notices a silent agent after three of them, and so
-/// within the default session.
+/// The interval of keep-alive lines over TCP. A client notices a silent agent after three, which is within the default
+/// session.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
-/// What a connection waits for or has. The server drops it when the connection ends. A place in the queue is given up
-/// then. A slot that is held is free if the connection was a Unix socket, and stays held until its lease ends if it
-/// was TCP: the agent's side of a TCP connection may end while the client still works.
+/// A connection's request or grant. The server drops it when the connection ends, which withdraws the request. A held
+/// slot becomes free if the connection is a Unix socket; over TCP it stays held until its lease expires, because the
+/// agent's side of a TCP connection may end while the client still works.
 pub struct Hold {
     app: App,
     stage: Stage,
     link: Link,
 }
 
-/// How a client is connected.
+/// The type of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Both ends belong to one kernel, so the end of the connection is the end of the client.
+    /// Both ends are in one kernel, so the end of the connection is the end of the client.
     Unix,
     /// The two ends may disagree about whether the connection is open.
     Tcp,
@@ -43,7 +43,7 @@ enum Stage {
         asked: Moment,
     },
     Held(Grant),
-    /// The client was told to stop, and has until the end of the lease to do so: the slot is kept for it.
+    /// The client was notified to stop and has until the end of the lease: the slot is kept for it.
     Lost(Grant),
     Over,
 }
@@ -54,7 +54,7 @@ impl Hold {
         Self { app, stage: Stage::Waiting { acquire, progress, asked }, link }
     }
 
-    /// What becomes of it, a line each.
+    /// Streams the changes, one line each.
     pub fn lines(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         let alive = (self.link == Link::Tcp).then(|| {
             let mut alive = interval(KEEP_ALIVE);
@@ -104,7 +104,7 @@ impl Hold {
                 tokio::select! {
                     () = grant.ended() => {}
                     () = self.app.closed() => {
-                        // The connection ends, but the client still has its time to stop.
+                        // The connection ends, but the client keeps its time to stop.
                         if let Stage::Lost(grant) = std::mem::replace(&mut self.stage, Stage::Over) {
                             grant.detach();
                         }
@@ -141,7 +141,7 @@ impl Drop for Hold {
     }
 }
 
-/// Resolves when the next keep-alive line is due, if there are any.
+/// Resolves when the next keep-alive line is due; never if there are none.
 async fn tick(alive: &mut Option<Interval>) {
     match alive {
         Some(alive) => _ = alive.tick().await,

@@ -1,4 +1,4 @@
-//! What comes in, or why it cannot.
+//! Request parsing.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -18,13 +18,14 @@ use utoipa::IntoParams;
 
 use crate::Failure;
 
-/// The longest body. Our choice: everything that can be asked for fits many times.
+/// The longest body, many times the longest useful one.
 const MOST_BYTES: usize = 16 * 1024;
-/// A body has to come within this time.
+/// Time limit for receiving a body.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Lets a request pass when all of it is there, also one that needs no body: who is answered in the midst of its own
-/// words finds the connection closed, and may not hear the answer. So who refuses lets it [`finish`] first.
+/// Passes a request on when all of it has arrived, even if its body is not needed: a client that is answered while it
+/// still sends may find the connection closed and not read the answer. For the same reason an early error lets the
+/// client [`finish`] first.
 pub async fn whole(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     match collect(body).await {
@@ -33,9 +34,9 @@ pub async fn whole(request: Request, next: Next) -> Response {
     }
 }
 
-/// Lets somebody who is refused say all of it. Nothing of that is kept: it may be a stranger, and in tiny pieces.
+/// Reads and discards the rest of a refused request, which may come unauthenticated and in tiny pieces.
 pub async fn finish(body: Body) {
-    // If it does not come to an end, the answer cuts it short.
+    // If it does not end, the answer cuts it short.
     _ = read(body, |_| {}).await;
 }
 
@@ -68,8 +69,7 @@ async fn read(body: Body, mut take: impl FnMut(&[u8])) -> Result<(), Failure> {
     Err(Failure::new(class, why))
 }
 
-/// A body of JSON; an empty one is `{}`. Its content type does not matter: that curl says something else by itself is
-/// nobody's mistake.
+/// A JSON body; an empty one is `{}`. The content type is ignored: curl's default is another one.
 pub struct Input<T>(pub T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
@@ -79,7 +79,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
         let bad = |why: String| Failure::new(Class::BadRequest, why);
         let body = collect(request.into_body()).await?;
         let json = if body.is_empty() { b"{}" } else { &body[..] };
-        // serde would take a list for the fields in their order.
+        // serde would accept a list of the fields in their order.
         if !json.trim_ascii_start().starts_with(b"{") {
             return Err(bad("the body is no JSON object. GET /openapi.json tells what this takes".to_owned()));
         }
@@ -90,8 +90,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
     }
 }
 
-/// The process that asks, as the kernel says: that which has opened the connection, if it came by a Unix socket from
-/// where its number means something here.
+/// The process that opened the connection, as the kernel reports it for a Unix socket from the same PID namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller(pub Option<u32>);
 
@@ -130,7 +129,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct About {
-    /// Only what is about this resource.
+    /// Only this resource.
     #[param(value_type = Option<String>)]
     pub name: Option<Name>,
 }
@@ -143,7 +142,7 @@ impl<S: Send + Sync> FromRequestParts<S> for About {
     }
 }
 
-/// Which resources are meant, by the query.
+/// The listing in the query.
 pub struct Names(pub Listing);
 
 impl<S: Send + Sync> FromRequestParts<S> for Names {

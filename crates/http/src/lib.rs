@@ -1,6 +1,6 @@
 //! The agent's local HTTP API, its [client](client::Agent), and the live page. `docs/http.md` has every route.
 //!
-//! The client alone (`default-features = false`) is what the library `peerlock` needs.
+//! The library `peerlock` uses the client alone (`default-features = false`).
 
 mod about;
 mod body;

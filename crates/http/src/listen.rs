@@ -1,4 +1,4 @@
-//! Where the agent can be reached, and by whom.
+//! Listening sockets and their permissions.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -13,17 +13,17 @@ use crate::crowd::Crowd;
 use crate::guard::{Guard, TokenInForce};
 use crate::{Endpoint, Token};
 
-/// What fits into an address of a Unix socket on Linux, which ends with a zero.
+/// The longest path of a Unix socket on Linux, without the final zero.
 const MOST_PATH: usize = 107;
 
-/// An open socket that [`serve`](crate::serve) takes connections from. A socket file is removed when it is dropped.
+/// A listening socket for [`serve`](crate::serve). Dropping it removes a socket file.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) socket: Socket,
     pub(crate) guard: Guard,
     pub(crate) crowd: Arc<Crowd>,
     endpoint: Endpoint,
-    /// Last, so that it goes when nobody can connect any more.
+    /// Last, so that the file is removed after the socket is closed.
     _file: Option<SocketFile>,
 }
 
@@ -33,53 +33,52 @@ pub(crate) enum Socket {
     Tcp(TcpListener),
 }
 
-/// Why it cannot be listened there. Nothing has been changed.
+/// Why listening failed. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Without a bearer token everybody could release everything.
+    /// Without a bearer token every local user could release every grant.
     #[error(
         "{endpoint} can be reached by other users, and there is no token: give one that clients must know, or listen \
          on a Unix socket"
     )]
     NoToken {
-        /// Where it was to listen.
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// Another agent is there.
+    /// Another agent listens here.
     #[error("another agent listens at {endpoint}: use that, stop it, or choose another place")]
     InUse {
-        /// The socket or address that it listens at.
+        /// The endpoint.
         endpoint: Endpoint,
     },
-    /// The system knows no sockets with such a long path.
+    /// The path is too long for a socket.
     #[error(
         "{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another place: set PEERLOCK_RUNTIME_DIR, \
          or say unix:PATH"
     )]
     TooLong {
-        /// Where the socket was to be.
+        /// The path.
         path: PathBuf,
     },
-    /// There is a file that is no socket.
+    /// Another file is in the way.
     #[error("{path} is there and is no socket: move it away, or choose another place")]
     NoSocket {
-        /// Where the socket was to be.
+        /// The path.
         path: PathBuf,
     },
-    /// The system does not let us.
+    /// The system refuses.
     #[error("cannot listen at {endpoint}: {source}. Choose another place, or make this one usable for this user")]
     Cannot {
-        /// The socket or address that was asked for.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Listener {
-    /// Listens at an endpoint, for so many connections at a time. A bearer token is needed at a TCP port, where other
-    /// users of the machine come in, if not other machines; and not asked for on a Unix socket, which only its owner
-    /// can use.
+    /// Listens at an endpoint, with a limit of connections. A TCP port, which other users can reach, requires a bearer
+    /// token; a Unix socket, which only its owner can use, does not.
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -106,11 +105,11 @@ impl Listener {
         }
     }
 
-    /// Lets the members of a group connect, too, if it is a Unix socket: then they may do whatever its owner may. Its
-    /// directory is opened for them as far as they need it to get there.
+    /// Permits the members of a group to connect to a Unix socket, with all of its owner's rights. Its directory
+    /// becomes searchable for them.
     ///
     /// # Errors
-    /// [`ListenError::Cannot`] if the system does not let us: only root, or who is in the group, can give it something.
+    /// [`ListenError::Cannot`] if the system refuses: only root or a member can assign the group.
     pub fn admit(&self, group: u32) -> Result<(), ListenError> {
         let Endpoint::Unix(path) = &self.endpoint else { return Ok(()) };
         let cannot = |source| ListenError::Cannot { endpoint: self.endpoint.clone(), source };
@@ -122,7 +121,7 @@ impl Listener {
         give(path, group, 0o660).map_err(cannot)
     }
 
-    /// The bearer token that it asks for, if it does, for whoever may replace it while clients come.
+    /// Returns the bearer token, if there is one, so that it can be replaced.
     pub fn token(&self) -> Option<TokenInForce> {
         match &self.guard {
             Guard::Token(token) => Some(token.clone()),
@@ -130,14 +129,14 @@ impl Listener {
         }
     }
 
-    /// Where it listens: with the port that it was given, if it asked for any.
+    /// Returns the endpoint, with the actual port.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 }
 
-/// Gives a file to a group with this mode. One that has it already is left to it: a service that was started with that
-/// group may not be allowed to give anything away.
+/// Assigns a group and a mode to a file. Skips `chown` if the group is right: a service started with that group may not
+/// be permitted to call it.
 fn give(path: &Path, group: u32, mode: u32) -> io::Result<()> {
     if fs::symlink_metadata(path)?.gid() != group {
         chown(path, None, Some(group))?;
@@ -145,11 +144,11 @@ fn give(path: &Path, group: u32, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// A socket that only this user can connect to. It is made in a directory of its own, so that it has its mode before
-/// anybody can see it, and takes its place in one step, also that of one whose agent has died.
+/// Creates a socket that only this user can use. It is created in a temporary directory, so that its mode is set before
+/// it is visible, and then renamed, also over the socket of a dead agent.
 fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     let cannot = |source| ListenError::Cannot { endpoint: Endpoint::Unix(path.to_owned()), source };
-    // It is made elsewhere and moved, so that the system would not say so.
+    // Checked here, because the socket is created under a shorter path.
     if path.as_os_str().len() > MOST_PATH {
         return Err(ListenError::TooLong { path: path.to_owned() });
     }
@@ -174,7 +173,7 @@ fn make_unix(first: &Path, path: &Path) -> io::Result<(UnixListener, SocketFile)
     Ok((listener, SocketFile { path: path.to_owned(), id: (metadata.dev(), metadata.ino()) }))
 }
 
-/// Whether there is nobody at a path: nothing at all, or a socket that nobody listens to.
+/// Checks that no agent listens at a path: there is no file, or a socket without a listener.
 fn check_free(path: &Path) -> Result<(), ListenError> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
@@ -188,7 +187,7 @@ fn check_free(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// A socket's name in the file system, as long as it is ours.
+/// A socket file, which is removed on drop unless it was replaced.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,

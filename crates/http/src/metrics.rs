@@ -1,4 +1,4 @@
-//! What Prometheus asks for.
+//! Metrics for Prometheus.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,16 +23,15 @@ use utoipa_axum::routes;
 
 use crate::{App, Failure, Program};
 
-/// At most this many resources have metrics of their own. Our choice: eight series each, so that an agent is never more
-/// than a few thousand.
+/// Limit of resources with their own metrics. With eight series each, an agent has at most a few thousand series.
 const MOST_RESOURCES: usize = 200;
 
-/// The route that Prometheus scrapes.
+/// Returns the metrics route.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(metrics))
 }
 
-/// What has to be added up as it happens. Not by resource: there may be any number of those.
+/// Histograms over all resources, since the number of resources is unbounded.
 #[derive(Clone, Debug)]
 pub struct Times {
     waits: Histogram,
@@ -40,7 +39,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Adds up what happens from now on, for as long as the peer is there.
+    /// Collects durations until the peer stops.
     pub fn collect(mut events: Receiver<Happening>) -> Self {
         // From 0.1 ms to 14 min, by a factor of 4.
         let buckets = || Histogram::new(exponential_buckets(0.0001, 4.0, 12));
@@ -61,13 +60,13 @@ impl Times {
     }
 }
 
-/// The resources with metrics of their own: whoever has them keeps them for as long as the agent knows it, so that no
-/// series comes and goes with the load.
+/// The resources with their own metrics. A resource keeps them for as long as the agent knows it, so that series do not
+/// come and go with the load.
 #[derive(Debug, Default)]
 pub struct Labelled(Mutex<BTreeSet<Name>>);
 
 impl Labelled {
-    /// Which of these it is: those that had metrics before, and more of them by name while there is room.
+    /// Selects resources: those selected before, then more by name while there is room.
     fn choose<'a>(&self, known: &'a [ResourceHealth]) -> Vec<&'a ResourceHealth> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|name| known.binary_search_by(|resource| resource.name.cmp(name)).is_ok());
@@ -79,8 +78,8 @@ impl Labelled {
     }
 }
 
-/// Counters, gauges and histograms of this agent, in the text format of OpenMetrics, which Prometheus reads. Nobody
-/// else is asked, so that there is an answer without a majority, too.
+/// Counters, gauges and histograms of this agent, in the OpenMetrics text format.
+/// Answers without asking other peers, so it works without a quorum.
 #[utoipa::path(
     get,
     path = "/metrics",
@@ -103,7 +102,7 @@ async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Failure> {
     clients(&mut registry, &counters, app.times());
     cluster(&mut registry, &counters, &peers, &health);
     resources(&mut registry, &health.resources, &app.labelled().choose(&health.resources));
-    // Writing into memory cannot fail.
+    // Writing to memory cannot fail.
     let text = render(&registry).unwrap_or_default();
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
 }
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_metrics_keeps_them_and_there_is_an_end_to_it() {
+    fn labelled_resources_are_stable_and_bounded() {
         let labelled = Labelled::default();
         let chosen = |known: &[ResourceHealth]| -> Vec<String> {
             labelled.choose(known).iter().map(|resource| resource.name.to_string()).collect()
@@ -262,7 +261,7 @@ mod tests {
             "though others come before it"
         );
         assert_eq!(chosen(&known(many(0))), first);
-        // Those that are gone make room for others.
+        // Forgotten resources make room for others.
         let next = chosen(&known(many(100)));
         assert_eq!((next.len(), &next[0][..], next.last().map(|last| &last[..])), (MOST_RESOURCES, "0100", Some("m")));
     }

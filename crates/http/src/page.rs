@@ -1,10 +1,10 @@
-//! The live page: a few files that are part of the program.
+//! The live page, embedded in the program.
 
 use axum::Router;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS};
 use axum::routing::get;
 
-/// Path, type and text of a file.
+/// Path, type and content of a file.
 type File = (&'static str, &'static str, &'static str);
 
 const FILES: [File; 9] = [
@@ -19,18 +19,18 @@ const FILES: [File; 9] = [
     ("/assets/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),
 ];
 
-/// What only a demo has.
+/// Only served by a demo.
 const CONTROLS: File = ("/assets/controls.js", "text/javascript; charset=utf-8", include_str!("../web/controls.js"));
 
-/// Only what we serve ourselves, and in nobody's frame.
+/// Permits only the page's own files, and no embedding.
 const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// The routes of the page and what it is made of.
+/// Returns the routes of the page's files.
 pub fn routes() -> Router {
     FILES.into_iter().fold(Router::new(), with)
 }
 
-/// The route of the page's controls.
+/// Returns the route of the controls.
 pub fn controls() -> Router {
     with(Router::new(), CONTROLS)
 }
@@ -39,7 +39,7 @@ fn with(router: Router, (path, kind, text): File) -> Router {
     router.route(path, get(move || async move { (headers(kind), text) }))
 }
 
-/// The files change with the program, so that they are asked for each time.
+/// Disables caching, because the files change with the program.
 fn headers(kind: &'static str) -> [(HeaderName, &'static str); 4] {
     [
         (CONTENT_TYPE, kind),
@@ -53,7 +53,7 @@ fn headers(kind: &'static str) -> [(HeaderName, &'static str); 4] {
 mod tests {
     use super::*;
 
-    /// The page asks for nothing from elsewhere, and everything that it asks for is there.
+    /// The page loads nothing from elsewhere, and all files it loads exist.
     #[test]
     fn the_files_name_each_other_and_nothing_else() {
         let all = || FILES.into_iter().chain([CONTROLS]);

@@ -1,8 +1,8 @@
-//! Whether a client is still there.
+//! Detects clients that have disconnected.
 //!
-//! hyper would see that a connection has ended by reading on while it answers, but it reads no further than a byte that
-//! is not of this request: a newline too many, or the beginning of the next one. Whoever had sent one would wait and
-//! hold after its death. The kernel tells the end apart from what is left to read, and so do we.
+//! hyper detects the end of a connection by reading ahead while it answers, but it stops at the first byte of a
+//! following request, or at a superfluous newline. A client that had sent one would keep waiting and holding after its
+//! death. The kernel reports the end independently of unread bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -30,7 +30,7 @@ pub struct Stream<W> {
     write: W,
 }
 
-/// The half of a connection that its client speaks by.
+/// The receiving half of a connection.
 #[derive(Debug)]
 pub enum Client {
     Unix(unix::OwnedReadHalf),
@@ -52,14 +52,14 @@ impl From<TcpStream> for Stream<tcp::OwnedWriteHalf> {
 }
 
 impl<W> Stream<W> {
-    /// Whoever speaks by it.
+    /// Returns the receiving half.
     pub fn client(&self) -> Arc<Client> {
         Arc::clone(&self.client)
     }
 }
 
 impl Client {
-    /// Returns how it is connected.
+    /// Returns the type of the connection.
     pub fn link(&self) -> Link {
         match self {
             Self::Unix(_) => Link::Unix,
@@ -67,9 +67,9 @@ impl Client {
         }
     }
 
-    /// Resolves when it has closed the connection, or only its sending half, whatever of its words is not read yet.
+    /// Resolves when the client has closed the connection or its sending half, even with unread bytes before.
     async fn gone(self: Arc<Self>) {
-        // What is urgent was not asked of the kernel: nothing is told but the end, or that the runtime ends.
+        // No priority data was requested, so the only event is the end (or that of the runtime).
         while self.told().await.is_ok_and(|told| !told.is_read_closed()) {}
     }
 
@@ -133,10 +133,10 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Stream<W> {
     }
 }
 
-/// Ends what a request waits for, and what its answer holds, when its client is gone.
+/// Cancels a waiting request, or ends a streamed answer, when its client disconnects.
 pub async fn attended(Extension(client): Extension<Arc<Client>>, request: Request, next: Next) -> Response {
     let mut answer = pin!(next.run(request));
-    // Whoever leaves right behind its last word has said it: it is heard before we look.
+    // A client that closes right after its request has sent it: process it before checking.
     let at_once = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
     let response = match at_once {
         Poll::Ready(response) => response,
@@ -149,7 +149,7 @@ pub async fn attended(Extension(client): Extension<Arc<Client>>, request: Reques
             response = answer => response,
         },
     };
-    // What has a length is all there, and is read also by who has stopped sending.
+    // A body of known length is complete; a client that has closed its sending half can read it.
     if response.body().size_hint().exact().is_some() {
         return response;
     }

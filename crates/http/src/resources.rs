@@ -1,4 +1,4 @@
-//! Acquiring, and looking at what was acquired.
+//! The routes of resources and grants.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::input::{Caller, Input, Named, Names};
 use crate::presence::Client;
 use crate::{App, Failure};
 
-/// As many bytes as a number has that nobody guesses.
+/// Enough bytes for an unguessable number.
 const SHORTEST_ID: usize = 16;
 
-/// The routes of resources, their slots, and the peers.
+/// Returns the routes of resources, slots and peers.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(acquire))
@@ -35,8 +35,9 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(peers))
 }
 
-/// Acquires a slot. It stands until its lease ends, unless it is renewed or released; closing the connection while
-/// waiting withdraws.
+/// Acquires a slot.
+/// It stays held until its lease expires, unless it is renewed or released. Closing the connection while waiting
+/// withdraws the request.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/acquire",
@@ -73,8 +74,9 @@ async fn acquire(
     Ok(Json(granted))
 }
 
-/// Acquires a slot for as long as the connection is open. The answer is a line of JSON for whatever becomes of it. The
-/// lease must be renewed nevertheless. Over TCP the end of the connection does not free a slot: release it.
+/// Acquires a slot for as long as the connection is open.
+/// The answer has one line of JSON per change. The lease must be renewed nevertheless. Over TCP the end of the
+/// connection does not free the slot: release it.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/hold",
@@ -109,10 +111,10 @@ async fn hold(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 
-/// Takes up again what was acquired with `hold`, at the next agent after one that has ended, or over TCP at the same
-/// agent after the connection broke: the slot belongs to this connection from now on, and its lease has its whole time
-/// again. The answer is as for `hold`. It may take until the agent is back in its cluster, and is an error if the lease
-/// has ended before.
+/// Resumes a grant of `hold`.
+/// Use it at the next agent after one that has stopped, or over TCP at the same agent after the connection broke. The
+/// slot belongs to this connection from then on, and its lease is renewed. The answer is as for `hold`. It may take
+/// until the agent has rejoined its cluster, and is an error if the lease has expired.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/resume",
@@ -163,7 +165,7 @@ async fn renew(
     Ok(Json(Renewed { ttl: deadline.since(got) }))
 }
 
-/// Gives a slot back.
+/// Releases a slot.
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/release",
@@ -181,13 +183,13 @@ async fn release(
     Input(which): Input<Which>,
 ) -> Result<Json<Released>, Failure> {
     let (service, grant) = (app.service().clone(), App::grant(&name, &which.grant)?);
-    // Whoever has said so does not have to wait for the answer.
+    // The release does not depend on the client waiting for the answer.
     let released = tokio::spawn(async move { service.release(&grant).await });
     released.await.unwrap_or(Err(Error::Stopped))?;
     Ok(Json(Released {}))
 }
 
-/// The resources of the cluster, by name: all of them, those with a prefix, or a page.
+/// The resources of the cluster, by name: all, those with a prefix, or one page.
 #[utoipa::path(
     get,
     path = "/v1/resources",
@@ -202,7 +204,7 @@ async fn list(State(app): State<App>, Names(listing): Names) -> Result<Json<Vec<
     Ok(Json(app.service().list(listing).await?))
 }
 
-/// Who is inside, and who waits in which order, in the whole cluster.
+/// The holders and the queue of a resource, in the whole cluster.
 #[utoipa::path(
     get,
     path = "/v1/resources/{name}",
@@ -217,7 +219,7 @@ async fn show(State(app): State<App>, Named(name): Named) -> Result<Json<Resourc
     Ok(Json(app.service().show(name.as_str()).await?))
 }
 
-/// Everybody whom the agent knows, itself first.
+/// All known peers, the agent itself first.
 #[utoipa::path(
     get,
     path = "/v1/peers",
@@ -231,8 +233,7 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().cluster().await?.peers))
 }
 
-/// A client's request for the resource in the path, unless it wants it for longer than the operator lets anybody have
-/// it.
+/// Completes a client's request with the resource in the path, and checks the lease against the operator's limit.
 fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Result<Request, Failure> {
     let longest = app.longest_lease();
     if let Some(ttl) = request.ttl.filter(|ttl| *ttl > longest) {
@@ -250,7 +251,7 @@ fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Re
     Ok(request)
 }
 
-/// What a client is told of its grant.
+/// Returns a grant as clients see it.
 pub fn granted(grant: &Grant, asked: Moment) -> Granted {
     grant.granted(grant.id().to_string(), asked)
 }

@@ -1,4 +1,4 @@
-//! The loop that takes connections.
+//! Accepting and serving connections.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -30,22 +30,22 @@ use crate::listen::{Listener, Socket};
 use crate::presence::{Stream, attended};
 use crate::tcp::tune;
 
-/// A connection that says nothing, or not a whole head, is closed after this long.
+/// A connection without a complete request head is closed after this long.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long a client has to take its last answer when the agent stops.
+/// How long a client has to read its last answer when the agent stops.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// When there are no more file descriptors, we wait for one to become free.
+/// Pause when there are no file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So many who find no place are told so at a time; others find the connection closed.
+/// How many refused connections get an answer at a time; others are just closed.
 const REFUSALS: usize = 16;
-/// So much of a request's head is kept until it is whole, and of what is to be written. Our choice: the longest name
-/// and all that a browser says of itself fit several times, and a thousand strangers cost no more than 30 MB.
+/// Buffer limit for a request head and for writing: several times the longest name and a browser's headers, and a
+/// thousand unauthenticated connections use no more than 30 MB.
 const MOST_HEAD: usize = 16 * 1024;
-/// A user whom the kernel does not tell is this one, as in other places of the kernel.
+/// The kernel's ID of an unknown user.
 const NOBODY: u32 = 65_534;
 
-/// Answers at all listeners until `shutdown` resolves. Then waits and holds are told that the agent stops, event
-/// streams end, and after two seconds at most nothing is left.
+/// Serves all listeners until `shutdown` resolves. Then notifies waiters and holders, ends event streams, and returns
+/// after two seconds at most.
 pub async fn serve(listeners: Vec<Listener>, site: impl Into<Site>, shutdown: impl Future<Output = ()>) {
     let Site { router, connections } = site.into();
     let doors = listeners.iter().map(|listener| {
@@ -68,7 +68,7 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
         let accepted = match &listener.socket {
             Socket::Unix(socket) => socket.accept().await.map(|(stream, _)| {
                 let peer = stream.peer_cred().ok();
-                // 0 is a process that has no number here, such as one of another container.
+                // 0 is a process without an ID in this namespace, as of another container.
                 let pid = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
                 let user = peer.map_or(NOBODY, |peer| peer.uid());
                 match listener.crowd.user(user) {
@@ -103,13 +103,13 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
     }
 }
 
-/// Who has come by a connection.
+/// The client of a connection.
 struct Visit {
     caller: Caller,
     place: Arc<Place>,
 }
 
-/// One connection's life. It ends when the client closes it, and with it what its request waits for or holds.
+/// Serves one connection. Its end cancels its request or stream.
 async fn connection(
     stream: Stream<impl AsyncWrite + Unpin + Send + 'static>,
     router: Router,
@@ -124,7 +124,7 @@ async fn connection(
         router.call(request)
     });
     let mut builder = http();
-    // Whether the client is still there is looked at in `presence`, and by nobody else.
+    // `presence` alone detects that a client has disconnected.
     builder.timer(TokioTimer::new()).header_read_timeout(SILENCE).half_close(true);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
@@ -145,8 +145,7 @@ fn http() -> http1::Builder {
     builder
 }
 
-/// Tells somebody that there is no place left, if not too many are being told at once. Nothing that it says is looked
-/// at.
+/// Answers that the limit is reached, if not too many such answers are pending. The request is ignored.
 fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, limit: usize, refusals: &Arc<Semaphore>) {
     let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
     tokio::spawn(async move {

@@ -1,19 +1,18 @@
-//! TCP connections that end when the other side is gone without a word.
+//! TCP options that detect a dead peer.
 
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-/// An idle connection is probed after this long, then at this interval, and ends after so many probes without an
-/// answer. Our choice: 25 s in all, less than common NAT and firewall timeouts.
+/// An idle connection is probed after this long, then at this interval, and ends after this many unanswered probes: 25
+/// s in all, less than common NAT and firewall timeouts.
 const IDLE: Duration = Duration::from_secs(10);
 const PROBES: (Duration, u32) = (Duration::from_secs(5), 3);
 /// A connection whose data is not acknowledged for this long ends. Probes are not sent while data is on the way.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 
-/// Sends small messages without delay and has the kernel notice a peer that is gone. A connection works without these
-/// options, too, so a failure to set one is ignored.
+/// Disables Nagle's algorithm and enables keep-alive probes. Failures are ignored, since a connection works without.
 pub fn tune(stream: &TcpStream) {
     _ = stream.set_nodelay(true);
     let (socket, (interval, retries)) = (SockRef::from(stream), PROBES);

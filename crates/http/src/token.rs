@@ -1,4 +1,4 @@
-//! What a client must know where the file system does not keep others away.
+//! The bearer token of TCP clients.
 
 use std::fmt;
 #[cfg(feature = "server")]
@@ -13,7 +13,7 @@ use crate::Endpoint;
 #[derive(Clone)]
 pub struct Token(String);
 
-/// Too easy to guess, or not fit for a header.
+/// The token is too short, or not valid in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a token has at least {LEAST} characters, all of them visible ASCII: make one with `openssl rand -hex 32`")]
 pub struct BadToken;
@@ -21,20 +21,20 @@ pub struct BadToken;
 const LEAST: usize = 16;
 
 impl Token {
-    /// This bearer token, without the white space around it that files and variables have.
+    /// Parses a token, ignoring surrounding white space.
     ///
     /// # Errors
-    /// If it is too short, or cannot stand in a header.
+    /// If it is too short, or has invalid characters.
     pub fn new(text: &str) -> Result<Self, BadToken> {
         let text = text.trim();
         let good = text.len() >= LEAST && text.bytes().all(|byte| byte.is_ascii_graphic());
         if good { Ok(Self(text.to_owned())) } else { Err(BadToken) }
     }
 
-    /// A new one that nobody knows yet.
+    /// Generates a token.
     ///
     /// # Errors
-    /// What the system says if it has no random numbers for us.
+    /// The system's error if it has no random numbers.
     #[cfg(feature = "server")]
     pub fn generate() -> io::Result<Self> {
         let mut bytes = [0; 32];
@@ -42,30 +42,30 @@ impl Token {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Itself, for the file that it is kept in.
+    /// Returns the token, for its file.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The address of the live page of an agent that wants it. What is behind the `#` stays in the browser.
+    /// Returns the URL of an agent's live page with the token, which stays in the browser behind the `#`.
     pub fn page(&self, endpoint: &Endpoint) -> String {
         format!("{endpoint}/#token={}", self.0)
     }
 
-    /// The value of the header that proves to know it.
+    /// Returns the value of the `Authorization` header.
     pub(crate) fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }
 
     #[cfg(feature = "server")]
-    /// Whether a header's value proves to know it. Takes as long for a nearly right one as for any of its length.
+    /// Checks an `Authorization` header in constant time.
     pub(crate) fn is_proved_by(&self, header: &[u8]) -> bool {
         let Some((scheme, given)) = header.split_at_checked("Bearer ".len()) else { return false };
         scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(given.ct_eq(self.0.as_bytes()))
     }
 }
 
-/// Never the token itself.
+/// Hides the token.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_token_proves_anything() {
+    fn only_the_same_token_is_accepted() {
         let token = Token::new("0123456789abcdef").unwrap();
         for (header, good) in [
             ("Bearer 0123456789abcdef", true),

@@ -1,8 +1,8 @@
-//! What the live page draws: one or several peers from the inside, put together.
+//! The data of the live page, combined from one or several peers.
 //!
-//! A demo has all peers of its cluster in one process, and shows the whole of it. An agent shows its own peer: where
-//! the others lie, and its own pointers, tokens and clients; of one resource, the one that is looked at, it also asks
-//! the others. Only that one is shown from close by: of many there is a line each.
+//! A demo has all peers of its cluster in one process and shows them completely. An agent shows its own peer: the ring
+//! and its own pointers, tokens and clients. For the selected resource it also asks the other peers. Other resources
+//! get one line each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use crate::waits::{Second, Waits};
 use crate::watch::{Seen, Watch};
 use crate::{Failure, Fate};
 
-/// At most this many of those who wait are shown by name.
+/// Limit of waiters listed.
 const MOST_SHOWN: usize = 100;
-/// What is said of a resource that the register counts anew, and of which this peer knows no more.
+/// The message for a resource in recovery about which this peer knows no more.
 const RECOVERING: &str = "Somebody who took part has died or it was resized: what is there is being counted.";
 
-/// The routes of the live page's data.
+/// Returns the route of the live page's data.
 pub fn routes(watch: Arc<Watch>) -> OpenApiRouter {
     OpenApiRouter::new().routes(routes!(view)).with_state(watch)
 }
 
-/// What the live page draws: the peers on their ring, pointers, tokens, lines and waits.
+/// The data of the live page: peers, pointers, tokens, queues and waits.
 #[utoipa::path(
     get,
     path = "/v1/view",
@@ -48,20 +48,20 @@ async fn view(State(watch): State<Arc<Watch>>, About { name }: About) -> Json<Vi
     Json(watch.view(name.as_ref()).await)
 }
 
-/// Peers from the inside, at about one moment.
+/// A snapshot of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct View {
-    /// All peers are seen from the inside, not only one: tokens and lines are complete. Only a demo is.
+    /// Whether all peers are included, so that tokens and queues are complete: only in a demo.
     pub whole: bool,
-    /// The current second, counted from when the watch began.
+    /// The current second since the start.
     pub now_s: u64,
-    /// Why nothing is granted here, in words, if an agent has no session.
+    /// Why nothing is granted here, if an agent has no session.
     pub trouble: Option<String>,
-    /// The peers in the order of the ring.
+    /// The peers in ring order.
     pub peers: Vec<ViewPeer>,
-    /// A line for each resource that is known: those in trouble first, and then by name.
+    /// One line per known resource: stalled ones first, then by name.
     pub resources: Vec<ViewSummary>,
-    /// The resource that was asked for, or the first: nothing if it is not known.
+    /// The requested resource, or the first; absent if it is unknown.
     pub chosen: Option<ViewResource>,
 }
 
@@ -70,107 +70,107 @@ pub struct View {
 pub struct ViewPeer {
     /// The peer's number, in decimal digits.
     pub peer: String,
-    /// What to call it: its number in a demo, else the name of its host, or its address where two hosts have one name.
+    /// Its label: its number in a demo, else its host name, or its address if two hosts have the same name.
     pub label: String,
-    /// Where it listens.
+    /// Its listening address.
     pub address: String,
-    /// Where it lies on the ring, from 0 to 1 clockwise.
+    /// Its position on the ring, from 0 to 1 clockwise.
     pub place: f64,
     /// Whether it is connected.
     pub up: bool,
-    /// For how long it is, or is not, as far as that is known.
+    /// For how long it is or is not connected, if known.
     pub since_ms: Option<u64>,
-    /// Whether it is seen from the inside.
+    /// Whether its internal state is included.
     pub seen: bool,
-    /// Its part in keeping the register.
+    /// Its voter role.
     pub voter: Voter,
-    /// The number of its session, if the register has one open.
+    /// The ID of its session, if it has one.
     pub session: Option<u64>,
-    /// How long that stands unless it is renewed, if the peer is seen from the inside.
+    /// When the session expires unless it is renewed, if the peer's state is included.
     pub session_ms: Option<u64>,
-    /// What has become of it, in a demo.
+    /// Its state in a demo.
     pub fate: Option<Fate>,
 }
 
-/// A resource among many.
+/// A resource in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewSummary {
-    /// The name by which clients ask for it.
+    /// Its name.
     #[schema(value_type = String)]
     pub name: Name,
-    /// How many may be inside at a time; nothing while it is being founded.
+    /// Its capacity; absent while it is being created.
     pub slots: Option<u32>,
-    /// How many clients of the peers that are seen are inside.
+    /// How many clients of the included peers hold slots.
     pub inside: usize,
-    /// How many clients of those peers wait.
+    /// How many clients of the included peers wait.
     pub waiting: usize,
-    /// Why it does not move, in words, if it does not.
+    /// Why it is stalled, if it is.
     pub trouble: Option<String>,
 }
 
-/// A resource, with what the peers that are seen or were asked know of it.
+/// The selected resource, as the included or asked peers know it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ViewResource {
-    /// The name by which clients ask for it.
+    /// Its name.
     #[schema(value_type = String)]
     pub name: Name,
-    /// How many may be inside at a time; nothing while it is being founded.
+    /// Its capacity; absent while it is being created.
     pub slots: Option<u32>,
-    /// Who keeps the line, if that peer is seen from the inside or was asked.
+    /// The coordinator, if that peer was included or asked.
     pub keeper: Option<String>,
-    /// To whom each peer sends its requests.
+    /// Where each peer sends its requests.
     pub pointers: Vec<Pointer>,
-    /// The tokens at the peers that are seen or were asked, by slot. One that is under way may be missing.
+    /// The known tokens by slot. A token in transit may be missing.
     pub tokens: Vec<ViewToken>,
-    /// Who waits, the next first: a hundred at most.
+    /// The first hundred waiters in order.
     pub queue: Vec<ViewWaiter>,
-    /// How many wait; where nobody who is seen or was asked keeps the line, how many clients of those who are seen.
+    /// How many clients wait; if the coordinator was not asked, those of the included peers.
     pub waiting: usize,
-    /// How many have come in at the peers that are seen, since the watch began.
+    /// How many grants the included peers have made since the start.
     pub entries: u64,
-    /// How long they had waited, for each second of the last two minutes in which somebody came in.
+    /// The waits of clients, for each second of the last two minutes with a grant.
     pub waits: Vec<Second>,
-    /// Why it does not move, or why the others could not be asked, in words.
+    /// Why it is stalled, or why the other peers could not be asked.
     pub trouble: Option<String>,
 }
 
 /// Where a peer sends its requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Pointer {
-    /// Whose pointer it is.
+    /// The sending peer.
     pub from: String,
-    /// Who keeps the line, as far as that peer knows.
+    /// The coordinator, as far as that peer knows.
     pub to: String,
 }
 
-/// The token of one slot, and where it is.
+/// The token of a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewToken {
-    /// The slot that it stands for.
+    /// The slot.
     pub slot: u32,
-    /// Where it is.
+    /// The peer that has it.
     pub peer: String,
-    /// Nobody is inside with it.
+    /// Whether no client holds it.
     pub free: bool,
-    /// Who is inside with it, if that is known.
+    /// The holder, if known.
     pub holder: Option<ClientView>,
-    /// The peer that it goes to next, as far as that is settled.
+    /// The peer that gets it next, if that is decided.
     pub next: Option<String>,
 }
 
-/// A place in line, as the live page shows it.
+/// A waiter in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewWaiter {
-    /// The number of the peer where it waits.
+    /// Its peer's ID.
     pub peer: String,
-    /// Which of that peer's tickets; its place in line if the peer that keeps the line was asked.
+    /// Its ticket at that peer; its position if the coordinator was asked.
     pub ticket: u64,
-    /// More of it, if its peer is seen or was asked.
+    /// The client, if its peer was included or asked.
     pub client: Option<ClientView>,
 }
 
 impl ViewResource {
-    /// Takes over what the whole cluster says, where this peer alone cannot see it.
+    /// Merges the cluster-wide details that this peer lacks.
     pub(crate) fn join(&mut self, details: ResourceDetails) {
         let next = |slot| self.tokens.iter().find(|token| token.slot == slot)?.next.clone();
         let tokens = details.holders.into_iter().map(|held| {
@@ -189,24 +189,24 @@ impl ViewResource {
     }
 }
 
-/// What there is to be put together.
+/// The input of a view.
 pub struct Looked<'a> {
-    /// All peers of the cluster are members.
+    /// Whether `members` has all peers of the cluster.
     pub whole: bool,
-    /// The peers that are watched, and what has become of them.
+    /// The watched peers, with their state.
     pub members: &'a [(PeerId, Fate)],
-    /// Those of them that have answered.
+    /// Those that have answered.
     pub seen: &'a [Seen],
-    /// Everybody, as one of them knows.
+    /// All peers, as one of them knows.
     pub known: &'a [PeerView],
-    /// All resources, if they were asked for.
+    /// All resources, if they were requested.
     pub listed: &'a [ResourceView],
     /// The current second.
     pub now_s: u64,
 }
 
 impl Looked<'_> {
-    /// All of it, and this resource from close by, or the first.
+    /// Returns the view, with the details of this resource or the first.
     pub fn view(&self, waits: &BTreeMap<Name, Waits>, name: Option<&Name>) -> View {
         let resources = self.summaries();
         let chosen = match name {
@@ -247,7 +247,7 @@ impl Looked<'_> {
     }
 
     fn peers(&self) -> Vec<ViewPeer> {
-        // In a demo others may still wait for a peer of an earlier one that had the same port.
+        // In a demo, peers may still wait for one of an earlier demo on the same port.
         let mut all: Vec<PeerId> = self.members.iter().map(|(peer, _)| *peer).collect();
         if !self.whole {
             let met = self.seen.iter().flat_map(|seen| seen.inspection.others.iter().copied());
@@ -278,7 +278,7 @@ impl Looked<'_> {
             address,
             place: turn(key),
             up,
-            // In a demo nobody is connected to a peer that is cut off, which for itself runs on.
+            // In a demo, the other peers are not connected to one that is cut off, though it runs.
             since_ms: known.filter(|known| known.up == up).map(|known| millis(known.since)),
             seen: seen.is_some(),
             voter: known.map_or(Voter::No, |known| known.voter),
@@ -288,7 +288,7 @@ impl Looked<'_> {
         }
     }
 
-    /// Whether its host has a name, and no other has the same.
+    /// Returns whether its host has a name, and a unique one.
     fn is_called_alone(&self, known: &PeerView) -> bool {
         !known.name.is_empty() && self.known.iter().filter(|other| other.name == known.name).count() == 1
     }
@@ -298,7 +298,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How far round the ring a key lies: as many bits as the number can have.
+/// Returns a key's position on the ring, from 0 to 1, with as many bits as a float has.
 fn turn(key: Key) -> f64 {
     (key.get() >> (128 - f64::MANTISSA_DIGITS)) as f64 / (1_u64 << f64::MANTISSA_DIGITS) as f64
 }
@@ -311,7 +311,7 @@ fn resource(
 ) -> ViewResource {
     let keeper = parts.iter().find_map(|(peer, part)| Some((*peer, part.line.as_ref()?)));
     let client = |at: &TicketView| parts.get(&at.peer)?.clients.iter().find(|client| client.ticket == at.ticket);
-    // Word that somebody has come in reaches the keeper a little later.
+    // The coordinator learns of a grant a little later.
     let waiting =
         || keeper.iter().flat_map(|(_, line)| *line).filter(|at| client(at).is_none_or(|at| at.slot.is_none()));
     let waiter = |at: &TicketView| ViewWaiter {
@@ -323,7 +323,7 @@ fn resource(
         let to = part.keeper.filter(|keeper| keeper != peer)?;
         Some(Pointer { from: peer.to_string(), to: to.to_string() })
     });
-    // The peers were asked one after the other: a token that moved meanwhile may have been met twice.
+    // The peers were asked one after the other, so a token in transit may appear twice.
     let mut tokens = BTreeMap::new();
     for (peer, part) in parts {
         for token in &part.tokens {
@@ -341,7 +341,7 @@ fn resource(
         pointers: pointers.collect(),
         tokens: tokens.into_values().collect(),
         queue: waiting().take(MOST_SHOWN).map(waiter).collect(),
-        // Who keeps the line may be frozen or dead. Those who wait still do, in an order that nobody else knows.
+        // Without the coordinator, which may be frozen or dead, clients still wait, in an unknown order.
         waiting: if keeper.is_some() { waiting().count() } else { summary.waiting },
         entries: waits.map_or(0, Waits::entries),
         waits: waits.map_or(Vec::new(), |waits| waits.until(now_s)),
@@ -362,7 +362,7 @@ mod tests {
         PeerId::new(number)
     }
 
-    /// A peer with a client inside with each of these slots, under ticket 1 and so on, and one more that waits.
+    /// Returns a peer with one holder per slot, with tickets from 1, and one waiter.
     fn seen(number: u64, slots: &[u32], line: Option<Vec<TicketView>>) -> Seen {
         let client = |ticket, slot: Option<u32>| {
             let client = json!({ "label": format!("{number}.{ticket}"), "age_ms": 7, "fencing": slot });
@@ -379,7 +379,7 @@ mod tests {
         Seen { inspection, health: health(slots.len(), None) }
     }
 
-    /// With so many inside, and one who waits.
+    /// Returns the health of a peer with this many holders and one waiter.
     fn health(holding: usize, stall: Option<&str>) -> Health {
         let stall = stall.map(|why| json!({ "since_ms": 1, "missing": [], "why": why }));
         let resource =
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_demo_shows_the_whole_of_its_cluster() {
-        // Ticket 1 of peer 3 is inside already: the keeper will hear of it.
+        // Ticket 1 of peer 3 holds a slot already; the coordinator does not know yet.
         let line = [(2, 1), (3, 1), (1, 3)].map(|(at, ticket)| TicketView { peer: peer(at), ticket });
         let seen = [seen(3, &[1], None), seen(1, &[0, 2], Some(line.to_vec())), seen(2, &[], None)];
         let members = [(1, Fate::Runs), (2, Fate::CutOff), (3, Fate::Runs), (4, Fate::Killed)];
@@ -433,9 +433,9 @@ mod tests {
         assert_eq!(resource.waits, [Second { at_s: 4, entries: 1, mean_ms: 5.0, max_ms: 5.0 }]);
     }
 
-    /// The peer that keeps the line is frozen, and is not seen: that somebody waits is known at the others.
+    /// The coordinator is frozen: the other peers' waiters are counted.
     #[test]
-    fn without_who_keeps_the_line_those_who_wait_are_counted() {
+    fn waiters_are_counted_without_the_coordinator() {
         let seen = [seen(2, &[0], None), seen(3, &[], None)];
         let members = [(1, Fate::Frozen), (2, Fate::Runs), (3, Fate::Runs)].map(|(number, fate)| (peer(number), fate));
         let looked = Looked { whole: true, members: &members, seen: &seen, known: &[], listed: &[], now_s: 0 };
@@ -443,9 +443,9 @@ mod tests {
         assert_eq!((resource.keeper, resource.queue.len(), resource.waiting), (None, 0, 2));
     }
 
-    /// Those in trouble come first, and the first is chosen unless another is named.
+    /// Stalled resources come first, and the first one is selected by default.
     #[test]
-    fn resources_in_trouble_come_first() {
+    fn stalled_resources_come_first() {
         let listed = [("a", false), ("b", false), ("r", false), ("z", true)].map(|(name, recovering)| {
             let listed =
                 json!({ "name": name, "slots": 2, "holding_here": 0, "waiting_here": 0, "recovering": recovering });
@@ -482,7 +482,7 @@ mod tests {
         };
         let expected = [("host1", true, true), ("host7", false, false), ("host8", true, false)];
         assert_eq!(of(&view), expected.map(|(label, up, seen)| (label.to_owned(), up, seen, false)).into());
-        // Two that are called the same are told apart.
+        // Equal names are distinguished by address.
         let mut alike = known.clone();
         alike[1].name = "host8".to_owned();
         let twice = Looked { known: &alike, ..looked }.view(&BTreeMap::new(), None);
@@ -493,7 +493,7 @@ mod tests {
         assert_eq!(resource.queue, [ViewWaiter { peer: "7".to_owned(), ticket: 9, client: None }]);
         assert_eq!((resource.tokens.len(), resource.pointers.len(), resource.waits.len()), (1, 0, 0));
 
-        // The others are asked of this one: their tokens and clients are there, too, and what only we know stays.
+        // The other peers' tokens and clients are added; local details stay.
         let details = json!({ "name": "r", "slots": 3, "coordinator": "7", "generation": 1, "holders": [
             { "slot": 0, "peer": "1", "host": "a", "free": false, "detached": false,
                 "client": { "label": "1.1", "age_ms": 7 } },

@@ -1,4 +1,4 @@
-//! How long clients have waited of late, second by second, for a chart.
+//! Wait times per second, for a chart.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use utoipa::ToSchema;
 /// How many seconds are kept.
 pub const KEPT: u64 = 120;
 
-/// The entries into one resource.
+/// The grants of one resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waits {
     entries: u64,
-    /// The latest last. A second without entries is not there.
+    /// The latest last; seconds without a grant are omitted.
     seconds: VecDeque<Second>,
 }
 
-/// The entries of one second.
+/// The grants of one second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Second {
-    /// Which one, counted from when the watch began.
+    /// The second since the start.
     pub at_s: u64,
-    /// How many came in.
+    /// Number of grants.
     pub entries: u64,
-    /// How long they had waited, on average.
+    /// Mean wait.
     pub mean_ms: f64,
-    /// How long the last of them had.
+    /// Longest wait.
     pub max_ms: f64,
 }
 
 impl Waits {
-    /// Somebody came in during this second, after having waited.
+    /// Records a grant after a wait.
     pub fn enter(&mut self, at_s: u64, waited: Duration) {
         let waited = waited.as_secs_f64() * 1000.0;
         self.entries += 1;
@@ -48,12 +48,12 @@ impl Waits {
         }
     }
 
-    /// How many have come in since the watch began.
+    /// Returns the number of grants since the start.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// What is kept, up to this second.
+    /// Returns the recorded seconds up to this one.
     pub fn until(&self, now_s: u64) -> Vec<Second> {
         self.seconds.iter().filter(|second| second.at_s + KEPT > now_s).copied().collect()
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten_and_still_counted() {
+    fn old_seconds_are_dropped_but_still_counted() {
         let mut waits = Waits::default();
         (0..3 * KEPT).for_each(|at_s| waits.enter(at_s, Duration::ZERO));
         assert_eq!((waits.entries(), waits.seconds.len() as u64), (3 * KEPT, KEPT));

@@ -1,4 +1,4 @@
-//! Watches peers without changing anything: an agent its own, a demo all that it has.
+//! Read-only observation of peers: an agent's own, or all of a demo.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,35 +14,35 @@ use crate::Fate;
 use crate::view::{Looked, View, ViewResource};
 use crate::waits::Waits;
 
-/// How long the others have to answer. Well within the time that the page waits for us.
+/// Time limit for other peers, well within the page's own.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a peer of this process has to. One that is frozen does not answer at all.
+/// Time limit for a peer of this process. A frozen one does not answer.
 const SOON: Duration = Duration::from_millis(500);
-/// The waits of at most this many resources are kept.
+/// Limit of resources with recorded waits.
 const MOST_RESOURCES: usize = 1000;
-/// How long a list of all resources is good: the register is asked for it, and pages of many people add up.
+/// How long a list of all resources is reused: each list is a query of the registry, and many pages may be open.
 const LISTED: Duration = Duration::from_secs(2);
 
-/// Peers that are watched.
+/// The watched peers.
 #[derive(Debug)]
 pub struct Watch {
-    /// All peers of the cluster are among them, and come and go.
+    /// Whether they are all peers of the cluster.
     whole: bool,
     members: Mutex<Vec<Member>>,
     began: Instant,
     waits: Arc<Mutex<BTreeMap<Name, Waits>>>,
-    /// All resources of the cluster, as an agent has heard last.
+    /// The last list of all resources of the cluster.
     listed: tokio::sync::Mutex<Option<(Instant, Vec<ResourceView>)>>,
 }
 
-/// A peer that is watched, and what has become of it.
+/// A watched peer and its state.
 #[derive(Clone, Debug)]
 struct Member {
     service: Service,
     fate: Fate,
 }
 
-/// A peer from the inside.
+/// A peer's internal state.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub inspection: Inspection,
@@ -50,7 +50,7 @@ pub struct Seen {
 }
 
 impl Watch {
-    /// Begins to watch an agent's own peer. What it counts, it counts from now on.
+    /// Watches an agent's own peer, counting from now on.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -60,13 +60,13 @@ impl Watch {
         watch
     }
 
-    /// Begins to watch the peers that will be of a demo.
+    /// Watches the future peers of a demo.
     pub fn of_demo() -> Self {
         let (began, listed) = (Instant::now(), tokio::sync::Mutex::new(None));
         Self { whole: true, members: Mutex::default(), began, waits: Arc::default(), listed }
     }
 
-    /// A peer runs: the next one, or this one again.
+    /// Adds a peer, or replaces one that was restarted.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -80,14 +80,14 @@ impl Watch {
         }
     }
 
-    /// Something has become of a peer.
+    /// Records the state of a peer.
     pub fn fate(&self, number: usize, fate: Fate) {
         if let Some(member) = lock(&self.members).get_mut(number - 1) {
             member.fate = fate;
         }
     }
 
-    /// How it looks now, and most of all this resource, or the first.
+    /// Returns a snapshot, with the details of this resource or the first.
     pub async fn view(&self, name: Option<&Name>) -> View {
         let members = lock(&self.members).clone();
         let looks = members.iter().filter(|member| matches!(member.fate, Fate::Runs | Fate::CutOff));
@@ -107,14 +107,14 @@ impl Watch {
         view
     }
 
-    /// All resources of an agent's cluster. A demo sees them at its peers.
+    /// Returns all resources of an agent's cluster. A demo reads them from its peers.
     async fn listed(&self, service: &Service) -> Vec<ResourceView> {
         if self.whole {
             return Vec::new();
         }
         let mut listed = self.listed.lock().await;
         if listed.as_ref().is_none_or(|(at, _)| at.elapsed() > LISTED) {
-            // Without a majority: those that were there will be there again.
+            // Without a quorum, keep the previous list.
             let before = || listed.as_ref().map(|(_, before)| before.clone()).unwrap_or_default();
             let all = timeout(PATIENCE, service.resources()).await.ok().and_then(Result::ok).unwrap_or_else(before);
             *listed = Some((Instant::now(), all));
@@ -123,14 +123,14 @@ impl Watch {
     }
 }
 
-/// One peer from the inside, unless it has stopped.
+/// Returns a peer's state, unless it has stopped.
 async fn look(service: &Service) -> Option<Seen> {
     let both = join(service.inspect(), service.health());
     let (inspection, health) = timeout(SOON, both).await.ok()?;
     Some(Seen { inspection: inspection.ok()?, health: health.ok()? })
 }
 
-/// Everybody, as the register tells, or as this peer knows by itself.
+/// Returns all peers from the registry, or else as this peer knows them.
 async fn known(service: &Service) -> Vec<PeerView> {
     match timeout(SOON, service.cluster()).await {
         Ok(Ok(cluster)) => cluster.peers,
@@ -138,7 +138,7 @@ async fn known(service: &Service) -> Vec<PeerView> {
     }
 }
 
-/// What the whole cluster says of a resource.
+/// Adds the cluster-wide details of a resource.
 async fn ask(service: &Service, chosen: &mut ViewResource) {
     match timeout(PATIENCE, service.show(chosen.name.as_str())).await {
         Ok(Ok(details)) => chosen.join(details),
@@ -147,12 +147,12 @@ async fn ask(service: &Service, chosen: &mut ViewResource) {
     }
 }
 
-/// Counts the entries at one peer until it stops.
+/// Counts the grants of a peer until it stops.
 async fn collect(mut events: broadcast::Receiver<Happening>, began: Instant, waits: Arc<Mutex<BTreeMap<Name, Waits>>>) {
     loop {
         let (name, waited) = match events.recv().await {
             Ok(Happening { event: Event::Granted { name, waited, .. }, .. }) => (name, waited),
-            // Too slow for some of them: those are not counted.
+            // Missed events are not counted.
             Ok(_) | Err(RecvError::Lagged(_)) => continue,
             Err(RecvError::Closed) => return,
         };

@@ -106,7 +106,7 @@ async fn the_same_request_id_is_the_same_grant() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_learns_why() {
+async fn refused_request_has_a_reason() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     agent.acquire(&Request::new("a").slots(1)).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_hold_waits_its_turn_and_ends_with_its_connection() {
 }
 
 #[tokio::test]
-async fn who_is_dropped_while_waiting_is_out_of_the_line() {
+async fn dropped_request_leaves_the_queue() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let granted = agent.acquire(&Request::new("a").label("inside")).await.unwrap();
@@ -165,7 +165,7 @@ async fn who_is_dropped_while_waiting_is_out_of_the_line() {
 }
 
 #[tokio::test]
-async fn a_hold_that_is_not_renewed_is_lost_and_one_that_is_stands() {
+async fn hold_is_lost_unless_renewed() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let mut events = agent.events(Some("a")).await.unwrap();

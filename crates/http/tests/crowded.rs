@@ -1,4 +1,4 @@
-//! Many connections at once: who may have how many, and who comes in all the same.
+//! Connection limits under load.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 const MOST: usize = 8;
 
-/// A connection that has asked for events, and the first that it hears.
+/// Opens an event stream, and returns the start of the answer.
 async fn streams(stand: &Stand, token: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(stand.address()).await.unwrap();
     let request = format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
@@ -28,9 +28,9 @@ async fn is_closed(stream: &mut TcpStream) {
     _ = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("it is closed");
 }
 
-/// Somebody else on the machine has all that the port takes: those at the Unix socket do not notice.
+/// Another user has all connections of the port: the Unix socket is unaffected.
 #[tokio::test]
-async fn event_streams_at_the_port_stop_nobody_at_the_socket() {
+async fn event_streams_at_the_port_do_not_block_the_socket() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
     let agent = stand.unix();
     let mut hold = agent.hold(&Request::new("a")).await.unwrap();
@@ -55,9 +55,9 @@ async fn event_streams_at_the_port_stop_nobody_at_the_socket() {
     timeout(LONG, again).await.expect("when they are gone there is room");
 }
 
-/// Whoever has not shown the token keeps nobody out who has it.
+/// Connections without the token cannot keep out one that has it.
 #[tokio::test]
-async fn at_the_port_the_oldest_without_the_token_makes_room() {
+async fn port_displaces_oldest_connection_without_token() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
     let (_proved, heard) = streams(&stand, token().as_str()).await;
     assert_eq!(heard, "HTTP/1.1 200");
@@ -81,9 +81,9 @@ async fn at_the_port_the_oldest_without_the_token_makes_room() {
     assert_eq!(stand.tcp().peers().await.unwrap_err().class(), Class::Busy, "those who have the token stay");
 }
 
-/// One user cannot have all places of the socket; and whoever finds none is told so.
+/// One user cannot take all places of the socket; a refused connection gets an answer.
 #[tokio::test]
-async fn at_the_socket_a_user_has_three_quarters() {
+async fn socket_gives_a_user_three_quarters() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
     let peerlock_http::Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
     let mut open = Vec::new();

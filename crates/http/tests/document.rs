@@ -1,4 +1,4 @@
-//! The OpenAPI document tells what there is, and there is nothing else.
+//! Compares the OpenAPI document with the routes.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -16,7 +16,7 @@ async fn every_route_answers_as_documented() {
     let granted = stand.unix().acquire(&Request::new("a").label("me")).await.unwrap();
     let which = json!({ "grant": granted.grant }).to_string();
     let tried = r#"{"try":true}"#;
-    // Path, method, body, the statuses it must answer with. Streams are in `streams.rs`.
+    // Path, method, body, expected status. Streams are in `streams.rs`.
     let cases = [
         ("/v1/resources/{name}/renew", "post", which.as_str(), 200),
         ("/v1/resources/{name}/acquire", "post", tried, 423),
@@ -60,9 +60,9 @@ async fn every_route_answers_as_documented() {
     assert_eq!(tried, documented, "each documented route is tried");
 }
 
-/// What validators and generators of clients want. `.ci/openapi` lets some of others try.
+/// Checks the requirements of validators and client generators. `.ci/openapi` runs some of them.
 #[tokio::test]
-async fn tools_of_others_can_read_it() {
+async fn document_suits_external_tools() {
     let stand = Stand::start().await;
     let document = stand.ask("GET", "/openapi.json", &[], "").await.json();
     assert_eq!(document["servers"][0]["url"], "/");
@@ -99,13 +99,13 @@ async fn tools_of_others_can_read_it() {
     let limits = |field: &str, limit: &str| request["properties"][field][limit].as_u64();
     assert_eq!((limits("slots", "minimum"), limits("slots", "maximum")), (Some(1), Some(1024)));
     assert_eq!((limits("request_id", "minLength"), limits("label", "maxLength")), (Some(16), Some(1024)));
-    // Where all fields may be left out, so may the body; and what may not be left out is asked for.
+    // The body is required unless all fields are optional.
     let needs_body = |path: &str| document["paths"][path]["post"]["requestBody"]["required"].as_bool();
     assert_eq!(needs_body("/v1/resources/{name}/acquire"), Some(false));
     assert_eq!(needs_body("/v1/resources/{name}/renew"), Some(true));
 }
 
-/// Whether a value is what its schema says, as far as our schemas say anything.
+/// Checks a value against its schema, for the schema features in use.
 fn fits(document: &Value, schema: &Value, value: &Value, place: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let schema = document.pointer(reference.trim_start_matches('#')).unwrap();
@@ -115,7 +115,7 @@ fn fits(document: &Value, schema: &Value, value: &Value, place: &str) {
         let list = value.as_array().unwrap_or_else(|| panic!("{place}: no list: {value}"));
         return list.iter().for_each(|item| fits(document, items, item, place));
     }
-    // A schema with a name and without fields has none.
+    // A named schema without fields permits none.
     let none = Map::new();
     let named = place.starts_with('#') && schema["type"] == "object";
     let Some(properties) = schema["properties"].as_object().or(named.then_some(&none)) else { return };

@@ -1,4 +1,4 @@
-//! Clients that are gone, whatever they have said before.
+//! Clients that disconnect with unread bytes behind their request.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -17,12 +17,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 type Raw = BufReader<Box<dyn Stream>>;
 
-/// What a client says that has sent a newline too many, as some do.
+/// A superfluous newline, which some clients send.
 const TOO_MANY: &str = "\n";
-/// What a client says that does not wait for an answer before it asks for the next.
+/// A pipelined request.
 const NEXT: &str = "GET /v1/peers HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// A connection without any client of ours, that has asked for something of `a` and then said something more.
+/// Sends a request about `a` and more bytes on a plain connection.
 async fn raw(endpoint: &Endpoint, verb: &str, body: &str, behind: &str) -> Raw {
     let mut stream: Box<dyn Stream> = match endpoint {
         Endpoint::Unix(path) => Box::new(UnixStream::connect(path).await.unwrap()),
@@ -45,11 +45,11 @@ async fn read_until(stream: &mut Raw, what: &str) {
     }
 }
 
-/// A lease that nobody waits for the end of.
+/// A lease longer than any test.
 const LONG_LEASE: &str = r#"{"ttl_ms":600000}"#;
 
 #[tokio::test]
-async fn a_byte_behind_a_request_does_not_hide_that_its_holder_is_gone() {
+async fn extra_byte_does_not_hide_a_holders_disconnect() {
     for behind in [TOO_MANY, NEXT] {
         let stand = Stand::start().await;
         for endpoint in [&stand.unix, &stand.tcp] {
@@ -63,7 +63,7 @@ async fn a_byte_behind_a_request_does_not_hide_that_its_holder_is_gone() {
             drop(waits);
             stand.until("out of the line", |shown| shown.queue.len() == 1).await;
             if endpoint == &stand.tcp {
-                // What is held there is not free with its connection.
+                // A slot held over TCP does not become free with its connection.
                 break;
             }
             drop(inside);
@@ -74,7 +74,7 @@ async fn a_byte_behind_a_request_does_not_hide_that_its_holder_is_gone() {
     }
 }
 
-/// Waits until no more than so many connections, and waits of theirs for the agent's end, are left.
+/// Waits until at most this many connections are left.
 async fn until_left(stand: &Stand, count: usize) {
     let ended = timeout(LONG, async {
         while stand.connections() > count {
@@ -97,7 +97,7 @@ async fn held_slot_stays_held_when_a_tcp_connection_ends() {
         drop(inside);
         until_left(&stand, 0).await;
         assert!(!stand.show().await.holders[0].free, "its holder may still work");
-        // It is renewed, taken up again, and given back.
+        // It can still be renewed, resumed and released.
         stand.tcp().renew("a", &granted).await.unwrap();
         let body = format!(r#"{{"grant":"{granted}"}}"#);
         let mut resumed = raw(&stand.tcp, "resume", &body, "").await;
@@ -163,7 +163,7 @@ async fn granted(stream: &mut Raw) -> String {
 }
 
 #[tokio::test]
-async fn a_byte_behind_a_request_does_not_keep_a_place_in_line() {
+async fn extra_byte_does_not_keep_a_request_queued() {
     for behind in [TOO_MANY, NEXT] {
         let stand = Stand::start().await;
         for endpoint in [&stand.unix, &stand.tcp] {
@@ -178,9 +178,9 @@ async fn a_byte_behind_a_request_does_not_keep_a_place_in_line() {
     }
 }
 
-/// Closing the sending half withdraws, too, as it does without that byte.
+/// Closing the sending half withdraws the request, too.
 #[tokio::test]
-async fn who_stops_sending_is_out_of_the_line() {
+async fn half_closed_client_leaves_the_queue() {
     let stand = Stand::start().await;
     stand.unix().acquire(&Request::new("a").ttl(10 * LONG)).await.unwrap();
     for endpoint in [&stand.unix, &stand.tcp] {
@@ -194,9 +194,9 @@ async fn who_stops_sending_is_out_of_the_line() {
     }
 }
 
-/// It does not wait for the answer, but it has said all of it.
+/// The client does not wait for the answer, but has sent its whole request.
 #[tokio::test]
-async fn who_leaves_right_behind_its_last_word_was_heard() {
+async fn request_of_a_client_that_closes_at_once_is_processed() {
     let stand = Stand::start().await;
     for endpoint in [&stand.unix, &stand.tcp] {
         for behind in ["", TOO_MANY] {

@@ -1,4 +1,4 @@
-//! What Prometheus reads: by the letter of the format, and with everything in it that the alert rules ask for.
+//! The metrics: conformance with the format, and presence of all metrics that the alert rules use.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::Stand;
 use peerlock_service::Request;
 
-/// One family of an exposition.
+/// A metric family.
 #[derive(Debug, Default)]
 struct Family {
     kind: String,
@@ -17,8 +17,8 @@ struct Family {
     samples: BTreeMap<(String, BTreeMap<String, String>), f64>,
 }
 
-/// Reads an exposition of OpenMetrics 1.0, and is strict about it: families in one piece, with type and help before
-/// their samples, names that fit the type and unit, no sample twice, `# EOF` at the end.
+/// Parses OpenMetrics 1.0 strictly: contiguous families, type and help before samples, names that fit type and unit, no
+/// duplicate samples, `# EOF` at the end.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let (mut current, mut helped, mut ended) = (String::new(), BTreeSet::new(), false);
@@ -64,7 +64,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// `name{label="value",…} value`, without a timestamp.
+/// Parses `name{label="value",…} value`, without a timestamp.
 fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     let end = line.find(['{', ' ']).unwrap();
     let (name, mut rest) = line.split_at(end);
@@ -112,7 +112,7 @@ fn of_resource(families: &BTreeMap<String, Family>, metric: &str, resource: &str
 }
 
 #[tokio::test]
-async fn each_resource_has_its_own_and_names_may_be_anything() {
+async fn each_resource_has_metrics_whatever_its_name() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let strange = r#"a"b\c{d="e"} ☂"#;
@@ -155,7 +155,7 @@ async fn each_resource_has_its_own_and_names_may_be_anything() {
     drop(waits);
 }
 
-/// Every name in the rules is one that is scraped, and every rule says what an operator needs.
+/// Every metric in the rules is exported, and every rule has the annotations that an operator needs.
 #[tokio::test]
 async fn every_metric_of_the_alert_rules_is_there() {
     let stand = Stand::start().await;
@@ -172,7 +172,7 @@ async fn every_metric_of_the_alert_rules_is_there() {
             assert_eq!(rule.lines().filter(|line| line.starts_with(field)).count(), 1, "{alert}: {field}");
         }
         let expression = rule.lines().find_map(|line| line.strip_prefix("        expr: ")).unwrap();
-        // The value of a comparison is that of its left side.
+        // A comparison has the value of its left side.
         let value = expression.split(['<', '>', '=']).next().unwrap();
         assert!(!(rule.contains("$value") && value.contains(['*', '/'])), "{alert} shows the value of {value}");
         let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -186,9 +186,9 @@ async fn every_metric_of_the_alert_rules_is_there() {
     assert!(named.len() >= 10, "{named:?}");
 }
 
-/// What the document says there is, is there.
+/// The document and the exported metrics agree.
 #[tokio::test]
-async fn every_metric_is_in_the_docs_and_the_other_way_round() {
+async fn exported_and_documented_metrics_agree() {
     let stand = Stand::start().await;
     stand.unix().acquire(&Request::new("a")).await.unwrap();
     let families = scraped(&stand).await;

@@ -1,4 +1,4 @@
-//! What is refused, and how it is told.
+//! Refused requests and their answers.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -68,10 +68,10 @@ async fn every_refusal_is_json_and_says_what_to_do() {
     assert!(stand.service.resources().await.unwrap().is_empty(), "nothing was asked for");
 }
 
-/// Head and body may come apart, as many clients send them. Who is answered before its body has come would find the
-/// connection closed under its hands.
+/// Head and body may arrive separately. A client that was answered before its body arrives would find the connection
+/// closed.
 #[tokio::test]
-async fn nobody_is_answered_before_all_is_said() {
+async fn answer_waits_for_the_whole_request() {
     let stand = Stand::start().await;
     for (path, token, status) in [
         ("/v1/resources/a/remove", "0123456789abcdef0123", " 404 "),
@@ -103,16 +103,16 @@ async fn a_name_is_one_however_it_is_written() {
     }
 }
 
-/// A page of another site must not release anybody's lock, whatever name it has got for this machine.
+/// A page of another site must not release a grant, whatever host name it uses for this machine.
 #[tokio::test]
-async fn web_pages_of_others_have_no_say() {
+async fn foreign_web_pages_are_refused() {
     let stand = Stand::start().await;
     let at = format!("http://{}", stand.address());
     for (headers, status) in [
         (&[("Host", stand.address()), ("Origin", at.as_str())][..], 200),
         (&[("Host", "localhost"), ("Origin", "https://evil.example")], 403),
         (&[("Host", "localhost"), ("Origin", "null")], 403),
-        // A name of its own that it lets point here; but it does not know the token.
+        // Its own host name, pointed at this machine; but it does not know the token.
         (&[("Host", "evil.example"), ("Origin", "http://evil.example"), ("Authorization", "Bearer ?")], 401),
     ] {
         let answer = stand.ask("POST", "/v1/resources/a/acquire", headers, "").await;
@@ -156,8 +156,8 @@ async fn no_lease_is_longer_than_the_operator_says() {
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
-/// hyper takes the length of a body that says both from its chunks, as RFC 9112 lets it, and does not tell us of the
-/// other. What counts is that nothing behind it is taken for a request: some proxy in front may have seen another end.
+/// With both lengths, hyper uses the chunks, as RFC 9112 permits. Bytes behind the body must not be taken for a
+/// request, since a proxy in front may see another end.
 #[tokio::test]
 async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
     let stand = Stand::start().await;
@@ -174,21 +174,21 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
         let mut stream = TcpStream::connect(stand.address()).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut heard = Vec::new();
-        // It may be reset, because we have said more than was read.
+        // It may be reset, because more was sent than read.
         _ = timeout(LONG, stream.read_to_end(&mut heard)).await.expect("it is closed");
         let heard = String::from_utf8(heard).unwrap();
         assert!(heard.matches("HTTP/1.1 ").count() <= 1, "{heard}");
     }
 }
 
-/// Whoever has not shown the token yet makes the agent keep its head: of a thousand of them that would be much.
+/// An unauthenticated client makes the agent buffer its head, which must be bounded.
 #[tokio::test]
 async fn a_head_that_does_not_end_is_not_kept() {
     let stand = Stand::with(1, Duration::from_secs(3600)).await;
     let (begun, ends) = ("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer", token());
     let (endless, whole) = (format!("{begun} {}", "x".repeat(32 * 1024)), format!("{begun} {}\r\n\r\n", ends.as_str()));
     let mut open = Vec::new();
-    // The second has the only place that there is, and the third is to be told so.
+    // The second takes the only place, and the third is refused.
     for (head, status) in [(&endless, " 431"), (&whole, " 200"), (&endless, " 431")] {
         let mut stream = TcpStream::connect(stand.address()).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_head_that_does_not_end_is_not_kept() {
 async fn the_longest_request_that_makes_sense_is_heard() {
     let stand = Stand::start().await;
     let path = format!("/v1/resources/{}/acquire", "%C3%BC".repeat(127));
-    // What a browser has from other pages of this machine, and as many bytes as a body may have.
+    // A browser's cookies from other pages of this machine, and the longest body.
     let cookie = ("Cookie", &*"x".repeat(8 * 1024));
     let answer = stand.ask("POST", &path, &[cookie], &format!("{{{}}}", " ".repeat(16 * 1024 - 2))).await;
     assert_eq!(answer.status, 200, "{}", answer.body);

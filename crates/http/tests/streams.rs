@@ -1,4 +1,4 @@
-//! Events, and what happens to connections that end: the client's way or the agent's.
+//! Event streams, and connections that either side ends.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -49,9 +49,9 @@ async fn events_come_as_they_happen_and_only_of_one_resource_if_asked() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_told_how_much_it_has_missed() {
+async fn slow_reader_receives_the_number_of_missed_events() {
     let stand = Stand::start().await;
-    // Nobody reads this one until the socket and the queue behind it are full, and more.
+    // Not read until the socket and the queue behind it overflow.
     let mut events = stand.unix().events(Some("a")).await.unwrap();
     for _ in 0..20_000 {
         drop(stand.service.acquire(Request::new("a").label("x".repeat(200))).await.unwrap());
@@ -66,7 +66,7 @@ async fn a_slow_reader_is_told_how_much_it_has_missed() {
     assert!(seen > 0 && missed > 1000, "{seen} {missed}");
 }
 
-/// The events of a stream that has what one of these words tells, with their ids, until so many have come.
+/// Returns this many events of these kinds with their IDs.
 async fn told(stand: &Stand, headers: &str, kinds: &[&str], count: usize) -> Vec<(String, String)> {
     let Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
     let mut stream = UnixStream::connect(path).await.unwrap();
@@ -84,10 +84,9 @@ async fn told(stand: &Stand, headers: &str, kinds: &[&str], count: usize) -> Vec
     told
 }
 
-/// With one slot in and out take turns, whoever leaves and whoever comes; and who reads again from an id on gets the
-/// rest of the same.
+/// With one slot, grants and releases alternate; a reader that continues from an ID gets the same rest.
 #[tokio::test]
-async fn a_release_is_told_before_the_grant_that_follows_it_and_ids_are_gone_on_from() {
+async fn release_precedes_next_grant_and_ids_resume() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let mut all = agent.events(Some("a")).await.unwrap();
@@ -109,7 +108,7 @@ async fn a_release_is_told_before_the_grant_that_follows_it_and_ids_are_gone_on_
     }
     let turns: Vec<&str> = ["granted", "released"].into_iter().cycle().take(21).collect();
     assert_eq!(kinds, turns);
-    // Of an earlier process of the agent: everything that is kept.
+    // An ID of an earlier process: all recent events.
     let both = ["granted", "released"];
     let again = told(&stand, "Last-Event-ID: 00000000-5\r\n", &both, 21).await;
     assert_eq!(again.iter().map(|(_, kind)| &kind[..]).collect::<Vec<_>>(), turns);
@@ -119,7 +118,7 @@ async fn a_release_is_told_before_the_grant_that_follows_it_and_ids_are_gone_on_
     assert!(numbers.is_sorted_by(|a, b| a < b), "{again:?}");
 }
 
-/// A connection without any client of ours: what a process has when it is killed.
+/// A plain connection with a hold, as of a process that is killed.
 async fn raw_hold(stand: &Stand, label: &str) -> BufReader<UnixStream> {
     let Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
     let mut stream = UnixStream::connect(path).await.unwrap();
@@ -169,7 +168,7 @@ async fn everything_ends_when_the_agent_stops() {
     let acquire = tokio::spawn(async move { other.acquire(&Request::new("a")).await });
     stand.until("both wait", |shown| shown.queue.len() == 2).await;
     let Endpoint::Unix(path) = stand.unix.clone() else { panic!("it is one") };
-    // One that has said nothing yet, and one that never reads.
+    // A connection without a request, and one that never reads.
     let mut silent = UnixStream::connect(&path).await.unwrap();
     let _deaf = raw_hold(&stand, "deaf").await;
 
@@ -189,7 +188,7 @@ async fn everything_ends_when_the_agent_stops() {
     assert!(!path.exists(), "the socket's file is gone");
     assert!(matches!(agent.peers().await, Err(Error::NoAgent { .. })));
 
-    // Who was inside has been told to stop, and has its time to do so.
+    // The holder has been notified and has time to stop.
     let hurried = stand.service.acquire(Request::new("a").try_only()).await;
     assert!(matches!(hurried, Err(Error::NotAcquired { .. })), "{hurried:?}");
 }
@@ -228,12 +227,12 @@ async fn a_socket_is_its_owners_alone() {
     drop(listener);
     assert!(!path.exists());
 
-    // The socket of an agent that was killed.
+    // The socket of a killed agent.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let listener = Listener::bind(&endpoint, None, 1024).await.unwrap();
 
-    // It is not ours any more: another has taken its place.
+    // Another file has replaced it.
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "precious").unwrap();
     drop(listener);
@@ -242,11 +241,11 @@ async fn a_socket_is_its_owners_alone() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }
 
-/// Where a group is let in, nobody else is.
+/// A permitted group can connect, other users cannot.
 #[tokio::test]
 async fn a_socket_may_be_a_groups() {
     let directory = tempfile::tempdir().unwrap();
-    // Root can give it to any group, others to their own.
+    // Root can assign any group, other users their own.
     let own = directory.path().metadata().unwrap();
     let group = if own.uid() == 0 { 4242 } else { own.gid() };
     let path = directory.path().join("run/agent.sock");
@@ -255,7 +254,7 @@ async fn a_socket_may_be_a_groups() {
     let parent = path.parent().unwrap();
     assert_eq!((mode(&path), mode(parent)), (0o660, 0o710));
     assert_eq!((path.metadata().unwrap().gid(), parent.metadata().unwrap().gid()), (group, group));
-    // A folder that everybody can go through is left as it is.
+    // A directory that is searchable for all users is unchanged.
     std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o755)).unwrap();
     listener.admit(own.gid()).unwrap();
     assert_eq!((mode(parent), parent.metadata().unwrap().gid()), (0o755, group));
@@ -292,7 +291,7 @@ async fn metrics_count() {
     agent.acquire(&Request::new("b")).await.unwrap();
     agent.acquire(&Request::new("b").try_only()).await.unwrap_err();
     let has = |text: &str, line: &str| text.lines().any(|given| given == line);
-    // The histograms follow the events.
+    // The histograms lag behind the events.
     let text = timeout(LONG, async {
         loop {
             let text = stand.ask("GET", "/metrics", &[], "").await.body;

@@ -1,4 +1,4 @@
-//! An agent and a client of different versions.
+//! Agents and clients of different versions.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 const GRANTED: &str =
     r#"{"granted":{"grant":"h1","name":"a","slot":0,"fencing":1,"ttl_ms":2000,"waited_ms":0,"new":{}}}"#;
 
-/// An agent that answers each request with this, and then says nothing.
+/// An agent that sends this answer to each request and then is silent.
 fn scripted(status: &'static str, lines: &[&str]) -> (Agent, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
@@ -108,7 +108,7 @@ async fn unknown_fields_about_a_grant_are_ignored() {
     }
 }
 
-/// A connection that is open and silent.
+/// The connection is open but silent.
 #[tokio::test]
 async fn missing_keep_alive_lines_end_a_connection() {
     let lines = [GRANTED, r#"{"alive":{"every_ms":30,"new":1}}"#];
@@ -119,7 +119,7 @@ async fn missing_keep_alive_lines_end_a_connection() {
     assert!(matches!(&silent, Error::Broken { why, .. } if why.contains("nothing")), "{silent}");
 }
 
-/// What has come while nobody was reading is not taken for silence.
+/// Lines that arrived between two reads count.
 #[tokio::test]
 async fn keep_alive_lines_count_when_they_are_read_late() {
     let lines = [GRANTED, r#"{"alive":{"every_ms":30}}"#, r#"{"waiting":{"ahead":1}}"#, r#"{"lost":{}}"#];
@@ -131,7 +131,7 @@ async fn keep_alive_lines_count_when_they_are_read_late() {
     assert!(matches!(hold.next().await.unwrap(), Line::Lost { why: None }));
 }
 
-/// Connections that nobody uses are closed, by a clock that goes when all wait, and are never many.
+/// Unused connections are closed in time and bounded.
 #[tokio::test]
 async fn idle_connections_are_few_and_closed_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -17,14 +17,13 @@ use tokio::time::{Instant, timeout};
 use crate::Endpoint;
 use crate::tcp::tune;
 
-/// An idle connection is used again for this long: well within the time after which the agent closes it, and longer
-/// than whoever keeps a lease lets pass between two renewals.
+/// How long an idle connection is reused: well within the agent's own limit, and longer than the interval of renewals.
 pub const FRESH: Duration = Duration::from_secs(20);
 
-/// How long a TCP connection may take to open. The kernel alone would try for two minutes, ever more seldom.
+/// Time limit for a TCP connection. The kernel alone would try for two minutes.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection to an agent. It is closed when this is dropped.
+/// A connection to an agent. Dropping it closes it.
 #[derive(Debug)]
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
@@ -57,12 +56,12 @@ impl Connection {
         Ok(Self { sender, task: task.abort_handle(), rests_since: Instant::now(), socket })
     }
 
-    /// The socket itself: the agent sees its end when the last copy is closed.
+    /// Returns the socket. The agent sees its end when the last copy is closed.
     pub fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
     }
 
-    /// Sends a request and waits for the head of the answer. If nothing was sent the request comes back.
+    /// Sends a request and reads the head of the answer. Returns the request if nothing was sent.
     pub async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -76,7 +75,7 @@ impl Connection {
         })
     }
 
-    /// Its last answer was read.
+    /// Records that its last answer was read completely.
     pub fn rested(self) -> Self {
         let mut this = self;
         this.rests_since = Instant::now();

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::with_sources;
 use crate::Endpoint;
 
-/// An answer that comes line by line, for as long as its connection stands.
+/// An answer that arrives line by line.
 #[derive(Debug)]
 pub struct Lines {
     body: Incoming,
@@ -22,7 +22,7 @@ impl Lines {
         Self { body: response.into_body(), unread: BytesMut::new(), endpoint, connection }
     }
 
-    /// The next line without its end; `None` when there are no more. Cancel-safe.
+    /// Returns the next line without its end; `None` at the end. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {

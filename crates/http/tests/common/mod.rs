@@ -1,4 +1,4 @@
-//! An agent that is alone in its cluster, at a Unix socket and a port of its own.
+//! A single-peer agent with its own Unix socket and port.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Nothing takes so long, however loaded the machine is.
+/// Longer than any step on a loaded machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// What clients at the port must know.
+/// The bearer token of the port.
 const TOKEN: &str = "0123456789abcdef0123";
 
 pub fn token() -> Token {
@@ -39,7 +39,7 @@ impl Stand {
         Self::with(1024, LONGEST_LEASE).await
     }
 
-    /// With so many connections at most at either of them, and leases no longer than this.
+    /// Starts with these limits of connections and leases.
     pub async fn with(most: usize, longest_lease: Duration) -> Self {
         let service = Service::builder().start(Network::new(1).endpoint(PeerId::new(1))).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ impl Stand {
         Self { directory, service, unix, tcp, app, stop: Some(stop), server }
     }
 
-    /// A new client with connections of its own.
+    /// Returns a new client with its own connections.
     pub fn unix(&self) -> Agent {
         Agent::new(self.unix.clone(), None)
     }
@@ -64,7 +64,7 @@ impl Stand {
         Agent::new(self.tcp.clone(), Some(token()))
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.app.connections().0
     }
@@ -74,18 +74,18 @@ impl Stand {
         address
     }
 
-    /// Stops the server and waits until it has.
+    /// Stops the server and waits for it.
     pub async fn stop(&mut self) {
         _ = self.stop.take().unwrap().send(());
         timeout(LONG, &mut self.server).await.expect("it stops").unwrap();
     }
 
-    /// What becomes of the resource `a`.
+    /// Returns the state of the resource `a`.
     pub async fn show(&self) -> ResourceDetails {
         self.unix().show("a").await.unwrap()
     }
 
-    /// Waits until the resource `a` is so.
+    /// Waits until the resource `a` satisfies a condition.
     pub async fn until(&self, what: &str, is: impl Fn(&ResourceDetails) -> bool) {
         let looked = timeout(LONG, async {
             while !is(&self.show().await) {
@@ -96,7 +96,7 @@ impl Stand {
     }
 }
 
-/// An answer, as it came.
+/// A raw answer.
 pub struct Answer {
     pub status: u16,
     pub head: String,
@@ -110,7 +110,7 @@ impl Answer {
 }
 
 impl Stand {
-    /// Asks at the port without any client, so that everything can be wrong with it. The token is there if no other is.
+    /// Sends a raw request to the port, with the token unless another is given.
     pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut lines = vec![format!("{method} {path} HTTP/1.1"), "Connection: close".to_owned()];
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
