@@ -131,7 +131,7 @@ class Agent:
         self._transport.call("POST", f"{path_of(name)}/remove")
 
     def show(self, name: str) -> dict[str, Any]:
-        """Who holds a resource and who waits, in the whole cluster: docs/http.md has the fields."""
+        """Who holds a resource and who waits, in the whole cluster: docs/api.md has the fields."""
         shown = self._transport.call("GET", path_of(name))
         assert isinstance(shown, dict), "the agent answers with an object"
         return shown

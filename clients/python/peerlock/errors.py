@@ -21,7 +21,7 @@ class Unreachable(Error):
 class Failed(Error):
     """The agent has refused.
 
-    ``kind`` is for programs (``"slots_mismatch"``, ``"stalled"``, …; docs/http.md lists all), the message for people,
+    ``kind`` is for programs (``"slots_mismatch"``, ``"stalled"``, …; docs/api.md lists all), the message for people,
     and ``fields`` has what else the agent said.
     """
 

@@ -234,8 +234,8 @@ mod tests {
 
     #[test]
     fn every_error_is_in_the_table_of_the_docs() {
-        let text = include_str!("../../../docs/http.md");
-        let table = text.split("## Errors").nth(1).unwrap().split("## Who may ask").next().unwrap();
+        let text = include_str!("../../../docs/api.md");
+        let table = text.split("## Errors").nth(1).unwrap().split("## Access").next().unwrap();
         for (error, status, exit_code) in all() {
             let value = serde_json::to_value(Failure(error)).unwrap();
             let kind = format!("`{}`", value["error"].as_str().unwrap());

@@ -1,4 +1,4 @@
-//! The agent's local HTTP API, its [client](client::Agent), and the live page. `docs/http.md` has every route.
+//! The agent's local HTTP API, its [client](client::Agent), and the live page. `docs/api.md` has every route.
 //!
 //! The library `peerlock` uses the client alone (`default-features = false`).
 

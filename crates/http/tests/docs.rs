@@ -1,4 +1,4 @@
-//! Runs the examples of `docs/http.md` in order.
+//! Runs the examples of `docs/api.md` in order.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
@@ -9,7 +9,7 @@ use serde_json::Value;
 #[tokio::test]
 async fn the_examples_work() {
     let stand = Stand::start().await;
-    let text = include_str!("../../../docs/http.md");
+    let text = include_str!("../../../docs/api.md");
     let (mut grant, mut tried) = (Value::Null, 0);
     // Examples with -N do not end; `streams.rs` has them.
     for line in text.lines().filter(|line| line.starts_with("$A/") && !line.contains(" -N")) {

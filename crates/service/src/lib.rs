@@ -1,7 +1,7 @@
 //! Named resources among peers: at most `slots` inside at a time, in fair order, without a server.
 //!
 //! [`Service`] is one peer with all its clients; [`Request`], [`Acquire`] and [`Grant`] are a client's way in and out.
-//! Inside, one task owns a [`peerlock_node::Node`], which is pure: `docs/service.md` has the rest.
+//! Inside, one task owns a [`peerlock_node::Node`], which is pure: `docs/design/overview.md` has the rest.
 
 mod awake;
 mod command;

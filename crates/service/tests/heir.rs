@@ -119,7 +119,7 @@ async fn a_peer_that_does_not_stop_does_not_say_so() {
     assert_eq!(second.renew(&"d0".parse().unwrap()).await, Err(Error::Lost), "now it knows that there is none");
 }
 
-/// What `docs/http.md` says of it: the register knows the grant, and not what it was asked for by.
+/// What `docs/api.md` says of it: the register knows the grant, and not what it was asked for by.
 #[tokio::test(start_paused = true)]
 async fn a_request_id_is_known_to_its_process_only() {
     let mut world = World::new("request").await;

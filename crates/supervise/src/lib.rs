@@ -32,7 +32,7 @@
 //! }
 //! ```
 //!
-//! `docs/run.md` says what users can rely on, and why it is done this way. Linux only.
+//! `docs/guide.md` says what users can rely on, `docs/notes/2026-11-19-run.md` why it is done this way. Linux only.
 
 mod child;
 mod clock;
