@@ -197,11 +197,11 @@ async fn openapi(State(app): State<App>) -> Json<utoipa::openapi::OpenApi> {
 }
 
 pub(crate) async fn not_found(uri: Uri) -> Failure {
-    let message = format!("there is nothing at {}: GET /openapi.json tells what there is", uri.path());
+    let message = format!("there is no route {}: see GET /openapi.json", uri.path());
     Failure::new(Class::NotFound, message)
 }
 
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Failure {
-    let message = format!("{} cannot be asked to {method}: GET /openapi.json tells what it can", uri.path());
+    let message = format!("{} does not support {method}: see GET /openapi.json", uri.path());
     Failure::new(Class::MethodNotAllowed, message)
 }

@@ -44,7 +44,7 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
     path = "/v1/voters",
     tag = "by hand",
     request_body(content = Voters),
-    responses((status = 200, description = "It is decided", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
 )]
 async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<Json<Done>, Failure> {
     let hosts = voters.hosts.map(|hosts| hosts.iter().map(|host| peer(host)).collect()).transpose()?;
@@ -57,7 +57,7 @@ async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<
     post,
     path = "/v1/drain",
     tag = "by hand",
-    responses((status = 200, description = "It has begun", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "The agent drains", body = Done), (status = "default", body = Failure))
 )]
 async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
     app.drain();
@@ -71,13 +71,13 @@ async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
     path = "/v1/reload",
     tag = "by hand",
     responses(
-        (status = 200, description = "It goes by what they say now", body = SecretView),
+        (status = 200, description = "The files have been reloaded", body = SecretView),
         (status = "default", body = Failure)
     )
 )]
 async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
     let refused = |why| Failure::new(Class::Unavailable, why);
-    let files = app.files().ok_or_else(|| refused("this agent has read nothing from files".to_owned()))?;
+    let files = app.files().ok_or_else(|| refused("this agent uses no files that can be reloaded".to_owned()))?;
     files.reload().map_err(refused)?;
     Ok(Json(files.secret()))
 }
@@ -89,7 +89,7 @@ async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
     tag = "by hand",
     params(Named),
     request_body(content = Slots),
-    responses((status = 200, description = "It is decided", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
 )]
 async fn resize(
     State(app): State<App>,
@@ -109,7 +109,7 @@ async fn resize(
     tag = "by hand",
     params(Named),
     responses(
-        (status = 200, description = "There is no such name any more", body = Done),
+        (status = 200, description = "The resource is deleted", body = Done),
         (status = "default", body = Failure)
     )
 )]
@@ -128,7 +128,7 @@ async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>
     params(Named),
     request_body(content = Wanted),
     responses(
-        (status = 200, description = "Its holder has stopped, or its lease has ended", body = Done),
+        (status = 200, description = "Its holder has stopped, or its lease has expired", body = Done),
         (status = "default", body = Failure)
     )
 )]
@@ -149,7 +149,7 @@ async fn revoke(
     tag = "by hand",
     params(Named),
     request_body(content = Whom),
-    responses((status = 200, description = "It is decided", body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
 )]
 async fn expel(State(app): State<App>, Named(name): Named, Input(whom): Input<Whom>) -> Result<Json<Done>, Failure> {
     app.service().expel(name.as_str(), peer(&whom.peer)?).await?;
@@ -158,7 +158,6 @@ async fn expel(State(app): State<App>, Named(name): Named, Input(whom): Input<Wh
 
 /// Parses a host ID.
 fn peer(text: &str) -> Result<PeerId, Failure> {
-    let bad =
-        || Failure::new(Class::BadRequest, format!("{text:?} is not the number of a host: GET /v1/peers has them"));
+    let bad = || Failure::new(Class::BadRequest, format!("{text:?} is not a host ID: see GET /v1/peers"));
     text.parse().map(PeerId::new).map_err(|_| bad())
 }

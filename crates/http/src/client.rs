@@ -305,7 +305,7 @@ impl Agent {
         let mute = || Error::Refused {
             class: Class::Unavailable,
             message: format!(
-                "the agent at {} has not answered for {} s: `peerlock doctor` says whether it is frozen",
+                "the agent at {} has not answered for {} s: check with `peerlock doctor` whether it is frozen",
                 self.endpoint(),
                 limit.as_secs()
             ),

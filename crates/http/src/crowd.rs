@@ -87,7 +87,7 @@ impl Crowd {
 impl Inside {
     fn refuse(&mut self, most: usize) -> usize {
         if !std::mem::replace(&mut self.full, true) {
-            tracing::warn!(most, "as many connections as one may have here: further ones are refused");
+            tracing::warn!(most, "the connection limit is reached: further connections are refused");
         }
         most
     }

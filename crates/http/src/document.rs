@@ -10,18 +10,18 @@ use utoipa::{Modify, OpenApi};
 /// The longest name of a resource, in bytes and therefore also in characters.
 const LONGEST_NAME: usize = 255;
 /// The description of every error response.
-const REFUSED: &str = "It was refused, and nothing is held or waited for by it: `error` says why for programs, \
+const REFUSED: &str = "The request failed and holds nothing: `error` is the reason for programs, \
                        `message` for people";
 
 /// The parts of the document besides the routes.
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "peerlock agent", description = "At most `slots` at a time, in fair order, across machines."),
+    info(title = "peerlock agent", description = "Mutual exclusion: at most `slots` holders at a time, in fair order."),
     servers((url = "/", description = "The agent that serves this document")),
     tags(
-        (name = "slots", description = "Acquire, keep and give back"),
-        (name = "looking", description = "Who holds what, who is next, who is there, what happens"),
-        (name = "by hand", description = "What an operator decides"),
+        (name = "slots", description = "Acquire, renew and release"),
+        (name = "looking", description = "Resources, peers and events"),
+        (name = "by hand", description = "Administration"),
         (name = "agent", description = "The agent itself"),
     ),
     security((), ("token" = [])),

@@ -23,7 +23,7 @@ pub enum Endpoint {
 
 /// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address of an agent: give the path of a Unix socket with a `/` in it, or `host:port`")]
+#[error("{0:?} is no address of an agent: use the path of a Unix socket with a `/` in it, or `host:port`")]
 pub struct BadEndpoint(String);
 
 impl FromStr for Endpoint {

@@ -140,7 +140,7 @@ impl Log {
     get,
     path = "/v1/events",
     tag = "looking",
-    params(About, ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event that was seen")),
+    params(About, ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event received")),
     responses(
         (status = 200, description = "Events, as they happen", body = Happening, content_type = "text/event-stream"),
         (status = "default", body = Failure)

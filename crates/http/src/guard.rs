@@ -67,7 +67,7 @@ impl Guard {
             if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
                 return Err(Failure::new(
                     Class::Forbidden,
-                    "this is asked by a web page of another site: open the agent's own page instead",
+                    "the request comes from a web page of another site: open the agent's own page instead",
                 ));
             }
         }

@@ -21,7 +21,7 @@ pub fn routes() -> OpenApiRouter<App> {
     path = "/healthz",
     tag = "agent",
     responses(
-        (status = 200, description = "The session stands, and slots can be had", body = Healthy),
+        (status = 200, description = "The session is valid, so slots can be granted", body = Healthy),
         (status = 503, description = "It has no session, stops, or was to join another cluster", body = Failure),
         (status = "default", body = Failure)
     )
@@ -29,10 +29,7 @@ pub fn routes() -> OpenApiRouter<App> {
 async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
     let health = app.service().health().await?;
     if let Some(other) = health.others.iter().find(|other| other.is_joined) {
-        let message = format!(
-            "the agent was told to join {}, which belongs to another cluster ({})",
-            other.address, other.cluster
-        );
+        let message = format!("the join address {} belongs to another cluster ({})", other.address, other.cluster);
         return Err(Failure::new(Class::Unavailable, message));
     }
     match (health.session, health.ends, health.trouble) {

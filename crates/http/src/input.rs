@@ -60,11 +60,11 @@ async fn read(body: Body, mut take: impl FnMut(&[u8])) -> Result<(), Failure> {
     let (class, why) = match timeout(PATIENCE, all).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let why = format!("the request is longer than {MOST_BYTES} bytes: send only the fields that it has");
+            let why = format!("the request is longer than {MOST_BYTES} bytes: send only documented fields");
             (Class::TooLarge, why)
         }
-        Ok(Err(error)) => (Class::BadRequest, format!("the request broke off: {error}. Send it again")),
-        Err(_) => (Class::BadRequest, format!("the request did not come within {PATIENCE:?}. Send it again")),
+        Ok(Err(error)) => (Class::BadRequest, format!("the request is incomplete: {error}. Send it again")),
+        Err(_) => (Class::BadRequest, format!("the request did not arrive within {PATIENCE:?}. Send it again")),
     };
     Err(Failure::new(class, why))
 }
@@ -81,12 +81,10 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
         let json = if body.is_empty() { b"{}" } else { &body[..] };
         // serde would accept a list of the fields in their order.
         if !json.trim_ascii_start().starts_with(b"{") {
-            return Err(bad("the body is no JSON object. GET /openapi.json tells what this takes".to_owned()));
+            return Err(bad("the body is no JSON object: see GET /openapi.json".to_owned()));
         }
         let parsed = serde_json::from_slice(json);
-        parsed.map(Self).map_err(|error| {
-            bad(format!("the body is not what this takes: {error}. GET /openapi.json tells what it takes"))
-        })
+        parsed.map(Self).map_err(|error| bad(format!("invalid body: {error}. See GET /openapi.json")))
     }
 }
 
@@ -149,7 +147,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let takes = "`prefix`, what names begin with, `after`, a resource, and `limit`, a number";
+        let takes = "`prefix`, the start of names, `after`, a resource, and `limit`, a number";
         query(parts, state, takes).await.map(Self)
     }
 }
@@ -157,7 +155,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
 async fn query<T: DeserializeOwned, S: Send + Sync>(parts: &mut Parts, state: &S, takes: &str) -> Result<T, Failure> {
     let query = Query::from_request_parts(parts, state).await;
     let Query(asked) = query.map_err(|error| {
-        let message = format!("the query is not what this takes: {}. It takes {takes}", error.body_text());
+        let message = format!("invalid query: {}. Permitted are {takes}", error.body_text());
         Failure::new(Class::BadRequest, message)
     })?;
     Ok(asked)

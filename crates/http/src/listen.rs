@@ -38,7 +38,7 @@ pub(crate) enum Socket {
 pub enum ListenError {
     /// Without a bearer token every local user could release every grant.
     #[error(
-        "{endpoint} can be reached by other users, and there is no token: give one that clients must know, or listen \
+        "{endpoint} can be reached by other users, and there is no bearer token: set one, or listen \
          on a Unix socket"
     )]
     NoToken {
@@ -46,28 +46,28 @@ pub enum ListenError {
         endpoint: Endpoint,
     },
     /// Another agent listens here.
-    #[error("another agent listens at {endpoint}: use that, stop it, or choose another place")]
+    #[error("another agent listens at {endpoint}: use it, stop it, or choose another endpoint")]
     InUse {
         /// The endpoint.
         endpoint: Endpoint,
     },
     /// The path is too long for a socket.
     #[error(
-        "{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another place: set PEERLOCK_RUNTIME_DIR, \
-         or say unix:PATH"
+        "{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another path: set PEERLOCK_RUNTIME_DIR, \
+         or use unix:PATH"
     )]
     TooLong {
         /// The path.
         path: PathBuf,
     },
     /// Another file is in the way.
-    #[error("{path} is there and is no socket: move it away, or choose another place")]
+    #[error("{path} exists and is not a socket: move it away, or choose another path")]
     NoSocket {
         /// The path.
         path: PathBuf,
     },
     /// The system refuses.
-    #[error("cannot listen at {endpoint}: {source}. Choose another place, or make this one usable for this user")]
+    #[error("cannot listen at {endpoint}: {source}. Choose another endpoint, or make this one usable for this user")]
     Cannot {
         /// The endpoint.
         endpoint: Endpoint,

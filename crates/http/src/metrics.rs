@@ -51,7 +51,7 @@ impl Times {
                     Ok(Event::Granted { waited, .. }) => waits.observe(waited.as_secs_f64()),
                     Ok(Event::Released { held, .. }) => holds.observe(held.as_secs_f64()),
                     Ok(_) => {}
-                    Err(RecvError::Lagged(missed)) => tracing::debug!(missed, "events that are in no histogram"),
+                    Err(RecvError::Lagged(missed)) => tracing::debug!(missed, "events missing in the histograms"),
                     Err(RecvError::Closed) => break,
                 }
             }
@@ -87,7 +87,7 @@ impl Labelled {
     responses(
         (
             status = 200,
-            description = "The metrics, as OpenMetrics has them",
+            description = "The metrics in the OpenMetrics format",
             body = String,
             content_type = "application/openmetrics-text"
         ),
@@ -115,7 +115,7 @@ fn render(registry: &Registry) -> Result<String, fmt::Error> {
 
 fn build(registry: &mut Registry, program: &Program) {
     let labels = vec![("version", program.version.clone()), ("commit", program.commit.clone())];
-    registry.register("build", "The program that runs", Info::new(labels));
+    registry.register("build", "Version and commit of the agent", Info::new(labels));
 }
 
 fn count(registry: &mut Registry, counts: &[(&str, &str, u64)]) {
@@ -136,16 +136,16 @@ fn clients(registry: &mut Registry, counters: &Counters, times: &Times) {
         registry,
         &[
             ("asked", "Requests of clients", c.asked),
-            ("granted", "Slots that were granted", c.granted),
-            ("released", "Grants that were released in time", c.released),
-            ("lost", "Grants whose lease ended", c.lost),
-            ("refused", "Requests that ended without a grant", c.refused),
+            ("granted", "Requests granted", c.granted),
+            ("released", "Grants released before their lease expired", c.released),
+            ("lost", "Grants whose lease expired", c.lost),
+            ("refused", "Requests without a grant", c.refused),
         ],
     );
-    registry.register("waiting", "Clients that wait now", ConstGauge::new(c.waiting));
-    registry.register("holding", "Clients that are inside now", ConstGauge::new(c.holding));
+    registry.register("waiting", "Waiting clients", ConstGauge::new(c.waiting));
+    registry.register("holding", "Clients that hold a slot", ConstGauge::new(c.holding));
     registry.register_with_unit("wait", "How long clients waited for a slot", Unit::Seconds, times.waits.clone());
-    registry.register_with_unit("hold", "How long clients had a slot", Unit::Seconds, times.holds.clone());
+    registry.register_with_unit("hold", "How long clients held a slot", Unit::Seconds, times.holds.clone());
 }
 
 fn cluster(registry: &mut Registry, counters: &Counters, peers: &[PeerView], health: &Health) {
@@ -155,10 +155,10 @@ fn cluster(registry: &mut Registry, counters: &Counters, peers: &[PeerView], hea
         &[
             ("received", "Frames from other peers", c.received),
             ("sent", "Frames to other peers", c.sent),
-            ("malformed", "Frames of no version or format that is known", c.malformed),
-            ("strange", "Messages that made no sense", c.strange),
-            ("strangers", "Connections of nobody who belongs to the cluster", c.strangers),
-            ("sessions_lost", "Sessions of this peer that were over before it left", c.sessions_lost),
+            ("malformed", "Frames of an unknown version or format", c.malformed),
+            ("strange", "Unexpected messages", c.strange),
+            ("strangers", "Connections that did not prove membership", c.strangers),
+            ("sessions_lost", "Sessions of this peer that expired before it left", c.sessions_lost),
         ],
     );
     let those = |is: &dyn Fn(&PeerView) -> bool| peers.iter().filter(|peer| is(peer)).count();
@@ -166,23 +166,23 @@ fn cluster(registry: &mut Registry, counters: &Counters, peers: &[PeerView], hea
     gauge(
         registry,
         &[
-            ("peers", "Peers that are known, with this one", peers.len()),
-            ("peers_up", "Of those, connected now, with this one", those(&|peer| peer.up)),
-            ("members", "Hosts that the register knows, with this one", those(&|peer| peer.version.is_some())),
-            ("voters", "Hosts that vote on the register", those(&votes)),
-            ("voters_up", "Of those, connected now, or this one", those(&|peer| votes(peer) && peer.up)),
-            ("leads", "Whether this peer leads the voters", those(&|peer| peer.is_me && peer.voter == Voter::Leads)),
-            ("session", "Whether the session of this peer stands", usize::from(health.session.is_some())),
-            ("other_cluster_hosts", "Hosts of other clusters with the same secret that were met", health.others.len()),
+            ("peers", "Known peers, including this one", peers.len()),
+            ("peers_up", "Known peers that are connected, including this one", those(&|peer| peer.up)),
+            ("members", "Hosts in the registry, including this one", those(&|peer| peer.version.is_some())),
+            ("voters", "Voters of the registry", those(&votes)),
+            ("voters_up", "Voters that are connected, or this one", those(&|peer| votes(peer) && peer.up)),
+            ("leads", "Whether this peer is the leader", those(&|peer| peer.is_me && peer.voter == Voter::Leads)),
+            ("session", "Whether this peer has a valid session", usize::from(health.session.is_some())),
+            ("other_cluster_hosts", "Hosts of other clusters with the same secret", health.others.len()),
             (
                 "other_cluster_joined",
-                "Addresses that this peer was told to join and that belong to another cluster",
+                "Join addresses of this peer that belong to another cluster",
                 health.others.iter().filter(|other| other.is_joined).count(),
             ),
         ],
     );
     let left = health.ends.unwrap_or_default();
-    let help = "How long the session of this peer stands unless it is renewed, 0 without one";
+    let help = "Time until the session of this peer expires unless it is renewed, 0 without one";
     registry.register_with_unit("session_left", help, Unit::Seconds, ConstGauge::new(left.as_secs_f64()));
 }
 
@@ -190,25 +190,25 @@ fn resources(registry: &mut Registry, all: &[ResourceHealth], labelled: &[&Resou
     gauge(
         registry,
         &[
-            ("resources", "Resources that this agent takes part in or has clients of", all.len()),
-            ("resources_stalled", "Of those, that do not move", all.iter().filter(|it| it.stall.is_some()).count()),
-            ("resources_left_out", "Of those, without metrics of their own", all.len() - labelled.len()),
+            ("resources", "Resources that this agent participates in or has clients of", all.len()),
+            ("resources_stalled", "Resources that are stalled", all.iter().filter(|it| it.stall.is_some()).count()),
+            ("resources_left_out", "Resources without their own metrics", all.len() - labelled.len()),
         ],
     );
     let seconds = |span: Option<Duration>| span.unwrap_or_default().as_secs_f64();
     let oldest = all.iter().filter_map(|resource| resource.oldest_wait).max();
-    let help = "How long the client has waited that has waited longest here, of any resource";
+    let help = "Longest current wait of a client of this agent, over all resources";
     registry.register_with_unit("oldest_wait", help, Unit::Seconds, ConstGauge::new(seconds(oldest)));
     type Label = [(&'static str, String); 1];
     let label = |resource: &ResourceHealth| [("resource", resource.name.to_string())];
     let own = registry.sub_registry_with_prefix("resource");
     type Of<T> = fn(&ResourceHealth) -> T;
     let gauges: [(&str, &str, Of<usize>); 5] = [
-        ("holders", "Clients of this agent that are inside", |it| it.holding),
+        ("holders", "Clients of this agent that hold a slot", |it| it.holding),
         ("waiting", "Clients of this agent that wait", |it| it.waiting),
-        ("slots", "How many may be inside, 0 if this agent has no part in it", |it| it.slots.unwrap_or(0) as usize),
-        ("generation", "Its generation, 0 if this agent has no part in it", |it| it.generation as usize),
-        ("stalled", "Whether it does not move: no session, or a recovery", |it| usize::from(it.stall.is_some())),
+        ("slots", "Capacity, 0 if this agent does not participate", |it| it.slots.unwrap_or(0) as usize),
+        ("generation", "Generation, 0 if this agent does not participate", |it| it.generation as usize),
+        ("stalled", "Whether it is stalled: no session, or a recovery", |it| usize::from(it.stall.is_some())),
     ];
     for (name, help, value) in gauges {
         let family = Family::<Label, Gauge<u64, AtomicU64>>::default();
@@ -218,8 +218,8 @@ fn resources(registry: &mut Registry, all: &[ResourceHealth], labelled: &[&Resou
         own.register(name, help, family);
     }
     let spans: [(&str, &str, Of<Option<Duration>>); 2] = [
-        ("oldest_wait", "How long the client has waited that has waited longest here", |it| it.oldest_wait),
-        ("stall", "For how long it has not moved", |it| it.stall.as_ref().map(|stall| stall.since)),
+        ("oldest_wait", "Longest current wait of a client of this agent", |it| it.oldest_wait),
+        ("stall", "For how long it has been stalled", |it| it.stall.as_ref().map(|stall| stall.since)),
     ];
     for (name, help, value) in spans {
         let family = Family::<Label, Gauge<f64, AtomicU64>>::default();

@@ -143,7 +143,7 @@ pub async fn attended(Extension(client): Extension<Arc<Client>>, request: Reques
         Poll::Pending => tokio::select! {
             biased;
             () = Arc::clone(&client).gone() => {
-                let why = "the connection was closed before the answer: what was asked for is given up. Leave it open";
+                let why = "the connection was closed before the answer, which withdraws the request. Leave it open";
                 return Failure::new(Class::BadRequest, why).into_response();
             }
             response = answer => response,

@@ -45,7 +45,7 @@ pub fn routes() -> OpenApiRouter<App> {
     params(Named),
     request_body(content = Request),
     responses(
-        (status = 200, description = "The slot is held until its lease ends", body = Granted),
+        (status = 200, description = "The slot is held until its lease expires", body = Granted),
         (status = "default", body = Failure)
     )
 )]
@@ -59,7 +59,7 @@ async fn acquire(
     if request.request_id.as_ref().is_some_and(|id| id.len() < SHORTEST_ID) {
         return Err(Failure::new(
             Class::BadRequest,
-            "whoever knows a request_id gets its grant: make one that nobody guesses, of 16 bytes or more, such as a \
+            "a request_id gives access to its grant: use an unguessable one of 16 bytes or more, such as a \
              UUID",
         ));
     }
@@ -86,7 +86,7 @@ async fn acquire(
     responses(
         (
             status = 200,
-            description = "A line of JSON for whatever becomes of it, until the connection ends",
+            description = "One line of JSON per change, until the connection ends",
             body = Line,
             content_type = "application/x-ndjson"
         ),
@@ -103,7 +103,7 @@ async fn hold(
     if request.request_id.is_some() {
         return Err(Failure::new(
             Class::BadRequest,
-            "a slot that belongs to a connection cannot be asked for again on another: leave request_id out",
+            "a slot bound to a connection cannot be requested again on another: omit request_id",
         ));
     }
     let acquire = app.service().hold(named(&app, name, caller, request)?);
@@ -124,7 +124,7 @@ async fn hold(
     responses(
         (
             status = 200,
-            description = "A line of JSON for whatever becomes of it, until the connection ends",
+            description = "One line of JSON per change, until the connection ends",
             body = Line,
             content_type = "application/x-ndjson"
         ),
@@ -151,7 +151,7 @@ async fn resume(
     params(Named),
     request_body(content = Which),
     responses(
-        (status = 200, description = "The lease stands for so long again", body = Renewed),
+        (status = 200, description = "The lease is renewed for this long", body = Renewed),
         (status = "default", body = Failure)
     )
 )]
@@ -173,7 +173,7 @@ async fn renew(
     params(Named),
     request_body(content = Which),
     responses(
-        (status = 200, description = "The slot was given back in time", body = Released),
+        (status = 200, description = "The slot was released before its lease expired", body = Released),
         (status = "default", body = Failure)
     )
 )]
@@ -196,7 +196,7 @@ async fn release(
     tag = "looking",
     params(Listing),
     responses(
-        (status = 200, description = "Those that were asked for, by name", body = Vec<ResourceView>),
+        (status = 200, description = "The selected resources, by name", body = Vec<ResourceView>),
         (status = "default", body = Failure)
     )
 )]
@@ -211,7 +211,7 @@ async fn list(State(app): State<App>, Names(listing): Names) -> Result<Json<Vec<
     tag = "looking",
     params(Named),
     responses(
-        (status = 200, description = "Each slot, and everybody who waits, the next first", body = ResourceDetails),
+        (status = 200, description = "Each slot, and the queue in order", body = ResourceDetails),
         (status = "default", body = Failure)
     )
 )]
@@ -225,7 +225,7 @@ async fn show(State(app): State<App>, Named(name): Named) -> Result<Json<Resourc
     path = "/v1/peers",
     tag = "looking",
     responses(
-        (status = 200, description = "Everybody, this agent first", body = Vec<PeerView>),
+        (status = 200, description = "All known peers, this agent first", body = Vec<PeerView>),
         (status = "default", body = Failure)
     )
 )]
@@ -240,7 +240,7 @@ fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Re
         return Err(Failure::new(
             Class::BadRequest,
             format!(
-                "a lease of {} s is longer than this agent gives, {} s at most: ask for less and renew it, or start \
+                "a lease of {} s exceeds this agent's limit of {} s: request less and renew it, or start \
                  the agent with a higher --longest-lease",
                 ttl.as_secs(),
                 longest.as_secs_f64(),

@@ -151,7 +151,7 @@ fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, limit: u
     tokio::spawn(async move {
         let busy = service_fn(async |_: Request<Incoming>| {
             let message = format!(
-                "{limit} connections are open here, and there may be no more: close some, try again later, or use the \
+                "the limit of {limit} connections is reached: close some, try again later, or use the \
                  agent's Unix socket"
             );
             let mut response = Failure::new(Class::Busy, message).into_response();

@@ -26,7 +26,7 @@ use crate::{Failure, Fate};
 /// Limit of waiters listed.
 const MOST_SHOWN: usize = 100;
 /// The message for a resource in recovery about which this peer knows no more.
-const RECOVERING: &str = "Somebody who took part has died or it was resized: what is there is being counted.";
+const RECOVERING: &str = "A participating peer has died, or the capacity was changed: counting the tokens.";
 
 /// Returns the route of the live page's data.
 pub fn routes(watch: Arc<Watch>) -> OpenApiRouter {
@@ -40,7 +40,7 @@ pub fn routes(watch: Arc<Watch>) -> OpenApiRouter {
     tag = "looking",
     params(About),
     responses(
-        (status = 200, description = "What the live page draws", body = View),
+        (status = 200, description = "The data of the live page", body = View),
         (status = "default", body = Failure)
     )
 )]

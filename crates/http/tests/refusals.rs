@@ -39,15 +39,8 @@ async fn every_refusal_is_json_and_says_what_to_do() {
         ("POST", "/v1/resources/a%0Ab/acquire", "", 400, "bad_name", "cannot be seen"),
         ("POST", "/v1/resources/a%FF/acquire", "", 400, "bad_name", "UTF-8"),
         ("POST", &name, "", 400, "bad_name", "255"),
-        ("POST", acquire, r#"{"request_id":"nightly"}"#, 400, "bad_request", "nobody guesses"),
-        (
-            "POST",
-            "/v1/resources/a/hold",
-            r#"{"request_id":"0123456789abcdef"}"#,
-            400,
-            "bad_request",
-            "leave request_id out",
-        ),
+        ("POST", acquire, r#"{"request_id":"nightly"}"#, 400, "bad_request", "unguessable"),
+        ("POST", "/v1/resources/a/hold", r#"{"request_id":"0123456789abcdef"}"#, 400, "bad_request", "omit request_id"),
         ("POST", acquire, r#"{"label":"\u001b[2J"}"#, 400, "bad_request", "control characters"),
         ("POST", "/v1/resources/a/renew", "", 400, "bad_request", "`grant`"),
         ("POST", "/v1/resources/a/release", r#"{"grant":"1"}"#, 410, "lost", "does not stand"),
@@ -126,7 +119,7 @@ async fn other_users_and_machines_need_a_token() {
     let stand = Stand::start().await;
     for address in ["0.0.0.0:0", "[::]:0", "127.0.0.1:0"] {
         let refused = Listener::bind(&address.parse().unwrap(), None, 1).await.unwrap_err();
-        assert!(refused.to_string().contains("there is no token"), "{refused}");
+        assert!(refused.to_string().contains("there is no bearer token"), "{refused}");
     }
     stand.tcp().peers().await.unwrap();
     for wrong in [None, Some(Token::new("0123456789abcdef0124").unwrap())] {

@@ -1,4 +1,4 @@
-// Waits over time: the longest and the mean of each second, and the spread between the two.
+// Waits over time: longest and mean of each second, and the spread between them.
 
 import { duration, each, say, svg } from "/assets/dom.js";
 
@@ -20,7 +20,7 @@ export function drawChart(view, resource) {
   const { width, height } = picture.getBoundingClientRect();
   if (width < MARGIN.left + 50) return;
   picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  // The current second is not over, and would look like a fall.
+  // The current second is incomplete and would look like a drop.
   const seconds = resource.waits.filter((second) => second.at_s < view.now_s);
   const top = ceiling(Math.max(10, ...seconds.map((second) => second.max_ms)));
   const x = (at) => MARGIN.left + ((at - (view.now_s - 1 - SPAN)) / SPAN) * (width - MARGIN.left - MARGIN.right);
@@ -31,14 +31,14 @@ export function drawChart(view, resource) {
   const points = (run, value) => run.map((second) => `${x(second.at_s).toFixed(1)} ${y(value(second)).toFixed(1)}`);
   const upper = (run) => points(run, (second) => second.max_ms);
   const lower = (run) => points(run, (second) => second.mean_ms);
-  // One that stands alone is a dot: a line without length, and round ends.
+  // A single second is a dot: a line of length zero with round ends.
   const line = (all) => `M${all.join("L")}${all.length === 1 ? "h0" : ""}`;
   longest.setAttribute("d", runs.map((run) => line(upper(run))).join(""));
   mean.setAttribute("d", runs.map((run) => line(lower(run))).join(""));
   band.setAttribute("d", runs.map((run) => `M${[...upper(run), ...lower(run).reverse()].join("L")}Z`).join(""));
 }
 
-// Seconds that are not far apart; between the others nobody came in, and there is nothing to draw.
+// Groups neighbouring seconds; longer gaps without grants are not drawn.
 function together(seconds) {
   const runs = [];
   for (const second of seconds) {

@@ -1,19 +1,19 @@
-// The controls of a demo: what becomes of its peers, how many clients there are, and how many slots. No agent has them.
+// The controls of a demo: failures of peers, number of clients, number of slots. An agent does not serve this file.
 
 import { html, proof, say } from "/assets/dom.js";
 
 const ACTS = [
-  ["kill", "kill", "ends it without a word, as kill -9 does"],
-  ["freeze", "freeze", "lets it stand still, as kill -STOP does"],
-  ["cut_off", "cut off", "lets no message through"],
-  ["bring_back", "bring back", "starts it again, lets it go on, connects it"],
+  ["kill", "kill", "kills it, like kill -9"],
+  ["freeze", "freeze", "suspends it, like kill -STOP"],
+  ["cut_off", "cut off", "cuts it off from the network"],
+  ["bring_back", "bring back", "restarts, continues or reconnects it"],
 ];
 const fits = (act, fate) => (act === "bring_back" ? fate !== "runs" : fate === "runs");
 
 const bar = html("section", { id: "controls", "aria-label": "Controls" });
 const refusal = html("p", { id: "refusal", role: "status" });
 let settings = { clients: null };
-// The resource that is looked at, and the peer of somebody who is inside.
+// The selected resource, and the peer of a holder.
 let looked = null;
 let holder = null;
 
@@ -26,8 +26,8 @@ async function ask(body) {
   refresh();
 }
 
-// One thing at a time per button: it cannot be pressed again before it is done. It is not disabled meanwhile, nor while
-// there is nothing to ask for: whoever pressed it by keyboard would have to look for it again.
+// A busy button ignores further clicks. It is dimmed rather than disabled, because a disabled button would lose the
+// keyboard focus.
 function press(button, body) {
   button.addEventListener("click", async () => {
     const wanted = body();
@@ -59,7 +59,7 @@ export function buttons({ label }) {
 export function update(cell, { fate }) {
   const focused = document.activeElement;
   for (const button of cell.children) button.hidden = !fits(button.dataset.act, fate) && !isBusy(button);
-  // Whoever froze it by keyboard is where it can be brought back.
+  // Moves the keyboard focus to the button that replaces a hidden one.
   if (cell.contains(focused) && focused.hidden) cell.querySelector("button:not([hidden])")?.focus();
 }
 
@@ -80,7 +80,7 @@ function refresh() {
   slots.draw();
 }
 
-// Puts the controls above everything else.
+// Inserts the controls above the page.
 export function place(main) {
   main.before(bar);
   document.body.classList.add("demo");

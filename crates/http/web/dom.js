@@ -1,11 +1,11 @@
-// Elements without markup: whatever clients call themselves is text.
+// Creates elements without parsing markup: labels of clients are text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// What the address says behind its `#`, as `key=value&…`: the bearer token, and the resource that was chosen.
+// The parameters behind the `#` of the address: bearer token and selected resource.
 export const said = () => new URLSearchParams(location.hash.slice(1));
 
-// What proves to know the token, where one is wanted.
+// The header with the bearer token, if there is one.
 export function proof() {
   const token = said().get("token");
   return token ? { authorization: `Bearer ${token}` } : {};
@@ -25,13 +25,13 @@ export function svg(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
-// Sets a text only if it is another one, so that nothing is drawn or read out in vain.
+// Sets a text only if it differs, so that nothing is redrawn or read out needlessly.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// One child of `parent` for each item, kept as long as the item's key is there, in the order of the items. Whoever is
-// on one of them by keyboard stays there: an element that is moved is taken out for a moment, and loses that otherwise.
+// Keeps one child of `parent` per item, identified by key, in the order of the items. Restores the keyboard focus,
+// which an element loses when it is moved.
 export function each(parent, items, key, make, update) {
   const focused = document.activeElement;
   const named = items.map((item) => [String(key(item)), item]);
@@ -52,7 +52,7 @@ export function each(parent, items, key, make, update) {
   if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
-// As people say it: the less exact, the longer it is.
+// Formats a duration, with less precision the longer it is.
 export function duration(ms) {
   if (ms == null) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;

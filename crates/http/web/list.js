@@ -1,16 +1,16 @@
-// The list of resources: those in trouble first, numbers in them as people count, and only what is searched for.
+// The list of resources: filtered by the search text, stalled ones first, numbers in names in numeric order.
 
 import { count, each, html, say } from "/assets/dom.js";
 
-// So many are listed; whoever wants another one searches for it.
+// Limit of the list; others are found by searching.
 const LISTED = 200;
 const list = document.getElementById("list");
 const search = document.getElementById("search");
 const rest = document.getElementById("rest");
-// Below this many all can be seen at once.
+// Below this many, no search is offered.
 const FEW = 8;
 
-// Those in trouble have come first; `backup-2` stands before `backup-10`.
+// Stalled ones first; `backup-2` before `backup-10`.
 const people = new Intl.Collator("en", { numeric: true });
 function inOrder(one, other) {
   return Boolean(other.trouble) - Boolean(one.trouble) || people.compare(one.name, other.name);
@@ -41,10 +41,10 @@ export function drawList(view, chosen, choose) {
     update(button, one, chosen, whose);
   });
   const more = found.length - LISTED;
-  say(rest, more > 0 ? `and ${count(more)} more: search for them` : found.length ? "" : "None is called so.");
+  say(rest, more > 0 ? `and ${count(more)} more: use the search` : found.length ? "" : "No match.");
 }
 
-// Something else is searched for.
+// Calls `draw` when the search text changes.
 export function onSearch(draw) {
   search.addEventListener("input", draw);
 }

@@ -1,4 +1,4 @@
-// The live page: asks for the view again and again, and draws it.
+// The live page: polls the view and draws it.
 
 import { drawChart } from "/assets/chart.js";
 import { count, duration, each, html, proof, said, say, svg } from "/assets/dom.js";
@@ -8,35 +8,35 @@ import { colour, drawRing, isLost, makeToken } from "/assets/ring.js";
 
 const OFTEN_MS = 250;
 const SELDOM_MS = 1000;
-// The numbers are those of so many seconds.
+// The counters cover this many seconds.
 const LATELY = 10;
-// So many of the line are listed; the rest is counted.
+// This many waiters are listed; the rest is counted.
 const LISTED = 6;
 
 const part = (id) => document.getElementById(id);
 const main = document.querySelector("main");
 let chosen = said().get("name");
 let shown = null;
-// What a demo lets whoever looks at it do.
+// The controls of a demo.
 let controls = null;
-// Where each token of the chosen resource was last: one that is under way is drawn there until it arrives, and one of a
-// peer that has died until it is made anew.
+// The last position of each token of the selected resource. A token in transit is drawn there until it arrives, and a
+// token of a dead peer until it is created again.
 let lastTokens = new Map();
 
-// What a person is told when there is nothing new to see.
+// An error to show instead of a new view.
 class Trouble extends Error {}
 const SILENT = "The agent does not answer; retrying.";
 
 async function get(path) {
   const asked = fetch(path, { headers: proof(), cache: "no-store", signal: AbortSignal.timeout(5000) });
   const answer = await asked.catch(() => Promise.reject(new Trouble(SILENT)));
-  if (answer.status === 401) throw new Trouble("The agent wants a token: add #token=… to the address.");
+  if (answer.status === 401) throw new Trouble("The agent requires a token: add #token=… to the address.");
   const body = await answer.json().catch(() => Promise.reject(new Trouble(SILENT)));
   if (!answer.ok) throw new Trouble(body.message ?? SILENT);
   return body;
 }
 
-// Looks at another resource, and says so in the address.
+// Selects another resource, and records it in the address.
 function choose(name) {
   const address = said();
   address.set("name", name);
@@ -86,7 +86,7 @@ function drawInside(view, resource, name) {
     dot.querySelector("g").setAttribute("class", `token ${colour(slot)}${free ? " free" : ""}${lost ? " lost" : ""}`);
     row.classList.toggle("lost", lost);
     client.classList.toggle("nobody", free);
-    say(client, lost ? "gone with its peer" : free ? "free" : holder?.label || "a client");
+    say(client, lost ? "lost with its peer" : free ? "free" : holder?.label || "a client");
     say(where, name(peer));
     say(fencing, String(holder?.fencing ?? ""));
     say(age, holder && !lost ? duration(holder.age_ms) : "");
@@ -104,15 +104,15 @@ function drawLine(resource, name) {
     say(age, duration(who?.age_ms));
   });
   const more = resource.waiting - listed.length;
-  const unseen = `${count(more)} wait; only who keeps the line knows in which order.`;
+  const unseen = `${count(more)} waiting; only the coordinator knows the order.`;
   const rest = listed.length ? `and ${count(more)} more` : unseen;
-  say(part("more"), more > 0 ? rest : resource.waiting ? "" : "Nobody waits.");
+  say(part("more"), more > 0 ? rest : resource.waiting ? "" : "No client waits.");
 }
 
 function drawSummary(view, resource) {
   const several = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
   const slots = resource?.slots ? `, ${resource.name} with ${several(resource.slots, "slot")}` : "";
-  const whose = view.whole ? "" : "; entries and waits are those of this agent's clients";
+  const whose = view.whole ? "" : "; grants and waits are those of this agent's clients";
   say(part("summary"), several(view.peers.length, "peer") + slots + whose);
   say(part("trouble"), resource?.trouble ?? view.trouble ?? "");
   say(part("empty-name"), chosen ?? "");
@@ -125,7 +125,7 @@ function drawSummary(view, resource) {
 function draw(view) {
   shown = view;
   const resource = view.chosen;
-  // The answer to an earlier question, if another was chosen meanwhile.
+  // Ignore the answer for a resource that is no longer selected.
   if (resource && chosen !== null && resource.name !== chosen) return;
   if (resource) chosen = resource.name;
   drawList(view, chosen, choose);
@@ -148,14 +148,14 @@ function report(trouble) {
   say(part("status"), trouble);
 }
 
-// Runs `work`, and returns what there is to say of it. A fault of our own is for whoever looks into the console.
+// Runs `work`, and returns an error text or "". Bugs of this page are logged to the console.
 async function attempt(work) {
   try {
     await work();
     return "";
   } catch (error) {
     if (!(error instanceof Trouble)) console.error(error);
-    return error instanceof Trouble ? error.message : "This page has a fault; see the console.";
+    return error instanceof Trouble ? error.message : "Internal error of this page; see the console.";
   }
 }
 
@@ -164,7 +164,7 @@ let timer = null;
 async function look() {
   timer = null;
   const failed = await attempt(async () => {
-    // An agent asks the other peers about the resource that is looked at.
+    // For the selected resource an agent also asks the other peers.
     const view = await get(chosen === null ? "/v1/view" : `/v1/view?name=${encodeURIComponent(chosen)}`);
     if (view.whole && !controls) {
       controls = await import("/assets/controls.js");
@@ -176,20 +176,20 @@ async function look() {
   timer = setTimeout(whenVisible, failed || !shown?.whole ? SELDOM_MS : OFTEN_MS);
 }
 
-// Looks now, unless it does already.
+// Polls now, unless a poll is running.
 function hurry() {
   if (timer === null) return;
   clearTimeout(timer);
   look();
 }
 
-// Nothing is asked for while nobody looks.
+// Pauses polling while the page is hidden.
 function whenVisible() {
   if (!document.hidden) return look();
   document.addEventListener("visibilitychange", whenVisible, { once: true });
 }
 
-// The address was changed by hand, or by going back.
+// The user has edited the address, or gone back.
 addEventListener("hashchange", () => lookAt(said().get("name")));
 onSearch(() => shown && drawList(shown, chosen, choose));
 look();

@@ -1,4 +1,4 @@
-// The peers: who is there, who votes, who has a session.
+// The table of peers: state, voter role and session.
 
 import { count, duration, each, html, say } from "/assets/dom.js";
 
@@ -6,7 +6,7 @@ const rows = document.getElementById("peer-rows");
 const FATES = { runs: "runs", killed: "killed", frozen: "frozen", cut_off: "cut off" };
 const VOTES = { no: "", learns: "learns", votes: "votes", leads: "leads" };
 
-// What has become of a peer, in a word; nothing if all is well.
+// A peer's failure in one word; empty if it runs.
 export function fate({ fate: known, up }) {
   if (known) return known === "runs" ? "" : FATES[known];
   return up ? "" : "down";
@@ -18,7 +18,7 @@ function state(peer, own) {
   return `${peer.up ? "up" : "down"}${peer.since_ms == null ? "" : ` ${duration(peer.since_ms)}`}`;
 }
 
-// Its number, and how long it stands unless it is renewed.
+// The session's ID, and when it expires unless it is renewed.
 function session(peer) {
   if (peer.session == null) return "none";
   const left = peer.seen && peer.session_ms != null ? ` · ${duration(peer.session_ms)}` : "";
@@ -30,7 +30,7 @@ const inOrder = (view) => (a, b) => {
   return a.label.localeCompare(b.label, "en", { numeric: true });
 };
 
-// `controls` are those of a demo.
+// `controls` is null unless this is a demo.
 export function drawPeers(view, controls) {
   const cell = (kind) => html("td", { class: kind });
   const make = (peer) => {
@@ -50,5 +50,5 @@ export function drawPeers(view, controls) {
   });
   const down = view.peers.filter((peer) => !peer.up).length;
   const votes = view.peers.filter(({ voter }) => voter === "votes" || voter === "leads").length;
-  say(document.getElementById("peers-note"), `${count(votes)} vote${votes === 1 ? "s" : ""}${down ? `, ${count(down)} not there` : ""}`);
+  say(document.getElementById("peers-note"), `${count(votes)} vote${votes === 1 ? "s" : ""}${down ? `, ${count(down)} down` : ""}`);
 }

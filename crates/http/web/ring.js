@@ -1,10 +1,10 @@
-// The ring of peers: where they lie, where their requests go, and where the tokens are.
+// The ring: positions of the peers, their pointers to the coordinator, and the tokens.
 
 import { each, say, svg } from "/assets/dom.js";
 import { fate } from "/assets/peers.js";
 
 const CENTRE = 300;
-// So many colours of tokens there are in the style sheet; then they begin again.
+// Number of token colours in the style sheet; further slots reuse them.
 const COLOURS = 8;
 const picture = document.getElementById("ring-picture");
 const ring = svg("circle", { class: "circle", cx: CENTRE, cy: CENTRE });
@@ -12,7 +12,7 @@ const layers = ["ticks", "pointers", "nexts", "peers", "tokens"].map((name) => s
 const [ticks, pointers, nexts, peers, tokens] = layers;
 picture.append(ring, ...layers);
 
-// Whether a token is at a peer that is not there: nobody has it until it is made anew.
+// Whether a token is at a peer that is down: it is lost until it is created again.
 export function isLost(view, { peer }) {
   return view.whole && view.peers.some((one) => one.peer === peer && !one.up && !one.seen);
 }
@@ -27,7 +27,7 @@ function at(angle, distance) {
 const round = (number) => Math.round(number * 10) / 10;
 const point = ([x, y]) => `${round(x)} ${round(y)}`;
 
-// Angles of peers at their places, moved apart where they would cover each other.
+// The angles of peers, moved apart where they would overlap.
 function spread(places, gap) {
   const angles = places.map((place) => place * 2 * Math.PI);
   const least = Math.min(gap, (2 * Math.PI) / places.length);
@@ -48,8 +48,8 @@ function spread(places, gap) {
   return angles;
 }
 
-// A curve that bends towards the centre, with an arrow's head; it keeps a distance from both ends. Neighbours are joined
-// by a straight line: there is no room for more.
+// An arrow that bends towards the centre and keeps a distance from both ends. Between neighbours it is straight for
+// lack of space.
 function arrow(from, to, bend, keepFrom, keepTo) {
   const far = Math.min(1, Math.hypot(to[0] - from[0], to[1] - from[1]) / CENTRE);
   const control = [0, 1].map((axis) => CENTRE + ((from[axis] + to[axis]) / 2 - CENTRE) * (1 - bend * far));
@@ -64,7 +64,7 @@ function arrow(from, to, bend, keepFrom, keepTo) {
   return `M${point(start)}Q${point(control)} ${point(end)}M${point(barb(0.45))}L${point(end)}L${point(barb(-0.45))}`;
 }
 
-// Where everything is, for so many peers. Addresses need room beside the ring, numbers fit into the peers.
+// Positions and sizes. Addresses need space beside the ring, numbers fit into the peers.
 function layout(view) {
   const radius = view.whole ? 232 : 190;
   const size = Math.max(4, Math.min(21, (Math.PI * radius * 0.72) / Math.max(1, view.peers.length)));
@@ -73,14 +73,14 @@ function layout(view) {
   return { radius, size, spots };
 }
 
-// What stands beside a peer: the first part of its host's name, if no other begins so. An address stays as it is.
+// The text beside a peer: the first label of its host name if that is unique, otherwise the whole name or address.
 function short({ label }, { peers: all }) {
   const [first] = label.split(".");
   const alone = all.filter((other) => other.label.split(".")[0] === first).length === 1;
   return /^\d+$/.test(first) || !alone ? label : first;
 }
 
-// The places in line of each peer's clients, as a short text.
+// The queue positions of each peer's clients, as a short text.
 function placesOf(resource) {
   const places = new Map();
   resource.queue.forEach((waiter, i) => places.set(waiter.peer, [...(places.get(waiter.peer) ?? []), i + 1]));
@@ -106,7 +106,7 @@ function drawPeer(group, { peer, angle }, view, keeps, places, { radius, size })
   circle.setAttribute("r", size);
   place(circle, spot, ["cx", "cy"]);
 
-  // Texts beside the peer lean away from the ring.
+  // Texts beside a peer extend away from the ring.
   const lean = Math.abs(Math.sin(angle)) < 0.3 ? "middle" : Math.sin(angle) > 0 ? "start" : "end";
   const [x, y] = at(angle, radius + size + (lean === "middle" ? 15 : 9));
   const isInside = view.whole && size > 9;
@@ -120,7 +120,7 @@ function drawPeer(group, { peer, angle }, view, keeps, places, { radius, size })
   line.setAttribute("class", word ? "places word" : "places");
   say(line, word || places || "");
   const called = view.whole ? `Peer ${peer.label}, ${peer.address}` : `${peer.label}, ${peer.address}`;
-  say(title, called + (word ? `, ${word}` : "") + (keeps ? ", keeps the line" : ""));
+  say(title, called + (word ? `, ${word}` : "") + (keeps ? ", coordinator" : ""));
 }
 
 function drawPeers(view, resource, where) {
@@ -131,7 +131,7 @@ function drawPeers(view, resource, where) {
     const { peer } = spot.peer;
     drawPeer(group, spot, view, peer === resource.keeper, places.get(peer), where);
   });
-  // A dot where those who were moved apart really are.
+  // A dot marks the true position of a peer that was moved.
   const moved = ({ peer, angle }) => 2 * radius * Math.abs(Math.sin(Math.PI * peer.place - angle / 2));
   const displaced = all.filter((spot) => moved(spot) > 1);
   each(ticks, displaced, ({ peer }) => peer.peer, () => svg("circle", { r: 2.5 }), (dot, { peer }) => {
@@ -147,7 +147,7 @@ function drawPointers(resource, { radius, size, spots }) {
   });
 }
 
-// A token with the number of its slot, around the middle of the picture.
+// A token with the number of its slot, centred at the origin.
 export function makeToken(slot) {
   return svg("g", {}, svg("circle", { r: 9 }), svg("text", { y: 4, "text-anchor": "middle" }, String(slot)));
 }
@@ -185,6 +185,6 @@ export function drawRing(view, resource) {
   drawTokens(view, resource, where);
   const name = (peer) => where.spots.get(peer)?.peer.label ?? "unknown";
   const tokensAt = resource.tokens.map((token) => `token ${token.slot} at ${name(token.peer)}`).join(", ");
-  const keeper = `${name(resource.keeper)} keeps the line`;
+  const keeper = `coordinator ${name(resource.keeper)}`;
   picture.setAttribute("aria-label", `${view.peers.length} peers on a ring; ${keeper}; ${tokensAt}`);
 }

@@ -142,7 +142,7 @@ fn the_page_shows_what_happens() {
     assert!(status.success() && said.contains(" entries in "), "{status}: {said}");
     wait_for(&browser, "it says that nobody answers", "/does not answer; retrying/.test(text('#status'))");
     let demo = Demo::start(&[&options[..], &["--http", &place]].concat());
-    wait_for(&browser, "the token of before is not good any more", "/wants a token/.test(text('#status'))");
+    wait_for(&browser, "the token of before is not good any more", "/requires a token/.test(text('#status'))");
     browser.open(&demo.page);
     shows_all(&browser);
 }
@@ -237,7 +237,7 @@ fn one_of_many_resources() {
     value(&browser, "history.back()");
     wait_for(&browser, "one can go back", "text('#summary').includes('deploy-4 with')");
     value(&browser, &format!("void (location.hash = '#{token}&name=nothing')"));
-    wait_for(&browser, "one that is not there", "/Nobody has acquired nothing yet/.test(text('#unknown'))");
+    wait_for(&browser, "one that is not there", "/There is no resource nothing yet/.test(text('#unknown'))");
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
 }
 
@@ -279,7 +279,7 @@ fn the_page_of_an_agent() {
         ("it leads, with a session", "/^.*\\|this agent\\|leads\\|\\d+ · .*s$/.test(text('#peer-rows td'))"),
         ("the client is inside", &format!("text('#tokens .client') === {label:?}")),
         ("and nothing more than text", "document.getElementById('bold') === null"),
-        ("nobody waits", "text('#more') === 'Nobody waits.'"),
+        ("nobody waits", "text('#more') === 'No client waits.'"),
         ("one has come in", "text('#entries') === '1'"),
         (
             "an agent has no controls",
