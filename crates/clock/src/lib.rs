@@ -1,4 +1,4 @@
-//! The clock that leases are counted by.
+//! The clock of leases.
 //!
 //! A lease is safe as long as the clocks of any two machines run at the same rate within 1 %, suspend included
 //! (`crates/register/src/leases.rs`). No single clock of Linux does:
@@ -9,15 +9,16 @@
 //! | `CLOCK_BOOTTIME` | yes | slewed by NTP |
 //! | `CLOCK_MONOTONIC_RAW` | no | the hardware counter's, which NTP does not change |
 //!
-//! While NTP corrects an offset, the rate is wrong by 8.3 % by chrony's default (`maxslewrate`), and Linux allows 10 %.
+//! While NTP corrects an offset, the rate is wrong by 8.3 % with chrony's default (`maxslewrate`), and Linux permits 10
+//! %.
 //!
-//! So a [`Moment`] is `CLOCK_MONOTONIC_RAW` + (`CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`). The difference is the time that
-//! the machine has spent in suspend: the kernel keeps it as one number, which changes in suspend only.
+//! A [`Moment`] is therefore `CLOCK_MONOTONIC_RAW` + (`CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`). The difference is the time
+//! in suspend, which the kernel keeps as one number that changes in suspend only.
 //!
-//! A [`Moment`] is the same in all processes of a machine that are in one time namespace, within 20 µs: the clocks are
-//! read one after the other. A [`Clock`] is what a peer reads: the real one, or one that a test can pause and suspend.
+//! A [`Moment`] is the same in all processes of a machine in one time namespace, within 20 µs, because the clocks are
+//! read one after the other. A peer reads a [`Clock`]: the real one, or one that a test can pause and suspend.
 //!
-//! The kernel has no timers on that clock. Its timers may be 10 % late or early while NTP slews them, so they are set
+//! The kernel has no timers on that clock. While NTP slews them its timers may be 10 % late or early, so they are set
 //! early, and the clock is read again when they expire ([`Moment::timer`], [`Clock::nap`]).
 
 use std::ops::{Add, Sub};
@@ -28,62 +29,60 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, sleep};
 
-/// The longest time between two looks at the clock.
+/// The longest sleep between two reads of the clock.
 ///
-/// tokio's timers are wake-up calls on `CLOCK_MONOTONIC`: after the machine has slept, what was left of them is still
-/// to come. So they are set for a second at most, and a machine that wakes up notices within that second that its
-/// leases are over. (It does nothing wrong before: whatever else comes in is handled by the clock, too.) A `timerfd` on
-/// `CLOCK_BOOTTIME` would ring at once, but for a system call every time the next alarm changes, which is several times
-/// per hand-over; tokio's timers are set without one. A wake-up per second costs an idle peer nothing that can be
-/// measured. The guard of a command must act at once, and has such a timer (`peerlock-supervise`).
+/// tokio's timers run on `CLOCK_MONOTONIC`, so after a suspend their remaining time is still to pass. They are set for
+/// a second at most: a resumed machine notices expired leases within that second, or when another event reads the
+/// clock. A `timerfd` on `CLOCK_BOOTTIME` would expire at once, but costs a system call whenever the next alarm
+/// changes, several times per hand-over. The guard of a command must act at once and uses one (`peerlock-supervise`).
 pub const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// The clocks are read again if reading all of them took longer than this, which bounds the error of a [`Moment`]. It
-/// is about a hundred times what a read takes: longer is a thread that was interrupted.
+/// The clocks are read again if reading them took longer than this, which bounds the error of a [`Moment`]. It is about
+/// a hundred times the usual duration: a longer one means that the thread was interrupted.
 const ENOUGH: Duration = Duration::from_micros(20);
 
-/// How often the clocks are read until that is so. After that the quickest read counts.
+/// How often the clocks are read at most. The quickest attempt counts.
 const READS: usize = 8;
 
-/// A timer is set early if it is to run for longer than this. What is late then is a tenth of it.
+/// Timers for longer spans are set early. The error of shorter ones is at most a tenth of this.
 const EXACT: Duration = Duration::from_millis(20);
 
-/// The latest moment that any thread of this process has read.
+/// The latest moment read by any thread of this process.
 static LATEST: AtomicU64 = AtomicU64::new(0);
 
-/// A moment on the clock that never goes back and also counts the time a machine sleeps; the same in all processes of
-/// a machine until it is started anew.
+/// A moment on a clock that never goes back and includes time in suspend. It is the same in all processes of a machine
+/// until a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
 impl Moment {
-    /// The present moment. Never goes back within a process.
+    /// Returns the present moment. Never goes back within a process.
     pub fn now() -> Self {
         let now = Self(moment(kernel)).nanos();
         Self::from_nanos(LATEST.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
-    /// How long after `earlier` this is; nothing if it is not.
+    /// Returns how long after `earlier` this is, or zero.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Whole nanoseconds since the machine was started: enough for 584 years.
+    /// Returns the nanoseconds since the boot, enough for 584 years.
     pub fn nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The moment this many nanoseconds after the machine was started.
+    /// Returns the moment this many nanoseconds after the boot.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(Duration::from_nanos(nanos))
     }
 
-    /// Returns the time on `CLOCK_BOOTTIME` to which a kernel timer is to be set for this moment.
+    /// Returns the time on `CLOCK_BOOTTIME` for which to set a kernel timer for this moment.
     ///
-    /// The timer may expire before this moment, and then has to be set again. It expires no more than 3 ms after it,
-    /// however NTP slews the kernel's timers.
+    /// The timer may expire before this moment, and then has to be set again. It expires at most 3 ms after it, however
+    /// NTP slews kernel timers.
     pub fn timer(self) -> Duration {
-        // Read first: if the machine sleeps between the two reads, the timer expires as soon as it wakes up.
+        // Read first: if the machine suspends between the two reads, the timer expires on resume.
         let kernel_now = kernel(ClockId::CLOCK_BOOTTIME);
         kernel_now + early(self.since(Self::now()))
     }
@@ -96,9 +95,9 @@ fn kernel(clock: ClockId) -> Duration {
 
 /// Returns `CLOCK_MONOTONIC_RAW` + (`CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`), where `read` reads a clock.
 ///
-/// The clocks cannot be read at once. `CLOCK_MONOTONIC` is read last, so the result is too small, by the time that the
-/// reads took at most; and that is short, or they are read again. If the machine is suspended between two of the reads,
-/// the result is that of the moment before or after it.
+/// The clocks cannot be read atomically. `CLOCK_MONOTONIC` is read last, so the result is too small by at most the
+/// duration of the reads, which are repeated if that is long. If the machine suspends between two reads, the result is
+/// that of the moment before or after the suspend.
 fn moment(read: impl Fn(ClockId) -> Duration) -> Duration {
     let mut best = (Duration::MAX, Duration::ZERO);
     for _ in 0..READS {
@@ -114,8 +113,8 @@ fn moment(read: impl Fn(ClockId) -> Duration) -> Duration {
     best.1
 }
 
-/// Returns for how long to set a kernel timer that is to expire within `span`. The kernel lets NTP slow its timers down
-/// by 10 %, and by 0.1 % more for frequency errors (adjtimex(2)): less than an eighth.
+/// Returns for how long to set a kernel timer that is to expire within `span`. NTP can slow kernel timers by 10 %, and
+/// 0.1 % more for frequency errors (adjtimex(2)): less than an eighth.
 fn early(span: Duration) -> Duration {
     if span > EXACT { span - span / 8 } else { span }
 }
@@ -136,14 +135,13 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// How long this machine has slept since it was started: what `CLOCK_BOOTTIME` has counted and `CLOCK_MONOTONIC` has
-/// not.
+/// Returns the time in suspend since the boot: `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`.
 pub fn slept() -> Duration {
     let awake = kernel(ClockId::CLOCK_MONOTONIC);
     kernel(ClockId::CLOCK_BOOTTIME).saturating_sub(awake)
 }
 
-/// The system's clock, as NTP disciplines it, and the hardware's, read at one moment.
+/// The system's clock, disciplined by NTP, and the hardware's, read together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     disciplined: Duration,
@@ -151,22 +149,22 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads both.
+    /// Reads both clocks.
     pub fn now() -> Self {
         let (disciplined, raw) = (kernel(ClockId::CLOCK_MONOTONIC), kernel(ClockId::CLOCK_MONOTONIC_RAW));
         Self { disciplined, raw }
     }
 
-    /// What both showed when the machine was started.
+    /// The reading at boot.
     pub const BOOT: Self = Self { disciplined: Duration::ZERO, raw: Duration::ZERO };
 
-    /// How long after `earlier` this is, suspend excluded.
+    /// Returns how long after `earlier` this is, without time in suspend.
     pub fn since(self, earlier: Self) -> Duration {
         self.raw.saturating_sub(earlier.raw)
     }
 
-    /// How much faster than the hardware's clock the system's has run since `earlier`, in millionths. Reading them one
-    /// after the other makes that wrong by about 1 in 100 ms.
+    /// Returns how much faster than the hardware's clock the system's has run since `earlier`, in ppm. Over 100 ms,
+    /// reading them one after the other causes an error of about 1.
     pub fn ppm_since(self, earlier: Self) -> i64 {
         let span = |late: Duration, early: Duration| late.saturating_sub(early).as_nanos() as i128;
         let (disciplined, raw) = (span(self.disciplined, earlier.disciplined), span(self.raw, earlier.raw));
@@ -174,11 +172,11 @@ impl Reading {
     }
 }
 
-/// The clock that a peer reads. Copies are the same clock.
+/// The clock that a peer reads. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<Arc<Pausable>>);
 
-/// tokio's clock, and how long the machine is to have slept.
+/// tokio's clock, and the simulated time in suspend.
 #[derive(Debug)]
 struct Pausable {
     began: (Moment, Instant),
@@ -186,17 +184,17 @@ struct Pausable {
 }
 
 impl Clock {
-    /// The machine's: [`Moment::now`].
+    /// Returns the machine's clock: [`Moment::now`].
     pub const fn real() -> Self {
         Self(None)
     }
 
-    /// For tests: it goes as tokio's clock does, which can be paused, and can be put to sleep.
+    /// Returns a clock for tests, which follows tokio's clock and can be suspended.
     pub fn pausable() -> Self {
         Self(Some(Arc::new(Pausable { began: (Moment::now(), Instant::now()), slept: AtomicU64::new(0) })))
     }
 
-    /// The present moment.
+    /// Returns the present moment.
     pub fn now(&self) -> Moment {
         match &self.0 {
             None => Moment::now(),
@@ -207,22 +205,22 @@ impl Clock {
         }
     }
 
-    /// As if the machine had slept for this long until now: the clock jumps, and all timers stand where they stood.
+    /// Simulates a suspend of this length that ends now: the clock jumps, and timers do not.
     ///
     /// # Panics
-    /// If it is the machine's own clock.
+    /// If this is the machine's clock.
     pub fn suspend(&self, span: Duration) {
         let clock = self.0.as_ref().expect("only a clock of tests can be put to sleep");
         clock.slept.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How long to sleep before the clock is looked at again, if the next thing to do is at `then`. A timer of that
-    /// length may expire before `then`, and at most 3 ms after it.
+    /// Returns how long to sleep before reading the clock again, if the next action is at `then`. The timer may expire
+    /// before `then`, and at most 3 ms after it.
     pub fn nap(&self, then: Moment) -> Duration {
         early(then.since(self.now())).min(LONGEST_NAP)
     }
 
-    /// Waits until `then`. After a sleep of the machine it may be [that](LONGEST_NAP) much later, and never earlier.
+    /// Waits until `then`. After a suspend it may return up to [`LONGEST_NAP`] late, but never early.
     pub async fn sleep_until(&self, then: Moment) {
         while self.now() < then {
             sleep(self.nap(then)).await;
@@ -249,13 +247,13 @@ mod tests {
         assert_eq!((now + Duration::MAX).nanos(), u64::MAX);
     }
 
-    /// A machine whose system clock is slewed, with a hardware clock that is right.
+    /// A machine with a slewed system clock and a correct hardware clock.
     struct Machine {
         raw: Cell<Duration>,
         slept: Cell<Duration>,
-        /// Of the system's clock, in millionths.
+        /// The rate of the system clock, in ppm.
         rate: u32,
-        /// Every so many reads of a clock the thread is interrupted for 5 ms.
+        /// After this many reads of a clock the thread is interrupted for 5 ms.
         interrupted: usize,
         reads: Cell<usize>,
     }
@@ -284,7 +282,7 @@ mod tests {
             self.raw.get() + self.slept.get()
         }
 
-        /// By how much a moment is before the reads of the clocks began, or after they ended.
+        /// Returns how far a moment is outside the interval of its reads.
         fn error(&self) -> Duration {
             let began = self.now();
             let moment = moment(|clock| self.read(clock));
@@ -312,7 +310,7 @@ mod tests {
             for interrupted in 4..20 {
                 let machine = Machine { interrupted, ..Machine::new(rate) };
                 let worst = (0..100).map(|_| machine.error()).max().expect("there are some");
-                // Where each attempt is interrupted the error is that of the shortest one.
+                // If each attempt is interrupted, the error is that of the shortest one.
                 let most = if interrupted == 4 { Duration::from_micros(5_600) } else { ENOUGH };
                 assert!(worst <= most, "{rate}, every {interrupted} reads: {worst:?}");
             }
@@ -329,7 +327,7 @@ mod tests {
         }
     }
 
-    /// A timer's own time is slewed, the clock of leases is not.
+    /// A timer is slewed, the clock of leases is not.
     #[test]
     fn timer_is_set_again_until_it_is_late_by_little() {
         for rate in RATES {
@@ -363,12 +361,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_sleeps_wakes_up_in_time_or_soon_after_the_machine_does() {
+    async fn sleeper_wakes_in_time_or_soon_after_a_resume() {
         let clock = Clock::pausable();
         let (then, began) = (clock.now() + 10 * SECOND, Instant::now());
         clock.sleep_until(then).await;
         assert!(clock.now() >= then && began.elapsed() < 10 * SECOND + Duration::from_millis(10));
-        // The machine sleeps for nine of the next ten seconds, and tokio's timers do not notice.
+        // The machine is suspended for nine of the next ten seconds, unnoticed by tokio's timers.
         let (then, began) = (clock.now() + 10 * SECOND, Instant::now());
         let sleeper = tokio::spawn({
             let clock = clock.clone();

@@ -1,4 +1,4 @@
-//! The machine's own clock counts the time in which it sleeps.
+//! The real clock includes time in suspend.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::process::Command;
@@ -8,11 +8,11 @@ use nix::time::{ClockId, clock_gettime};
 use peerlock_clock::Moment;
 
 const ASLEEP: Duration = Duration::from_secs(100_000);
-/// Set where the test runs itself.
+/// Set in the child process of a test.
 const ASKED: &str = "PEERLOCK_TEST_WHAT_TIME";
 
-/// `CLOCK_MONOTONIC_RAW` and the time in suspend are what counts. The system's clock differs from that by what NTP has
-/// corrected since the machine was started.
+/// A moment is `CLOCK_MONOTONIC_RAW` and time in suspend. The system's clock differs by NTP's corrections since the
+/// boot.
 #[test]
 fn moment_follows_the_hardware_clock() {
     let read = |clock| Duration::from(clock_gettime(clock).unwrap());
@@ -24,10 +24,10 @@ fn moment_follows_the_hardware_clock() {
     assert!(before - error <= now && now <= after + error, "{before:?} {now:?} {after:?}");
 }
 
-/// In a time namespace of its own a process sees the clock of a machine that has slept: `CLOCK_BOOTTIME` is ahead, and
-/// `CLOCK_MONOTONIC` is not. A test cannot put the machine to sleep, and without that both show the same.
+/// In its own time namespace a process sees the clocks of a machine that was suspended: `CLOCK_BOOTTIME` is ahead of
+/// `CLOCK_MONOTONIC`. A test cannot suspend the machine.
 #[test]
-fn a_machine_that_has_slept_is_that_much_later() {
+fn suspended_time_counts() {
     if std::env::var_os(ASKED).is_some() {
         println!("now={}", Moment::now().nanos());
         return;

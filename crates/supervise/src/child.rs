@@ -1,4 +1,4 @@
-//! The command as a process: how it starts, stops and ends.
+//! The supervised command's process.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -18,36 +18,36 @@ use crate::lease::OnLost;
 use crate::supervise::Job;
 use crate::terminal;
 
-/// How the process calls itself that becomes the command.
+/// Process name before it becomes the command.
 pub const NAME: &str = "peerlock-child";
 
-/// The command was found and could not be run, or was not found: the same numbers that shells use.
+/// Exit codes as in a shell: the command could not be run, or was not found.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// What the command does.
+/// A state change of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEvent {
     Stopped(Signal),
-    /// It has ended. Its number is not free before [`Child::reap`], so that no signal can reach a stranger.
+    /// It has exited. Its PID stays reserved until [`Child::reap`], so that no signal can reach another process.
     Ended,
 }
 
-/// A command that was started.
+/// A running command.
 pub struct Child {
     process: Process,
     group: Pid,
-    /// Whether it shall not outlive its supervision.
+    /// Whether it must not outlive its supervisor.
     dies: bool,
     events: mpsc::UnboundedReceiver<ChildEvent>,
 }
 
 impl Child {
-    /// Starts a command in a group of its own, with the terminal if `foreground`.
+    /// Starts a command in its own process group, in the foreground if `foreground`.
     ///
-    /// It is started and waited for by a thread that lives as long as the command: the death signal that the command
-    /// asks for comes when the *thread* ends that has started it (prctl(2)). What is there now is not yet the command:
-    /// it waits for [`Child::go`], so that the guard can be told before anything happens.
+    /// A thread that lives as long as the command starts it and waits for it: the parent-death signal is sent when the
+    /// *thread* that created the process ends (prctl(2)). The process waits for [`Child::go`] before it becomes the
+    /// command, so that the guard can be informed first.
     pub async fn start(job: &Job, foreground: bool) -> io::Result<Self> {
         let dies = job.on_lost != OnLost::Leave;
         let mut command = errand::send(NAME, [std::process::id(), dies.into(), foreground.into()]);
@@ -58,9 +58,9 @@ impl Child {
             let process = command.spawn();
             let id = process.as_ref().ok().map(pid);
             if let Some(id) = id {
-                next_event(id); // It waits for us, or could not be started: then `watch` will see its end again.
+                next_event(id); // It has stopped itself; or it failed to start, and `watch` sees its end again.
             }
-            // Nobody hears it if the supervision was dropped: then the command's death signal follows.
+            // Fails if the supervision was dropped; the parent-death signal follows.
             if started.send(process).is_ok()
                 && let Some(id) = id
             {
@@ -71,36 +71,36 @@ impl Child {
         Ok(Self { group: pid(&process), process, dies, events })
     }
 
-    /// Now it becomes the command.
+    /// Lets the process become the command.
     pub fn go(&self) {
-        // It fails if it has ended already.
+        // Fails if it has exited already.
         let _ended = self.signal(Signal::SIGCONT);
     }
 
-    /// Its process group, which has the number of the command itself.
+    /// Returns its process group, which has the PID of the command.
     pub fn group(&self) -> Pid {
         self.group
     }
 
-    /// What it does next.
+    /// Returns the next state change.
     pub async fn event(&mut self) -> ChildEvent {
-        // The thread ends after it has told of the end, or if the kernel does not know the command any more.
+        // The thread ends after it has sent `Ended`, or if the kernel no longer knows the process.
         self.events.recv().await.unwrap_or(ChildEvent::Ended)
     }
 
-    /// A signal for all of the group.
+    /// Sends a signal to the whole group.
     pub fn signal(&self, signal: Signal) -> nix::Result<()> {
         killpg(self.group, signal)
     }
 
-    /// How it ended, once it has. Its number is free for others then, unless its group still has members.
+    /// Reaps the command. Its PID becomes free, unless its group still has members.
     pub fn reap(&mut self) -> io::Result<ExitStatus> {
         self.process.wait()
     }
 }
 
 impl Drop for Child {
-    /// Whatever ends the supervision ends the command.
+    /// Kills the command if the supervision ends early.
     fn drop(&mut self) {
         if self.dies && matches!(self.process.try_wait(), Ok(None)) {
             let _ended = self.signal(Signal::SIGKILL);
@@ -112,7 +112,7 @@ fn pid(process: &Process) -> Pid {
     Pid::from_raw(process.id().cast_signed())
 }
 
-/// Tells what a process does until it has ended, and leaves it to be reaped.
+/// Sends the state changes of a process until it has exited, without reaping it.
 fn watch(id: Pid, happened: &mpsc::UnboundedSender<ChildEvent>) {
     loop {
         let event = next_event(id);
@@ -122,32 +122,32 @@ fn watch(id: Pid, happened: &mpsc::UnboundedSender<ChildEvent>) {
     }
 }
 
-/// Waits for a process to stop or end.
+/// Waits until a process stops or exits.
 fn next_event(id: Pid) -> ChildEvent {
     let either = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
     loop {
         match waitid(Id::Pid(id), either) {
             Ok(WaitStatus::Stopped(_, signal)) => {
-                // Only looked at so far: this takes it. Nothing there: it was continued in between.
+                // Consumes the state that WNOWAIT only peeked at. It may have been continued in between.
                 let _continued = waitid(Id::Pid(id), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
                 return ChildEvent::Stopped(signal);
             }
             Err(Errno::EINTR) => {}
-            // An error, too: it is what becomes of an end by a real-time signal, which has no name here.
+            // Includes errors, which result from an exit by a real-time signal: nix cannot represent it.
             _ => return ChildEvent::Ended,
         }
     }
 }
 
-/// In the new process: its arguments are our number, whether it shall die with us, whether it shall be in the
-/// foreground, and the command.
+/// Runs in the new process. Its arguments: PID of the parent, whether to die with it, whether to take the foreground,
+/// and the command.
 pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
     let (Some(parent), Some(dies), Some(foreground), Some(program)) = (number(), number(), number(), args.next())
     else {
-        return ExitCode::from(NOT_EXECUTABLE); // We have written them ourselves.
+        return ExitCode::from(NOT_EXECUTABLE); // The supervisor passes valid arguments.
     };
-    // If the parent ended before the signal was asked for, it does not come.
+    // If the parent died before the request, the signal does not come.
     if dies != 0 && (set_pdeathsig(Signal::SIGKILL).is_err() || getppid() != Pid::from_raw(parent)) {
         return ExitCode::from(NOT_EXECUTABLE);
     }
@@ -161,7 +161,7 @@ pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         io::ErrorKind::NotFound => (NOT_FOUND, "is it installed, and in the PATH?"),
         _ => (NOT_EXECUTABLE, "is it a program, and may you run it?"),
     };
-    // A line that cannot be written must not change the exit code.
+    // A failed write must not change the exit code.
     let _lost = writeln!(io::stderr(), "peerlock: cannot run {program:?}: {error}; {hint}");
     ExitCode::from(code)
 }

@@ -1,4 +1,4 @@
-//! Alarms on the clock that leases are counted by, which also rings right after the machine has slept.
+//! Alarms on the clock of leases, which also expire right after a suspend.
 
 use std::future::pending;
 use std::io;
@@ -12,8 +12,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use peerlock_clock::Moment;
 use tokio::sync::mpsc;
 
-/// A timer of the kernel that expires at a moment or somewhat before it, or right after the machine or the process
-/// wakes up if it was asleep then.
+/// A kernel timer that expires at a moment or shortly before, or right after the machine or the process resumes.
 pub struct Timer(TimerFd);
 
 impl Timer {
@@ -21,10 +20,10 @@ impl Timer {
         Ok(Self(TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?))
     }
 
-    /// Expires at `at` or before; at once if that has passed. The clock has to be read then, and the timer set again if
-    /// it is early: NTP slews the kernel's timers, and not the clock of leases.
+    /// Arms the timer for `at`. On expiry read the clock, and arm it again if it is early: NTP slews kernel timers, but
+    /// not the clock of leases.
     pub fn set(&self, at: Moment) -> io::Result<()> {
-        // Zero would switch it off, and the kernel counts in signed seconds.
+        // Zero would disarm it, and the kernel counts in signed seconds.
         let at = at.timer().clamp(Duration::from_nanos(1), Duration::from_secs(u32::MAX.into()));
         Ok(self.0.set(Expiration::OneShot(TimeSpec::from(at)), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?)
     }
@@ -36,7 +35,7 @@ impl AsFd for Timer {
     }
 }
 
-/// A timer to be awaited. A thread waits for it, since tokio has no safe way to wait for a file that it does not know.
+/// An async timer. A thread waits for it, because tokio offers no safe way to wait for a foreign file descriptor.
 pub struct Alarm {
     timer: Arc<Timer>,
     rings: Option<mpsc::UnboundedReceiver<()>>,
@@ -52,10 +51,10 @@ impl Alarm {
         Ok(Self { timer, rings: Some(rings) })
     }
 
-    /// Waits until `at`, or for ever.
+    /// Waits until `at`; forever if it is `None`.
     pub async fn until(&mut self, at: Option<Moment>) -> io::Result<()> {
         let (Some(at), Some(rings)) = (at, &mut self.rings) else { return pending().await };
-        // A timer expires early, and a ring may be left from an earlier setting, hence the loop.
+        // Timers expire early, and a notification may be left from an earlier setting.
         while Moment::now() < at {
             self.timer.set(at)?;
             rings.recv().await.ok_or(io::ErrorKind::BrokenPipe)?;
@@ -65,7 +64,7 @@ impl Alarm {
 }
 
 impl Drop for Alarm {
-    /// The thread wakes up once more, finds nobody who listens, and ends.
+    /// Wakes the thread, which then ends because the receiver is gone.
     fn drop(&mut self) {
         self.rings = None;
         let _cannot_fail = self.timer.set(Moment::from_nanos(0));

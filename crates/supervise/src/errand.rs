@@ -1,15 +1,15 @@
-//! The other processes that this program can be, started by itself.
+//! Helper processes, which execute this program again.
 //!
-//! The guard and the command need system calls between fork and exec, which Rust calls unsafe, or a process of their own. Starting the same
-//! program anew is safe code, costs a millisecond or two, and what it does first is ordinary Rust.
+//! The guard and the command need system calls between fork and exec, which are unsafe in Rust, or a separate process.
+//! Executing this program again is safe code and costs a millisecond or two.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use crate::{child, death, guard};
 
-/// Call it first in `main`, before any thread is started: if this process is the guard of a command, is about to become
-/// one, or is about to die as one has, that is all that is to be done, and `main` returns what it says.
+/// Must be called first in `main`, before any thread is started. If this process is a guard, a command about to start,
+/// or a process about to die of a signal, does its work and returns the exit code for `main`.
 #[must_use]
 pub fn errand() -> Option<ExitCode> {
     let mut args = std::env::args_os();
@@ -21,10 +21,10 @@ pub fn errand() -> Option<ExitCode> {
     }
 }
 
-/// Starts this very program on an errand, also if its file was replaced or removed since.
+/// Prepares to execute this program as a helper, even if its file was replaced or removed.
 pub fn send(name: &str, numbers: impl IntoIterator<Item = u32>) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // The command and the guard each lead a group of their own.
+    // The command and the guard each lead their own group.
     command.arg0(name).args(numbers.into_iter().map(|number| number.to_string())).process_group(0);
     command
 }

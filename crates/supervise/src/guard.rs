@@ -1,17 +1,17 @@
-//! The guard: a process of its own that ends the command when we cannot.
+//! The guard: a separate process that kills the command when the supervisor cannot.
 //!
-//! We may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on; its lease ends all
-//! the same. The guard is told when that is. It kills the command's whole group at that moment, or as soon as we are
-//! gone, which it sees by the end of its input: the kernel closes our side of the socket, however we died. Only when
-//! nothing of the group is left does it end itself, and with it the last copy of the connection that the slot belongs
-//! to: whoever waits for the slot comes in after that.
+//! The supervisor may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on and its
+//! lease expires. The guard knows that moment. It kills the command's whole group then, or as soon as the supervisor is
+//! gone, which it detects by the end of its input: the kernel closes the supervisor's side of the socket. It exits when
+//! the group is empty, and with it the last copy of the connection that the slot belongs to is closed, so that the next
+//! waiter acquires the slot after that.
 //!
 //! ```text
 //!   peerlock run ──(stdin: group, end, end, …)──▶ guard ──SIGKILL──▶ the command's group
 //!        └───────────────connection──────────────┴──▶ agent
 //! ```
 //!
-//! If the slot goes on at another agent, the guard gets a copy of that connection, too.
+//! If the slot moves to another agent, the guard gets a copy of the new connection, too.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
@@ -32,31 +32,31 @@ use crate::clock::Timer;
 use crate::errand;
 use crate::group::is_alive;
 
-/// How the guard's process calls itself.
+/// The guard's process name.
 pub const NAME: &str = "peerlock-guard";
 
 /// A message is two numbers of this width.
 const WIDTH: usize = size_of::<u64>();
 
-/// How soon the guard looks whether those it has killed are gone, and how seldom in the end: they may be out of its
-/// reach, and live for hours.
+/// First and longest interval between two checks whether the group is empty: it may have members that cannot be killed
+/// and live for hours.
 const LOOK: Duration = Duration::from_millis(1);
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// Our end of a guard.
+/// The supervisor's handle of a guard.
 pub struct Guard {
     process: Child,
     socket: OwnedFd,
 }
 
 impl Guard {
-    /// Starts one that does nothing yet, and ends by itself if we do. It holds this connection open, which it has for
-    /// its output and writes nothing to.
+    /// Starts a guard without a task; it exits with the supervisor. It keeps `connection` open as its unused standard
+    /// output.
     pub fn start(connection: Option<OwnedFd>) -> io::Result<Self> {
-        // A pipe could not carry a connection, and messages are to stay whole.
+        // A pipe could not carry a connection or preserve message boundaries.
         let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(io::Error::from)?;
-        // It must hold nothing else of ours open: somebody may wait for the end of our output.
+        // It must not inherit the supervisor's output, whose end others may wait for.
         let process = errand::send(NAME, [])
             .current_dir("/")
             .stdin(Stdio::from(theirs))
@@ -66,15 +66,15 @@ impl Guard {
         Ok(Self { process, socket })
     }
 
-    /// Says whom to kill and when, and gives it a connection to hold open, if there is a new one. What is said later
-    /// replaces it, but connections that it has it keeps. Whether it is there to hear it.
+    /// Sends the group to kill and when, and optionally another connection to keep open. Replaces an earlier task;
+    /// earlier connections stay open. Returns whether the guard is alive.
     pub fn tell(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) -> bool {
         let group = u64::from(group.as_raw().unsigned_abs()).to_le_bytes();
         let message = [group, end.nanos().to_le_bytes()].concat();
         let connection: Vec<RawFd> = connection.map(OwnedFd::as_raw_fd).into_iter().collect();
         let rights = ControlMessage::ScmRights(&connection);
         let rights = if connection.is_empty() { &[][..] } else { std::slice::from_ref(&rights) };
-        // A guard that is frozen must not freeze us when its socket is full. If it was killed there is nobody to read.
+        // A frozen guard with a full socket must not block the supervisor. A killed one has no reader.
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None);
         !matches!(sent, Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN))
@@ -82,20 +82,20 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// The guard's work is done: it ends before it can see that its socket is closed.
+    /// Ends the guard before it can see the end of its input.
     fn drop(&mut self) {
         let _gone = self.process.kill();
         let _gone = self.process.wait();
     }
 }
 
-/// The guard's whole life.
+/// Runs the guard.
 pub fn watch() -> ExitCode {
-    // Whoever wants to end the command sends signals to us, not to the guard; what reaches it was meant for all.
+    // Signals for ending the command go to the supervisor; those that arrive here were sent to all processes.
     let deaf = SigSet::all().thread_block();
     match deaf.map_err(io::Error::from).and_then(|()| wait()) {
         Ok(Some(group)) => {
-            // No such group: the command has ended by itself.
+            // Fails if the command has exited and its group is empty.
             let _ended = killpg(group, Signal::SIGKILL);
             let mut pause = LOOK;
             while is_alive(group) {
@@ -109,7 +109,7 @@ pub fn watch() -> ExitCode {
     }
 }
 
-/// Waits for the moment to kill, and says whom.
+/// Waits for the moment to kill, and returns the group.
 fn wait() -> io::Result<Option<Pid>> {
     let input = io::stdin();
     let timer = Timer::new()?;
@@ -117,7 +117,7 @@ fn wait() -> io::Result<Option<Pid>> {
     loop {
         let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::NONE)?;
-        // News first: after a freeze, a renewal may lie there that came in time.
+        // Messages first: after a freeze, a renewal that was sent in time may be waiting.
         if fds[0].any() != Some(false) {
             match next(&input)? {
                 Some(news) => {
@@ -135,8 +135,7 @@ fn wait() -> io::Result<Option<Pid>> {
     }
 }
 
-/// The next message; none if nobody is there any more to write one. A connection that comes with it stays open for as
-/// long as we are there, though nobody here knows it.
+/// Reads the next message; `None` if the supervisor is gone. A received connection stays open until the guard exits.
 fn next(input: &io::Stdin) -> io::Result<Option<(Pid, Moment)>> {
     let mut message = [0; 2 * WIDTH];
     let mut rights = nix::cmsg_space!([RawFd; 1]);

@@ -1,8 +1,8 @@
-//! What has to be done to a command as its lease runs out: pure, time is an argument.
+//! When to do what to a command as its lease expires. Pure: time is an argument.
 //!
 //! ```text
 //!   renewed …                end - grace                 end
-//!   ───────────────────────────┼──────────────────────────┼──────────▶  somebody else may start
+//!   ───────────────────────────┼──────────────────────────┼──────────▶  the next waiter may start
 //!   term        running        │ SIGTERM, time to clean up │ SIGKILL
 //!   kill        running        │ SIGKILL
 //!   none        running                                    │ a warning, running
@@ -23,7 +23,7 @@ pub enum OnLost {
     Leave,
 }
 
-/// What is due now.
+/// An action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     Ask,
@@ -31,7 +31,7 @@ pub enum Due {
     Warn,
 }
 
-/// How far the end has come. There is no way back: who was asked to end is not un-asked by a late renewal.
+/// Progress towards the end. A late renewal does not undo a SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Running,
@@ -39,12 +39,12 @@ enum Stage {
     Over,
 }
 
-/// A lease, as it is seen by whoever kills the command when it ends.
+/// The countdown of a lease.
 pub struct Countdown {
     on_lost: OnLost,
     grace: Duration,
     end: Moment,
-    /// The end as it was before the grant was taken away, if it was.
+    /// The end of the lease without a revocation.
     granted: Moment,
     stage: Stage,
 }
@@ -54,23 +54,23 @@ impl Countdown {
         Self { on_lost, grace, end, granted: end, stage: Stage::Running }
     }
 
-    /// The end moves: later by a renewal, earlier if the grant was taken away.
+    /// Moves the end: later by a renewal, earlier by a revocation.
     pub fn ends(&mut self, end: Moment) {
         self.end = if self.stage == Stage::Running { end } else { end.min(self.end) };
         self.granted = self.granted.max(self.end);
     }
 
-    /// When the command must have ended; renewals move it.
+    /// Returns when the command must have ended.
     pub fn end(&self) -> Moment {
         self.end
     }
 
-    /// When it would have ended if the grant had not been taken away.
+    /// Returns when the lease ends regardless of a revocation.
     pub fn granted(&self) -> Moment {
         self.granted
     }
 
-    /// Whether there is nothing left of it before anything was done with it, however little that would be.
+    /// Returns whether the time is up before anything has started.
     pub fn is_late(&mut self, now: Moment) -> bool {
         let late = now >= self.dead_by().unwrap_or(self.end);
         if late {
@@ -79,7 +79,7 @@ impl Countdown {
         late
     }
 
-    /// When there is something to do next, if no renewal comes.
+    /// Returns when the next action is due without a renewal.
     pub fn next(&self) -> Option<Moment> {
         match (self.stage, self.on_lost) {
             (Stage::Running, OnLost::Term | OnLost::Kill) => Some(self.end - self.grace),
@@ -88,7 +88,7 @@ impl Countdown {
         }
     }
 
-    /// When nothing of the command may be alive any more, whatever happens to us.
+    /// Returns when the whole group must be dead, even without the supervisor.
     pub fn dead_by(&self) -> Option<Moment> {
         match self.on_lost {
             OnLost::Term => Some(self.end),
@@ -97,7 +97,7 @@ impl Countdown {
         }
     }
 
-    /// What is due at `now`. After waking up too late there is no grace: somebody else may be inside already.
+    /// Returns the action due at `now`. After a late wake-up there is no grace: another holder may exist already.
     pub fn due(&mut self, now: Moment) -> Option<Due> {
         if self.next().is_none_or(|at| now < at) {
             return None;
@@ -111,7 +111,7 @@ impl Countdown {
         Some(due)
     }
 
-    /// Whether the moment to kill has come unnoticed, for somebody who sees at `now` that the command has ended.
+    /// Returns whether the moment to kill has passed unnoticed, for a command found to have exited at `now`.
     pub fn is_over(&mut self, now: Moment) -> bool {
         let over = self.stage != Stage::Over && self.dead_by().is_some_and(|end| now >= end);
         if over {
@@ -120,7 +120,7 @@ impl Countdown {
         over
     }
 
-    /// Whether it is lost and the command was to end for it.
+    /// Returns whether the lease is lost and the command had to end for it.
     pub fn is_lost(&self) -> bool {
         self.stage != Stage::Running && self.on_lost != OnLost::Leave
     }
@@ -134,13 +134,13 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// A lease until second 100 with 10 of grace.
+    /// Returns a lease until second 100 with 10 s of grace.
     fn lease(on_lost: OnLost) -> Countdown {
         Countdown::new(on_lost, Duration::from_secs(10), at(100))
     }
 
     #[test]
-    fn what_is_due_when() {
+    fn actions_are_due_in_order() {
         use Due::{Ask, Kill, Warn};
         type Looks = &'static [(u64, Option<Due>)];
         let table: [(OnLost, Looks); 7] = [
@@ -176,9 +176,9 @@ mod tests {
         assert_eq!(lease.next(), None);
     }
 
-    /// Whoever cannot be killed is waited for until the slot would have been free anyway.
+    /// For processes that cannot be killed, the supervisor waits until the slot would have been free anyway.
     #[test]
-    fn what_was_granted_is_known_also_when_it_was_taken_away() {
+    fn revocation_keeps_the_granted_end() {
         let mut lease = lease(OnLost::Term);
         lease.ends(at(130));
         lease.ends(at(105));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_when_there_is_nothing_left() {
+    fn nothing_starts_after_the_end() {
         for (on_lost, end) in [(OnLost::Term, 100), (OnLost::Kill, 90), (OnLost::Leave, 100)] {
             let mut lease = lease(on_lost);
             assert!(!lease.is_late(at(end - 1)) && lease.next().is_some(), "{on_lost:?}");
@@ -195,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_in_time_or_not() {
+    fn end_is_in_time_or_late() {
         let table = [
-            (OnLost::Term, 99, false), // Nobody has asked it: it was done.
+            (OnLost::Term, 99, false), // It ended by itself in time.
             (OnLost::Term, 100, true),
             (OnLost::Kill, 89, false),
             (OnLost::Kill, 90, true),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_guard_may_kill() {
+    fn guard_deadline_depends_on_policy() {
         assert_eq!(lease(OnLost::Term).dead_by(), Some(at(100)));
         assert_eq!(lease(OnLost::Kill).dead_by(), Some(at(90)));
         assert_eq!(lease(OnLost::Leave).dead_by(), None);

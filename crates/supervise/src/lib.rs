@@ -1,7 +1,7 @@
-//! Runs a command for as long as a lease stands, and hands back how it ended.
+//! Runs a command while a lease is valid, and returns how it ended.
 //!
-//! What lies between "a grant is here" and "the exit code". Knows nothing of peers: somebody renews the lease and moves
-//! its end, and this crate sees to it that nothing of the command is alive after that end.
+//! Covers everything between a grant and the exit code, without knowledge of peers: the caller renews the lease and
+//! moves its end, and this crate ensures that the command's process group is dead after that end.
 //!
 //! ```no_run
 //! use peerlock_supervise::{Job, Moment, OnLost, errand, supervise};
@@ -32,7 +32,7 @@
 //! }
 //! ```
 //!
-//! `docs/guide.md` says what users can rely on, `docs/notes/2026-11-19-run.md` why it is done this way. Linux only.
+//! `docs/guide.md` has the guarantees for users, `docs/notes/2026-11-19-run.md` the design. Linux only.
 
 mod child;
 mod clock;

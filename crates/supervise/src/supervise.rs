@@ -1,4 +1,4 @@
-//! One loop from the command's start to its end.
+//! The supervision loop.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -26,49 +26,48 @@ use crate::lease::{Countdown, Due, OnLost};
 use crate::signals::Signals;
 use crate::terminal::{OnStop, Terminal, holding_back};
 
-/// How soon we look whether a group that was to end has done so, and how seldom in the end. Nobody tells: they are not
-/// our children.
+/// First and longest interval between two checks whether a group is empty. Its members are not children, so there is no
+/// notification.
 const LOOK: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_millis(200);
 
-/// What to run, and what happens to it when the lease runs out.
+/// The command, and what happens to it when its lease expires.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The program, looked for in the PATH, and its arguments.
+    /// The program, searched for in the PATH, and its arguments.
     pub command: Vec<OsString>,
-    /// What it finds in its environment, besides our own.
+    /// Additional environment variables.
     pub env: Vec<(OsString, OsString)>,
     /// What happens when the grant is lost.
     pub on_lost: OnLost,
-    /// How long before the lease's end that is.
+    /// How long before the end of the lease the grant counts as lost.
     pub grace: Duration,
-    /// How much longer than to the lease's end others wait before they come in: time for what was killed to go.
+    /// How long after the end of the lease other clients wait, so that killed processes can exit.
     pub slack: Duration,
-    /// What stands for the slot while it is open, such as the connection to an agent, as it may change. If we are
-    /// killed, it is closed when nothing of the command is alive any more, and not before.
+    /// The connection that holds the slot, if there is one. If the supervisor is killed, the connection stays open
+    /// until the command's group is dead.
     pub connection: Option<watch::Receiver<Arc<OwnedFd>>>,
 }
 
-/// How it ended.
+/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With a code of its own. 127 if there was no such program, 126 if it could not be run; a line on stderr has
-    /// said so, as in a shell.
+    /// By exiting with this code; 127 if it was not found, 126 if it could not be run, after an error message on
+    /// stderr.
     Exited(u8),
-    /// By a signal that it did not catch.
+    /// By a signal.
     Signalled {
-        /// The number of the signal.
+        /// The signal's number.
         signal: u8,
-        /// Whether the command had the terminal: then our own group has not received what was typed there.
+        /// Whether the command had the terminal, so that its keyboard signals did not reach this group.
         in_foreground: bool,
     },
-    /// By us, because the lease ran out.
+    /// By the supervisor, because the lease was lost.
     Lost,
 }
 
 impl Outcome {
-    /// The exit code: the command's own, 128 + n after signal n as in a shell, 76 (`EX_PROTOCOL`) if the lease was
-    /// lost.
+    /// Returns the exit code: the command's own, 128 + n after signal n, 76 (`EX_PROTOCOL`) if the lease was lost.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -77,10 +76,9 @@ impl Outcome {
         }
     }
 
-    /// Ends this process as the command has ended, for a `main` that has nothing else to do. If the command has died of
-    /// SIGINT or SIGQUIT, this process does, too: a shell ends its script only then. If the command had the terminal,
-    /// all of our process group receives the signal, as it would have from the terminal without us. Otherwise returns
-    /// the exit code.
+    /// Ends this process as the command ended, for a `main` that has nothing else to do. If the command died of SIGINT
+    /// or SIGQUIT, raises that signal: a shell ends its script only then. If the command had the terminal, raises it
+    /// for the whole process group, as the terminal would have. Otherwise returns the exit code.
     pub fn end(self) -> ExitCode {
         if let Self::Signalled { signal, in_foreground } = self {
             die(signal, in_foreground);
@@ -91,7 +89,7 @@ impl Outcome {
 
 impl From<ExitStatus> for Outcome {
     fn from(status: ExitStatus) -> Self {
-        // An end has either, and both are below 256 (signals below 65).
+        // Either is present, and both are below 256.
         let byte = |number: i32| u8::try_from(number & 0x7f).unwrap_or(0);
         match status.signal() {
             Some(signal) => Self::Signalled { signal: byte(signal), in_foreground: false },
@@ -100,22 +98,22 @@ impl From<ExitStatus> for Outcome {
     }
 }
 
-/// What a person should hear while it happens.
+/// A message for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The lease is running out: the command was asked to end.
+    /// The lease expires soon: the command has received SIGTERM.
     Asked,
-    /// The lease is over: the command was killed.
+    /// The lease has expired: the command has been killed.
     Killed,
-    /// The lease is over, and the command runs on as it was wished.
+    /// The lease has expired, and the command runs on as configured.
     RunsOn,
-    /// The command cannot be stopped by us.
+    /// The supervisor cannot signal the command.
     Untouchable(Errno),
-    /// The command was killed, and something of it is alive although others may come in.
+    /// The command was killed, but some of its processes are alive while other clients may hold the slot.
     Outlives,
-    /// There was nothing left of the lease when the command could have started.
+    /// The lease had expired before the command could start.
     NotStarted,
-    /// The command has ended, and processes that it has started run on.
+    /// The command has ended, and its child processes run on.
     LeftBehind,
 }
 
@@ -143,15 +141,15 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Runs a command while a lease stands.
+/// Runs a command while a lease is valid.
 ///
-/// `lease` is the moment by which nothing of the command may be alive; each renewal moves it. If the grant is taken
-/// away before its time, send an earlier one: `Moment::now() + grace` asks the command to end and kills it then,
-/// `Moment::now()` kills it. A sender that is dropped renews no more.
+/// `lease` is the moment at which the command's group must be dead; renewals move it. To revoke the grant, send an
+/// earlier moment: `Moment::now() + grace` sends SIGTERM now and kills it then, `Moment::now()` kills it. A dropped
+/// sender renews no more.
 ///
-/// The error is that nothing could be started. If this future is dropped, the command is killed (except
-/// [`OnLost::Leave`]). `tell` should write a notice in one piece (`eprintln!` does not): the command may be writing to
-/// the same terminal. The program must call [`errand`](crate::errand::errand) first in its `main`.
+/// The error means that nothing was started. Dropping this future kills the command (except with [`OnLost::Leave`]).
+/// `tell` should write a notice atomically (`eprintln!` does not), because the command may use the same terminal. The
+/// program must call [`errand`](crate::errand::errand) first in its `main`.
 pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl FnMut(Notice)) -> io::Result<Outcome> {
     let mut signals = Signals::listen()?;
     let mut alarm = Alarm::new()?;
@@ -185,7 +183,7 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
     }
 }
 
-/// What comes next, such as the lease's next end; nothing does if nobody renews it any more.
+/// Returns the next value; pends forever if the sender is gone.
 async fn change<V: Clone>(news: &mut watch::Receiver<V>) -> V {
     match news.changed().await {
         Ok(()) => news.borrow_and_update().clone(),
@@ -193,7 +191,7 @@ async fn change<V: Clone>(news: &mut watch::Receiver<V>) -> V {
     }
 }
 
-/// The next connection, if there is anything that could change.
+/// Returns the next connection; pends forever if there is none.
 async fn another(connection: &mut Option<watch::Receiver<Arc<OwnedFd>>>) -> Arc<OwnedFd> {
     match connection {
         Some(connection) => change(connection).await,
@@ -201,19 +199,19 @@ async fn another(connection: &mut Option<watch::Receiver<Arc<OwnedFd>>>) -> Arc<
     }
 }
 
-/// A copy of the connection as it is now.
+/// Returns a copy of the current connection.
 fn latest(connection: &Option<watch::Receiver<Arc<OwnedFd>>>) -> io::Result<Option<OwnedFd>> {
     connection.as_ref().map(|connection| connection.borrow().try_clone()).transpose()
 }
 
-/// A command that runs.
+/// A running command.
 struct Supervision<T> {
     lease: Countdown,
     guard: Option<Guard>,
     connection: Option<watch::Receiver<Arc<OwnedFd>>>,
     slack: Duration,
     has_begun: bool,
-    /// It was said that something of it cannot be killed.
+    /// Whether `Outlives` has been reported.
     outlives: bool,
     terminal: Option<Terminal>,
     child: Child,
@@ -231,7 +229,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         let (slack, has_begun, outlives) = (job.slack, true, false);
         let mut run = Self { lease, guard, connection, slack, has_begun, outlives, terminal, child, tell };
         run.tell_guard(None);
-        // We may have been frozen, or have waited for somebody to read what was said.
+        // This process may have been frozen, or blocked by writing a message.
         if run.lease.is_late(Moment::now()) {
             run.has_begun = false;
             let _waits = run.child.signal(Signal::SIGKILL);
@@ -246,8 +244,8 @@ impl<T: FnMut(Notice)> Supervision<T> {
         let (Some(guard), Some(end), group) = (&mut self.guard, self.lease.dead_by(), self.child.group()) else {
             return;
         };
-        // Somebody has killed it. Until the next one is there, at the latest with the next renewal, the command dies
-        // with us by its own death signal, and we watch its lease.
+        // The guard was killed. Until another one runs, at the latest at the next renewal, the command dies with this
+        // process by its parent-death signal, and this process watches its lease.
         if !guard.tell(group, end, connection)
             && let Ok(mut another) = latest(&self.connection).and_then(Guard::start)
         {
@@ -265,7 +263,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         match self.lease.due(Moment::now()) {
             Some(Due::Ask) => {
                 let asked = self.child.signal(Signal::SIGTERM);
-                // A stopped process does not get it before it is continued.
+                // A stopped process receives it when it is continued.
                 let _ended = self.child.signal(Signal::SIGCONT);
                 self.say_whether(asked, Notice::Asked);
             }
@@ -278,7 +276,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// The command may have the terminal that we write to.
+    /// Reports a notice. The command may have the terminal.
     fn say(&mut self, notice: Notice) {
         holding_back(|| (self.tell)(notice));
     }
@@ -286,20 +284,19 @@ impl<T: FnMut(Notice)> Supervision<T> {
     fn say_whether(&mut self, done: nix::Result<()>, notice: Notice) {
         match done {
             Ok(()) => self.say(notice),
-            Err(Errno::ESRCH) => {} // It has just ended by itself.
+            Err(Errno::ESRCH) => {} // It has just exited.
             Err(why) => self.say(Notice::Untouchable(why)),
         }
     }
 
-    /// A signal that was sent to us is meant for the command. A terminal sends its own to one group: to the command's,
-    /// or to ours, never to both.
+    /// Forwards a signal to the command. A terminal signals one group, either the command's or this one.
     fn on_signal(&mut self, signal: Signal) {
         if signal == Signal::SIGCONT
             && let Some(terminal) = &mut self.terminal
         {
             terminal.give(self.child.group());
         }
-        // It fails if the command has just ended: then it is too late for signals.
+        // Fails if the command has just exited.
         let _ended = self.child.signal(signal);
     }
 
@@ -308,8 +305,8 @@ impl<T: FnMut(Notice)> Supervision<T> {
         match terminal.on_stop(signal) {
             OnStop::StopToo => {
                 terminal.take();
-                // All of the shell's job: a script that waits for us must stop, too, or no prompt comes back. We go on
-                // when SIGCONT comes, and `on_signal` hands it to the command.
+                // Stops the whole job: a script that waits for this process must stop, too, or the prompt does not
+                // return. On SIGCONT, `on_signal` continues the command.
                 let _cannot_fail = kill(Pid::from_raw(0), Signal::SIGSTOP);
             }
             OnStop::Give => {
@@ -323,16 +320,16 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// The command has ended. If the lease was lost, the rest of its group follows; if not, the slot was the
-    /// command's, and what it has left behind is its own affair.
+    /// Handles the command's exit. If the lease was lost, the rest of its group is killed; otherwise its remaining
+    /// processes may run on.
     fn on_ended(&mut self) -> io::Result<Outcome> {
         let was_lost = self.lease.is_lost() || !self.has_begun;
-        // We may have been frozen. Whoever was alive at the end was killed by the guard.
+        // This process may have been frozen; the guard has killed the group at the end of the lease.
         let over = self.lease.is_over(Moment::now());
         if over {
             let _gone = self.child.signal(Signal::SIGKILL);
         } else if !was_lost {
-            self.guard = None; // Before the command's number can be anybody else's.
+            self.guard = None; // Before the PID can be reused.
         }
         let mut outcome = Outcome::from(self.child.reap()?);
         let killed = matches!(outcome, Outcome::Signalled { signal, .. } if signal == Signal::SIGKILL as u8);
@@ -353,9 +350,9 @@ impl<T: FnMut(Notice)> Supervision<T> {
         Ok(if was_lost || (over && killed) { Outcome::Lost } else { outcome })
     }
 
-    /// Whether others of a group that was to end are still there: they have time, or die of SIGKILL, which takes a
-    /// moment. Whoever hears that we have ended may let somebody else in; when the lease would have ended anyway others
-    /// do not wait for that, nor do we.
+    /// Returns whether a group that must end still has members: they have their grace, or are dying of SIGKILL. The
+    /// exit of this process may free the slot, so it waits; but no longer than until the lease ends, because other
+    /// clients do not wait longer either.
     fn is_ending(&mut self) -> bool {
         if !self.lease.is_lost() || !is_alive(self.child.group()) {
             return false;
@@ -372,7 +369,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
 mod tests {
     use super::*;
 
-    /// What wait(2) says, and what a shell makes of it.
+    /// Compares raw wait statuses with a shell's exit codes.
     #[test]
     fn codes_are_those_of_a_shell() {
         let signalled = |signal| Outcome::Signalled { signal, in_foreground: false };

@@ -1,8 +1,8 @@
-//! The terminal: who may read from it, and what Ctrl-Z means.
+//! The terminal: foreground and Ctrl-Z.
 //!
-//! The command has a process group of its own, so that all of it can be stopped without stopping ourselves. A terminal
-//! sends Ctrl-C to one group, the foreground one, and stops everybody else who reads from it. So the command's group
-//! must be put there, as a shell would do it, and the terminal taken back when the command stops or ends.
+//! The command has its own process group, so that it can be stopped without stopping the supervisor. A terminal sends
+//! Ctrl-C to the foreground group only, and stops other groups that read from it. The supervisor therefore puts the
+//! command's group into the foreground, as a shell would, and takes the terminal back when the command stops or ends.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -11,78 +11,78 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, getsid, tcgetpgrp, tcsetpgrp};
 
-/// The terminal that this process was started from.
+/// The controlling terminal.
 pub struct Terminal {
     tty: File,
     ours: Pid,
-    /// How it was before the command: echo, whole lines, and so on.
+    /// The modes before the command: echo, line mode, and so on.
     modes: Termios,
-    /// Whether the command shall have it whenever it is ours to give.
+    /// Whether the command gets it whenever possible.
     wanted: bool,
-    /// Whether the command has it from us.
+    /// Whether the command has it.
     given: bool,
 }
 
-/// What to do when the command was stopped.
+/// The reaction to a stopped command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStop {
-    /// We stop with it: the shell sees a stopped job.
+    /// Stop, too: the shell sees a stopped job.
     StopToo,
-    /// It wants the terminal, and can have it.
+    /// Give it the terminal that it wants.
     Give,
-    /// Nobody could ever continue us: it goes on, as it would without us.
+    /// Continue it: no shell could continue this process later.
     GoOn,
-    /// Whoever has stopped it will continue it. The lease is renewed meanwhile.
+    /// Do nothing: the process that stopped it can continue it. The lease is renewed meanwhile.
     Leave,
 }
 
 impl Terminal {
-    /// None without a controlling terminal: services, cron, ssh without -t.
+    /// Returns the controlling terminal; `None` for services, cron and ssh without -t.
     ///
-    /// A command that has the keyboard and the screen gets the terminal from the start. Otherwise we are part of a
-    /// pipeline: in `peerlock run … -- cmd | less` it is `less` that wants the keyboard. There the command gets the
-    /// terminal when it asks for it, that is when it was stopped for using it.
+    /// A command whose input and output are the terminal gets it from the start. Otherwise this is part of a pipeline,
+    /// as in `peerlock run … -- cmd | less`, where `less` wants the keyboard: the command gets the terminal when it is
+    /// stopped for using it.
     pub fn find() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
         let wanted = io::stdin().is_terminal() && io::stdout().is_terminal();
         Some(Self { ours: getpgrp(), modes: tcgetattr(&tty).ok()?, tty, wanted, given: false })
     }
 
-    /// Whether the command shall start in the foreground. It takes the terminal itself, before it is what it will be.
+    /// Returns whether the command starts in the foreground. It takes the terminal itself before exec.
     pub fn starts_in_foreground(&mut self) -> bool {
         self.given = self.wanted && self.is_ours();
         self.given
     }
 
-    /// Gives the terminal to the command, if it wants it and it is ours to give: not if we run in the background.
+    /// Gives the terminal to the command, if it wants it and this job is in the foreground.
     pub fn give(&mut self, group: Pid) {
         if self.wanted && self.is_ours() {
             self.given = put_in_foreground(&self.tty, group).is_ok();
         }
     }
 
-    /// Takes it back, if it was given, and returns whether it was.
+    /// Takes the terminal back. Returns whether the command had it.
     pub fn take(&mut self) -> bool {
         let given = std::mem::take(&mut self.given);
         if given {
-            // It fails if the terminal has gone away: then there is nothing to take.
+            // Fails if the terminal is gone.
             let _gone = put_in_foreground(&self.tty, self.ours);
         }
         given
     }
 
-    /// Undoes what a command that did not end by its own will has done to it.
+    /// Restores the modes after a command that was killed.
     pub fn restore(&self) {
         if self.is_ours() {
             let _gone = holding_back(|| tcsetattr(&self.tty, SetArg::TCSADRAIN, &self.modes));
         }
     }
 
-    /// The command was stopped by `signal`.
+    /// Decides what to do after the command was stopped by `signal`.
     pub fn on_stop(&mut self, signal: Signal) -> OnStop {
         let ours = self.given || self.is_ours();
-        // Shells give each job a group of its own. Who is in the group of the session's first process has no shell
-        // above that could continue it (`docker run -it`, `ssh -t host peerlock run …`).
+        // Shells give each job its own group. A process in the session leader's group has no shell above it that could
+        // continue it (`docker run -it`, `ssh -t host peerlock run …`).
         let shell = getsid(None).is_ok_and(|session| session != self.ours);
         let what = on_stop(signal, ours, shell);
         self.wanted |= what == OnStop::Give;
@@ -100,21 +100,21 @@ impl Drop for Terminal {
     }
 }
 
-/// The rules, with a terminal at hand: whether it is ours to give, and whether a shell is above us.
+/// The pure decision: `ours` if this job has the terminal, `shell` if there is a shell above.
 fn on_stop(signal: Signal, ours: bool, shell: bool) -> OnStop {
     match signal {
         Signal::SIGTTIN | Signal::SIGTTOU if ours => OnStop::Give,
         _ if shell => OnStop::StopToo,
-        // The kernel never stops a group that nobody could continue; but the command's group has us.
+        // The kernel never stops an orphaned group; but the command's group is not orphaned.
         Signal::SIGTSTP => OnStop::GoOn,
         _ => OnStop::Leave,
     }
 }
 
-/// In the process that becomes the command: to the foreground, if there is a terminal.
+/// Takes the foreground in the process that becomes the command, if there is a terminal.
 pub fn take_foreground() {
     if let Ok(tty) = File::open("/dev/tty") {
-        // It fails if the terminal has gone away: the command will see it, too.
+        // Fails if the terminal is gone, which the command will notice, too.
         let _gone = put_in_foreground(&tty, getpgrp());
     }
 }
@@ -123,7 +123,7 @@ fn put_in_foreground(tty: &File, group: Pid) -> nix::Result<()> {
     holding_back(|| tcsetpgrp(tty, group))
 }
 
-/// A process that uses the terminal from the background is stopped by SIGTTOU, unless it blocks that signal meanwhile.
+/// Blocks SIGTTOU, which stops a background process that writes to the terminal.
 pub fn holding_back<R>(use_it: impl FnOnce() -> R) -> R {
     let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let used = use_it();
@@ -138,10 +138,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stop_means() {
+    fn stop_signal_decides_the_reaction() {
         use OnStop::{Give, GoOn, Leave, StopToo};
         use Signal::{SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
-        // (signal, the terminal is ours to give, a shell is above us)
+        // (signal, the terminal is ours, there is a shell)
         let table = [
             (SIGTSTP, true, true, StopToo),
             (SIGTSTP, false, true, StopToo),

@@ -1,8 +1,8 @@
-//! A command under a lease, for the tests: `under-lease ON-LOST GRACE-MS LEASE CMD ARGS…`.
+//! Runs a command under a lease, for the tests: `under-lease ON-LOST GRACE-MS LEASE CMD ARGS…`.
 //!
-//! LEASE is the lease's end in milliseconds from now, or a named pipe: then it ends in ten hours, and each line in the
-//! pipe is a new end, which may be negative, or `drop` to give the supervision up and do nothing more. On stderr it
-//! says what `supervise` tells.
+//! LEASE is the end of the lease in milliseconds from now, or a named pipe: then the lease ends in ten hours, and each
+//! line of the pipe is a new end, which may be negative, or `drop` to drop the supervision. Notices are written to
+//! stderr.
 
 use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
@@ -28,9 +28,9 @@ fn main() -> ExitCode {
     let ends = args.next().expect("LEASE");
     let (renewed, lease) = watch::channel(from_now(ends.to_str().and_then(|ms| ms.parse().ok()).unwrap_or(TEN_HOURS)));
     let (dropping, dropped) = oneshot::channel();
-    // It ends with the process.
+    // The thread ends with the process.
     let _renewals = std::thread::spawn(move || {
-        // Who opens a named pipe waits for the other side.
+        // Opening a named pipe waits for the other side.
         let Ok(ends) = std::fs::File::open(ends) else { return };
         for end in BufReader::new(ends).lines() {
             let end = end.expect("a line");
@@ -69,7 +69,7 @@ fn from_now(ms: i64) -> Moment {
     if ms < 0 { Moment::now() - span } else { Moment::now() + span }
 }
 
-/// In one piece: the command writes to the same terminal, and would write in between.
+/// Writes a line atomically, because the command writes to the same terminal.
 fn say(line: &str) {
     let _gone = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Real processes under test: started here, watched through /proc, ended by their numbers.
+//! Real processes under test, observed through /proc.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,19 @@ impl Folder {
     }
 }
 
-/// The number of a process that a script has written into a file.
+/// Returns the PID that a script has written into a file.
 pub fn number(path: &Path) -> Pid {
     Pid::from_raw(line(path).trim().parse().unwrap())
 }
 
-/// What the kernel says of a process after its name: state, parent, group, session, …; none if there is none.
+/// Returns the fields of `/proc/PID/stat` after the name: state, parent, group, session, …
 fn stat(process: Pid) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     Some(rest.split(' ').map(str::to_owned).collect())
 }
 
-/// Whether a process is gone, or is only waiting for somebody to ask how it ended.
+/// Returns whether a process is gone or a zombie.
 pub fn is_gone(process: Pid) -> bool {
     stat(process).is_none_or(|stat| stat[0] == "Z")
 }
@@ -41,12 +41,12 @@ pub fn is_stopped(process: Pid) -> bool {
     stat(process).is_some_and(|stat| stat[0] == "T")
 }
 
-/// Whether it is in the group that the terminal listens to.
+/// Returns whether it is in the foreground group.
 pub fn is_in_front(process: Pid) -> bool {
     stat(process).is_some_and(|stat| stat[2] == stat[5])
 }
 
-/// Who has started a process.
+/// Returns the parent of a process.
 pub fn parent(process: Pid) -> Pid {
     Pid::from_raw(stat(process).unwrap()[1].parse().unwrap())
 }
@@ -59,14 +59,14 @@ pub fn until_stopped(process: Pid, stopped: bool) {
     eventually(&format!("{process} stopped: {stopped}"), || (is_stopped(process) == stopped).then_some(()));
 }
 
-/// The processes that one has started.
+/// Returns the children of a process.
 pub fn children(parent: Pid) -> Vec<Pid> {
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let parent = parent.to_string();
     all.map(Pid::from_raw).filter(|&process| stat(process).is_some_and(|stat| stat[1] == parent)).collect()
 }
 
-/// The guard among them.
+/// Returns the guard among the children.
 pub fn guard(parent: Pid) -> Pid {
     eventually("a guard", || {
         children(parent).into_iter().find(|process| {
@@ -79,7 +79,7 @@ pub fn send(process: Pid, signal: Signal) {
     kill(process, signal).unwrap();
 }
 
-/// Ends a process of the test's own when the test is over, also if it fails.
+/// Kills a process when the test ends, also on failure.
 pub struct Ends(pub Pid);
 
 impl Drop for Ends {

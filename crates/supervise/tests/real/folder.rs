@@ -1,4 +1,4 @@
-//! What tests of real processes share, here and in `crates/cli`: waiting for something, and a folder to see it in.
+//! Shared helpers of tests with real processes, here and in `crates/cli`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a machine under load; only a failure takes so long.
+/// Longer than any step on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for something to happen.
+/// Waits until `look` returns a value.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -22,7 +22,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A folder for what processes read and write.
+/// A temporary directory.
 pub struct Folder(TempDir);
 
 impl Folder {
@@ -35,7 +35,7 @@ impl Folder {
     }
 }
 
-/// A whole line that somebody writes into a file, sooner or later.
+/// Waits for a complete line in a file.
 pub fn line(path: &Path) -> String {
     eventually(&format!("a line in {}", path.display()), || {
         let text = fs::read_to_string(path).ok()?;

@@ -1,4 +1,4 @@
-//! What becomes of a command without a terminal: codes, signals, the lease's end, and our own.
+//! Commands without a terminal: exit codes, signals, the end of the lease and of the supervisor.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,11 +14,11 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
-/// A grace and a lease of far more milliseconds than a test takes.
+/// A grace and a lease longer than any test, in milliseconds.
 const LONG: &str = "3600000";
 const AGES: &str = "36000000";
 
-/// A command under a lease, in a session of its own without a terminal, whatever the tests themselves run in.
+/// Returns a command under a lease, in its own session without a terminal.
 fn under_lease(options: [&str; 3], command: &[&str]) -> Command {
     let mut under = Command::new("setsid");
     under.arg(UNDER_LEASE).args(options).args(command);
@@ -34,11 +34,11 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// One that runs.
+/// A running command.
 struct Run {
     process: Child,
     out: BufReader<ChildStdout>,
-    /// It dies with the test.
+    /// Kills it at the end of the test.
     _ends: Ends,
 }
 
@@ -50,7 +50,7 @@ impl Run {
         Self { process, out, _ends }
     }
 
-    /// A script under a lease; it has said that it is ready.
+    /// Starts a script and waits until it is ready.
     fn script(options: [&str; 3], script: &Path) -> Self {
         let mut run = Self::start(under_lease(options, &["sh", script.to_str().unwrap()]));
         run.says("ready");
@@ -67,7 +67,7 @@ impl Run {
         Pid::from_raw(self.process.id().cast_signed())
     }
 
-    /// Its exit code, and what else it and the command have said.
+    /// Returns the exit code and the remaining output.
     fn code(mut self) -> (i32, String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
@@ -76,7 +76,7 @@ impl Run {
     }
 }
 
-/// A lease that the test moves.
+/// A lease controlled by the test.
 struct Lease {
     path: String,
     ends: Option<File>,
@@ -89,7 +89,7 @@ impl Lease {
         Self { path: path.to_str().unwrap().to_owned(), ends: None }
     }
 
-    /// New ends, in milliseconds from now.
+    /// Sends new ends, in milliseconds from now.
     fn ends(&mut self, ends: &str) {
         let open = || OpenOptions::new().write(true).open(&self.path).unwrap();
         self.ends.get_or_insert_with(open).write_all(format!("{ends}\n").as_bytes()).unwrap();
@@ -97,7 +97,7 @@ impl Lease {
 }
 
 #[test]
-fn the_code_is_the_commands_own() {
+fn exit_code_is_the_commands_own() {
     for code in [0, 1, 2, 64, 75, 76, 126, 127, 128, 255] {
         let script = format!("exit {code}");
         for on_lost in ["term", "kill", "none"] {
@@ -105,12 +105,12 @@ fn the_code_is_the_commands_own() {
             assert_eq!((ended.status.code(), text(&ended.stderr)), (Some(code), ""), "{on_lost}");
         }
     }
-    // Also the last real-time signal.
+    // Including the last real-time signal.
     for signal in [1, 6, 9, 11, 13, 14, 15, 64] {
         let ended = output(["term", "0", AGES], &["sh", "-c", &format!("kill -{signal} $$")]);
         assert_eq!(ended.status.code(), Some(128 + signal));
     }
-    // Of the keyboard's signals we die, too, so that a shell ends the script around us; unless they are ignored.
+    // Keyboard signals end the supervisor, too, so that a shell ends its script, unless they are ignored.
     for signal in [Signal::SIGINT, Signal::SIGQUIT] {
         let script = format!("kill -{} $$", signal as i32);
         let ended = output(["term", "0", AGES], &["sh", "-c", &script]);
@@ -181,7 +181,7 @@ fn signals_are_forwarded() {
     }
 }
 
-/// A shell that waits for its foreground process hears no signal before that has ended.
+/// A shell that waits for its foreground process handles signals only after it has exited.
 #[test]
 fn signals_reach_the_whole_group() {
     let folder = Folder::new();
@@ -197,12 +197,12 @@ fn signals_reach_the_whole_group() {
 }
 
 #[test]
-fn what_was_ignored_stays_ignored() {
-    // As nohup does it. The command would die of it, and so would we.
+fn ignored_signals_stay_ignored() {
+    // As with nohup. Otherwise SIGHUP would end the command and the supervisor.
     let script = format!("trap '' HUP; exec {UNDER_LEASE} term 0 {AGES} sh -c 'kill -HUP $$ $PPID; exit 3'");
     let ended = Command::new("setsid").args(["sh", "-c", &script]).output().unwrap();
     assert_eq!(ended.status.code(), Some(3));
-    // Whoever ignores the end of its children never hears how they ended: the one exception.
+    // The exception is SIGCHLD: ignoring it would lose the exit status of children.
     let arguments = ["env", "--ignore-signal=CHLD", UNDER_LEASE, "term", "0", AGES, "sh", "-c", "exit 3"];
     let ended = Command::new("setsid").args(arguments).output().unwrap();
     assert_eq!(ended.status.code(), Some(3), "{}", text(&ended.stderr));
@@ -218,12 +218,12 @@ fn a_command_is_asked_to_end_before_the_lease_does() {
     lease.ends(LONG);
     let (code, out, err) = run.code();
     assert_eq!((code, out.as_str()), (76, "cleaning\n"));
-    // The shell may tell of its own processes, too.
+    // The shell may report its own processes, too.
     assert_eq!(err.lines().filter(|line| line.starts_with("notice")).collect::<Vec<_>>(), ["notice: Asked"]);
 }
 
 #[test]
-fn who_does_not_listen_is_killed_at_the_leases_end() {
+fn command_ignoring_sigterm_is_killed_at_the_end() {
     let folder = Folder::new();
     let mut lease = Lease::new(&folder);
     let script = folder.script("child", "trap '' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
@@ -231,11 +231,11 @@ fn who_does_not_listen_is_killed_at_the_leases_end() {
     lease.ends("300");
     let (code, _, err) = run.code();
     assert_eq!(code, 76);
-    // On a machine under load nothing may be left of the time to ask.
+    // On a loaded machine the grace may be over already.
     assert!(["notice: Asked\nnotice: Killed\n", "notice: Killed\n"].contains(&err.as_str()), "{err}");
 }
 
-/// A stopped process hears nothing but SIGKILL and SIGCONT.
+/// A stopped process receives only SIGKILL and SIGCONT.
 #[test]
 fn a_stopped_command_is_asked_to_end_too() {
     let folder = Folder::new();
@@ -250,9 +250,9 @@ fn a_stopped_command_is_asked_to_end_too() {
     assert_eq!(run.code().0, 76);
 }
 
-/// Both shells and what they have started are of one group; the first of them ends at once.
+/// Both shells and their children are in one group; the first shell ends at once.
 #[test]
-fn what_a_command_has_started_has_the_same_time_to_end() {
+fn child_processes_have_the_same_grace() {
     let folder = Folder::new();
     let mut lease = Lease::new(&folder);
     let cleaned = folder.path("cleaned");
@@ -271,7 +271,7 @@ fn what_a_command_has_started_has_the_same_time_to_end() {
 }
 
 #[test]
-fn what_a_command_has_started_is_killed_with_it() {
+fn child_processes_are_killed_with_the_command() {
     let folder = Folder::new();
     let mut lease = Lease::new(&folder);
     let pid = folder.path("pid");
@@ -281,7 +281,7 @@ fn what_a_command_has_started_is_killed_with_it() {
     );
     let outer = folder.script("outer", &format!("sh {}\nexit 0\n", inner.display()));
     for on_lost in ["term", "kill"] {
-        lease.ends = None; // Before the next run opens its end: it would take our leaving for the end of all news.
+        lease.ends = None; // Closes the pipe, whose end the next run would take for the end of renewals.
         let run = Run::script([on_lost, "200", &lease.path], &outer);
         let grandchild = Ends(number(&pid));
         lease.ends("200");
@@ -291,10 +291,10 @@ fn what_a_command_has_started_is_killed_with_it() {
     }
 }
 
-/// Who is killed takes a moment to go, and the more of them there are the longer. The slot may be given back when we
-/// have ended.
+/// Killed processes take a moment to exit, more so if there are many. The slot may be released after the supervisor has
+/// exited.
 #[test]
-fn nothing_of_a_group_that_was_killed_is_alive_when_we_have_ended() {
+fn killed_group_is_dead_when_the_supervisor_exits() {
     let folder = Folder::new();
     let mut lease = Lease::new(&folder);
     let pids = folder.path("pids");
@@ -310,7 +310,7 @@ fn nothing_of_a_group_that_was_killed_is_alive_when_we_have_ended() {
 }
 
 #[test]
-fn who_shall_be_killed_is_not_asked() {
+fn kill_policy_sends_no_sigterm() {
     let folder = Folder::new();
     let mut lease = Lease::new(&folder);
     let script =
@@ -320,9 +320,9 @@ fn who_shall_be_killed_is_not_asked() {
     assert_eq!(run.code(), (76, String::new(), "notice: Killed\n".to_owned()));
 }
 
-/// As after a freeze: the lease is over, somebody else may be inside, and there is no time left to ask.
+/// As after a freeze: the lease has expired, another holder may exist, and there is no grace.
 #[test]
-fn who_is_too_late_kills_without_grace() {
+fn late_supervisor_kills_without_grace() {
     let folder = Folder::new();
     let mut lease = Lease::new(&folder);
     let script =
@@ -334,7 +334,7 @@ fn who_is_too_late_kills_without_grace() {
 }
 
 #[test]
-fn who_is_left_alone_has_its_own_code() {
+fn command_left_running_has_its_own_exit_code() {
     let folder = Folder::new();
     let mut lease = Lease::new(&folder);
     let script = folder.script("child", "trap 'exit 4' USR1\necho ready\nwhile :; do sleep 0.01; done\n");
@@ -358,8 +358,7 @@ fn a_renewed_lease_goes_on() {
     assert_eq!(run.code(), (5, String::new(), String::new()));
 }
 
-/// A script that has started another process; both numbers are in files. Neither starts more: a process cannot be
-/// stopped in the midst of that.
+/// Returns a script that starts another process; both PIDs are in files.
 fn family(folder: &Folder) -> PathBuf {
     let (child, grandchild) = (folder.path("child"), folder.path("grandchild"));
     folder.script(
@@ -374,7 +373,7 @@ fn family(folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn whoever_kills_us_kills_the_command_and_all_of_its_group() {
+fn killed_supervisor_takes_the_group_along() {
     let folder = Folder::new();
     let mut run = Run::script(["term", LONG, AGES], &family(&folder));
     let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
@@ -386,9 +385,9 @@ fn whoever_kills_us_kills_the_command_and_all_of_its_group() {
     until_gone(guard.0);
 }
 
-/// `pkill -9 peerlock` finds the guard, too.
+/// `pkill -9 peerlock` matches the guard, too.
 #[test]
-fn whoever_kills_us_and_the_guard_kills_the_command() {
+fn killed_supervisor_and_guard_take_the_command_along() {
     let folder = Folder::new();
     let run = Run::script(["term", LONG, AGES], &family(&folder));
     let (child, _grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
@@ -400,7 +399,7 @@ fn whoever_kills_us_and_the_guard_kills_the_command() {
     until_gone(child.0);
 }
 
-/// There is another one as soon as there is something to tell it.
+/// A killed guard is replaced at the next message to it.
 #[test]
 fn a_guard_that_was_killed_is_replaced() {
     let folder = Folder::new();
@@ -418,9 +417,9 @@ fn a_guard_that_was_killed_is_replaced() {
     until_gone(second.0);
 }
 
-/// As `sudo` would start it. It keeps the slot for as long as it runs.
+/// As if started by `sudo`. It keeps the slot for as long as it runs.
 #[test]
-fn the_guard_waits_for_whom_it_may_not_kill() {
+fn guard_waits_for_processes_it_may_not_kill() {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
         assert!(std::env::var_os("PEERLOCK_CI").is_none(), "not root");
         println!("skipped: only root can start processes of two users");
@@ -446,16 +445,16 @@ fn the_guard_waits_for_whom_it_may_not_kill() {
     let (roots, guard) = (Ends(number(&pid)), Ends(guard(run.pid())));
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
-    // A guard that waits for nobody would be gone by the time another process has been started and has ended.
+    // A guard that does not wait would be gone after another process has started and ended.
     Command::new("sleep").arg("0.2").status().unwrap();
     assert!(!is_gone(roots.0) && !is_gone(guard.0));
     send(roots.0, Signal::SIGKILL);
     until_gone(guard.0);
 }
 
-/// A lease that has ended before there is a command: whoever was frozen, or could not say what it had to say.
+/// The lease expires before the command starts, because the supervisor was frozen or blocked.
 #[test]
-fn nothing_is_started_after_the_leases_end() {
+fn nothing_starts_after_the_end_of_the_lease() {
     for on_lost in ["term", "kill", "none"] {
         let folder = Folder::new();
         let file = folder.path("file");
@@ -465,25 +464,25 @@ fn nothing_is_started_after_the_leases_end() {
 }
 
 #[test]
-fn who_is_left_alone_outlives_us() {
+fn command_left_running_outlives_the_supervisor() {
     let folder = Folder::new();
     let mut run = Run::script(["none", "0", AGES], &family(&folder));
     let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
     assert_eq!(crate::common::children(run.pid()), [child.0], "nobody guards it");
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
-    // A process that was sent a signal by the kernel would be gone by the time another has been started and has ended.
+    // A process that received a signal would be gone after another one has started and ended.
     Command::new("sleep").arg("0.2").status().unwrap();
     assert!(!is_gone(child.0) && !is_gone(grandchild.0));
 }
 
-/// While we are frozen, the lease ends elsewhere. The guard cares for it, and we hear of it when we wake up.
+/// While the supervisor is frozen the lease expires. The guard kills the command, and the supervisor reports it later.
 #[test]
 fn a_frozen_supervisor_does_not_keep_the_command_alive() {
     let folder = Folder::new();
     let run = Run::script(["term", "100", "2000"], &family(&folder));
     let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
-    // The guard has been told before anything was said.
+    // The guard receives the end before the script writes anything.
     send(run.pid(), Signal::SIGSTOP);
     until_stopped(run.pid(), true);
     until_gone(child.0);
@@ -509,7 +508,7 @@ fn the_guard_does_not_listen_to_signals() {
 }
 
 #[test]
-fn whoever_drops_the_supervision_kills_the_command() {
+fn dropped_supervision_kills_the_command() {
     let folder = Folder::new();
     let mut lease = Lease::new(&folder);
     let mut run = Run::script(["term", LONG, &lease.path], &family(&folder));
@@ -521,14 +520,14 @@ fn whoever_drops_the_supervision_kills_the_command() {
 }
 
 #[test]
-fn what_a_command_leaves_behind_runs_on() {
+fn background_processes_of_a_command_run_on() {
     let ended = output(["term", "0", AGES], &["sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!"]);
     let left = Ends(Pid::from_raw(text(&ended.stdout).trim().parse().unwrap()));
     assert_eq!((ended.status.code(), text(&ended.stderr)), (Some(0), "notice: LeftBehind\n"));
     assert!(!is_gone(left.0));
 }
 
-/// Without a terminal nobody would continue us: we go on and keep the lease.
+/// Without a terminal nothing would continue the supervisor: it runs on and keeps the lease.
 #[test]
 fn a_command_that_is_stopped_and_continued() {
     let folder = Folder::new();

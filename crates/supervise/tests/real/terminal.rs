@@ -1,4 +1,4 @@
-//! A command on a terminal: a real shell on a pseudo-terminal, and keys pressed as a person would.
+//! Commands on a terminal: a real shell on a pseudo-terminal, with simulated keys.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,27 +13,27 @@ use nix::unistd::Pid;
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
-/// A terminal with somebody before it.
+/// A pseudo-terminal with its session.
 struct Terminal {
     keys: File,
     screen: Arc<Mutex<String>>,
-    /// What was read of the screen so far.
+    /// How much of the screen has been read.
     read: usize,
     process: Child,
     _ends: Ends,
 }
 
 impl Terminal {
-    /// A program that leads a session on a terminal of its own.
+    /// Runs a program as session leader on a new terminal.
     fn run(program: &[&str]) -> Self {
         let pty = openpty(None, None).unwrap();
         let clone = |end: &OwnedFd| end.try_clone().unwrap();
-        // -c: the terminal on its input becomes the session's own.
+        // -c: its standard input becomes the controlling terminal.
         let mut command = Command::new("setsid");
         command.arg("-c").args(program).env("PS1", "prompt> ").env_remove("ENV");
         command.stdin(clone(&pty.slave)).stdout(clone(&pty.slave)).stderr(pty.slave);
         let process = command.spawn().unwrap();
-        drop(command); // With our copies of the terminal: its end is the end of the session.
+        drop(command); // Closes the copies of the terminal, whose end is the end of the session.
         let screen = Arc::new(Mutex::new(String::new()));
         let (mut from, seen) = (File::from(clone(&pty.master)), Arc::clone(&screen));
         std::thread::spawn(move || {
@@ -46,7 +46,7 @@ impl Terminal {
         Self { keys: pty.master.into(), screen, read: 0, process, _ends }
     }
 
-    /// An interactive shell, at its first prompt.
+    /// Starts an interactive shell and waits for its prompt.
     fn shell() -> Self {
         let mut terminal = Self::run(&["sh", "-i"]);
         terminal.shows("prompt> ");
@@ -57,7 +57,7 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until a text appears after what was waited for before. The terminal also shows what is typed.
+    /// Waits for a text after the previous one. The terminal also echoes the input.
     fn shows(&mut self, text: &str) {
         let (screen, from) = (Arc::clone(&self.screen), self.read);
         let found = std::panic::catch_unwind(|| {
@@ -68,7 +68,7 @@ impl Terminal {
     }
 }
 
-/// Says whether it is in the foreground, waits for a line, and ends with 9. Its number is in a file.
+/// A script that reports whether it is in the foreground, reads a line, and exits with 9. Its PID is in a file.
 fn reads(folder: &Folder) -> String {
     let lines = format!(
         "echo $$ > {}\nset -- $(cat /proc/$$/stat)\n[ $5 = $8 ] && echo in-front || echo be-hind\n\
@@ -78,7 +78,7 @@ fn reads(folder: &Folder) -> String {
     folder.script("reads", &lines).to_str().unwrap().to_owned()
 }
 
-/// Answers Ctrl-C, and does not read from the terminal. Its number is in a file.
+/// A script that handles Ctrl-C and does not read from the terminal. Its PID is in a file.
 fn works(folder: &Folder) -> String {
     let lines = format!(
         "sleep 1000 &\ntrap 'echo caught-int; kill $!; exit 3' INT\necho $$ > {}\necho at-work\nwait\n",
@@ -100,7 +100,7 @@ fn a_command_has_the_terminal_and_gives_it_back() {
     terminal.press("hello\n");
     terminal.shows("got-hello");
     terminal.shows("code=9");
-    // A script is not a shell: it does not fetch the terminal, we must bring it back.
+    // A script does not take the terminal back by itself; the supervisor must do it.
     let script =
         folder.script("script", &format!("{}\nread line\necho \"after-$line\"\n", under_lease(&reads(&folder))));
     terminal.press(&format!("sh {}\n", script.display()));
@@ -122,8 +122,8 @@ fn ctrl_c_reaches_the_command_once() {
     assert_eq!(terminal.screen.lock().unwrap().matches("caught-int").count(), 1);
 }
 
-/// A shell ends a script at Ctrl-C if it receives SIGINT and its child dies of SIGINT. The command has the terminal, and
-/// so receives Ctrl-C alone.
+/// A shell ends a script at Ctrl-C if it receives SIGINT and its child dies of SIGINT. Only the command receives
+/// Ctrl-C, because it has the terminal.
 #[test]
 fn ctrl_c_ends_the_script_around_the_command() {
     let folder = Folder::new();
@@ -145,7 +145,7 @@ fn ctrl_c_ends_the_script_around_the_command() {
     }
 }
 
-/// As for any command: the script goes on if its child handles SIGINT and exits.
+/// As for any command, the script goes on if its child handles SIGINT and exits.
 #[test]
 fn ctrl_c_that_the_command_handles_ends_no_script() {
     let folder = Folder::new();
@@ -162,7 +162,7 @@ fn ctrl_c_that_the_command_handles_ends_no_script() {
 fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let folder = Folder::new();
     let mut terminal = Terminal::shell();
-    // Alone, and in a script that must stop with us or the prompt never comes back.
+    // Alone, and in a script that must stop with the command or the prompt does not return.
     let script = folder.script("script", &format!("{}\nexit $?\n", under_lease(&reads(&folder))));
     for command in [under_lease(&reads(&folder)), format!("sh {}", script.display())] {
         terminal.press(&format!("{command}\n"));
@@ -183,7 +183,7 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     }
 }
 
-/// `bg` and `fg`, for a command that asks for nothing.
+/// `bg` and `fg` for a command that does not read.
 #[test]
 fn a_command_is_in_front_when_its_job_is() {
     let folder = Folder::new();
@@ -204,7 +204,7 @@ fn a_command_is_in_front_when_its_job_is() {
     terminal.shows("prompt> ");
 }
 
-/// The other end of the pipe may want the keyboard (`… | less`), so the command has it only when it asks.
+/// In a pipeline (`… | less`) the command gets the keyboard only on request.
 #[test]
 fn in_a_pipeline_the_command_gets_the_terminal_when_it_wants_it() {
     let folder = Folder::new();
@@ -214,7 +214,7 @@ fn in_a_pipeline_the_command_gets_the_terminal_when_it_wants_it() {
     terminal.press("hello\n");
     terminal.shows("got-hello");
     terminal.shows("prompt> ");
-    // And the keys that are meant for all reach it through us.
+    // Keyboard signals for the whole pipeline are forwarded to it.
     std::fs::remove_file(folder.path("pid")).unwrap();
     terminal.press(&format!("{} | (trap '' INT; cat)\n", under_lease(&works(&folder))));
     terminal.shows("at-work");
@@ -237,7 +237,7 @@ fn in_the_background_the_terminal_is_not_taken_away() {
     terminal.press(&format!("{} &\n", under_lease(&reads(&folder))));
     terminal.shows("be-hind");
     let child = number(&folder.path("pid"));
-    // It wants to read, as nobody in the background may: the job is stopped until it is brought to the front.
+    // A background process that reads is stopped until `fg`.
     until_stopped(parent(child), true);
     terminal.press("echo sh\"\"ell\n");
     terminal.shows("shell");
@@ -247,7 +247,7 @@ fn in_the_background_the_terminal_is_not_taken_away() {
     terminal.shows("got-hello");
 }
 
-/// As in `docker run -it` and `ssh -t host peerlock run …`: nobody could ever continue us.
+/// As in `docker run -it` and `ssh -t host peerlock run …`: no shell could continue the job.
 #[test]
 fn without_a_shell_ctrl_z_stops_nothing() {
     let folder = Folder::new();
@@ -260,7 +260,7 @@ fn without_a_shell_ctrl_z_stops_nothing() {
     assert_eq!(terminal.process.wait().unwrap().code(), Some(9));
 }
 
-/// Ctrl-Z, and never back: the lease ends, and a stopped command is still one that holds the slot.
+/// A job that stays stopped still holds the slot until its lease expires.
 #[test]
 fn a_stopped_job_is_killed_at_its_leases_end() {
     let folder = Folder::new();
@@ -279,9 +279,9 @@ fn a_stopped_job_is_killed_at_its_leases_end() {
     terminal.shows("code=76");
 }
 
-/// The shell is killed, or the line is cut: the kernel tells the foreground group.
+/// The shell is killed or the connection is cut: the kernel signals the foreground group.
 #[test]
-fn nobody_survives_the_end_of_the_session() {
+fn end_of_the_session_ends_all_processes() {
     let folder = Folder::new();
     let mut terminal = Terminal::shell();
     terminal.press(&format!("{}\n", under_lease(&reads(&folder))));
@@ -294,7 +294,7 @@ fn nobody_survives_the_end_of_the_session() {
     until_gone(us.0);
 }
 
-/// Editors switch the echo off. Who is killed cannot switch it on again.
+/// Editors disable the echo, and cannot restore it if they are killed.
 #[test]
 fn a_command_that_dies_leaves_the_terminal_as_it_was() {
     let folder = Folder::new();
@@ -303,14 +303,14 @@ fn a_command_that_dies_leaves_the_terminal_as_it_was() {
     terminal.press(&format!("{UNDER_LEASE} kill 0 1000 sh {}; stty -a\n", mute.display()));
     terminal.shows("mu-te");
     terminal.shows(" echo ");
-    // Who ends by its own will may want it so: stty is such a command.
+    // A command that exits normally may have wanted it, such as stty.
     terminal.press(&format!("{UNDER_LEASE} kill 0 36000000 stty -echo; stty -a\n"));
     terminal.shows(" -echo ");
 }
 
-/// `stty tostop`: who writes from the background is stopped. We must not be, just because we have something to say.
+/// With `stty tostop`, background processes that write are stopped. The supervisor's messages must not stop it.
 #[test]
-fn what_we_say_does_not_stop_us() {
+fn notices_do_not_stop_the_supervisor() {
     let folder = Folder::new();
     let mut terminal = Terminal::shell();
     let script = folder.script("child", "trap 'exit 0' TERM\necho at-work\nwhile :; do sleep 0.01; done\n");
