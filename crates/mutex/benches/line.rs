@@ -3,7 +3,7 @@
 //! `cargo bench -p peerlock-mutex`. A coordinator alone, and all others played here: a holder chosen by chance leaves,
 //! its token goes to whom it was told, and it asks again. What the coordinator is told comes so late that a tenth of
 //! the holders have left meanwhile. Each figure is the median of five, in processor time where the kernel tells it, so
-//! that others on the machine matter less; compare them within one run. `docs/scale.md` has the tables.
+//! that others on the machine matter less; compare them within one run. Tables: `docs/notes/2026-11-19-scale.md`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::OnceLock;

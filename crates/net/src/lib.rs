@@ -29,7 +29,7 @@
 //! - Every queue is bounded. A peer that fills one loses its link.
 //!
 //!
-//! `docs/network.md` has the proof, the parameters and the open points.
+//! `docs/design/security.md` has the proof, `docs/design/network.md` the parameters.
 
 mod channel;
 mod connection;

@@ -20,7 +20,7 @@ use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unse
 /// How many commands may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
 
-/// Network configuration of a peer. `docs/network.md` explains the defaults.
+/// Network configuration of a peer. `docs/design/network.md` explains the defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Address to listen on; port 0 selects a free one.

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Nothing here reads a clock, draws a random number of the machine's or waits; only `disk.rs` does I/O. (The engine
-//! links std, so the crate does, too.) What it promises, and how that is tested: `docs/register.md`.
+//! links std, so the crate does, too.) `docs/design/registry.md` has the design.
 
 mod client;
 mod command;

@@ -1,7 +1,7 @@
 //! Many real peers on loopback, in a few processes: how long it takes until all have joined, what they cost at rest,
 //! what a hand-over takes among some of them, how long it takes until all are back after all who vote were frozen for
 //! longer than a session, and what is kept of names that nobody uses any more. Numbers to be read by people;
-//! `docs/scale.md` has them.
+//! `docs/notes/2026-11-19-scale.md` has them.
 //!
 //! `cargo run -p peerlock-service --example crowd -- PEERS [PROCESSES [SECONDS]]`
 

@@ -1,6 +1,6 @@
 //! What it costs others when a peer leaves that has used many names: three real peers on loopback in this process,
 //! every name used at two of them, then the first leaves, and some of the names are asked for at the third, all at
-//! once. Numbers to be read by people; `docs/hardening.md` has them.
+//! once. Numbers to be read by people; `docs/notes/2026-11-19-hardening.md` has them.
 //!
 //! `cargo run -p peerlock-service --example leaving -- NAMES [ASKED [SLOTS]]`
 

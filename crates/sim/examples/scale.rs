@@ -1,7 +1,7 @@
 //! Many whole nodes in virtual time: churn of one in a hundred a minute, and a rack of one in fifty that dies at once.
 //!
-//! `cargo run -p peerlock-sim --example scale -- [PEERS [RESOURCES [SECONDS [SEED]]]]`; `docs/scale.md` has what came
-//! out.
+//! `cargo run -p peerlock-sim --example scale -- [PEERS [RESOURCES [SECONDS [SEED]]]]`; results in
+//! `docs/notes/2026-11-19-scale.md`.
 
 use std::time::Instant;
 

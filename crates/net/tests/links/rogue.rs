@@ -1,4 +1,4 @@
-//! A peer written from docs/network.md with TCP and Noise only, without the crate under test.
+//! A peer written from docs/design/security.md with TCP and Noise only, without the crate under test.
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use hmac::{Hmac, Mac as _};

@@ -1,5 +1,5 @@
-//! Stories that once ended badly and are over (docs/hardening.md): peers that die with what they have, leave while
-//! others are away, or come for a moment and are killed.
+//! Defects of an early version, one test each (docs/notes/2026-11-19-hardening.md): peers that die with tokens, leave
+//! while others are away, or join for a moment and are killed.
 
 use super::*;
 
