@@ -1,9 +1,9 @@
-//! E2E: votes choose the first owner, and from then on the token goes from owner to owner (Muhammad, Cheema, Gupta:
-//! "Efficient Mutual Exclusion in Peer-to-Peer Systems", §IV.A and §V.A).
+//! E2E: votes choose the first owner; then the token moves from owner to owner (Muhammad, Cheema, Gupta: "Efficient
+//! Mutual Exclusion in Peer-to-Peer Systems", §IV.A and §V.A).
 //!
-//! A resource has n replicas on an overlay, each with one vote, and m votes win. The winner says so to all replicas, by
-//! way of peers that remember it: a *route quorum*. Whoever asks later is stopped by the first of them and put into the
-//! owner's queue. The owner, when it leaves, sends the queue to the first in it: the token.
+//! A resource has n replicas on an overlay, each with one vote; m votes win. The winner announces itself to all
+//! replicas, through peers that remember it: a *route quorum*. The first of these peers stops each later request and
+//! puts it into the owner's queue. On release, the owner sends the queue to its first waiter: the token.
 //!
 //! ```text
 //!   A              hop H           R              B
@@ -24,27 +24,27 @@
 //!   ├──────────────►├─────────────►│              │
 //! ```
 //!
-//! **When it is safe.** The votes are [Sigma's](crate::sigma), which the paper builds on. They are for a *reign*: the
-//! request that was elected, and all who get the token from it. As long as fewer than 2m − n replicas are reset (or
-//! move to another peer) within any one lease time, there is one reign at a time: the owner has m votes that were given
-//! or renewed within the last lease time, two such sets share 2m − n replicas, and a replica that remembers votes for
-//! nobody else meanwhile. Within a reign there is one owner: a token is made for one request, and used once. It carries
-//! the end of the lease, by the clock of whoever gets it, so that it needs no further votes; a token that comes later
-//! than that is nothing but a queue. A client that is inside at the end of the lease is out. Everything else, what hops
-//! remember, what is queued where, who pings whom, only saves messages or time.
+//! **Safety.** The votes are [Sigma's](crate::sigma), on which the paper builds. They are for a *reign*: the elected
+//! request, and all that get the token from it. If fewer than 2m − n replicas are reset (or move to another peer)
+//! within any lease time, there is one reign at a time: the owner has m votes that were given or renewed within the
+//! last lease time, two such sets share 2m − n replicas, and a replica that remembers votes for no other request
+//! meanwhile. Within a reign there is one owner: a token is created for one request and used once. It carries the end
+//! of the lease by its receiver's clock, so that it needs no further votes; a token that arrives after that is only a
+//! queue. A holder loses its grant when the lease ends. Everything else (what hops remember, which queue has a request,
+//! pings) only saves messages or time.
 //!
 //! **Fencing numbers** are the epochs: the winner's comes from the votes, each owner in a reign adds one, and renewals
-//! and RELEASEs tell the replicas. [`crate::fencing`] says when they increase; there, a lease that runs out adds more
+//! and RELEASEs carry it to the replicas. [`crate::fencing`] describes when they increase; an expired lease adds more
 //! than the owners of one lease time can.
 //!
-//! **When the owner fails** (§V.A) those who wait find out by pings, and the lease runs out. Whoever of them is elected
-//! then, with its copy of the queue, is the new owner. *Departure:* the paper lets the one with the most recent copy
-//! declare itself the owner. But the old owner may only be slow, and two may declare themselves; here it takes votes,
-//! and the earliest request gets them. A client that is missing in its copy asks again by itself.
+//! **When the owner fails** (§V.A), waiters detect it by pings, and the lease expires. The waiter elected next, with
+//! its copy of the queue, is the new owner. *Departure:* in the paper the waiter with the most recent copy declares
+//! itself the owner. But the old owner may only be slow, and two may declare themselves; here it takes votes, and the
+//! earliest request gets them. A client that is missing in the copy retries.
 //!
 //! The form of §IV.A is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
 //!
-//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
+//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait independently.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -68,40 +68,39 @@ use owner::{Past, Token};
 use requester::Requester;
 use trail::Trail;
 
-/// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
+/// The parameters. Each switch is one difference between the printed form (off) and the repaired one (on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long votes are good for without renewal. 60 s: our choice. Renewing costs a message per hop to each replica,
-    /// and who stays for less than 20 s never does; a crash inside holds everybody up for as long.
+    /// The lease of votes. 60 s: our choice. Renewal costs a message per hop to each replica, and a hold of less than
+    /// 20 s needs none; a holder that crashes blocks the resource for as long.
     pub lease: Span,
-    /// How long a client waits for an answer before it asks again; then twice as long, up to half a lease. Also the
-    /// time after which a token is retransmitted. 2 s: our choice, several times as long as a route takes.
+    /// The time until a client without an answer retries; doubled each time, up to half a lease. Also the
+    /// retransmission time of a token. 2 s: our choice, several times the time of a route.
     pub retry: Span,
-    /// How often those who wait ask the owner whether it is still there. 10 minutes: the paper's example.
+    /// The interval at which waiters ping the owner. 10 minutes: the paper's example.
     pub ping: Span,
-    /// n of §V.A: how many of those who wait have a copy of the queue. 2: our choice.
+    /// n of §V.A: the number of waiters with a copy of the queue. 2: our choice.
     pub backups: usize,
-    /// How long changes of the queue are collected before they are told to those. 1 s: our choice.
+    /// The time during which changes of the queue are collected before they are sent to these. 1 s: our choice.
     pub update: Span,
-    /// RELEASE names the successor. In print replicas are blank while the successor is inside, and a newcomer wins.
+    /// RELEASE names the successor. In print replicas are blank while the successor holds, so that a newcomer wins.
     pub successor_named: bool,
-    /// Replicas keep those who have lost until they know the winner, and send them there; and ask a loser for its vote
-    /// when somebody earlier waits. A former owner sends an ENQUEUE on to its successor, or says that there is none. In
-    /// print such requests are stored nowhere. (A YIELD in print gives the vote straight back to the one who yields, as
-    /// nobody else is stored; the printed form here does not send any.)
+    /// Replicas store losers until they know the winner, and then send them there; they ask a loser for its vote when
+    /// an earlier request waits. A former owner forwards an ENQUEUE to its successor, or replies that there is none. In
+    /// print such requests are stored nowhere. (A YIELD in print returns the vote to its sender, as no other request is
+    /// stored; the printed form here sends none.)
     pub losers_kept: bool,
-    /// Hops remember winners. In print they remember whoever asked first: A is parked at B, B at A, and neither wins.
+    /// Hops remember winners. In print they remember the first request: A is queued at B, B at A, and neither wins.
     pub marks_of_winners: bool,
-    /// RELEASE and IAMWINNER are compared with what is known already. In print late ones hit whoever is the owner now.
+    /// RELEASE and IAMWINNER are compared with the known owner. In print late ones affect the present owner.
     pub epochs: bool,
     /// TOKEN is acknowledged, and retransmitted. In print it is the only copy of the queue.
     pub acknowledged: bool,
-    /// Votes are leased, and the owner knows until when and renews them. In print the votes for one who crashes inside
-    /// are lost.
+    /// Votes are leased, and the owner renews them in time. In print the votes for a crashed holder are lost.
     pub leases: bool,
-    /// A client that gets no answer asks again. In print what is lost, or forgotten, is lost for ever.
+    /// A client without an answer retries. In print a lost or forgotten request is lost forever.
     pub asks_again: bool,
-    /// A client that takes the owner for dead needs votes to follow it. In print it declares itself the owner.
+    /// A client that considers the owner dead needs votes to succeed it. In print it declares itself the owner.
     pub claims_voted: bool,
 }
 
@@ -122,7 +121,7 @@ impl Config {
         asks_again: false,
         claims_voted: false,
     };
-    /// The form that we use.
+    /// The form used here.
     pub const REPAIRED: Self = Self {
         successor_named: true,
         losers_kept: true,
@@ -135,11 +134,11 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// How often a token is sent before its receiver is taken for dead.
+    /// How often a token is sent before its receiver counts as dead.
     const TRIES: u32 = 8;
-    /// How many former owners an ENQUEUE may be sent on by. Our choice: beyond that it is cheaper to ask again.
+    /// The most former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
     const MOST_DETOURS: u8 = 3;
-    /// At most this many requests are kept for a token that is said to be coming: our choice. The others ask again.
+    /// The most requests stored for a token that is announced: our choice. The others retry.
     const MOST_EARLY: usize = 1000;
     /// A lease that ends in 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -156,32 +155,32 @@ impl Config {
     }
 }
 
-/// One peer's part in E2E, for one resource: any number of clients, any of the replicas, a hop for others, and perhaps
-/// the owner of the token.
+/// E2E at one peer for one resource: any number of clients, any of the replicas, a hop for others, and perhaps the
+/// owner of the token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct E2e {
     config: Config,
     common: Common<Message>,
-    /// Our clients that wait, in the order of their requests.
+    /// The waiting clients, in the order of their requests.
     requesters: Vec<Requester>,
-    /// The first request of ours since we have a memory: of those before, we do not know what became of them.
+    /// The first request since this peer has a memory; the state of earlier ones is unknown.
     first: Option<Stamp>,
-    /// If it is here.
+    /// The token, if it is here.
     token: Option<Token>,
-    /// Turns that ended here, the latest last: all of the last lease time, and in any case one.
+    /// Turns that ended here, the latest last: all of the last lease time, and at least one.
     past: Vec<Past>,
-    /// Requests that were sent here before the token was.
+    /// Requests that arrived before the token.
     early: Vec<Entry>,
-    /// *Replica list*: who the owner is, on other peers' ways to the replicas and at the replicas that we host.
+    /// *Replica list*: the owner, as known on other peers' routes to replicas and at hosted replicas.
     trail: Trail<Owner>,
-    /// The replicas that we host.
+    /// The hosted replicas.
     replicas: Vec<Replica>,
-    /// Tokens that we have sent, and that may still be lost.
+    /// Tokens sent and not acknowledged.
     outbox: Outbox<Message>,
 }
 
 impl E2e {
-    /// A peer that nobody has asked for anything yet.
+    /// Creates a peer without requests.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
             config,
@@ -215,7 +214,7 @@ impl E2e {
         self.send(owner.peer, Message::Enqueue(Enqueue { client, by, again, owner, detours: 0 }), cx);
     }
 
-    /// Lamport's clock, and fencing numbers, that somebody tells in passing.
+    /// Takes over a time stamp and a fencing number.
     fn hear(&mut self, client: Stamp, epoch: u64) {
         self.common.clock = self.common.clock.max(client.time);
         self.common.fencing = self.common.fencing.max(epoch);
@@ -229,7 +228,7 @@ impl E2e {
         self.replicas.iter().position(|replica| replica.index == index)
     }
 
-    /// A message that was sent to this peer, by another or by ourselves, or has come to the replica that it was for.
+    /// Handles a message to this peer or to a replica it hosts.
     fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Request { replica, client, fencing } => {
@@ -281,7 +280,7 @@ impl E2e {
             sigma::Message::Inquire { replica, owner, number, earlier } => {
                 if let Some(token) = self.token.as_ref().filter(|token| token.owner.elected == owner) {
                     if !earlier {
-                        let owner = token.owner; // The IAMWINNER has not come there.
+                        let owner = token.owner; // The IAMWINNER has not arrived there.
                         self.send(from, Message::IAmWinner { replica, owner }, cx);
                     }
                 } else if let Some(at) = self.requester(owner) {
@@ -304,8 +303,8 @@ impl E2e {
     }
 
     /// §IV.A, step 3, at the replica. *Departure:* a replica that knows the owner sends ENQUEUE, as any hop does; the
-    /// paper's says who the owner is, and leaves it at that. A client that asks again gets into the replica's own
-    /// queue, too: the owner may be dead.
+    /// paper's only names the owner. The request of a retrying client is also queued at the replica, since the owner
+    /// may be dead.
     fn on_request(
         &mut self,
         replica: u32,
@@ -336,13 +335,13 @@ impl E2e {
         self.trail.remove(replica, |owner| Some(owner.elected) != voted_for);
     }
 
-    /// Who has the token, as far as we know: we ourselves, or the one who is said to on the way to this replica.
+    /// Returns the known owner: this peer, or the one announced on the route to this replica.
     fn owner_for(&self, replica: u32) -> Option<Owner> {
         let told = self.trail.get(replica).map(|mark| mark.known);
         self.token.as_ref().map(|token| token.owner).or(told)
     }
 
-    /// §IV.A, step 2, at a hop. True if the request goes on.
+    /// §IV.A, step 2, at a hop. Returns true if the request is forwarded.
     fn on_request_by(&mut self, hop: Hop, replica: u32, client: Waiting, cx: &mut Cx<'_, Self>) -> bool {
         if let Some(owner) = self.owner_for(replica).filter(|owner| owner.elected != client.client) {
             self.enqueue_at(owner, client, By::Hop(replica), false, cx);
@@ -355,8 +354,8 @@ impl E2e {
         true
     }
 
-    /// §IV.A, steps 4 and 6: IAMWINNER or RELEASE comes by, on its way or to its replica, or a former owner tells us
-    /// of its successor. §V.A: if it comes by another way than the last, the old one is cleared.
+    /// §IV.A, steps 4 and 6: IAMWINNER or RELEASE passes or arrives, or a former owner names its successor. §V.A: if it
+    /// takes another route than the last, the old one is cleared.
     fn learn(&mut self, replica: u32, owner: Owner, hop: Option<Hop>, cx: &mut Cx<'_, Self>) {
         let known = self.trail.get(replica).map(|mark| mark.known);
         if self.config.epochs && known.is_some_and(|known| owner.epoch < known.epoch) {
@@ -380,7 +379,7 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 6, a RELEASE without successor: at the replica, or from a former owner who was asked.
+    /// §IV.A, step 6, a RELEASE without successor: at the replica, or from a former owner as an answer.
     fn on_release(&mut self, replica: u32, client: Stamp, fencing: u64, cx: &mut Cx<'_, Self>) {
         self.forget(replica, client);
         let Some(at) = self.replica(replica) else { return };
@@ -395,7 +394,7 @@ impl E2e {
         self.trail.remove(replica, |owner| any || owner.elected == elected);
     }
 
-    /// Delivers what we have told ourselves.
+    /// Delivers messages to this peer.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(self.me(), message, cx);
@@ -436,7 +435,7 @@ impl Protocol for E2e {
         self.deliver_here(cx);
     }
 
-    /// §IV.A, step 3. A replica that has moved here has forgotten everything.
+    /// §IV.A, step 3. A replica that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let index = match (self.common.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
@@ -463,7 +462,7 @@ impl Protocol for E2e {
         self.expire(cx);
         let goes_on = match message {
             Message::Request { replica, client, .. } => self.on_request_by(hop, replica, client, cx),
-            // It asks again, so what we know has not helped it.
+            // A retry: the known owner has not helped it.
             Message::Vote(sigma::Message::Request { replica, client, .. }) => {
                 self.trail.remove(replica, |owner| owner.elected != client);
                 true
@@ -520,7 +519,7 @@ impl Protocol for E2e {
         self.deliver_here(cx);
     }
 
-    /// Replicas and hops forget everything; our own clients, the token among them, are another matter.
+    /// Replicas and hops lose their memory; clients and the token do not.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         self.trail.clear();
         for replica in &mut self.replicas {
@@ -537,7 +536,7 @@ impl Observe for E2e {
     }
 }
 
-/// The requests, the token, and for each replica here its vote: `1@6 asks, votes []; R0: 1@3 then []`.
+/// The requests, the token, and each hosted replica's vote: `1@6 asks, votes []; R0: 1@3 then []`.
 impl fmt::Display for E2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

@@ -1,10 +1,10 @@
-//! Non-E2E: mutual exclusion by votes, with a queue that is spread over the routes to the voters (Muhammad, Cheema,
-//! Gupta: "Efficient Mutual Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
+//! Non-E2E: mutual exclusion by votes, with a queue distributed over the routes to the voters (Muhammad, Cheema, Gupta:
+//! "Efficient Mutual Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
 //!
-//! A resource has n replicas on an overlay, each with one vote, and m votes win. A REQUEST travels hop by hop to each
-//! replica and leaves an entry at every peer on its way: a *route quorum*. The next request for the same replica goes
-//! no further than the first peer with an entry, which queues it. RELEASE takes the same ways, clears the entries and
-//! brings the partial queues along, so that the replica sees everybody who waits when it picks the next owner.
+//! A resource has n replicas on an overlay, each with one vote; m votes win. A REQUEST travels hop by hop to each
+//! replica and leaves an entry at every peer on its route: a *route quorum*. The next request for the same replica is
+//! queued at the first peer with an entry. RELEASE takes the same routes, clears the entries and collects the partial
+//! queues, so that the replica knows all waiters when it chooses the next owner.
 //!
 //! ```text
 //!   A             hop H            R              B
@@ -21,14 +21,14 @@
 //!   │              │               ├─ GRANTREQ(B)►│
 //! ```
 //!
-//! The replicas' votes are [Sigma's](crate::sigma), which the paper builds on: queues in the order of time stamps,
-//! votes that are leased and numbered, replicas that ask their owner to yield to somebody earlier. Entries and partial
-//! queues only save messages. So the repaired form is as safe as Sigma: at most one is inside as long as fewer than 2m
-//! − n replicas are reset (or move to another peer) within any one lease time. What hops lose is asked for again.
+//! The replicas' votes are [Sigma's](crate::sigma), on which the paper builds: queues in the order of time stamps,
+//! leased and numbered votes, replicas that ask their owner to yield to an earlier request. Entries and partial queues
+//! only save messages. So the repaired form is as safe as Sigma: at most one client holds if fewer than 2m − n replicas
+//! are reset (or move to another peer) within any lease time. Retries replace what hops lose.
 //!
 //! The form of §IV.B is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
 //!
-//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
+//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait independently.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -51,44 +51,42 @@ use client::Requester;
 use hop::Entry;
 pub use message::{Load, Message, Timer};
 
-/// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
+/// The parameters. Each switch is one difference between the printed form (off) and the repaired one (on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long a vote is good for without renewal. 10 s: as in Sigma.
+    /// The lease of a vote. 10 s: as in Sigma.
     pub lease: Span,
-    /// How long a client waits for an answer, or with too few votes for more, before it asks again; then twice as long,
-    /// up to a third of the lease. 0.5 s: our choice, more than a round trip.
+    /// The time until a client without an answer, or with too few votes, retries; doubled each time, up to a third of
+    /// the lease. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// After which time a client without votes asks whether its requests still wait where they were; then after twice
-    /// that time, and so on. And after which time a hop asks whether the way still stands that somebody waits behind;
-    /// then after twice that time, and so on. 10 s: our choice. Whoever waited at a peer that is dead may so wait twice
-    /// as long as before, and the number of questions grows with the logarithm of the time. Each costs two messages.
+    /// The time until a client without votes checks that its requests are still queued, and until a hop checks the
+    /// route that its waiters depend on; doubled each time. 10 s: our choice. A dead peer may double the wait of its
+    /// waiters, and the number of checks grows with the logarithm of the wait. Each costs two messages.
     pub patience: Span,
-    /// A client asks at least this often. 10 minutes: the paper's example for pings (§V.A).
+    /// The longest time between a client's checks. 10 minutes: the paper's example for pings (§V.A).
     pub most_patience: Span,
-    /// After which time a hop sends queues again whose arrival it has not been told of. 2 s: our choice, several times
-    /// as long as a route takes.
+    /// The time until a hop resends queues that are not acknowledged. 2 s: our choice, several times the time of a
+    /// route.
     pub again: Span,
-    /// The word of a hop is not taken for a vote. In print it is: a hop that is asked twice by one client names that
-    /// client as holder, which it then believes to be.
+    /// A hop's answer is not a vote. In print it is: a hop that gets two requests of one client names that client as
+    /// holder, which then considers itself granted.
     pub hearsay: bool,
-    /// A client with too few votes goes past the hops that have queued it, and replicas ask their owner to yield when
-    /// somebody earlier waits. In print all yield after a random time; but a replica that does not know who waits in
-    /// the hops' queues gives the vote back to the one who has yielded: a split for ever.
+    /// A client with too few votes bypasses the hops that have queued it, and replicas ask their owner to yield to an
+    /// earlier request. In print all yield after a random time; but a replica that does not know the hops' queues
+    /// returns the vote to the client that yielded: a permanent split.
     pub surfaces: bool,
-    /// A vote for a request that is finished is answered with RELEASE. In print nobody ever gives it back: a client
-    /// that is left in some queue blocks the replica.
+    /// A vote for a finished request is answered with RELEASE. In print it is never returned: a stale queue entry
+    /// blocks the replica.
     pub answers_ghosts: bool,
-    /// Requests are told apart, and grants are numbered. In print a late RELEASE of an earlier request hits the next
+    /// Requests are distinguished, and grants numbered. In print a late RELEASE of an earlier request affects the next
     /// one, and late grants count.
     pub epochs: bool,
     /// The last hop that has added to the queue in a RELEASE keeps a copy until the replica has it. In print the only
-    /// copy is under way.
+    /// copy is in the message.
     pub keeps_copies: bool,
-    /// Votes are leased, clients know until when, and renew them. In print the vote for a client that crashes inside is
-    /// lost for ever.
+    /// Votes are leased, and clients renew them in time. In print the vote for a crashed holder is lost forever.
     pub leases: bool,
-    /// A client asks again. In print what is lost, or forgotten, is lost for ever.
+    /// A client retries. In print a lost or forgotten request is lost forever.
     pub asks_again: bool,
 }
 
@@ -108,7 +106,7 @@ impl Config {
         leases: false,
         asks_again: false,
     };
-    /// The form that we use.
+    /// The form used here.
     pub const REPAIRED: Self = Self {
         hearsay: true,
         surfaces: true,
@@ -120,7 +118,7 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// How often queues are sent. By then whoever waits in them has asked again by itself.
+    /// How often queues are sent. By then their waiters have retried.
     const TRIES: u32 = 8;
     /// A lease that ends in 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -140,25 +138,25 @@ impl Config {
     }
 }
 
-/// One peer's part in Non-E2E, for one resource: any number of clients, any of the replicas, and a hop for others.
+/// Non-E2E at one peer for one resource: any number of clients, any of the replicas, and a hop for others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NonE2e {
     config: Config,
     common: Common<Message>,
-    /// Our clients, in the order of their requests.
+    /// The clients, in the order of their requests.
     clients: Vec<Requester>,
-    /// The replicas that we host.
+    /// The hosted replicas.
     replicas: Vec<Replica>,
-    /// *Replica list*: the ways of other peers' requests that lead through here, at most one to each replica.
+    /// *Replica list*: routes of other peers' requests through this peer, at most one per replica.
     entries: Vec<Entry>,
-    /// Queues that have been sent on, and may still be lost.
+    /// Queues sent and not acknowledged.
     outbox: Outbox<Message>,
     /// Whether [`Timer::Ping`] is pending.
     watches: bool,
 }
 
 impl NonE2e {
-    /// A peer that nobody has asked for anything yet.
+    /// Creates a peer without requests.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         let mut common = Common::new(me, replicas, config.votes());
         common.yields = if config.surfaces { Yields::Asked } else { Yields::Later };
@@ -181,7 +179,7 @@ impl NonE2e {
         is_same(one, other, &self.common.config)
     }
 
-    /// The name under which others know a request. In print a client has the same name for all of them.
+    /// Returns the name of a request for other peers. In print a client uses the same name for all of them.
     fn id_for(&self, ticket: Ticket) -> Ticket {
         let is_free = |id: &Ticket| self.client(*id).is_none();
         if self.config.epochs { ticket } else { (1..).map(Ticket::new).find(is_free).unwrap_or(ticket) }
@@ -191,7 +189,7 @@ impl NonE2e {
         self.clients.remove(at).release(&mut self.common, cx);
     }
 
-    /// A message that was sent to this peer, by another or by ourselves.
+    /// Handles a message to this peer.
     fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
             return cx.strange("a message about a replica that there is not");
@@ -209,7 +207,7 @@ impl NonE2e {
                     Some(at) if earlier => {
                         self.clients[at].votes.on_inquire(replica, number, &mut self.common, cx);
                     }
-                    Some(_) => {} // It lives, and is the first of those who do.
+                    Some(_) => {} // It is live, and the first live one.
                     None => self.answer_ghost(from, replica, owner, cx),
                 }
             }
@@ -233,7 +231,7 @@ impl NonE2e {
         }
     }
 
-    /// §IV.B, step 5. A vote for a request that is finished goes straight back.
+    /// §IV.B, step 5. A vote for a finished request is returned at once.
     fn on_grant_req(&mut self, from: PeerId, to: Ticket, response: sigma::Message, cx: &mut Cx<'_, Self>) {
         let sigma::Message::Response { replica, owner, fencing, clock, .. } = response else { return };
         self.common.clock = self.common.clock.max(clock);
@@ -282,7 +280,7 @@ impl NonE2e {
         }
     }
 
-    /// Something for a replica that is not here, but was, or for a request that waits here, or did.
+    /// Handles a message to a replica that has left this peer, or about a request that is or was queued here.
     fn deliver_to_hop(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Self>) {
         let at = self.entries.iter().position(|entry| entry.replica == replica);
         let onward = match message {
@@ -298,14 +296,14 @@ impl NonE2e {
         self.common.post.send_to(&self.common.replicas, replica, onward, cx);
     }
 
-    /// Delivers what we have told ourselves.
+    /// Delivers messages to this peer.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(cx.me(), message, cx);
         }
     }
 
-    /// The replica with this index is here from now on, with an empty memory but for what we know as a hop.
+    /// Hosts the replica from now on, without memory except this hop's entries.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {
@@ -395,7 +393,7 @@ impl Protocol for NonE2e {
         self.deliver_here(cx);
     }
 
-    /// §II, the failure model: internal states may be reset at any time. What we keep as a hop is lost with it.
+    /// §II, the failure model: internal state may be reset at any time, including the state as a hop.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(incarnation, cx);
@@ -416,8 +414,7 @@ impl Observe for NonE2e {
     }
 }
 
-/// What a peer knows, in one line: `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at
-/// 3]`.
+/// The state in one line: `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for NonE2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut replicas: Vec<&Replica> = self.replicas.iter().collect();

@@ -1,4 +1,4 @@
-//! Quorum arithmetic: who has won, what two quorums share, how likely resets break it, how fast it can be.
+//! Quorum arithmetic: verdicts, intersections, the probability of failure, and the highest throughput.
 
 use peerlock_base::Span;
 
@@ -9,15 +9,14 @@ pub struct Quorum {
     m: u32,
 }
 
-/// What the answers so far say about a candidate. A question with three answers: as long as some replicas are silent,
-/// "has not won" is not yet "cannot win".
+/// The verdict on a candidate by the answers so far: as long as replicas are silent, "has not won" is not "cannot win".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It has the votes.
     Won,
     /// It may still get them.
     Open,
-    /// Even with all the votes still out it has too few.
+    /// It has too few votes even with all outstanding ones.
     Cannot,
 }
 
@@ -28,8 +27,8 @@ impl Quorum {
     /// `votes` of `replicas`.
     ///
     /// # Panics
-    /// If two quorums could miss each other, if no quorum could ever be reached, or with more than 64 replicas, which
-    /// is as many as a [`Voters`] holds.
+    /// If two quorums need not share a replica, if there are fewer replicas than votes, or with more than 64 replicas,
+    /// the limit of [`Voters`].
     pub const fn new(replicas: u32, votes: u32) -> Self {
         assert!(2 * votes > replicas, "two quorums must share a replica");
         assert!(votes <= replicas, "there are not so many votes");
@@ -37,24 +36,24 @@ impl Quorum {
         Self { n: replicas, m: votes }
     }
 
-    /// n: how many replicas there are.
+    /// Returns n, the number of replicas.
     pub const fn replicas(self) -> u32 {
         self.n
     }
 
-    /// m: how many votes it takes.
+    /// Returns m, the number of votes that win.
     pub const fn votes(self) -> u32 {
         self.m
     }
 
-    /// 2m − n: how many replicas any two quorums share at least, and so how many must forget their vote before two
-    /// clients can be inside.
+    /// Returns 2m − n: the least number of replicas that two quorums share, which is how many must forget their vote
+    /// before two clients can hold.
     pub const fn intersection(self) -> u32 {
         2 * self.m - self.n
     }
 
-    /// What can be said of a candidate with `same` votes after `heard` replicas have answered (Sigma, §4, case 3:
-    /// nobody can win if j_same + n − j < m).
+    /// Returns the verdict on a candidate with `same` votes after answers of `heard` replicas (Sigma, §4, case 3: no
+    /// client can win if j_same + n − j < m).
     pub const fn verdict(self, same: u32, heard: u32) -> Verdict {
         if same >= self.m {
             Verdict::Won
@@ -65,7 +64,7 @@ impl Quorum {
         }
     }
 
-    /// The probability that so many of a winner's m voters forget their vote while it counts on them that a second
+    /// Returns the probability that so many of a winner's m voters forget their vote during its hold that a second
     /// client can win: at least 2m − n of m, each with probability `forgets` (Sigma, §3 and Figure 2).
     ///
     /// `forgets` is t/T: the time a vote is held over a replica's mean lifetime. *Departure:* the paper prints a sum
@@ -74,20 +73,18 @@ impl Quorum {
         at_least(self.intersection(), self.m, forgets)
     }
 
-    /// How many hand-overs a second the latencies allow at most, each one-way latency uniform from `low` to `high`
+    /// Returns the most hand-overs per second that latencies allow, with one-way latencies uniform from `low` to `high`
     /// (Sigma, Figure 7, dashed lines).
     ///
-    /// From one client's leaving to the next one's entering it takes a RELEASE and a grant by way of every replica;
-    /// the next client is in when the m-th of the n grants arrives. So: one over the mean of the m-th smallest of n
-    /// sums of two latencies.
+    /// A hand-over is a RELEASE and a grant through every replica; it is complete with the m-th of the n grants. The
+    /// result is one over the mean of the m-th smallest of n sums of two latencies.
     pub fn saturation(self, low: Span, high: Span) -> f64 {
         1.0 / self.hand_over(low.as_secs_f64(), high.as_secs_f64())
     }
 
-    /// The mean of the m-th smallest of n sums of two numbers uniform from `low` to `high`.
-    ///
-    /// It is the integral of the probability that fewer than m sums are below x, by Simpson's rule on the two halves
-    /// of the range: the distribution function of the sum is a parabola on each.
+    /// Returns the mean of the m-th smallest of n sums of two numbers uniform from `low` to `high`: the integral of the
+    /// probability that fewer than m sums are below x, by Simpson's rule on the two halves of the range, on each of
+    /// which the distribution function of the sum is a parabola.
     fn hand_over(self, low: f64, high: f64) -> f64 {
         const STEPS: u32 = 512;
         // In units of the range the sum goes from 0 to 2.
@@ -108,10 +105,10 @@ impl Default for Quorum {
     }
 }
 
-/// The probability of `least` or more successes in `tries`, each with probability `p`.
+/// Returns the probability of `least` or more successes in `tries`, each with probability `p`.
 ///
-/// Every term is positive and computed through logarithms, so that neither cancellation nor an overflowing binomial
-/// coefficient harms it: good to about thirteen digits down to the smallest numbers there are.
+/// Every term is positive and computed with logarithms, so there is no cancellation or overflow: about thirteen digits
+/// are exact, down to the smallest numbers.
 fn at_least(least: u32, tries: u32, p: f64) -> f64 {
     if p <= 0.0 || p >= 1.0 {
         return if p <= 0.0 && least > 0 { 0.0 } else { 1.0 };
@@ -121,7 +118,7 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
         let ln_choose = ln_factorial(tries) - ln_factorial(k) - ln_factorial(tries - k);
         libm::exp(ln_choose + f64::from(k) * libm::log(p) + f64::from(tries - k) * libm::log1p(-p))
     };
-    // Smallest first, where least is above the mean; either way within the rounding promised above.
+    // Smallest first if `least` is above the mean; in any case within the promised rounding.
     (least..=tries).rev().map(term).sum::<f64>().min(1.0)
 }
 
@@ -130,44 +127,44 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
 pub struct Voters(u64);
 
 impl Voters {
-    /// As many replicas as a set can hold.
+    /// The capacity of a set.
     pub const MOST: u32 = u64::BITS;
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Adds a replica; tells whether it is new here.
+    /// Adds a replica; returns whether it is new.
     pub fn insert(&mut self, replica: u32) -> bool {
         let is_new = !self.contains(replica);
         self.0 |= 1 << replica;
         is_new
     }
 
-    /// Takes a replica out.
+    /// Removes a replica.
     pub fn remove(&mut self, replica: u32) {
         self.0 &= !(1 << replica);
     }
 
-    /// Whether the replica is in the set.
+    /// Returns whether the set contains the replica.
     pub const fn contains(self, replica: u32) -> bool {
         self.0 & (1 << replica) != 0
     }
 
-    /// How many there are.
+    /// Returns the number of replicas.
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those that are in both sets.
+    /// Returns the intersection.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The replicas, in order.
+    /// Returns the replicas in order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -186,7 +183,7 @@ mod tests {
 
     /// §4: the three outcomes of a count.
     #[test]
-    fn a_candidate_has_won_or_may_still_win_or_cannot() {
+    fn verdict_is_won_open_or_cannot() {
         let cases = [
             // n, m, votes for the same, answers so far
             (32, 24, 24, 24, Verdict::Won),
@@ -239,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Figure 7's dashed lines; the last rows are known in closed form: one replica needs the mean of the sum, and the
+    /// Figure 7's dashed lines. The last rows have a closed form: one replica needs the mean of the sum, and the
     /// smaller or larger of two triangular numbers on (0, 2) is 1 ∓ 7/30 on average.
     #[test]
     fn saturation_is_one_over_the_mth_of_n_round_trips() {

@@ -1,5 +1,4 @@
-//! What protocols with replicas have in common: where the replicas are, how to reach them, and how long a lease is good
-//! for at the other end.
+//! The placement of replicas, messages to them, and the safe length of a lease at the other end.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -9,7 +8,7 @@ use peerlock_base::{Key, PeerId, Span};
 
 use crate::{Cx, Protocol, Quorum};
 
-/// Where the replicas are, and how many of them must agree. All peers of a resource have the same.
+/// The places of the replicas, and the number of votes that win; the same at all peers of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replicas {
     places: Places,
@@ -20,12 +19,12 @@ pub struct Replicas {
 enum Places {
     /// At these peers.
     Hosts(Arc<[PeerId]>),
-    /// At the owners of these keys, whoever they are by then.
+    /// At the present owners of these keys.
     Keys(Arc<[Key]>),
 }
 
 impl Replicas {
-    /// `votes` of the replicas at these peers; a peer may host several.
+    /// Creates replicas at these peers, of which `votes` win; a peer may host several.
     ///
     /// # Panics
     /// As [`Quorum::new`].
@@ -35,24 +34,25 @@ impl Replicas {
         Self { places: Places::Hosts(hosts), quorum }
     }
 
-    /// One replica at each of the first peers, for drivers that number peers from 0.
+    /// Places one replica at each of the first peers, for drivers that number peers from 0.
     pub fn first(quorum: Quorum) -> Self {
         Self::new((0..u64::from(quorum.replicas())).map(PeerId::new), quorum.votes())
     }
 
-    /// Replicas on an overlay: number i of resource "/foo/bar" belongs to the owner of the key of "/foo/bar:i" (§2 of
+    /// Places replicas on an overlay: number i of resource "/foo/bar" is at the owner of the key of "/foo/bar:i" (§2 of
     /// the Sigma paper).
     pub fn on_overlay(resource: &str, quorum: Quorum) -> Self {
         let keys = (0..quorum.replicas()).map(|index| Key::of(format!("{resource}:{index}").as_bytes()));
         Self { places: Places::Keys(keys.collect()), quorum }
     }
 
-    /// How many replicas, and how many votes.
+    /// Returns the numbers of replicas and votes.
     pub fn quorum(&self) -> Quorum {
         self.quorum
     }
 
-    /// The replicas that a peer hosts from the start. On an overlay they come with the first message for their key.
+    /// Returns the replicas that a peer hosts from the start. On an overlay they are created by the first message for
+    /// their key.
     pub fn hosted_by(&self, peer: PeerId) -> impl Iterator<Item = u32> {
         let hosts: &[PeerId] = match &self.places {
             Places::Hosts(hosts) => hosts,
@@ -61,7 +61,7 @@ impl Replicas {
         (0..).zip(hosts).filter(move |&(_, &host)| host == peer).map(|(index, _)| index)
     }
 
-    /// The key that a replica lies under, on an overlay.
+    /// Returns a replica's key, on an overlay.
     pub fn key(&self, replica: u32) -> Option<Key> {
         match &self.places {
             Places::Hosts(_) => None,
@@ -69,13 +69,13 @@ impl Replicas {
         }
     }
 
-    /// The replica that lies under `key`.
+    /// Returns the replica with this key.
     pub fn under(&self, key: Key) -> Option<u32> {
         (0..self.quorum.replicas()).find(|&replica| self.key(replica) == Some(key))
     }
 }
 
-/// The way to peers that may be ourselves: what a peer tells itself is no message, and is kept for the end of the step.
+/// Sends messages to peers including this one: a message to itself is buffered until the end of the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Post<M> {
     me: PeerId,
@@ -100,7 +100,7 @@ impl<M> Post<M> {
         }
     }
 
-    /// To a replica, wherever it is.
+    /// Sends to a replica, wherever it is.
     pub fn send_to<P: Protocol<Message = M>>(
         &mut self,
         replicas: &Replicas,
@@ -114,14 +114,14 @@ impl<M> Post<M> {
         }
     }
 
-    /// The next thing that we have told ourselves.
+    /// Returns the next buffered message.
     pub fn take(&mut self) -> Option<M> {
         self.here.pop_front()
     }
 }
 
-/// What is surely left by any honest clock when another has shown `span`. Rates may differ by one part in a thousand:
-/// our choice, ten times what quartz does.
+/// Returns the time surely left by any honest clock when another has measured `span`. Rates may differ by 0.1 %: our
+/// choice, ten times as much as quartz clocks.
 pub(crate) fn by_any_clock(span: Span) -> Span {
     span - span / 1000
 }

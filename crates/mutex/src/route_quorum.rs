@@ -1,5 +1,5 @@
-//! What the two protocols of Muhammad, Cheema and Gupta share beside Sigma's votes: requests that are sent on from one
-//! queue to another. A winner's lease must end by its own clock, wherever its request has waited.
+//! Requests that move from one queue to another, in the two protocols of Muhammad, Cheema and Gupta: a winner's lease
+//! must end by its own clock, wherever its request has waited.
 
 use core::fmt;
 
@@ -9,13 +9,13 @@ use crate::replicas::by_any_clock;
 use crate::sigma::Stamp;
 use crate::sigma::replica::Entry;
 
-/// A request on its way from one queue to another.
+/// A request that moves from one queue to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Waiting {
-    /// Who waits, and where in the order.
+    /// The request and its position.
     pub client: Stamp,
-    /// A time that its own clock had passed when this was sent.
+    /// A time that the client's clock had passed when this was sent.
     pub sent: Time,
 }
 
@@ -26,13 +26,13 @@ impl Waiting {
 }
 
 impl Entry {
-    /// By its own clock the client sent the request at `sent`, and has waited here since: so by now its clock shows at
-    /// least this.
+    /// Converts to a moving request. The client sent it at `sent` by its own clock and has waited here since, so its
+    /// clock shows at least the sum.
     pub fn into_waiting(self, now: Time) -> Waiting {
         Waiting { client: self.client, sent: self.clock_there(now) }
     }
 
-    /// What the client's clock shows at `now` by ours, or less.
+    /// Returns a lower bound of the client's clock at `now` by this peer's clock.
     pub fn clock_there(&self, now: Time) -> Time {
         self.sent + by_any_clock(now.since(self.arrived))
     }

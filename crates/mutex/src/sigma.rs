@@ -1,35 +1,34 @@
 //! Sigma: mutual exclusion by votes of replicas that may forget (Lin, Lian, Chen, Zhang: "A Practical Distributed
 //! Mutual Exclusion Protocol in Dynamic Peer-to-Peer Systems").
 //!
-//! There are n *logical replicas*, each with one vote, and m votes win. A replica that has given its vote away queues
-//! further requests in the order of their time stamps, so that all replicas come to the same next owner on their own:
-//! one RELEASE and one grant by way of each replica lie between two clients. Replicas may lose their memory at any
-//! time; what they knew comes back with the retries of those who wait (*informed backoff*), and m is chosen so large
-//! that a few replicas which have voted twice do no harm. Votes are leased.
+//! There are n *logical replicas*, each with one vote; m votes win. A replica whose vote is taken queues further
+//! requests in the order of their time stamps, so that all replicas agree on the next owner: a hand-over takes one
+//! RELEASE and one grant through each replica. Replicas may lose their memory at any time. Retries of waiting clients
+//! restore it (*informed backoff*), and m is large enough to tolerate a few replicas that vote twice. Votes are leased.
 //!
 //! ```text
 //!   A (owner)      R₀ … R_n−1          B
 //!   │                │    REQUEST(B)   │
 //!   │                │◄────────────────┤ to all n
 //!   │                │ RESPONSE(A, T_w)│
-//!   │                ├────────────────►│ B knows that it is queued, and when to ask again
+//!   │                ├────────────────►│ B knows that it is queued, and when to retry
 //!   │ RELEASE        │                 │
 //!   ├───────────────►│ RESPONSE(B)     │
-//!   │                ├────────────────►│ B is in with the m-th of these
+//!   │                ├────────────────►│ B holds with the m-th of these
 //! ```
 //!
-//! The form of Figures 5 and 6 is [`Config::PRINTED`]. It is neither safe nor live, and slower than it need be: each
-//! switch in [`Config`] names one defect and its repair. [`Config::REPAIRED`] is safe as long as fewer than 2m − n
-//! replicas are reset within any one lease time: whoever is inside has m votes that were given or renewed within the
-//! last lease time by its own clock, two such sets share 2m − n replicas, and a replica that remembers gives its vote
-//! to nobody else meanwhile. When fencing numbers increase is in [`crate::fencing`].
+//! The form of Figures 5 and 6 is [`Config::PRINTED`]. It is neither safe nor live, and slower than necessary: each
+//! switch in [`Config`] names one defect and its repair. [`Config::REPAIRED`] is safe if fewer than 2m − n replicas are
+//! reset within any lease time: a holder has m votes that were given or renewed within the last lease time by its own
+//! clock, two such sets share 2m − n replicas, and a replica that remembers gives its vote to no other client
+//! meanwhile. [`crate::fencing`] describes when fencing numbers increase.
 //!
-//! *Departure:* case 3. The paper's client yields all its votes when it sees that nobody can win. But what it sees is
-//! stale at every hand-over, and most of what it yields comes straight back. Here a replica that finds an earlier
-//! request behind its owner says so (`Inquire`, as in Maekawa's algorithm), and the owner yields that one vote if it
-//! cannot win. A vote only ever moves to an earlier request that way, so that yielding comes to an end.
+//! *Departure:* case 3. The paper's client yields all votes when it sees that no client can win. But its view is stale
+//! at every hand-over, and most yielded votes come straight back. Here, a replica that queues a request earlier than
+//! its owner's sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote thus
+//! only moves to an earlier request, so that yielding terminates.
 //!
-//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
+//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait independently.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -50,53 +49,51 @@ use client::{Client, Phase};
 pub use message::{Message, Number, Stamp, Timer};
 use replica::{Entry, Replica};
 
-/// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
+/// The parameters. Each switch is one difference between the printed form (off) and the repaired one (on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long a vote is good for without renewal. 10 s: our choice; §3 takes as much for the longest stay
-    /// inside.
+    /// The lease of a vote. 10 s: our choice; §3 assumes as much for the longest hold.
     pub lease: Span,
-    /// The shortest time between two retries, and the time to the first as long as no T_w is known. 0.5 s: our choice,
-    /// more than a round trip.
+    /// The shortest time between two retries, and the time to the first while no T_w is known. 0.5 s: our choice, more
+    /// than a round trip.
     pub retry: Span,
-    /// Requests are told apart. In print a client has one id for all of them: *Request()* never clears *resp[]*, a
-    /// late grant of an earlier request is counted, and a late RELEASE or YIELD hits the next request. Here each
-    /// request is a client of its own, and a replica compares time stamps, too.
+    /// Distinguishes requests. In print a client has one ID for all of them: *Request()* never clears *resp[]*, a late
+    /// grant of an earlier request is counted, and a late RELEASE or YIELD affects the next request. Here each request
+    /// is its own client, and a replica also compares time stamps.
     pub requests_apart: bool,
-    /// Grants are numbered. In print a retry that is answered "owner = you" just before the YIELD arrives brings back
-    /// a vote that somebody else has by then. Here a client knows a grant that it has yielded, and a replica a YIELD
+    /// Numbers grants. In print a retry that is answered "owner = you" just before the YIELD arrives restores a vote
+    /// that another client has by then. Here a client recognizes a grant that it has yielded, and a replica the YIELD
     /// of an earlier grant.
     pub numbered_grants: bool,
-    /// Clients know when their lease ends, and renew it. In print only replicas know. Here the end is counted from
-    /// before the request was sent, plus the time that it waited at the replica by the replica's clock.
+    /// Clients know when their lease ends, and renew it. In print only replicas do. The end is counted from before the
+    /// request was sent, plus its waiting time by the replica's clock.
     pub client_leases: bool,
-    /// A request that is known already is not inserted again. In print a retry leaves a second entry behind, which is
-    /// granted when the client is long gone.
+    /// Inserts a known request only once. In print a retry adds a second entry, which is granted after the client has
+    /// finished.
     pub idempotent_requests: bool,
-    /// Replicas ask their owner, and clients yield only when asked. In print stale entries in *resp[]* cause a round
-    /// of YIELDs at every hand-over; and a RELEASE that overtakes its REQUEST, or is lost, leaves an owner that
-    /// nobody has told, until its lease ends.
+    /// Replicas send `Inquire` to their owner, and clients yield only on that. In print stale entries in *resp[]* cause
+    /// a round of YIELDs at every hand-over; and after a RELEASE that is lost or overtakes its REQUEST, the replica has
+    /// an owner that does not know it, until the lease ends.
     pub ask_owner: bool,
-    /// A YIELD at a replica that does not know the client counts as a REQUEST. In print it is answered and forgotten.
+    /// A YIELD at a replica that does not know the client counts as a REQUEST. In print it is answered and dropped.
     pub yield_is_request: bool,
-    /// A client asks again after `retry` when it has no T_w yet. In print it waits for ever if the first messages are
-    /// lost.
+    /// A client without T_w retries after `retry`. In print it waits forever if the first messages are lost.
     pub default_timer: bool,
-    /// Retries come after five eighths of T_w, so that it takes about ln P of them from place P. In print they come
-    /// after T_w: after the client's turn, which it misses at all replicas that were reset meanwhile.
+    /// Retries after five eighths of T_w, about ln P times from position P. In print it retries after T_w: after its
+    /// turn, which it misses at all replicas that were reset meanwhile.
     pub early_retry: bool,
-    /// T_CS counts only time in which the vote was taken. In print also the time in which nobody wanted it.
+    /// T_CS counts only the time in which the vote was taken. In print it includes idle time.
     pub busy_intervals: bool,
-    /// Logical clocks are never behind the time. In print they start from 0, and a newcomer overtakes everybody who
-    /// waits. Drivers whose [`Time`] does not begin at the same moment everywhere lose fairness by this, never safety.
+    /// Logical clocks are never behind the time. In print they start from 0, and a newcomer overtakes all waiters. If
+    /// drivers' [`Time`]s do not start at the same moment, fairness suffers, never safety.
     pub seeded_clocks: bool,
-    /// Nobody goes in under a fencing number that a voter may be too far behind of ([`crate::fencing`]); it asks again
-    /// instead. There are no fencing numbers in print, and nobody waits for one.
+    /// A client does not enter with a fencing number that a voter may be too far behind of ([`crate::fencing`]); it
+    /// retries instead. The paper has no fencing numbers.
     pub levels_agree: bool,
 }
 
 impl Config {
-    /// The form of Figures 5 and 6. Its clients must not be peers that host replicas: it yields without a pause.
+    /// The form of Figures 5 and 6. Its clients must not be on peers that host replicas: they would yield forever.
     pub const PRINTED: Self = Self {
         lease: Span::from_secs(10),
         retry: Span::from_millis(500),
@@ -112,7 +109,7 @@ impl Config {
         seeded_clocks: false,
         levels_agree: false,
     };
-    /// The form that we use.
+    /// The form used here.
     pub const REPAIRED: Self = Self {
         requests_apart: true,
         numbered_grants: true,
@@ -129,17 +126,17 @@ impl Config {
     };
 }
 
-/// One peer's part in Sigma, for one resource: any number of clients, and any of the replicas.
+/// Sigma at one peer for one resource: any number of clients, and any of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
     common: Common<Message>,
-    /// Our clients, by id.
+    /// The clients, by ID.
     clients: Vec<Client>,
-    /// The replicas that we host.
+    /// The hosted replicas.
     replicas: Vec<Replica>,
 }
 
-/// A protocol whose votes are Sigma's: it has Sigma's messages and timers among its own.
+/// A protocol that uses Sigma's votes: its messages and timers include Sigma's.
 pub(crate) trait Voting: Protocol<Message: From<Message>, Timer: From<Timer>> {}
 
 impl<P: Protocol<Message: From<Message>, Timer: From<Timer>>> Voting for P {}
@@ -147,15 +144,15 @@ impl<P: Protocol<Message: From<Message>, Timer: From<Timer>>> Voting for P {}
 /// When a client yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Yields {
-    /// As soon as nobody can win, as far as it knows.
+    /// As soon as no client can win, as far as it knows.
     AtOnce,
-    /// When a replica asks for its vote back, and the client cannot win.
+    /// On `Inquire`, if the client cannot win.
     Asked,
-    /// When it is told to: [`Client::yield_all`].
+    /// On [`Client::yield_all`].
     Later,
 }
 
-/// What both halves know and do.
+/// State that clients and replicas share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Common<M> {
     pub config: Config,
@@ -164,7 +161,7 @@ pub(crate) struct Common<M> {
     pub post: Post<M>,
     /// *GetLogicalClock()*: Lamport's clock of our clients.
     pub clock: u64,
-    /// The highest fencing level that our clients have heard of, their own numbers included.
+    /// The highest fencing level that the clients have received, including their own numbers.
     pub fencing: u64,
 }
 
@@ -178,7 +175,7 @@ impl<M> Common<M> {
         self.replicas.quorum()
     }
 
-    /// To a replica.
+    /// Sends to a replica.
     pub fn send<P: Voting<Message = M>>(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, P>) {
         self.post.send_to(&self.replicas, replica, message.into(), cx);
     }
@@ -191,7 +188,7 @@ impl<M> Common<M> {
 }
 
 impl Sigma {
-    /// A peer that nobody has asked for anything yet; it hosts the replicas that `replicas` places at `me`.
+    /// Creates a peer without requests; it hosts the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
             common: Common::new(me, replicas, config),
@@ -204,7 +201,7 @@ impl Sigma {
         self.clients.binary_search_by_key(&id, Client::id).ok()
     }
 
-    /// The client with this request, by the application's name for it.
+    /// Returns the client of this request.
     fn holder(&self, ticket: Ticket) -> Option<usize> {
         if self.common.config.requests_apart {
             return self.client(ticket);
@@ -212,7 +209,7 @@ impl Sigma {
         self.clients.iter().position(|client| client.ticket == ticket && client.phase != Phase::Idle)
     }
 
-    /// A client for a new request. The printed form takes one that has nothing to do, if there is one.
+    /// Returns a client for a new request. The printed form reuses an idle one.
     fn client_for(&mut self, ticket: Ticket, time: u64) -> usize {
         let apart = self.common.config.requests_apart;
         if !apart && let Some(at) = self.clients.iter().position(|client| client.phase == Phase::Idle) {
@@ -234,12 +231,12 @@ impl Sigma {
         }
     }
 
-    /// A message from another peer, or from ourselves.
+    /// Handles a message, from another peer or from this one.
     fn deliver(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                // What comes for a request that is finished is not heard: all RELEASEs of it say the same.
+                // A response to a finished request is ignored: its RELEASEs are all the same.
                 if let Some(at) = self.client(to) {
                     self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);
@@ -247,7 +244,7 @@ impl Sigma {
             }
             Message::Inquire { replica, owner, number, earlier } => match self.client(owner.client.ticket) {
                 Some(at) if earlier => self.clients[at].on_inquire(replica, number, &mut self.common, cx),
-                Some(_) => {} // It lives, and is the first of those who do.
+                Some(_) => {} // It is live, and the first live one.
                 None => {
                     let fencing = self.common.fencing;
                     self.common.send(replica, Message::Release { replica, client: owner, fencing }, cx);
@@ -280,8 +277,7 @@ impl Sigma {
         }
     }
 
-    /// Delivers what we have told ourselves. It comes to an end, since a vote that is yielded goes to an earlier
-    /// request.
+    /// Delivers messages to this peer. Terminates, because a yielded vote goes to an earlier request.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(message, cx);
@@ -317,7 +313,7 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2: a logical replica is wherever its key is. One that has moved here has forgotten everything.
+    /// §2: a logical replica is at the owner of its key. One that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
             return cx.strange("a message for a replica that there is not");
@@ -357,7 +353,7 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2, the failure model: a replica forgets everything at any time.
+    /// §2, the failure model: a replica may lose its memory at any time.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(incarnation, cx);
@@ -392,7 +388,7 @@ impl Observe for Sigma {
     }
 }
 
-/// What it hosts and who waits here, under the paper's names: `R0: owner 1@3, grant 1, queue [1@4]`.
+/// Hosted replicas and waiting clients, in the paper's notation: `R0: owner 1@3, grant 1, queue [1@4]`.
 impl fmt::Display for Sigma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

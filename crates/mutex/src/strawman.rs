@@ -1,21 +1,21 @@
-//! The strawman: ask all replicas, and whoever gets m votes is in (Lin, Lian, Chen, Zhang, the paper of
+//! The strawman: request all replicas; the client with m votes holds (Lin, Lian, Chen, Zhang, the paper of
 //! [`crate::sigma`], §3). MinIO's dsync is this protocol in production.
 //!
-//! A replica gives its vote to the first who asks, and tells all others who has it. Nobody is queued: a client that
-//! cannot get m votes any more gives back those it has, and starts over after a random time, or not at all. With
-//! latencies that differ, requests reach the replicas in different orders, votes split, and nobody wins: throughput
-//! rises with the load, peaks, and falls to nothing, like ALOHA's.
+//! A replica votes for the first request and answers all others with its owner. There is no queue: a client that cannot
+//! get m votes any more returns those it has, and retries after a random time, or not at all. With varying latencies,
+//! requests reach the replicas in different orders, votes split, and no client wins: throughput rises with the load,
+//! peaks, and falls to nothing, like ALOHA's.
 //!
 //! ```text
 //!   A              R₀ R₁ R₂             B
 //!   ├── REQUEST ──►│  │  │◄── REQUEST ──┤
-//!   │◄─ yes, no, no┤  │  ├─ no, yes, no►│      m = 2, somebody else has R₂
+//!   │◄─ yes, no, no┤  │  ├─ no, yes, no►│      m = 2, a third client has R₂
 //!   ├── RELEASE ──►│  │◄─┼── RELEASE ───┤      both lose
 //! ```
 //!
-//! The paper does not say what makes two requests of one client differ, nor when a client's lease ends. *Departure:*
-//! each attempt has a number, a vote that comes too late is given back, and a client knows its lease: it ends `lease`
-//! after the attempt began. It is never renewed, so that whoever stays longer loses it.
+//! The paper does not say how two requests of one client differ, nor when a client's lease ends. *Departure:* attempts
+//! are numbered, a late vote is returned, and a client knows its lease: it ends `lease` after the start of the attempt
+//! and is never renewed, so that a longer hold loses it.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -33,92 +33,92 @@ use crate::{Cx, Grant, Observe, Protocol, Quorum, Replicas, fencing};
 pub struct Attempt {
     /// The client and its peer.
     pub client: Claim,
-    /// How many times it has tried before.
+    /// The number of earlier attempts.
     pub number: u64,
 }
 
-/// What clients and replicas say to each other. `replica` is the index of the logical replica.
+/// Messages between clients and replicas. `replica` is the index of the logical replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// From a client to every replica; answered by `Response`.
+    /// Sent by a client to every replica; answered by `Response`.
     Request {
-        /// Which replica is asked.
+        /// The receiving replica.
         replica: u32,
-        /// The client, and which attempt of its this is.
+        /// The client and its attempt.
         attempt: Attempt,
-        /// The highest fencing level that the client has heard of.
+        /// The highest fencing level that the client has received.
         fencing: u64,
     },
-    /// From a replica to the one who asked. Answered by `Release` if it is a vote that nobody wants any more.
+    /// Sent by a replica as its answer. Answered by `Release` if it is a vote that the client does not need.
     Response {
-        /// Which replica answers.
+        /// The sending replica.
         replica: u32,
-        /// Which request is answered.
+        /// The request.
         attempt: Attempt,
-        /// Who has the vote.
+        /// The owner of the vote.
         owner: Attempt,
         /// The replica's fencing level.
         fencing: u64,
     },
-    /// From a client to a replica that has voted for it, or may have; never answered.
+    /// Sent by a client to a replica that has voted for it, or may have; not answered.
     Release {
-        /// Which replica gets its vote back.
+        /// The receiving replica.
         replica: u32,
-        /// Whose vote it was.
+        /// The attempt that had the vote.
         attempt: Attempt,
-        /// The highest fencing level that the client has heard of, its own number included.
+        /// The highest fencing level that the client has received, including its own number.
         fencing: u64,
     },
 }
 
-/// A client's only timer. When it tries: give up waiting for answers. When it has lost: try again. When it is inside:
-/// the lease ends.
+/// A client's only timer. While it tries: stop waiting for answers. After a loss: retry. While it holds: the lease
+/// ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wake(pub Ticket);
 
-/// What becomes of a client that cannot win: the paper's text says the one, its Figure 3 looks like the other.
+/// The reaction of a client that cannot win. The paper's text describes one, its Figure 3 resembles the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loser {
-    /// It is refused and goes away. Then throughput against load is ALOHA's smooth curve.
+    /// The request is refused. Throughput against load is then ALOHA's smooth curve.
     GivesUp,
-    /// §3 has losers come back after a random time: exponential with this mean. Losers add to the load, and
-    /// beyond some point throughput falls off a cliff.
+    /// §3: losers retry after an exponential time with this mean. They add to the load, and beyond some point
+    /// throughput collapses.
     BacksOff {
-        /// The mean time from losing to the next attempt.
+        /// The mean time from a loss to the next attempt.
         mean: Span,
     },
 }
 
-/// How the protocol is played.
+/// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// What becomes of losers.
+    /// The reaction of losers.
     pub loser: Loser,
-    /// How long a vote is good for. 10 s, as in [`crate::sigma::Config`].
+    /// The lease of a vote. 10 s, as in [`crate::sigma::Config`].
     pub lease: Span,
-    /// How long a client waits for answers before it takes the attempt for lost. 1 s: our choice, several round trips.
+    /// The time to wait for answers before an attempt fails. 1 s: our choice, several round trips.
     pub patience: Span,
 }
 
 impl Config {
-    /// Losers go away.
+    /// Losers give up.
     pub const GIVES_UP: Self = Self { loser: Loser::GivesUp, lease: Span::from_secs(10), patience: Span::from_secs(1) };
-    /// Losers try again after a second on average: our choice, five mean round trips.
+    /// Losers retry after a second on average: our choice, five mean round trips.
     pub const BACKS_OFF: Self = Self { loser: Loser::BacksOff { mean: Span::from_secs(1) }, ..Self::GIVES_UP };
 }
 
-/// One peer's part in the strawman, for one resource: any number of clients, and any of the replicas.
+/// The strawman at one peer for one resource: any number of clients, and any of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strawman {
     config: Config,
     replicas: Replicas,
     post: Post<Message>,
-    /// The highest fencing level that our clients have heard of.
+    /// The highest fencing level that the clients have received.
     fencing: u64,
-    /// Our clients, by ticket.
+    /// The clients, by ticket.
     clients: Vec<Client>,
-    /// The replicas that we host, by index.
+    /// The hosted replicas, by index.
     votes: Vec<Vote>,
 }
 
@@ -126,10 +126,10 @@ pub struct Strawman {
 struct Client {
     attempt: Attempt,
     phase: Phase,
-    /// When the attempt began.
+    /// The start of the attempt.
     since: Time,
     heard: Voters,
-    /// Those of them who vote for us, and their fencing levels.
+    /// The voters for this client, and their fencing levels.
     mine: Voters,
     levels: Vec<u64>,
 }
@@ -150,7 +150,7 @@ struct Vote {
 }
 
 impl Strawman {
-    /// A peer that nobody has asked for anything yet; it hosts the replicas that `replicas` places at `me`.
+    /// Creates a peer without requests; it hosts the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         let votes = replicas.hosted_by(me).map(|index| Vote { index, owner: None, fencing: 0 }).collect();
         Self { config, replicas: replicas.clone(), post: Post::new(me), fencing: 0, clients: Vec::new(), votes }
@@ -175,7 +175,7 @@ impl Strawman {
         cx.set_timer(Wake(attempt.client.ticket), self.config.patience);
     }
 
-    /// Gives back the votes that we have, and those that we may have.
+    /// Returns the votes that the client has or may have.
     fn give_back(&mut self, at: usize, and_unheard: bool, cx: &mut Cx<'_, Self>) {
         let Client { attempt, heard, mine, .. } = self.clients[at];
         let fencing = self.fencing;
@@ -186,7 +186,7 @@ impl Strawman {
         }
     }
 
-    /// The attempt has failed.
+    /// Ends a failed attempt.
     fn lose(&mut self, at: usize, and_unheard: bool, cx: &mut Cx<'_, Self>) {
         self.give_back(at, and_unheard, cx);
         let client = &mut self.clients[at];
@@ -206,12 +206,12 @@ impl Strawman {
         }
     }
 
-    /// A replica has voted, for us or for somebody else.
+    /// Handles a replica's answer: a vote for this client or its owner.
     fn on_response(&mut self, at: usize, replica: u32, is_mine: bool, fencing: u64, cx: &mut Cx<'_, Self>) {
         let quorum = self.quorum();
         let client = &mut self.clients[at];
         if !client.heard.insert(replica) {
-            return; // The same answer twice.
+            return; // A duplicate.
         }
         if is_mine {
             client.mine.insert(replica);
@@ -240,9 +240,8 @@ impl Strawman {
         cx.grant(ticket, Grant { slot: 0, fencing: number });
     }
 
-    /// The ticket is finished.
     fn finish(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
-        // Whoever is inside gives back late votes as they come.
+        // A holder returns late votes when they arrive.
         self.give_back(at, self.clients[at].phase == Phase::Trying, cx);
         cx.cancel_timer(Wake(self.clients[at].attempt.client.ticket));
         self.clients.remove(at);
@@ -279,7 +278,7 @@ impl Strawman {
                 vote.fencing = vote.fencing.max(fencing);
                 if vote.owner.is_some_and(|(_, until)| until <= cx.now()) {
                     vote.owner = None;
-                    vote.fencing += fencing::LEAP; // It may have been inside, under a number that we were not told.
+                    vote.fencing += fencing::LEAP; // It may have held, with an unknown fencing number.
                 }
                 let (owner, _) = *vote.owner.get_or_insert((attempt, cx.now() + self.config.lease));
                 let message = Message::Response { replica, attempt, owner, fencing: vote.fencing };
@@ -367,7 +366,7 @@ impl Observe for Strawman {
 }
 
 impl Message {
-    /// Which replica it is to or from.
+    /// Returns the replica that sends or receives it.
     fn about(self) -> u32 {
         match self {
             Self::Request { replica, .. } | Self::Response { replica, .. } | Self::Release { replica, .. } => replica,
@@ -386,7 +385,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// The client, and from the second attempt on how many came before: `4`, `4.1`.
+/// The client, and the number of earlier attempts if any: `4`, `4.1`.
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.number {

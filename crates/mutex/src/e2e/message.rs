@@ -1,4 +1,4 @@
-//! What E2E's requesters, hops, replicas and owners say to each other.
+//! Messages between E2E's requesters, hops, replicas and owners.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,168 +8,167 @@ use peerlock_base::{PeerId, Ticket, Time};
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
-/// Who has the token, as far as somebody knows.
+/// An owner of the token, as known to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Owner {
-    /// The fencing number of its turn: of two owners, the later has the larger.
+    /// The fencing number of its turn; a later owner has a larger one.
     pub epoch: u64,
-    /// Which request the replicas voted for. The token goes on from one owner to the next under the same votes.
+    /// The elected request. The token moves from owner to owner under the same votes.
     pub elected: Stamp,
-    /// Where the token is.
+    /// The peer that has the token.
     pub peer: PeerId,
 }
 
-/// The queue as one of the first waiters keeps it, in case the owner fails (§V.A).
+/// The queue as copied to one of the first waiters, in case the owner fails (§V.A).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Copy {
     /// The sequence number of the latest change.
     pub sequence: u64,
-    /// Who waits, in order.
+    /// The waiters, in order.
     pub queue: Vec<Waiting>,
 }
 
-/// A request that shall get into the owner's queue, or that shall be there already.
+/// A request to be queued at the owner, or to be found there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Enqueue {
-    /// Who wants in.
+    /// The requesting client.
     pub client: Waiting,
-    /// Who says so.
+    /// The kind of sender.
     pub by: By,
-    /// Whether the client has asked before: then it is answered in any case.
+    /// Whether the client has retried: then it gets an answer in any case.
     pub again: bool,
-    /// Whom the sender takes for the owner.
+    /// The owner, as known to the sender.
     pub owner: Owner,
-    /// How many former owners it has been sent on by.
+    /// The number of former owners that have forwarded it.
     pub detours: u8,
 }
 
-/// Who sends an ENQUEUE.
+/// The sender of an ENQUEUE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum By {
-    /// A hop on the way to this replica.
+    /// A hop on the route to this replica.
     Hop(u32),
-    /// This replica itself, when the REQUEST has come all the way.
+    /// This replica, which the REQUEST has reached.
     Replica(u32),
-    /// The client's peer, who has been told that it is in the queue.
+    /// The client's peer, which knows that it is queued.
     Client,
 }
 
-/// The paper's messages, §V's updates and pings, and what our repairs add. `replica` is always the index of the logical
+/// The paper's messages, §V's updates and pings, and those of our repairs. `replica` is always the index of the logical
 /// replica, since one peer may host several.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: a client wants the replica's vote. Routed to every replica; a hop that knows the owner stops it and
-    /// sends ENQUEUE instead.
+    /// REQUEST: routed by a client to every replica for its vote. A hop that knows the owner stops it and sends
+    /// ENQUEUE.
     Request {
-        /// Which replica is asked.
+        /// The destination.
         replica: u32,
-        /// Who asks, and when by its own clock.
+        /// The client, with the time by its own clock.
         client: Waiting,
-        /// The highest fencing number that the client has heard of.
+        /// The highest fencing number that the client has received.
         fencing: u64,
     },
     /// What is between clients and replicas alone, as in Sigma: RESPONSE, INQUIRE and YIELD; a REQUEST that no hop may
     /// stop, by a client that asks again or by the owner to renew its votes; and a RELEASE without successor.
     Vote(sigma::Message),
-    /// IAMWINNER: the request has the votes. Routed to every replica; every peer on the way remembers the owner.
+    /// IAMWINNER: routed by the winner to every replica; every peer on the route remembers the owner.
     IAmWinner {
-        /// Which replica is told.
+        /// The destination.
         replica: u32,
-        /// Who has won.
+        /// The winner.
         owner: Owner,
     },
-    /// ENQUEUE: from a hop or a replica that knows the owner, in place of a REQUEST. Answered by QUEUED, the first
-    /// time. Or PING (§V.A): from a waiting client to the owner, and always answered.
+    /// ENQUEUE: sent to the owner by a hop or replica in place of a REQUEST. Answered by QUEUED the first time. Also
+    /// PING (§V.A): sent by a waiting client to the owner, and always answered.
     Enqueue(Enqueue),
-    /// You wait in my queue. From the owner to a requester; with the queue, as an UPDATE, if that is one of the first
-    /// (§V.A). In the paper only those are told anything.
+    /// Sent by the owner to a requester: it is queued. Includes the queue, as an UPDATE, if it is one of the first
+    /// waiters (§V.A). In the paper only those get one.
     Queued {
-        /// The request that waits.
+        /// The queued request.
         to: Stamp,
-        /// The sender, as owner: whom to ask from now on.
+        /// The sender, as owner.
         owner: Owner,
         /// The whole queue, for one of the first waiters.
         copy: Option<Copy>,
     },
-    /// Your request is not in my queue, and there is none any more. Answers an ENQUEUE of a hop, or a PING, at a former
-    /// owner; the client asks again. Not in the paper.
+    /// Sent by a former owner without successor as the answer to an ENQUEUE of a hop, or to a PING: the request is not
+    /// queued here; the client retries. Not in the paper.
     Astray {
-        /// The request that is to be made again.
+        /// The request.
         to: Stamp,
-        /// Which owner has finished: so this one, and all before.
+        /// The owner that has finished; so have all before it.
         epoch: u64,
     },
-    /// I am not the owner any more, and nobody is. Answers an ENQUEUE of a replica at a former owner; the replica takes
-    /// it for the RELEASE, and acts on the request as if it had just come. Not in the paper.
+    /// Sent by a former owner without successor as the answer to an ENQUEUE of a replica. The replica treats it as the
+    /// RELEASE, and handles the request as new. Not in the paper.
     Back {
-        /// Which replica the request was for.
+        /// The replica that sent the request.
         replica: u32,
-        /// Whose request it is.
+        /// The request.
         client: Waiting,
-        /// Whose reign is over.
+        /// The reign that has ended.
         elected: Stamp,
-        /// The highest fencing number that we have heard of.
+        /// The highest fencing number that the sender knows.
         fencing: u64,
     },
-    /// The request is finished. From a requester to whoever has it in a queue. Not in the paper.
+    /// Sent by a requester to the peer that has queued it: the request is finished. Not in the paper.
     Withdraw {
-        /// The request that is to be taken out of the queue.
+        /// The request to be removed.
         client: Stamp,
     },
-    /// TOKEN: you are next. From an owner to the first in its queue, and answered by GOT.
+    /// TOKEN: sent by an owner to the first waiter of its queue; answered by GOT.
     Token {
-        /// The number of its receipt.
+        /// The number of the receipt.
         receipt: u64,
-        /// Which request it is for.
+        /// The request.
         to: Stamp,
         /// The new owner.
         owner: Owner,
-        /// The end of the lease by the new owner's clock. If that is over the token is nothing but a queue.
+        /// The end of the lease by the new owner's clock. After that the token is only a queue.
         until: Time,
         /// The rest of the queue.
         rest: Copy,
     },
-    /// The token is here. Not in the paper.
+    /// Acknowledges a TOKEN. Not in the paper.
     Got {
-        /// `receipt` of the TOKEN that has come.
+        /// Its `receipt`.
         receipt: u64,
     },
-    /// RELEASE, and who comes next. Routed to every replica; every peer on the way remembers the new owner. Also tells
-    /// a hop or a replica that has sent an ENQUEUE to a former owner. (A RELEASE without successor is Sigma's.)
+    /// RELEASE with the successor. Routed to every replica; every peer on the route remembers the new owner. Also the
+    /// answer to a hop or replica that has sent an ENQUEUE to a former owner. (A RELEASE without successor is Sigma's.)
     Release {
-        /// Which replica is told.
+        /// The destination.
         replica: u32,
-        /// The new owner, which gets the token from the one that releases.
+        /// The new owner, which gets the token from the sender.
         owner: Owner,
     },
-    /// I was told of your vote for this request, and do not need it: it is finished, and was never elected or is not so
-    /// any more. It does not count if the replica has heard from somebody else in the name of that request. Not in the
-    /// paper.
+    /// Sent to a replica that has voted for a finished request which is not elected (any more): the vote is not needed.
+    /// Ignored if the replica has received a message from another peer in the name of that request. Not in the paper.
     Decline {
-        /// The replica whose vote is declined.
+        /// The replica.
         replica: u32,
-        /// The request that the vote was for.
+        /// The request.
         client: Stamp,
-        /// The highest fencing number that we have heard of.
+        /// The highest fencing number that the sender knows.
         fencing: u64,
     },
-    /// The owner's messages take another way than through you (§V.A): from a hop to the one that was next on the old
-    /// way, and so on. Or it has finished: from a former owner to a hop that takes it for the owner.
+    /// Sent by a hop to the next one of an old route, and so on, when the owner's messages take another route (§V.A).
+    /// Also sent by a former owner to a hop that considers it the owner.
     Forget {
-        /// On the way to which replica.
+        /// The replica of the route.
         replica: u32,
-        /// Forget owners up to this one.
+        /// Owners up to this epoch are to be forgotten.
         epoch: u64,
     },
 }
 
 impl Message {
-    /// The types' names, in the paper's words.
+    /// The names of the message types, as in the paper.
     pub const KINDS: &'static [&'static str] = &[
         "request",
         "response",
@@ -190,7 +189,7 @@ impl Message {
         "back",
     ];
 
-    /// The place of this message's type in [`Message::KINDS`].
+    /// Returns the index of this message's type in [`Message::KINDS`].
     pub fn kind(&self) -> usize {
         match self {
             Self::Request { .. } | Self::Vote(sigma::Message::Request { .. }) => 0,
@@ -215,7 +214,7 @@ impl Message {
 }
 
 impl Message {
-    /// Which replica it is to or from, or about.
+    /// Returns the replica that it is to, from, or about.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { replica, .. }
@@ -242,16 +241,16 @@ impl From<sigma::Message> for Message {
     }
 }
 
-/// What a peer may want to be woken for.
+/// The timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// An owner renews its lease; a replica looks whether one has run out.
+    /// An owner renews its lease; a replica checks for an expired one.
     Vote(sigma::Timer),
-    /// A waiting client asks again, or asks the owner whether it is still there.
+    /// A waiting client retries, or pings the owner.
     Wake(Ticket),
-    /// The owner tells the first waiters of changes in the queue.
+    /// The owner sends changes of the queue to the first waiters.
     Update,
-    /// A token was sent and nobody has said that it has come.
+    /// A token was not acknowledged.
     Again,
 }
 
@@ -261,7 +260,7 @@ impl From<sigma::Timer> for Timer {
     }
 }
 
-/// Who was elected, in which epoch, and where the token is if that is elsewhere: `1@3, epoch 1`, `1@3, epoch 2 at 4`.
+/// The elected request, the epoch, and the token's peer if different: `1@3, epoch 1`, `1@3, epoch 2 at 4`.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, epoch {}", self.elected, self.epoch)?;
@@ -277,7 +276,7 @@ impl fmt::Debug for Copy {
     }
 }
 
-/// The paper's words: `REQUEST(R2, 17@4)`, `TOKEN(17@4, epoch 3, [18@5])`.
+/// The paper's notation: `REQUEST(R2, 17@4)`, `TOKEN(17@4, epoch 3, [18@5])`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The owner's half of E2E: the token, its queue, and how it goes on.
+//! The owner's side of E2E: the token, its queue, and hand-over.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,16 +16,16 @@ use crate::sigma::{self, Stamp};
 use crate::token::Claim;
 use crate::{Cx, Grant};
 
-/// The token, where it is.
+/// The token, at its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Token {
-    /// We as the owner: who was elected, in which epoch, and that the token is here.
+    /// This peer as owner.
     pub owner: Owner,
-    /// The votes that we have or have inherited, and how long they are good for.
+    /// The votes, own or inherited, and their lease.
     lease: Client,
-    /// Our client that is inside; nobody while the token cannot go on before the lease is renewed.
+    /// The holder; `None` while the lease must be renewed before a hand-over.
     pub inside: Option<Ticket>,
-    /// Who waits, in order.
+    /// The waiters, in order.
     pub queue: Vec<Entry>,
     /// The sequence number of its latest change.
     sequence: u64,
@@ -33,12 +33,12 @@ pub(super) struct Token {
     is_new: bool,
 }
 
-/// A turn that has ended here.
+/// A turn that ended here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Past {
-    /// Whose turn it was.
+    /// The owner of the turn.
     pub owner: Owner,
-    /// Who came next; nobody if nobody waited.
+    /// The next owner; `None` if no client waited.
     pub successor: Option<Owner>,
     ended: Time,
 }
@@ -56,7 +56,7 @@ impl Token {
         }
     }
 
-    /// §IV.A, step 5: *kept sorted by Lamport timestamps*. True if the request is new.
+    /// §IV.A, step 5: *kept sorted by Lamport timestamps*. Returns true if the request is new.
     pub fn enqueue(&mut self, entry: Entry) -> bool {
         let place = self.queue.binary_search_by_key(&entry.client, |waiting| waiting.client);
         match place {
@@ -72,8 +72,8 @@ impl Token {
 }
 
 impl E2e {
-    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*. With the queue of a dead owner, if we have a
-    /// copy (§V.A): then all in it are told whom to turn to.
+    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*. With a dead owner's queue, if there is a
+    /// copy (§V.A), all its waiters are notified of the new owner.
     pub(super) fn win(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let requester = self.requesters.remove(at);
         cx.cancel_timer(Timer::Wake(requester.votes.ticket));
@@ -98,7 +98,7 @@ impl E2e {
         self.send_to_all(|replica| Message::IAmWinner { replica, owner }, cx);
     }
 
-    /// The token is here.
+    /// Installs the token here.
     fn begin(&mut self, mut token: Token, inside: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
         self.hear(token.owner.elected, token.owner.epoch);
         token.inside = inside.map(|(_, ticket)| ticket);
@@ -117,8 +117,8 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 5; and a PING (§V.A), which asks for the same. At a former owner: the successor gets it, and the
-    /// hop that has sent it is told; or if there is none, both are.
+    /// §IV.A, step 5; and a PING (§V.A), which requests the same. A former owner forwards it to its successor and
+    /// informs the hop that sent it; if there is no successor, it informs both.
     pub(super) fn on_enqueue(&mut self, from: PeerId, wish: Enqueue, cx: &mut Cx<'_, Self>) {
         let to = wish.client.client;
         self.hear(to, 0);
@@ -139,7 +139,7 @@ impl E2e {
         match self.past.last().copied().filter(|past| past.owner.epoch >= wish.owner.epoch && !is_parked) {
             Some(past) if self.config.losers_kept => self.redirect(from, wish, past, cx),
             Some(_) => {}
-            // Word of our turn has overtaken the token. (Or in print, we have not won yet.)
+            // The request has overtaken the token. (Or in print, the election is not over.)
             None if self.early.len() >= Config::MOST_EARLY || self.early.iter().any(|entry| entry.client == to) => {}
             None => self.early.push(wish.client.arrived(cx.now())),
         }
@@ -147,7 +147,7 @@ impl E2e {
 
     fn redirect(&mut self, from: PeerId, wish: Enqueue, past: Past, cx: &mut Cx<'_, Self>) {
         let Past { owner: Owner { epoch, .. }, successor, .. } = past;
-        // If this is not the reign that ended here, it is one before.
+        // If not the reign that ended here, it is an earlier one.
         let (client, elected, fencing) = (wish.client, wish.owner.elected, self.common.fencing);
         let is_direct = wish.detours == 0;
         match (successor, wish.by) {
@@ -180,7 +180,7 @@ impl E2e {
         }
     }
 
-    /// §V.A: *whenever the request queue is updated, this change is propagated*, a little later.
+    /// §V.A: *whenever the request queue is updated, this change is propagated*, after a short delay.
     pub(super) fn queue_changed(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         token.sequence += 1;
@@ -201,7 +201,7 @@ impl E2e {
         }
     }
 
-    /// Votes were renewed.
+    /// Handles a renewed vote.
     pub(super) fn on_renewed(&mut self, response: sigma::Message, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         token.lease.on_response(response, &mut self.common, cx);
@@ -210,21 +210,21 @@ impl E2e {
         }
     }
 
-    /// Time to renew the votes.
+    /// Renews the votes.
     pub(super) fn on_renewal(&mut self, id: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_mut().filter(|token| token.lease.id() == id) {
             token.lease.ask(&mut self.common, cx);
         }
     }
 
-    /// A client of ours has set a timer that may have the same name as the lease's.
+    /// Sets the renewal timer again, after a client has set a timer that may have the same name.
     pub(super) fn keep_watch(&self, id: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_ref().filter(|token| token.lease.id() == id) {
             token.lease.wake_to_renew(token.until(), &self.common, cx);
         }
     }
 
-    /// A client that is inside when the lease ends is out.
+    /// Revokes the grant of a holder whose lease has ended.
     pub(super) fn expire(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = self.token.as_mut().filter(|token| token.until() <= cx.now()) else { return };
         if let Some(ticket) = token.inside.take() {
@@ -233,15 +233,15 @@ impl E2e {
         self.pass_on(cx);
     }
 
-    /// Whether too little of the lease is left to hand it on.
+    /// Returns whether too little of the lease is left for a hand-over.
     fn is_short(&self, now: Time) -> bool {
         let left = self.token.as_ref().map(|token| token.until().since(now));
         self.config.leases && left.is_some_and(|left| left < self.config.lease / 3)
     }
 
-    /// §IV.A, steps 6 and 7: the owner leaves the critical section. Our own clients wait in the same queue as others.
+    /// §IV.A, steps 6 and 7: the owner leaves the critical section. Local clients wait in the same queue as others.
     ///
-    /// When the lease is almost over it is renewed first; when it is over the token is worth nothing but its queue.
+    /// A lease that is almost over is renewed first; after its end the token is only a queue.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_, Self>) {
         let is_short = self.is_short(cx.now());
         let Some(token) = &mut self.token else { return };
@@ -263,7 +263,7 @@ impl E2e {
         }
     }
 
-    /// The next in the queue is a client of ours. Nobody else needs to know.
+    /// Grants to a local client; no other peer needs to know.
     fn enter(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let ticket = self.stop_waiting(at, cx).votes.ticket;
         let Some(token) = &mut self.token else { return };
@@ -291,7 +291,7 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 6, when nobody waits; or when the lease has run out, and the queue is for whoever is next.
+    /// §IV.A, step 6, without waiters; or the lease has expired, and the queue goes to the next winner.
     fn end_reign(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(mut token) = self.token.take() else { return };
         self.retire(&token, None, cx);
@@ -305,8 +305,7 @@ impl E2e {
         }
     }
 
-    /// A token is worth nothing any more, or whoever it was for does not answer: then the next one in its queue who
-    /// can have it gets that.
+    /// Sends the queue of an invalid token, or of one whose receiver does not answer, to the first remote waiter in it.
     pub(super) fn post_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         if let Some(at) = rest.queue.iter().position(|waiting| waiting.client.peer() != me) {
@@ -315,7 +314,7 @@ impl E2e {
         }
     }
 
-    /// A queue of a reign that is over goes to the first in it who waits: to its peer, or if that is ours, to it.
+    /// Passes the queue of an ended reign to its first waiter: to its peer, or to the local client.
     pub(super) fn pass_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         while !rest.queue.is_empty() {
             let to = rest.queue.remove(0).client;
@@ -340,34 +339,34 @@ impl E2e {
         }
     }
 
-    /// The token is ours no longer.
+    /// Records that the token has left this peer.
     fn retire(&mut self, token: &Token, successor: Option<Owner>, cx: &mut Cx<'_, Self>) {
         cx.cancel_timer(Timer::Update);
         cx.cancel_timer(sigma::Timer::Wake(token.lease.id()).into());
         self.remember(Past { owner: token.owner, successor, ended: cx.now() }, cx.now());
     }
 
-    /// A token that comes twice within its lease must be known, and so must an election while votes for it may be
+    /// Records a turn. A duplicate token must be recognized during its lease, and an election while votes for it may be
     /// counted.
     fn remember(&mut self, past: Past, now: Time) {
         self.past.retain(|past| now.since(past.ended) <= self.config.lease);
         self.past.push(past);
     }
 
-    /// §IV.A, step 7, at the next in line.
+    /// §IV.A, step 7, at the next waiter.
     pub(super) fn on_token(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         let same = |past: &Past| past.owner.elected == owner.elected && past.owner.epoch >= owner.epoch;
         let stands = !self.config.leases || until > cx.now();
         let is_old = self.past.iter().any(same);
         self.hear(owner.elected, owner.epoch);
         if is_old && (stands || until > Time::ZERO) {
-            return; // It has come twice.
+            return; // A duplicate.
         }
         if !stands {
             return self.on_queue(to, owner, until, rest, cx);
         }
         if self.token.is_some() {
-            return; // Ours is of a later reign.
+            return; // The token here is of a later reign.
         }
         let backup = Backup::new(owner, rest, cx.now());
         let waits = self.requester(to);
@@ -381,24 +380,23 @@ impl E2e {
                 cx.grant(ticket, Grant { slot: 0, fencing: owner.epoch });
                 self.watch_lease(until, cx);
                 if requester.parked.is_none() {
-                    self.adopt(requester.backup.queue, cx); // Of an owner that is gone: perhaps the only copy.
+                    self.adopt(requester.backup.queue, cx); // Of a dead owner: perhaps the only copy.
                 }
             }
             None => self.pass_on(cx), // It has withdrawn.
         }
     }
 
-    /// A token that was no more than a queue when it was sent, or is no more by now. We have confirmed it, and have the
-    /// only copy: whoever it was for may have finished meanwhile, and others are in it.
+    /// Handles a token that was sent as a queue only, or has become one. It is acknowledged, and the only copy: even if
+    /// its receiver has finished, other waiters are in it.
     fn on_queue(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         match (&self.token, self.requester(to)) {
-            (Some(token), _) if token.owner.elected == owner.elected => {} // It has come twice.
+            (Some(token), _) if token.owner.elected == owner.elected => {} // A duplicate.
             (Some(_), _) => self.adopt(Backup::new(owner, rest, cx.now()).queue, cx),
             (None, None) => self.pass_queue(owner, rest, cx),
             (None, Some(at)) => {
                 if until > Time::ZERO {
-                    // It was a right to be inside, for this request and no other, which has not used it: the reign is
-                    // over.
+                    // It was a right to enter for this request only, and is unused: the reign is over.
                     self.remember(Past { owner, successor: None, ended: cx.now() }, cx.now());
                     let (client, fencing) = (owner.elected, self.common.fencing);
                     self.send_to_all(|replica| sigma::Message::Release { replica, client, fencing }.into(), cx);
@@ -409,7 +407,7 @@ impl E2e {
         }
     }
 
-    /// These have waited elsewhere, and wait here from now on; they are told. Who has finished says so.
+    /// Takes over waiters from another queue and notifies them. A peer answers for a finished request.
     fn adopt(&mut self, queue: Vec<Entry>, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         let (owner, inside) = (token.owner, token.inside.map(|ticket| Claim { peer: token.owner.peer, ticket }));
@@ -427,7 +425,7 @@ impl E2e {
         }
     }
 
-    /// An heir renews what it has inherited as soon as a third of the lease is over.
+    /// Renews an inherited lease once a third of it is over.
     fn watch_lease(&mut self, until: Time, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         if self.config.leases && until.since(cx.now()) < self.config.lease * 2 / 3 {
@@ -438,7 +436,7 @@ impl E2e {
     }
 }
 
-/// Who is inside, and who waits: `1@3, epoch 1, then [1@4]`.
+/// The owner and the waiters: `1@3, epoch 1, then [1@4]`.
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue: Vec<Stamp> = self.queue.iter().map(|entry| entry.client).collect();

@@ -1,4 +1,4 @@
-//! The requester's half of E2E: asking, waiting in the owner's queue, and watching over the owner (§V.A).
+//! The requester's side of E2E: requests, waiting in the owner's queue, and monitoring the owner (§V.A).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,29 +13,29 @@ use crate::sigma::client::{Client, Phase};
 use crate::sigma::replica::Entry;
 use crate::sigma::{self, Stamp};
 
-/// A client that waits.
+/// A waiting client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// Which replicas have voted for it, as in Sigma.
+    /// The votes for it, as in Sigma.
     pub votes: Client,
-    /// In whose queue it is.
+    /// The owner that has queued it.
     pub parked: Option<Owner>,
-    /// The queue as it was last told; empty if we are not among the first.
+    /// The latest copy of the queue; empty if it is not one of the first waiters.
     pub backup: Backup,
-    /// How often it has asked again in a row.
+    /// The number of consecutive retries.
     tries: u32,
     /// Whether a PING is unanswered.
     pinged: bool,
-    /// It knows already that owners up to this epoch have finished.
+    /// Owners up to this epoch are known to have finished.
     finished: u64,
 }
 
 /// A copy of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Backup {
-    /// Whose queue it is.
+    /// The owner of the queue.
     pub owner: Option<Owner>,
-    /// In which epoch, and which change of that: later ones are larger.
+    /// Epoch and change number: later copies have larger ones.
     pub sequence: (u64, u64),
     pub queue: Vec<Entry>,
 }
@@ -62,7 +62,7 @@ impl Requester {
         cx.set_timer(Timer::Wake(self.votes.ticket), after);
     }
 
-    /// The queue is at another owner.
+    /// Records that the queue has moved to another owner.
     pub fn moved(&mut self, from: PeerId, to: Owner) {
         if self.parked.is_some_and(|parked| parked.peer == from) {
             self.parked = Some(to);
@@ -72,7 +72,7 @@ impl Requester {
     fn park(&mut self, owner: Owner, config: &Config, cx: &mut Cx<'_, E2e>) {
         (self.parked, self.tries, self.pinged) = (Some(owner), 0, false);
         if config.asks_again || config.backups > 0 {
-            // A client with a copy of the queue is to find out first.
+            // A client with a copy of the queue should detect a failure first.
             let rank = if self.backup.queue.is_empty() { 2 } else { 1 };
             self.wake_after(config.ping * rank, cx);
         }
@@ -80,7 +80,7 @@ impl Requester {
 }
 
 impl E2e {
-    /// §IV.A, step 1. *Departure:* where the token is here already, there is nobody to ask.
+    /// §IV.A, step 1. *Departure:* if the token is already here, no message is needed.
     pub(super) fn ask_first(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let client = Waiting { client: self.requesters[at].votes.stamp, sent: cx.now() };
         if let Some(token) = &mut self.token {
@@ -96,7 +96,7 @@ impl E2e {
         }
     }
 
-    /// Asks again, and lets no hop stop it.
+    /// Retries with requests that no hop may stop.
     pub(super) fn ask_again(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let requester = &mut self.requesters[at];
         requester.parked = None;
@@ -109,10 +109,10 @@ impl E2e {
         requester.wake_after(after, cx);
     }
 
-    /// §IV.A, step 4: RESPONSE from a replica, to a client that wants its vote or to the owner that renews it.
+    /// §IV.A, step 4: RESPONSE from a replica, to a client or to an owner that renews.
     pub(super) fn on_response(&mut self, from: PeerId, mut response: sigma::Message, cx: &mut Cx<'_, Self>) {
         let sigma::Message::Response { replica, to, owner, wait, fencing, clock, .. } = &mut response else { return };
-        *wait = None; // We do not go by forecasts: the queue is elsewhere.
+        *wait = None; // No forecast: the queue is elsewhere.
         let (replica, to, owner) = (*replica, *to, *owner);
         self.common.clock = self.common.clock.max(*clock);
         self.common.fencing = self.common.fencing.max(*fencing);
@@ -132,11 +132,11 @@ impl E2e {
         }
     }
 
-    /// A replica has told us of its vote for a request that is finished. If that was elected, the replica must know to
-    /// whom the token went; if not, it gets its vote back. What we have forgotten of this life was over more than a
-    /// lease ago, and nobody counts on a vote that we were told of. Of other peers' requests, and of ours before we had
-    /// a memory, we cannot know that: the token may be on its way to us, or with somebody whom we gave it to. Then
-    /// nothing is said, and the lease runs out if nobody renews it.
+    /// Answers a replica's vote for a finished request. If it was elected, the replica must learn the token's receiver;
+    /// if not, the vote is returned. A turn that this peer has forgotten within its present life ended more than a
+    /// lease ago, so no peer relies on the vote. This is unknown for other peers' requests, and for those before a
+    /// reset: the token may be on its way here, or with a successor. Then there is no answer, and the lease expires
+    /// unless it is renewed.
     pub(super) fn answer_ghost(&mut self, from: PeerId, replica: u32, ghost: Stamp, cx: &mut Cx<'_, Self>) {
         if self.token.as_ref().is_some_and(|token| token.owner.elected == ghost) || !self.config.losers_kept {
             return;
@@ -151,7 +151,7 @@ impl E2e {
         self.send(from, answer, cx);
     }
 
-    /// The owner says that we are in its queue.
+    /// Handles the owner's answer that a request is queued.
     pub(super) fn on_queued(&mut self, to: Stamp, owner: Owner, copy: Option<Copy>, cx: &mut Cx<'_, Self>) {
         self.hear(owner.elected, owner.epoch);
         let Some(at) = self.requester(to) else {
@@ -174,8 +174,8 @@ impl E2e {
         requester.park(owner, &self.config, cx);
     }
 
-    /// A former owner has got our request, and cannot do anything for it. All hops that took it for the owner lead to
-    /// the same answer; one is enough.
+    /// A former owner cannot handle the request. All hops that considered it the owner cause the same answer; one is
+    /// enough.
     pub(super) fn on_astray(&mut self, to: Stamp, epoch: u64, cx: &mut Cx<'_, Self>) {
         let Some(at) = self.requester(to) else { return };
         let requester = &mut self.requesters[at];
@@ -185,7 +185,7 @@ impl E2e {
         }
     }
 
-    /// §V.A: asks whether the owner is still there, and if it does not answer, for the votes.
+    /// §V.A: pings the owner; if it does not answer, requests the votes.
     pub(super) fn on_wake(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         let requester = &mut self.requesters[at];
@@ -204,8 +204,8 @@ impl E2e {
         }
     }
 
-    /// The client does not want to wait any longer. If it waits in nobody's queue, but has one of an owner that is
-    /// gone, that may be the only copy.
+    /// Withdraws a request. If it is in no queue, but has a copy of a dead owner's, it passes that on as perhaps the
+    /// only copy.
     pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Requester { votes, parked, backup, .. } = self.stop_waiting(at, cx);
         match (parked, backup.owner) {
@@ -217,7 +217,7 @@ impl E2e {
         }
     }
 
-    /// The client is finished, or inside without having been elected: its votes go back.
+    /// Removes a client that has finished, or holds without election, and returns its votes.
     pub(super) fn stop_waiting(&mut self, at: usize, cx: &mut Cx<'_, Self>) -> Requester {
         let requester = self.requesters.remove(at);
         cx.cancel_timer(Timer::Wake(requester.votes.ticket));
@@ -229,7 +229,7 @@ impl E2e {
     }
 }
 
-/// Who it is, and where it waits: `1@6 asks, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
+/// The request and its state: `1@6 asks, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parked {

@@ -1,4 +1,4 @@
-//! The *replica list* (§IV.A): what a peer on the way to a replica knows about it.
+//! The *replica list* (§IV.A): what a peer on the route to a replica knows about it.
 //!
 //! ```text
 //!   owner ──► hop ──► hop ──► replica      IAMWINNER leaves a mark at each
@@ -6,19 +6,18 @@
 //!   requester ─┘ stops here: the hop knows the owner
 //! ```
 //!
-//! A mark also says whom its message came from and whom it went to, the paper's *Previous* and *Next*. When a later
-//! message takes another way, because a peer on the old one has failed or the replica has moved, the peer where the two
-//! ways part is told where the old one went on, so that it can be cleared.
+//! A mark also records the sender and the receiver of its message, the paper's *Previous* and *Next*. When a later
+//! message takes another route, because a peer of the old one has failed or the replica has moved, the peer at which
+//! the routes part learns the next hop of the old one, to clear it.
 
 use alloc::vec::Vec;
 
 use peerlock_base::PeerId;
 
-/// The paper's *Previous* and *Next*: who handed a message on to us, and whom we handed it on to. Nobody comes next at
-/// the replica itself.
+/// The paper's *Previous* and *Next*: the previous and the next hop; there is no next one at the replica.
 pub(super) type Way = (PeerId, Option<PeerId>);
 
-/// What is known of one replica.
+/// A mark about one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mark<T> {
     replica: u32,
@@ -27,7 +26,7 @@ pub(super) struct Mark<T> {
     pub next: Option<PeerId>,
 }
 
-/// The marks at one peer, at most one for each replica.
+/// The marks at one peer, at most one per replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Trail<T> {
     marks: Vec<Mark<T>>,
@@ -52,8 +51,7 @@ impl<T> Trail<T> {
         self.at(replica).ok().map(|at| &mut self.marks[at])
     }
 
-    /// Leaves a mark, in place of an earlier one. Returns the peer where the earlier way went on, if this one goes
-    /// elsewhere.
+    /// Sets a mark. Returns the next hop of the previous route if this one differs.
     pub fn mark(&mut self, replica: u32, known: T, (previous, next): Way) -> Option<PeerId> {
         let mark = Mark { replica, known, previous, next };
         match self.at(replica) {
@@ -68,18 +66,18 @@ impl<T> Trail<T> {
         }
     }
 
-    /// Takes the mark away if it is as wanted.
+    /// Removes the mark if `wanted` accepts it.
     pub fn remove(&mut self, replica: u32, wanted: impl FnOnce(&T) -> bool) -> Option<Mark<T>> {
         let at = self.at(replica).ok()?;
         wanted(&self.marks[at].known).then(|| self.marks.remove(at))
     }
 
-    /// What is known, by replica.
+    /// Returns the known state by replica.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.marks.iter().map(|mark| (mark.replica, &mark.known))
     }
 
-    /// Everything is forgotten.
+    /// Removes all marks.
     pub fn clear(&mut self) {
         self.marks.clear();
     }
@@ -93,14 +91,14 @@ mod tests {
         (PeerId::new(previous), next.map(PeerId::new))
     }
 
-    /// §V.A: the pointers tell where a way has changed.
+    /// §V.A: the pointers show where a route has changed.
     #[test]
-    fn who_goes_another_way_is_told_where_the_old_one_went() {
+    fn changed_route_returns_old_next_hop() {
         let mut trail = Trail::default();
         let cases = [
             (0, 'a', way(1, Some(5)), None),
             (3, 'a', way(1, Some(5)), None),
-            (0, 'b', way(2, Some(5)), None), // Another way here, the same from here on.
+            (0, 'b', way(2, Some(5)), None), // Another route here, the same from here on.
             (0, 'c', way(2, Some(6)), Some(PeerId::new(5))),
             (0, 'd', way(2, None), Some(PeerId::new(6))), // The replica has moved here.
             (0, 'e', way(2, Some(7)), None),
@@ -114,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_mark_that_is_meant_is_taken_away() {
+    fn only_the_wanted_mark_is_removed() {
         let mut trail = Trail::default();
         trail.mark(2, 'a', way(1, None));
         assert!(trail.remove(2, |&known| known == 'b').is_none() && trail.remove(1, |_| true).is_none());

@@ -1,4 +1,4 @@
-//! The requester's half of Non-E2E: where its requests are, and how it asks again. Votes are counted as in Sigma.
+//! The requester's side of Non-E2E: the places of its requests, and retries. Votes are counted as in Sigma.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,9 +17,9 @@ use crate::sigma::{self, Common, Number, Stamp};
 /// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// Which replicas have voted for it, as in Sigma.
+    /// The votes for it, as in Sigma.
     pub votes: Client,
-    /// For each replica, who has answered last.
+    /// The last answer for each replica.
     places: Vec<Place>,
     /// Which replicas were asked and have not answered, nor has anybody on the way.
     silent: Voters,
@@ -27,14 +27,14 @@ pub(super) struct Requester {
     tries: u32,
 }
 
-/// Where a request waits.
+/// The place at which a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    /// Nobody has answered yet.
+    /// Unknown: no answer yet.
     Unknown,
     /// In the queue of this hop.
     Hop(PeerId),
-    /// At the replica, which is at this peer.
+    /// At the replica, on this peer.
     Replica(PeerId),
 }
 
@@ -60,12 +60,12 @@ impl Requester {
         sigma::Timer::Wake(self.votes.id()).into()
     }
 
-    /// A REQUEST that a hop may keep.
+    /// Returns a REQUEST that a hop may queue.
     fn keepable(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
         Message::Request { replica, client: self.votes.stamp, sent: cx.now(), fencing: common.fencing }
     }
 
-    /// A REQUEST that no hop may keep.
+    /// Returns a REQUEST that no hop may queue.
     fn direct(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
         let (client, sent, fencing) = (self.votes.stamp, cx.now(), common.fencing);
         Message::Vote(sigma::Message::Request { replica, client, sent, fencing })
@@ -81,7 +81,7 @@ impl Requester {
         cx: &mut Cx<'_, NonE2e>,
     ) {
         let sigma::Message::Response { replica, wait, .. } = &mut response else { return };
-        *wait = None; // We do not go by forecasts: whoever waits in a hop's queue has none.
+        *wait = None; // No forecast: requests in a hop's queue have none.
         self.places[*replica as usize] = Place::Replica(from);
         self.silent.remove(*replica);
         let before = self.votes.mine().len();
@@ -92,9 +92,9 @@ impl Requester {
         self.consider_yielding(config, common, cx);
     }
 
-    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's word. But a
-    /// hop knows only whose request went by last, and that one may itself be queued at the next hop; and a hop that is
-    /// asked twice by one client would name it as holder.
+    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's answer. But a
+    /// hop knows only the last request that passed, which may itself be queued at the next hop; and a hop that gets two
+    /// requests of one client would name it as holder.
     pub fn on_queued(
         &mut self,
         from: PeerId,
@@ -121,7 +121,7 @@ impl Requester {
         self.consider_yielding(config, common, cx);
     }
 
-    /// §IV.B, steps 5 and 6: if nobody has won, all yield after a random time.
+    /// §IV.B, steps 5 and 6: if no client has won, all yield after a random time.
     fn consider_yielding(&mut self, config: &Config, common: &Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let is_stuck = !self.votes.mine().is_empty() && self.votes.nobody_can_win(common);
         if !config.surfaces && self.votes.phase == Phase::Waiting && is_stuck {
@@ -130,7 +130,7 @@ impl Requester {
         }
     }
 
-    /// The timer: renews, asks again, yields. True if the lease has run out and the client is not inside any more.
+    /// The timer: renews, retries, yields. Returns true if the lease has expired and the client no longer holds.
     pub fn on_wake(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) -> bool {
         if let Phase::Inside { until } = self.votes.phase {
             if config.leases && until <= cx.now() {
@@ -144,7 +144,7 @@ impl Requester {
             // §IV.B, step 6.
             self.votes.yield_all(common, cx);
         }
-        // With the votes and not inside: the replicas' fencing levels are too far apart, and asking tells them.
+        // With the votes but not granted, the replicas' fencing levels differ too much; a request raises them.
         if config.asks_again || self.votes.mine().len() >= common.quorum().votes() {
             (0..common.quorum().replicas()).for_each(|replica| self.ask(replica, config, common, cx));
             let is_near = !self.votes.mine().is_empty() || self.places.contains(&Place::Unknown);
@@ -159,11 +159,11 @@ impl Requester {
         false
     }
 
-    /// Asks again: the peer that has answered last, which takes one message and not a whole route; or if nobody has
-    /// answered since we last asked, by a new route.
+    /// Retries: at the peer that has answered last, which takes one message; or, without an answer since the last
+    /// request, by a new route.
     ///
-    /// A client with votes that are not enough does not leave its requests in the queues of hops, where those who hold
-    /// the other votes cannot be asked to yield to it: it goes past the hops.
+    /// A client with too few votes does not leave its requests in hops' queues, where the owners of the other votes
+    /// cannot be asked to yield to it: it bypasses the hops.
     fn ask(&mut self, replica: u32, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let direct = self.direct(replica, common, cx);
         let surfaces = config.surfaces && !self.votes.mine().is_empty();
@@ -193,7 +193,7 @@ impl Requester {
     }
 }
 
-/// Whether it is inside, which votes it has, and where else it waits: `1@6 waits, votes [R2], queued [R1 at 3]`.
+/// State, votes, and other queues: `1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.votes.phase == Phase::Waiting { "waits" } else { "is inside" };

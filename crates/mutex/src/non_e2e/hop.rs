@@ -1,4 +1,4 @@
-//! The hop's half of Non-E2E: the replica list, with a partial queue per entry.
+//! The hop's side of Non-E2E: the replica list, with a partial queue per entry.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,24 +13,24 @@ use crate::sigma::replica::{Entry as Request, is_same};
 use crate::sigma::{self, Stamp};
 use crate::{Cx, Hop};
 
-/// An entry of the replica list: whose request for this replica came by, and who has come after it.
+/// An entry of the replica list: the request for this replica that passed, and those after it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     /// *Replica Id*.
     pub replica: u32,
-    /// *Node Id*: the holder of the replica, as far as we know.
+    /// *Node Id*: the replica's holder, as known here.
     pub holder: Stamp,
     /// *Replica Request Queue*, in order.
     pub queue: Vec<Request>,
-    /// How often [`Timer::Ping`] has come since somebody new was queued.
+    /// How often [`Timer::Ping`] has expired since a request was queued.
     pub age: u32,
-    /// *Next* on the holder's way to the replica.
+    /// *Next* on the holder's route to the replica.
     pub next: Neighbour,
     /// *Previous*.
     pub previous: Neighbour,
 }
 
-/// A peer beside us on the way of a request.
+/// A neighbour on the route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Neighbour {
     pub peer: PeerId,
@@ -45,13 +45,13 @@ impl Neighbour {
 }
 
 impl Entry {
-    /// `next` is the peer that the message which brings us here goes on to.
+    /// Creates an entry; `next` is the next hop of the message.
     pub fn new(replica: u32, holder: Stamp, hop: Hop, next: PeerId) -> Self {
         let (next, previous) = (Neighbour::new(next), Neighbour::new(hop.previous));
         Self { replica, holder, queue: Vec::new(), age: 0, next, previous }
     }
 
-    /// The holder's request comes by again, perhaps by a new way.
+    /// Updates the entry: the holder's request passes again, perhaps by a new route.
     pub fn renew(&mut self, hop: Hop, next: PeerId) {
         (self.next, self.previous) = (Neighbour::new(next), Neighbour::new(hop.previous));
     }
@@ -70,14 +70,14 @@ impl Entry {
         }
     }
 
-    /// The queue as it goes on to the replica.
+    /// Returns the queue as sent to the replica.
     pub fn into_load(self, now: Time) -> impl Iterator<Item = Waiting> {
         self.queue.into_iter().map(move |queued| queued.into_waiting(now))
     }
 }
 
 impl NonE2e {
-    /// Whether the request is in the queue of this entry.
+    /// Returns whether the request is queued in this entry.
     pub(super) fn waits_at(&self, at: usize, client: Stamp) -> bool {
         self.entries[at].queue.iter().any(|queued| self.is_same(queued.client, client))
     }
@@ -94,7 +94,7 @@ impl NonE2e {
         }
     }
 
-    /// §IV.B, step 2. True if the request goes on.
+    /// §IV.B, step 2. Returns true if the request is forwarded.
     pub(super) fn on_request_by(&mut self, hop: Hop, next: PeerId, message: &Message, cx: &mut Cx<'_, Self>) -> bool {
         let (replica, client, sent, is_direct) = match *message {
             Message::Request { replica, client, sent, .. } => (replica, client, sent, false),
@@ -117,7 +117,7 @@ impl NonE2e {
         false
     }
 
-    /// §IV.B, step 4, *all quorum set members*; and §V.B, cleanup. What goes on, if anything does.
+    /// §IV.B, step 4, *all quorum set members*; and §V.B, cleanup. Returns the message to forward, if any.
     pub(super) fn on_release_by(&mut self, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
         let (replica, client, is_over) = match message {
             Message::Release { replica, client, .. } => (replica, client, true),
@@ -130,7 +130,7 @@ impl NonE2e {
             return self.add_to(message, entry, cx);
         }
         if is_over && self.waits_at(at, client) {
-            // The request has come no further than this. Neither need its RELEASE, nor those queued behind it.
+            // The request has not passed this hop, so neither do its RELEASE and the requests queued behind it.
             let config = self.common.config;
             let entry = &mut self.entries[at];
             entry.queue.retain(|queued| !is_same(queued.client, client, &config));
@@ -142,7 +142,7 @@ impl NonE2e {
         Some(message)
     }
 
-    /// Adds the queue of an entry to what comes by, and answers for all of it from now on.
+    /// Adds the queue of an entry to a passing message, and becomes responsible for all of it.
     fn add_to(&mut self, mut message: Message, entry: Entry, cx: &mut Cx<'_, Self>) -> Option<Message> {
         let replica = entry.replica;
         if entry.queue.is_empty() {
@@ -188,14 +188,15 @@ impl NonE2e {
         }
     }
 
-    /// Tells who has answered for some queues that we do now.
+    /// Acknowledges queues to the peer that kept a copy.
     pub(super) fn take_over(&mut self, keeper: Option<(PeerId, u64)>, cx: &mut Cx<'_, Self>) {
         if let Some((peer, receipt)) = keeper {
             self.common.post.send(peer, Message::Taken { receipt }, cx);
         }
     }
 
-    /// §V.B: whether the request is known here, be it our client's, on its way through here, or at our replica.
+    /// §V.B: returns whether the request is known here: a local client's, one that has passed, or one at a hosted
+    /// replica.
     pub(super) fn knows(&mut self, index: u32, request: Stamp) -> bool {
         let is_client = self.clients.iter().any(|client| client.votes.stamp == request);
         let at_replica = self.replicas.iter().any(|here| here.index == index && here.knows(request, &self.common));
@@ -205,8 +206,8 @@ impl NonE2e {
         is_client || at_replica || on_way
     }
 
-    /// §V.B: asks the neighbours on the ways of those whom others here wait for. Who has not answered since the last
-    /// time is taken for dead.
+    /// §V.B: pings the neighbours on the routes of holders with waiters here. A neighbour that has not answered the
+    /// last ping counts as dead.
     pub(super) fn on_ping_timer(&mut self, cx: &mut Cx<'_, Self>) {
         let is_broken = |entry: &mut Entry| {
             !entry.queue.is_empty() && entry.neighbours().iter().any(|neighbour| neighbour.is_silent)
@@ -245,10 +246,9 @@ impl NonE2e {
         }
     }
 
-    /// §V.B: the way that an entry stands for is broken. *Departure:* the paper lets the predecessor of a dead peer
-    /// make a new way for the holder's request, and its successor clean up the old one. But the holder may be long
-    /// gone: both send what is queued behind it on to the replica, which knows; and a holder that lives asks for
-    /// itself.
+    /// §V.B: the route of an entry is broken. *Departure:* in the paper the predecessor of a dead peer makes a new
+    /// route for the holder's request, and its successor cleans up the old one. But the holder may have finished: here
+    /// both send the queue to the replica, which knows; and a live holder retries.
     fn clean_up(&mut self, entry: Entry, cx: &mut Cx<'_, Self>) {
         let (replica, holder) = (entry.replica, entry.holder);
         let queue: Vec<Waiting> = entry.into_load(cx.now()).collect();
@@ -258,7 +258,7 @@ impl NonE2e {
     }
 }
 
-/// The holder, and who comes after: `1@4 then [1@5, 1@6]`.
+/// The holder and the waiters: `1@4 then [1@5, 1@6]`.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue: Vec<Stamp> = self.queue.iter().map(|queued| queued.client).collect();

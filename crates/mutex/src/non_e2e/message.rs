@@ -1,4 +1,4 @@
-//! What Non-E2E's requesters, hops and replicas say to each other.
+//! Messages between Non-E2E's requesters, hops and replicas.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,100 +8,97 @@ use peerlock_base::{PeerId, Ticket, Time};
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
-/// The paper's four messages, §V's ping, ack and cleanup, and what our repairs add. `replica` is always the index of
+/// The paper's four messages, §V's ping, ack and cleanup, and those of our repairs. `replica` is always the index of
 /// the logical replica, since one peer may host several.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: a client wants the replica's vote. Routed to every replica; the first hop that has an entry for the
-    /// replica keeps it. Answered by GRANTREQ, from that hop ([`Message::Queued`]) or from the replica. Also sent again
-    /// to the hop that has kept it, to see whether it still does: if not, that hop passes it on.
+    /// REQUEST: routed by a client to every replica for its vote; queued by the first hop with an entry for the
+    /// replica. Answered by GRANTREQ, from that hop ([`Message::Queued`]) or from the replica. Also sent again to the
+    /// hop that has queued it, as a check: a hop without it forwards it.
     Request {
-        /// Which replica is asked.
+        /// The destination.
         replica: u32,
-        /// Who asks, and where in the order.
+        /// The request and its position.
         client: Stamp,
-        /// When this was sent, by the client's clock.
+        /// When it was sent, by the client's clock.
         sent: Time,
-        /// The highest fencing level that the client has heard of.
+        /// The highest fencing level that the client has received.
         fencing: u64,
     },
-    /// GRANTREQ from a hop: your request is queued here. From a hop to a requester.
+    /// GRANTREQ from a hop to a requester: the request is queued there.
     Queued {
-        /// Which replica it is queued for.
+        /// The replica.
         replica: u32,
-        /// Which client of the receiving peer is meant.
+        /// The client at the receiving peer.
         to: Ticket,
-        /// Whose request went on to the replica, and is taken for the current holder. Hearsay.
+        /// The request that passed to the replica, assumed to be the holder. Hearsay.
         holder: Stamp,
     },
-    /// What is between clients and replicas alone, as in Sigma: GRANTREQ from a replica (*Response*), INQUIRE and
-    /// YIELD, and a REQUEST that no hop may keep. That one is routed, or sent to the peer where the replica was last
-    /// seen.
+    /// Messages between clients and replicas only, as in Sigma: GRANTREQ from a replica (*Response*), INQUIRE and
+    /// YIELD, and a REQUEST that no hop may queue, which is routed, or sent to the last known peer of the replica.
     Vote(sigma::Message),
     /// RELEASE: the request is finished. Routed to every replica; each hop whose entry names the client deletes it and
-    /// adds its queue. Sent straight to a replica that has voted for a request which is finished already.
+    /// adds its queue. Sent directly to a replica that has voted for a finished request.
     Release {
-        /// Which replica is told.
+        /// The destination.
         replica: u32,
-        /// Whose request is finished.
+        /// The finished request.
         client: Stamp,
-        /// The highest fencing level that the client has heard of, its own number included.
+        /// The highest fencing level that the client has received, including its own number.
         fencing: u64,
         /// The queues of the hops so far.
         load: Load,
     },
-    /// CLEANUP (§V.B): a peer on the way of the holder's request is gone. Routed to the replica by its neighbour on
-    /// that way; each hop whose entry names the holder deletes it and adds its queue. The holder keeps the vote.
+    /// CLEANUP (§V.B): a peer on the route of the holder's request is dead. Routed to the replica by its neighbour on
+    /// that route; each hop whose entry names the holder deletes it and adds its queue. The holder keeps the vote.
     Cleanup {
-        /// Which replica is told.
+        /// The destination.
         replica: u32,
-        /// Whose way is cleaned up.
+        /// The request whose route is cleaned up.
         holder: Stamp,
         /// The queues of the hops so far.
         load: Load,
     },
-    /// The queues have arrived. To the hop that answers for them, which then forgets its copy. Not in the paper.
+    /// Acknowledges queues to the hop responsible for them, which then deletes its copy. Not in the paper.
     Taken {
-        /// Of which of that hop's messages.
+        /// The number of that hop's message.
         receipt: u64,
     },
-    /// PING (§V.B): do you know of this request? From a hop with a queue to the next and the previous peer on the way
-    /// of its holder's request.
+    /// PING (§V.B): sent by a hop with a queue to the next and the previous peer on its holder's route.
     Ping {
-        /// Which replica the way leads to.
+        /// The replica of the route.
         replica: u32,
-        /// Whose way it is.
+        /// The request of the route.
         holder: Stamp,
     },
     /// ACK (§V.B).
     Ack {
-        /// Which replica the way leads to.
+        /// The replica of the route.
         replica: u32,
-        /// Whose way it is.
+        /// The request of the route.
         holder: Stamp,
-        /// Whether the request is known here.
+        /// Whether the sender knows the request.
         known: bool,
     },
 }
 
-/// Partial queues on their way to the replica.
+/// Partial queues on the way to the replica.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Load {
-    /// Who waits, in order.
+    /// The waiters, in order.
     pub queue: Vec<Waiting>,
-    /// Who keeps a copy until it is told that they have arrived, under which receipt. `None` if there is nothing to
-    /// lose.
+    /// The peer that keeps a copy until the acknowledgement, and the receipt. `None` if there is nothing to lose.
     pub keeper: Option<(PeerId, u64)>,
 }
 
 impl Message {
-    /// The types' names, in the paper's words.
+    /// The names of the message types, as in the paper.
     pub const KINDS: &'static [&'static str] =
         &["request", "grantreq", "inquire", "yield", "release", "cleanup", "taken", "ping", "ack"];
 
-    /// The place of this message's type in [`Message::KINDS`].
+    /// Returns the index of this message's type in [`Message::KINDS`].
     pub fn kind(&self) -> usize {
         match self {
             Self::Request { .. } | Self::Vote(sigma::Message::Request { .. }) => 0,
@@ -116,7 +113,7 @@ impl Message {
         }
     }
 
-    /// Which replica it is to or from, or about.
+    /// Returns the replica that it is to, from, or about.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { replica, .. }
@@ -130,7 +127,7 @@ impl Message {
         }
     }
 
-    /// The queues that travel with it.
+    /// Returns the queues that it carries.
     pub(super) fn load_mut(&mut self) -> Option<&mut Load> {
         match self {
             Self::Release { load, .. } | Self::Cleanup { load, .. } => Some(load),
@@ -138,7 +135,7 @@ impl Message {
         }
     }
 
-    /// The same, for whoever does not send it on.
+    /// Takes the queues out of a message that is not forwarded.
     pub(super) fn into_load(mut self) -> Load {
         self.load_mut().map(core::mem::take).unwrap_or_default()
     }
@@ -155,9 +152,9 @@ impl From<sigma::Message> for Message {
 pub enum Timer {
     /// A client's or a replica's.
     Vote(sigma::Timer),
-    /// A hop looks whether the ways of its holders still stand (§V.B).
+    /// A hop pings the routes of its holders (§V.B).
     Ping,
-    /// A hop sends queues again whose arrival it has not been told of.
+    /// A hop resends queues that are not acknowledged.
     Again,
 }
 
@@ -167,7 +164,7 @@ impl From<sigma::Timer> for Timer {
     }
 }
 
-/// `+ [3@5, 4@6]`; nothing if nobody waits.
+/// `+ [3@5, 4@6]`; empty without waiters.
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.queue.is_empty() {
@@ -179,8 +176,8 @@ impl fmt::Display for Load {
 
 peerlock_base::debug_as_display!(Load);
 
-/// The paper's words, with the replica as `R` and its index: `REQUEST(R2, 17@4)`. What goes past the hops, or was only
-/// heard on the way, says so.
+/// The paper's notation, with the replica as `R` and its index: `REQUEST(R2, 17@4)`. Marks messages that bypass hops,
+/// and hearsay.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The client half of Sigma (Figure 5).
+//! The client side of Sigma (Figure 5).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,20 +14,20 @@ use crate::{Cx, Grant, fencing};
 /// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// The request, as the application knows it.
+    /// The application's name of the request.
     pub ticket: Ticket,
-    /// *id* and *timestamp*: the request, as the replicas know it.
+    /// *id* and *timestamp*: the replicas' name of the request.
     pub stamp: Stamp,
     pub phase: Phase,
     /// *resp[]*: the latest response of each replica.
     resp: Vec<Response>,
-    /// Which entries of `resp` stand: from the others no answer is known.
+    /// The valid entries of `resp`.
     heard: Voters,
-    /// Which of them name us.
+    /// Those that name this client as owner.
     mine: Voters,
-    /// Which of our voters have asked for their vote back, for somebody earlier.
+    /// The voters that have sent `Inquire` for an earlier request.
     asked: Voters,
-    /// What the replicas have answered since we last asked all of them.
+    /// The answers since the last REQUEST to all replicas.
     round: Round,
     /// The fencing number of its grant.
     pub number: u64,
@@ -35,10 +35,10 @@ pub(crate) struct Client {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    /// Finished. Only the printed form keeps a client beyond its request.
+    /// Finished. Only the printed form keeps such a client.
     Idle,
     Waiting,
-    /// Inside, until the lease ends at the latest.
+    /// Holds, until the lease ends at the latest.
     Inside {
         until: Time,
     },
@@ -48,15 +48,15 @@ pub(crate) enum Phase {
 struct Response {
     owner: Option<Stamp>,
     number: Number,
-    /// The end of our lease, if we are the owner.
+    /// The end of the lease, if this client is the owner.
     until: Time,
     fencing: u64,
-    /// When it came.
+    /// The time of arrival.
     at: Time,
 }
 
-/// T_w comes from many replicas at once. We take the mean of the first m answers: one that was just reset forecasts
-/// too little, one with a strange owner too much.
+/// T_w is the mean of the first m answers: a replica that was just reset forecasts too little, one with a wrong owner
+/// too much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Round {
     heard: Voters,
@@ -71,17 +71,17 @@ impl Client {
         Self { ticket, stamp, phase: Phase::Waiting, resp, heard, mine, asked, round: Round::default(), number: 0 }
     }
 
-    /// Whoever takes the place of an owner inside, until the lease ends or is renewed.
+    /// Creates a client that continues an owner's hold, until the lease ends or is renewed.
     pub fn heir(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
         Self { phase: Phase::Inside { until }, ..Self::new(ticket, owner, replicas) }
     }
 
-    /// The name of this client at its peer.
+    /// Returns the name of this client at its peer.
     pub fn id(&self) -> Ticket {
         self.stamp.client.ticket
     }
 
-    /// Figure 5, *Request(CS)*; and every retry, and every renewal.
+    /// Figure 5, *Request(CS)*; also retries and renewals.
     pub fn ask<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.round = Round::default();
         let (client, sent, fencing) = (self.stamp, cx.now(), common.fencing);
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Three renewals to a lease, so that one may be lost; and in any case we are awake when it ends.
+    /// Sets the timer: three renewals per lease, so that one may be lost, and at the latest when the lease ends.
     pub fn wake_to_renew<P: Voting>(&self, until: Time, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if common.config.client_leases {
             let after = (common.config.lease / 3).min(until.since(cx.now()));
@@ -110,7 +110,7 @@ impl Client {
         let Message::Response { replica, owner, number, until, wait, fencing, .. } = message else { return };
         let is_mine = owner.is_some_and(|owner| owner.client == self.stamp.client);
         if is_mine && self.has_yielded(replica, number, common) {
-            return self.yield_vote(replica, common, cx); // It does not know yet, or the YIELD was lost.
+            return self.yield_vote(replica, common, cx); // The replica does not know yet, or the YIELD was lost.
         }
         let is_turn = is_mine && self.mine.is_empty();
         if !self.record(replica, Response { owner, number, until, fencing, at: cx.now() }, is_mine, common) {
@@ -121,7 +121,7 @@ impl Client {
             Phase::Waiting => {
                 self.weigh(replica, wait, common, cx);
                 if is_turn && common.config.default_timer && self.phase == Phase::Waiting {
-                    // Our turn has come, whatever was forecast: ask soon for what does not come by itself.
+                    // The turn has come, whatever the forecast: retry soon.
                     cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
                 }
             }
@@ -133,11 +133,11 @@ impl Client {
         }
     }
 
-    /// Writes the response down, unless it is older than what we know.
+    /// Records the response, unless it is older than the known one.
     ///
-    /// On an overlay two peers may take themselves for one replica for a while, and the one with the longer memory may
-    /// be the one that stays. It is believed again when nothing was heard of the other for a lease time: whatever was
-    /// promised on either side has run out by then.
+    /// On an overlay two peers may act as one replica for a while, and the one with the longer memory may remain. Its
+    /// responses count again once the other has been silent for a lease time: by then all promises of either have
+    /// expired.
     fn record<M>(&mut self, replica: u32, mut new: Response, is_mine: bool, common: &Common<M>) -> bool {
         let old = &mut self.resp[replica as usize];
         if common.config.numbered_grants {
@@ -162,14 +162,14 @@ impl Client {
         true
     }
 
-    /// Whether this is a grant that we had, and gave back.
+    /// Returns whether this is a grant that was yielded.
     fn has_yielded<M>(&self, replica: u32, number: Number, common: &Common<M>) -> bool {
         let known = &self.resp[replica as usize];
         let was_mine = known.owner == Some(self.stamp) && known.number == number;
         common.config.numbered_grants && was_mine && !self.mine.contains(replica)
     }
 
-    /// §4: what the answers so far say of the race, with three outcomes.
+    /// §4: evaluates the answers so far, with three outcomes.
     fn weigh<P: Voting>(
         &mut self,
         replica: u32,
@@ -184,7 +184,7 @@ impl Client {
             self.round.forecasts += 1;
         }
         if self.mine.len() >= votes && self.enter(common, cx) {
-            return; // Case 1. Case 2, somebody else has won, is to do nothing.
+            return; // Case 1. In case 2, another client has won, there is nothing to do.
         }
         self.yield_if_hopeless(common, cx); // Case 3.
         if is_first && self.round.heard.len() == votes {
@@ -192,8 +192,8 @@ impl Client {
         }
     }
 
-    /// Goes in, if m votes stand and agree on a fencing number. If they do not, asking again will renew the ones and
-    /// raise the others.
+    /// Enters if m votes are valid and agree on a fencing number. Otherwise a retry renews the votes and raises the
+    /// levels.
     fn enter<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         let stands = |vote: &&Response| !common.config.client_leases || vote.until > cx.now();
         let mut levels: Vec<u64> = self.votes().filter(stands).map(|vote| vote.fencing).collect();
@@ -215,16 +215,16 @@ impl Client {
         self.mine.iter().map(|replica| &self.resp[replica as usize])
     }
 
-    /// Until when m of our votes stand.
+    /// Returns when the m-th vote expires.
     fn lease_end<M>(&self, common: &Common<M>) -> Option<Time> {
         let mut ends: Vec<Time> = self.votes().map(|vote| vote.until).collect();
         ends.sort_unstable();
         ends.len().checked_sub(common.quorum().votes() as usize).map(|at| ends[at])
     }
 
-    /// Case 3, *winner = nil*. The printed form yields every vote as soon as nobody can win, to find out from the
-    /// replicas who is first. Ours yields only what a replica has asked back for somebody earlier, since every other
-    /// vote would come straight back; and does so as soon as we cannot win.
+    /// Case 3, *winner = nil*. The printed form yields every vote as soon as no client can win, to learn from the
+    /// replicas which is first. Ours yields only votes that a replica has asked back for an earlier request, as soon as
+    /// this client cannot win: every other vote would come straight back.
     fn yield_if_hopeless<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let given_up = match common.yields {
             Yields::Asked if self.cannot_win(common) => self.mine.and(self.asked),
@@ -247,17 +247,17 @@ impl Client {
         common.quorum().verdict(self.mine.len(), self.heard.len()) == Verdict::Cannot
     }
 
-    /// *ComputeWinner() = nil*, as far as we have heard.
+    /// *ComputeWinner() = nil*, by the responses so far.
     pub fn nobody_can_win<M>(&self, common: &Common<M>) -> bool {
         common.quorum().verdict(self.same(), self.heard.len()) == Verdict::Cannot
     }
 
-    /// Which replicas have voted for us.
+    /// Returns the replicas that have voted for this client.
     pub fn mine(&self) -> Voters {
         self.mine
     }
 
-    /// We wait at this replica, though it has not said so itself: its vote is not to be expected now.
+    /// Records, without a response, that this client is queued at the replica and has not got its vote.
     pub fn hear_say(&mut self, replica: u32) {
         self.heard.insert(replica);
     }
@@ -265,12 +265,12 @@ impl Client {
     fn yield_vote<P: Voting>(&mut self, replica: u32, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let (client, number, sent) = (self.stamp, self.resp[replica as usize].number, cx.now());
         for set in [&mut self.mine, &mut self.heard, &mut self.asked] {
-            set.remove(replica); // *Clear(resp[i])*; the number stays, so that we know the grant if we meet it again.
+            set.remove(replica); // *Clear(resp[i])*; the number stays, to recognize the grant.
         }
         common.send(replica, Message::Yield { replica, client, number, sent }, cx);
     }
 
-    /// j_same: how many responses name the same owner at most.
+    /// j_same: the most responses that name the same owner.
     fn same(&self) -> u32 {
         let mut owners: Vec<(Stamp, u32)> = Vec::new();
         for owner in self.heard.iter().filter_map(|replica| self.resp[replica as usize].owner) {
@@ -282,17 +282,17 @@ impl Client {
         owners.iter().map(|&(_, count)| count).max().unwrap_or(0)
     }
 
-    /// §4, informed backoff: when do we ask again?
+    /// §4, informed backoff: sets the time of the next retry.
     fn back_off<P: Voting>(&mut self, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.round.forecasts == 0 {
-            return; // Nobody knows: then it is the default timer, or in the printed form none.
+            return; // No forecast: the default timer, or in the printed form none.
         }
         let t_w = self.round.waits / u64::from(self.round.forecasts);
         let after = if common.config.early_retry { (t_w * 5 / 8).max(common.config.retry) } else { t_w };
         cx.set_timer(Timer::Wake(self.id()).into(), after);
     }
 
-    /// A replica asks for its vote back, for somebody earlier.
+    /// A replica asks for its vote back for an earlier request.
     pub fn on_inquire<P: Voting>(
         &mut self,
         replica: u32,
@@ -301,18 +301,17 @@ impl Client {
         cx: &mut Cx<'_, P>,
     ) {
         if self.phase != Phase::Waiting || self.resp[replica as usize].number != number {
-            return; // We are inside, or the grant has not come yet: then it will ask again.
+            return; // It holds, or the grant has not arrived yet: then the replica repeats the question.
         }
         if self.mine.contains(replica) && self.asked.insert(replica) {
             self.yield_if_hopeless(common, cx);
         } else {
-            // Asked again, after the backoff of the one who waits: what we still hope for must have been lost, or else
-            // our YIELD was.
+            // Repeated after the backoff of the earlier client: either a hoped-for vote or our YIELD was lost.
             self.yield_vote(replica, common, cx);
         }
     }
 
-    /// The timer: asks again. True if the lease has run out and the client is not inside any more.
+    /// Handles the timer: retries. Returns true if the lease has expired and the client no longer holds.
     pub fn on_wake<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         if matches!(self.phase, Phase::Inside { until } if common.config.client_leases && until <= cx.now()) {
             return true;
@@ -321,7 +320,7 @@ impl Client {
         false
     }
 
-    /// Figure 5, *Release(CS)*; and withdrawal.
+    /// Figure 5, *Release(CS)*; also withdrawal.
     pub fn release<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.phase = Phase::Idle;
         cx.cancel_timer(Timer::Wake(self.id()).into());
@@ -330,12 +329,12 @@ impl Client {
         }
     }
 
-    /// Whether a numbered response of this grant tells us nothing that we shall ever use.
+    /// Returns whether a numbered response of this grant can be ignored.
     pub fn is_old(&self, replica: u32, number: Number) -> bool {
         number < self.resp[replica as usize].number || self.is_settled(replica)
     }
 
-    /// Whether we are inside and shall not yield a vote to this replica any more, whatever it says.
+    /// Returns whether the client holds and will not yield a vote to this replica.
     pub fn is_settled(&self, replica: u32) -> bool {
         let has_yielded = !self.mine.contains(replica) && self.resp[replica as usize].owner == Some(self.stamp);
         matches!(self.phase, Phase::Inside { .. }) && !has_yielded
@@ -344,11 +343,11 @@ impl Client {
     /// See [`crate::Observe::digest`].
     pub fn digest(&self, replica: Option<u32>, config: &Config, mut state: &mut dyn Hasher) {
         let Self { ticket, stamp, phase, resp, heard, mine, asked, round, number } = self;
-        // Where a timer is always pending, forecasts only say when it will run out.
+        // If a timer is always pending, forecasts only determine when it expires.
         let round = if config.default_timer { &Round::default() } else { round };
         match replica {
             None => (ticket, stamp, phase, round.waits, round.forecasts, number).hash(&mut state),
-            Some(at) if config.numbered_grants && self.is_settled(at) => {} // It is not used any more.
+            Some(at) if config.numbered_grants && self.is_settled(at) => {} // Unused.
             Some(at) => {
                 let is_in = [heard, mine, asked, &round.heard].map(|voters| voters.contains(at));
                 (resp[at as usize], is_in).hash(&mut state);
@@ -356,7 +355,7 @@ impl Client {
         }
     }
 
-    /// The printed form's next request: *Request(CS)* never clears *resp[]*.
+    /// Reuses the client in the printed form: *Request(CS)* never clears *resp[]*.
     pub fn reuse(&mut self, ticket: Ticket, time: u64) {
         (self.ticket, self.stamp.time, self.phase) = (ticket, time, Phase::Waiting);
     }

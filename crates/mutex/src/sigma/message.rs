@@ -1,4 +1,4 @@
-//! What Sigma's clients and replicas say to each other, and the names that they go by.
+//! Messages between Sigma's clients and replicas.
 
 use core::fmt;
 
@@ -6,103 +6,103 @@ use peerlock_base::{PeerId, Span, Ticket, Time};
 
 use crate::token::Claim;
 
-/// A request's place in the order that all replicas agree on: Lamport's time stamp first, then the client.
+/// The position of a request in the global order: Lamport's time stamp, then the client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stamp {
-    /// *timestamp*: the logical clock of the client when it asked.
+    /// *timestamp*: the client's logical clock at the request.
     pub time: u64,
-    /// *id*: who asks. One request of one client; in the printed form the client, request after request.
+    /// *id*: one request of one client; in the printed form the client.
     pub client: Claim,
 }
 
-/// Which grant of a replica this is: later ones have larger numbers, also over resets. Not in the paper.
+/// The number of a grant by a replica: increasing, also over resets. Not in the paper.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Number {
-    /// Which life of the replica.
+    /// The incarnation of the replica.
     pub incarnation: u64,
-    /// Which grant in that life, counted from 1.
+    /// The grants in that incarnation, counted from 1.
     pub count: u64,
 }
 
-/// The four messages of Figures 5 and 6, and one question. `replica` is always the index of the logical replica, since
-/// one peer may host several.
+/// The four messages of Figures 5 and 6, and `Inquire`. `replica` is always the index of the logical replica, since one
+/// peer may host several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: a client wants the replica's vote, or wants it still. From a client to every replica; answered by
-    /// `Response`. Sent again as a retry (informed backoff) and, by the one inside, to renew its lease: to a replica
-    /// that knows of the request it changes nothing but the lease, to one that has forgotten it is the first.
+    /// REQUEST: sent by a client to every replica for its vote; answered by `Response`. Repeated as a retry (informed
+    /// backoff) and by a holder to renew its lease: a replica that knows the request only renews the lease, one that
+    /// has forgotten it queues it.
     Request {
-        /// Which replica is asked.
+        /// The receiving replica.
         replica: u32,
-        /// Who asks, and where in the order.
+        /// The request and its position.
         client: Stamp,
-        /// When this was sent, by the client's clock.
+        /// When it was sent, by the client's clock.
         sent: Time,
-        /// The highest fencing level that the client has heard of.
+        /// The highest fencing level that the client has received.
         fencing: u64,
     },
-    /// RESPONSE: whose the vote is now. From a replica to the one who asked or yielded, and to each new owner: then it
-    /// is a grant.
+    /// RESPONSE: the present owner of the vote. Sent by a replica after REQUEST or YIELD, and to each new owner as a
+    /// grant.
     Response {
-        /// Which replica answers.
+        /// The sending replica.
         replica: u32,
-        /// Which client of the receiving peer is meant.
+        /// The client at the receiving peer.
         to: Ticket,
-        /// *owner*, *timestamp*; `None` is the paper's nil, which only the printed form ever says.
+        /// *owner*, *timestamp*; `None` is the paper's nil, which only the printed form sends.
         owner: Option<Stamp>,
-        /// Which grant made it the owner.
+        /// The number of the owner's grant.
         number: Number,
         /// For the owner: the end of its lease, by its own clock.
         until: Time,
-        /// For a client in the queue: T_w, how long until its turn; `None` if the replica has no idea yet.
+        /// For a queued client: T_w, the expected time until its turn; `None` if unknown.
         wait: Option<Span>,
         /// The replica's fencing level.
         fencing: u64,
-        /// The highest time stamp that the replica has seen.
+        /// The highest time stamp that the replica has received.
         clock: u64,
     },
-    /// Is the vote still wanted? From a replica to its owner, when the first in its queue came before the owner, or
-    /// asks again. Answered by `Yield`, by `Release` if the request is finished, or not at all. Not in the paper.
+    /// Sent by a replica to its owner if the first of its queue is earlier than the owner, or retries: is the vote
+    /// still needed? Answered by `Yield`, by `Release` if the request is finished, or not at all. Not in the paper.
     Inquire {
-        /// Which replica asks.
+        /// The sending replica.
         replica: u32,
         /// The owner, as the replica knows it.
         owner: Stamp,
-        /// Which grant made it the owner.
+        /// The number of its grant.
         number: Number,
-        /// Whether somebody with an earlier time stamp waits.
+        /// Whether an earlier request is queued.
         earlier: bool,
     },
-    /// YIELD: RELEASE and REQUEST in one. From an owner who cannot win to the replica, answered by `Response`.
+    /// YIELD: RELEASE and REQUEST in one. Sent to the replica by an owner that cannot win; answered by `Response`.
     Yield {
-        /// Which replica gets its vote back.
+        /// The receiving replica.
         replica: u32,
-        /// Who yields, and where in the order.
+        /// The request and its position.
         client: Stamp,
-        /// Which grant is given back.
+        /// The grant that is returned.
         number: Number,
-        /// When this was sent, by the client's clock.
+        /// When it was sent, by the client's clock.
         sent: Time,
     },
-    /// RELEASE: the request is finished, inside or in the queue. From a client to every replica; never answered.
+    /// RELEASE: the request is finished, whether granted or queued. Sent by a client to every replica; not answered.
     Release {
-        /// Which replica is told.
+        /// The receiving replica.
         replica: u32,
-        /// Whose request is finished.
+        /// The finished request.
         client: Stamp,
-        /// The highest fencing level that the client has heard of, its own number included.
+        /// The highest fencing level that the client has received, including its own number.
         fencing: u64,
     },
 }
 
 impl Message {
-    /// The types' names, in the paper's words.
+    /// The names of the message types, as in the paper.
     pub const KINDS: &'static [&'static str] = &["request", "response", "inquire", "yield", "release"];
 
-    /// The place of this message's type in [`Message::KINDS`].
+    /// Returns the index of this message's type in [`Message::KINDS`].
     pub fn kind(&self) -> usize {
         match self {
             Self::Request { .. } => 0,
@@ -113,12 +113,12 @@ impl Message {
         }
     }
 
-    /// Which replica it is to or from.
+    /// Returns the replica that sends or receives it.
     pub(crate) fn about(mut self) -> u32 {
         *self.replica_mut()
     }
 
-    /// The same, to be changed.
+    /// Returns the same, mutable.
     pub(crate) fn replica_mut(&mut self) -> &mut u32 {
         match self {
             Self::Request { replica, .. }
@@ -130,17 +130,17 @@ impl Message {
     }
 }
 
-/// The timers of both halves.
+/// The timers of clients and replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client asks again: to rebuild replicas that have forgotten it, to make up for losses, to renew its lease.
+    /// A client retries: to restore replicas without memory, to make up for losses, to renew its lease.
     Wake(Ticket),
-    /// A replica looks whether its owner's lease has run out.
+    /// A replica checks its owner's lease.
     Lease(u32),
 }
 
 impl Stamp {
-    /// The peer where the client is.
+    /// Returns the client's peer.
     pub fn peer(self) -> PeerId {
         self.client.peer
     }
@@ -167,7 +167,7 @@ impl fmt::Display for Number {
 
 peerlock_base::debug_as_display!(Number);
 
-/// The paper's words, with the replica as `R` and its index: `REQUEST(R2, 17@4)`.
+/// The paper's notation, with the replica as `R` and its index: `REQUEST(R2, 17@4)`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -1,4 +1,4 @@
-//! The replica half of Sigma (Figure 6).
+//! The replica side of Sigma (Figure 6).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,24 +15,24 @@ use crate::{Cx, fencing};
 /// One logical replica: one vote.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
-    /// Which one, of n.
+    /// Its index, below n.
     pub index: u32,
-    /// *C_owner*, *T_owner*: who has the vote. If nobody has, nobody waits either.
+    /// *C_owner*, *T_owner*: the owner of the vote. Without an owner the queue is empty.
     owner: Option<Owner>,
-    /// *Queue*: who waits, in order. A sorted ring, because newcomers join at its end and the first leave at its
-    /// front, and because a place in it is a number.
+    /// *Queue*: the waiters in order. A sorted ring: newcomers join at its end, the first leave at its front, and
+    /// positions are numbers.
     queue: VecDeque<Entry>,
-    /// The latest grant's.
+    /// The latest grant.
     number: Number,
     /// See [`crate::fencing`].
     fencing: u64,
-    /// The highest time stamp seen.
+    /// The highest time stamp received.
     clock: u64,
     /// Whether [`Timer::Lease`] is pending.
     watches: bool,
     /// The latest RELEASE by an owner.
     released: Option<Time>,
-    /// T_CS: the mean time from one RELEASE to the next, recent ones counting more.
+    /// T_CS: the mean time between RELEASEs, weighted towards recent ones.
     t_cs: Option<Span>,
 }
 
@@ -40,25 +40,25 @@ pub(crate) struct Replica {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub client: Stamp,
-    /// When its latest REQUEST was sent, by the client's clock …
+    /// The time of its latest REQUEST, by the client's clock …
     pub sent: Time,
-    /// … and when it arrived, by ours.
+    /// … and of its arrival, by the replica's.
     pub arrived: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     entry: Entry,
-    /// Who is told about the vote: the client's peer, or who has taken its place.
+    /// The peer that receives messages for the owner: the client's, or its successor.
     speaker: PeerId,
     granted: Time,
-    /// The end of its lease, by our clock.
+    /// The end of its lease, by the replica's clock.
     until: Time,
 }
 
 impl Owner {
-    /// The end of the lease by the client's clock, or a little sooner: the request cannot have arrived before it was
-    /// sent, and since then our clock has shown how long it waited.
+    /// Returns the end of the lease by the client's clock, or slightly earlier: the request arrived after it was sent,
+    /// and the replica's clock has measured the time since.
     fn until_there(&self) -> Time {
         self.entry.sent + by_any_clock(self.until.since(self.entry.arrived))
     }
@@ -79,13 +79,13 @@ impl Replica {
         }
     }
 
-    /// §2, the failure model: everything is forgotten.
+    /// §2, the failure model: the replica loses its memory.
     pub fn reset<P: Voting>(&mut self, incarnation: u64, cx: &mut Cx<'_, P>) {
         cx.cancel_timer(Timer::Lease(self.index).into());
         *self = Self::new(self.index, incarnation);
     }
 
-    /// What a client tells in passing.
+    /// Takes over the client's time stamp and fencing level.
     pub fn hear(&mut self, client: Stamp, fencing: u64) {
         self.clock = self.clock.max(client.time);
         self.fencing = self.fencing.max(fencing);
@@ -108,7 +108,7 @@ impl Replica {
         self.inquire(position, is_known, common, cx);
     }
 
-    /// Requests that were queued elsewhere until now. Nobody is told yet: see [`Replica::settle`].
+    /// Queues a request that was queued elsewhere, without messages: see [`Replica::settle`].
     pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
         self.hear(entry.client, 0);
         if !self.is_owner(entry.client, common) {
@@ -116,7 +116,7 @@ impl Replica {
         }
     }
 
-    /// After requests were merged: the vote goes to the first of them if it is free; or its owner is asked.
+    /// After merges: grants the vote to the first request if it is free, else sends `Inquire`.
     pub fn settle<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_none() {
             self.resp_queue(common, cx);
@@ -125,18 +125,18 @@ impl Replica {
         }
     }
 
-    /// Whose the vote is.
+    /// Returns the owner of the vote.
     pub fn owner(&self) -> Option<Stamp> {
         self.owner.map(|owner| owner.entry.client)
     }
 
-    /// Who speaks for this client, if it is the owner.
+    /// Returns the peer that receives messages for this client, if it is the owner.
     pub fn speaker(&self, client: Stamp) -> Option<PeerId> {
         self.owner.filter(|owner| owner.entry.client == client).map(|owner| owner.speaker)
     }
 
-    /// `peer` speaks for the owner from now on, if this is the owner. What we knew of another peer's clock is of no
-    /// use.
+    /// Makes `peer` the receiver of messages for the owner, if this is the owner. Knowledge of the other peer's clock
+    /// becomes useless.
     pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
@@ -144,24 +144,24 @@ impl Replica {
         }
     }
 
-    /// Says whose the vote is, and nothing else happens.
+    /// Sends the present owner, without any change.
     pub fn answer<P: Voting>(&mut self, to: Stamp, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.respond(to, 0, common, cx);
     }
 
-    /// Those who wait are to wait elsewhere from now on; but for one.
+    /// Removes and returns the queue, except one request.
     pub fn take_queue(&mut self, but: Stamp) -> Vec<Entry> {
         let (stay, go): (Vec<_>, _) = self.queue.drain(..).partition(|entry| entry.client == but);
         self.queue.extend(stay);
         go
     }
 
-    /// Whether this request has the vote or is in the queue.
+    /// Returns whether this request has the vote or is queued.
     pub fn knows<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.is_owner(client, common) || self.position(client, &common.config).is_some()
     }
 
-    /// *Queue.Insert(C, timestamp)*: the client's place in the queue, and whether it had one already.
+    /// *Queue.Insert(C, timestamp)*: returns its position, and whether it was queued before.
     fn enqueue(&mut self, entry: Entry, config: &Config) -> (usize, bool) {
         match self.queue.binary_search_by_key(&entry.client, |waiting| waiting.client) {
             Ok(position) if config.idempotent_requests => {
@@ -175,9 +175,9 @@ impl Replica {
         }
     }
 
-    /// Asks the owner whether it still wants the vote, on behalf of somebody in the queue: of the first, if that one
-    /// came before the owner or asks again because its turn is due; of others if they came before the owner and ask
-    /// again. Then the first may have finished long ago, and be here by a REQUEST that came late.
+    /// Sends `Inquire` to the owner on behalf of a waiter: of the first if it is earlier than the owner, or retries
+    /// because its turn is due; of others if they are earlier than the owner and retry. In that case the first may have
+    /// finished, queued by a late REQUEST.
     fn inquire<P: Voting>(
         &mut self,
         position: usize,
@@ -215,7 +215,7 @@ impl Replica {
         let client = entry.client;
         if self.is_owner(client, common) {
             if common.config.numbered_grants && number != self.number {
-                return; // Stale: it has yielded an earlier grant, and owns the vote again.
+                return; // Stale: it yielded an earlier grant, and owns the vote again.
             }
             if let Some(owner) = self.owner {
                 self.enqueue(owner.entry, &common.config);
@@ -232,7 +232,7 @@ impl Replica {
         }
     }
 
-    /// Figure 6, *RespQueue()*: the vote goes to the first in the queue, if anybody waits.
+    /// Figure 6, *RespQueue()*: grants the vote to the first in the queue, if any.
     fn resp_queue<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.owner = None;
         if let Some(first) = self.queue.pop_front() {
@@ -268,15 +268,15 @@ impl Replica {
         common.post.send(owner.map_or(to.peer(), |owner| owner.speaker), message.into(), cx);
     }
 
-    /// §4: an owner whose lease has run out makes room for the next in the queue.
+    /// §4: replaces an owner whose lease has expired.
     pub fn expire<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_some_and(|owner| owner.until <= cx.now()) {
-            self.fencing += fencing::LEAP; // It may have been inside, under a number that we were not told.
+            self.fencing += fencing::LEAP; // It may have held, with an unknown fencing number.
             self.resp_queue(common, cx);
         }
     }
 
-    /// One timer serves all owners: it is set again for what is left of the lease of the one it finds.
+    /// Handles the timer that all owners share: sets it again for the rest of the present owner's lease.
     pub fn on_lease_timer<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.watches = false;
         self.expire(common, cx);
@@ -286,8 +286,8 @@ impl Replica {
         }
     }
 
-    /// §4: T_CS is the mean time between two RELEASEs at this replica. An eighth of each new interval goes into the
-    /// mean: our choice.
+    /// §4: T_CS is the mean time between RELEASEs at this replica. A new interval has the weight of an eighth: our
+    /// choice.
     fn observe_release(&mut self, now: Time, config: &Config) {
         let granted = self.owner.map(|owner| owner.granted);
         if let Some(since) = if config.busy_intervals { granted } else { self.released } {
@@ -302,7 +302,7 @@ impl Replica {
         Self { index: 0, ..self.clone() }.hash(&mut state);
     }
 
-    /// Whether this RELEASE is for another replica, or finds nothing to do here.
+    /// Returns whether this RELEASE is for another replica, or has no effect here.
     pub fn has_done(&self, release: &Message) -> bool {
         let Message::Release { replica, client, fencing } = *release else { return false };
         let mut entries = self.owner.iter().map(|owner| &owner.entry).chain(&self.queue);
@@ -310,7 +310,7 @@ impl Replica {
         replica != self.index || !is_news
     }
 
-    /// *C = C_owner*: the same request, or in the printed form any request of the same client.
+    /// *C = C_owner*: the same request, or in the printed form the same client.
     fn is_owner<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.owner.is_some_and(|owner| is_same(owner.entry.client, client, &common.config))
     }
@@ -325,13 +325,13 @@ impl Replica {
     }
 }
 
-/// Whether both are the same request, or in the printed form the same client.
+/// Returns whether both are the same request, or in the printed form the same client.
 pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.client == other.client }
 }
 
 impl Entry {
-    /// The latest REQUEST tells most about the client's clock.
+    /// Takes over the latest REQUEST, which says most about the client's clock.
     pub fn refresh(&mut self, newer: Self) {
         if newer.sent > self.sent {
             *self = newer;
@@ -339,7 +339,7 @@ impl Entry {
     }
 }
 
-/// The owner and its grant, and who comes after: `owner 1@4, grant 1, queue [1@5, 1@6]`.
+/// Owner, grant and queue: `owner 1@4, grant 1, queue [1@5, 1@6]`.
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.owner {

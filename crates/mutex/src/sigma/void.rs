@@ -1,6 +1,6 @@
-//! Messages under way that can do nothing any more: for whoever tries all orders, and need not wait for them.
+//! Pending messages without effect, which an exploration need not deliver.
 //!
-//! Time is taken to stand still, as it does there, so that leases are of no account.
+//! Time does not pass in an exploration, so that leases do not expire.
 
 use super::client::Client;
 use super::message::Message;
@@ -8,17 +8,17 @@ use super::replica::Replica;
 use super::{Common, Sigma};
 use crate::UnderWay;
 
-/// See [`crate::Observe::is_void`]. For 2 of 3 votes and two clients it leaves 3,686 of 97,897 states, where replicas
-/// are taken to be alike; `explore/tests/sigma` tries out whether each of those can do what all that it stands for can.
+/// See [`crate::Observe::is_void`]. For 2 of 3 votes, two clients and symmetric replicas it reduces 97,897 states to
+/// 3,686; `explore/tests/sigma` checks that each of them can do whatever the states it represents can.
 ///
-/// - *RESPONSE.* A client that has finished is gone, and nobody hears it (`Sigma::deliver`). One that knows of a later
-///   grant does not write it down (`Client::record`). One that is inside writes it down and never looks at it again,
-///   unless it tells of a grant that it has yielded ([`Client::is_settled`]).
-/// - *RELEASE.* A replica that does not know the client has nothing to do. If no REQUEST or YIELD of that client is
-///   under way it will not get to know it either, since only those who wait ask, and those inside who yield are not
-///   settled. The same holds for the second of two copies, when the first has come.
-/// - *INQUIRE.* A client that is inside and settled does nothing. One that has finished answers with a copy of its
-///   RELEASE, which is void in most cases. It is not if the RELEASE itself has overtaken the REQUEST.
+/// - *RESPONSE.* A finished client does not exist, so the message is dropped (`Sigma::deliver`). A client that knows a
+///   later grant does not record it (`Client::record`). A holder records but never reads it, unless it is about a grant
+///   that it has yielded ([`Client::is_settled`]).
+/// - *RELEASE.* A replica that does not know the client does nothing. Without a pending REQUEST or YIELD of that client
+///   it will not learn of it either, since only waiters send requests, and holders that yield are not settled. The same
+///   is true of the second of two copies, once the first has arrived.
+/// - *INQUIRE.* A settled holder does nothing. A finished client answers with a copy of its RELEASE, which is void
+///   unless the RELEASE itself has overtaken the REQUEST.
 pub(super) fn is_void(receiver: &Sigma, letter: UnderWay<'_, Sigma>) -> bool {
     let UnderWay { message, sender, mut others, is_calm } = letter;
     let Common { config, clock, fencing, .. } = &receiver.common;
@@ -45,7 +45,7 @@ pub(super) fn is_void(receiver: &Sigma, letter: UnderWay<'_, Sigma>) -> bool {
     }
 }
 
-/// Whether a RELEASE finds nothing to do where it goes, or is the second of two copies.
+/// Returns whether a RELEASE has no effect at its receiver, or is the second of two copies.
 fn is_redundant(release: &Message, others: &mut dyn Iterator<Item = &Message>, replicas: &[Replica]) -> bool {
     let mut is_copy = false;
     for other in others {
@@ -57,7 +57,7 @@ fn is_redundant(release: &Message, others: &mut dyn Iterator<Item = &Message>, r
     is_copy || replicas.iter().all(|replica| replica.has_done(release))
 }
 
-/// Whether `message` makes a replica queue the client that `release` takes out there.
+/// Returns whether `message` makes a replica queue the client that `release` removes there.
 fn claims(message: &Message, release: &Message) -> bool {
     match (*message, *release) {
         (
