@@ -1,28 +1,3 @@
-//! Remembers which commit the program was built from, for the reports that it makes.
+//! Remembers which commit the program was built from.
 
-use std::path::Path;
-use std::process::Command;
-
-fn main() {
-    println!("cargo:rustc-env=PEERLOCK_COMMIT={}", commit().unwrap_or_else(|| "unknown".into()));
-    // A new commit, or any change of the code.
-    println!("cargo:rerun-if-changed=..");
-    for file in ["HEAD", "logs/HEAD"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", file]).filter(|path| Path::new(path).exists()) {
-            println!("cargo:rerun-if-changed={path}");
-        }
-    }
-}
-
-fn commit() -> Option<String> {
-    let commit = git(&["rev-parse", "HEAD"])?;
-    let changes = git(&["status", "--porcelain", "--untracked-files=no", "--", ".."])?;
-    Some(if changes.is_empty() { commit } else { format!("{commit}, with changes") })
-}
-
-/// What git says; nothing where there is no git or no repository.
-fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_string())
-}
+include!("commit.rs");

@@ -8,6 +8,7 @@ use peerlock_base as _;
 use peerlock_mutex as _;
 use peerlock_overlay as _;
 use peerlock_peer as _;
+use peerlock_protocols as _;
 
 #[cfg(feature = "with-std")]
 extern crate std;

@@ -305,9 +305,9 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
         "This makes {} the only voter, with what it knew last (term {term}, entry {index}).\n\
          - What the lost voters have confirmed since is lost: resources, their slots, detached grants.\n\
          - Of several folders that are left, take the one with the highest term, and of these the highest entry.\n\
-         - Nothing is granted until {} s after the agent has started: sessions that the lost voters opened may be valid \
-         until then. An agent with a longer --session that has joined since this folder was last up to date is not \
-         covered: stop it first.\n\
+         - Nothing is granted until {} s after the agent has started: sessions that the lost voters opened may be \
+         valid until then. An agent with a longer --session that has joined since this folder was last up to date \
+         is not covered: stop it first.\n\
          - The cluster has another id from now on ({}). Old members that meet it go over to it, voters without what \
          they had kept.\n\
          - A majority of the old voters that comes back after all goes on beside it, and both let clients in: see to \
@@ -321,8 +321,8 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     }
     store::replace(&folder, recovered.file, recovered.cluster).map_err(StartError::from)?;
     print(&format!(
-        "Recovered. Start the agent of this folder: it grants nothing for the first {} s. Agents of the old cluster end \
-         when they meet it, and belong to it when they are started again.\n",
+        "Recovered. Start the agent of this folder: it grants nothing for the first {} s. Agents of the old cluster \
+         end when they meet it, and belong to it when they are started again.\n",
         quarantine
     ))?;
     Ok(ExitCode::SUCCESS)

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use peerlock::StartError;
 use peerlock_http::ListenError;
-use peerlock_sim::Failure;
-use peerlock_sim::latency::MatrixError;
 use thiserror::Error;
 
 /// What can go wrong in a command. Nothing has been changed unless it says so.
@@ -15,32 +13,6 @@ pub enum Error {
     /// The options make no sense together.
     #[error("{0}")]
     Usage(String),
-    /// A file that was named cannot be used.
-    #[error("{0}")]
-    Input(#[from] MatrixError),
-    /// A protocol broke a rule.
-    #[error("{failure}\nTo see it again: {again}")]
-    Broken {
-        /// The rule that was broken, and the seed.
-        failure: Box<Failure>,
-        /// The command that shows it.
-        again: String,
-    },
-    /// The program itself is wrong.
-    #[error("peerlock has a defect, and can only stop: {0}")]
-    Defect(String),
-    /// Figures could not be made.
-    #[error("{0}")]
-    Figures(#[from] peerlock_figures::Error),
-    /// The report was written, but published numbers are not where we say: a sentence for each.
-    #[error("{}", .0.join("\npeerlock: "))]
-    Moved(Vec<String>),
-    /// There are no numbers.
-    #[error("{0}")]
-    Bench(#[from] peerlock_bench::Error),
-    /// Real peers did not do a run.
-    #[error("{0}")]
-    Live(#[from] peerlock_live::Error),
     /// A peer did not start.
     #[error(transparent)]
     Peer(#[from] StartError),
@@ -291,19 +263,17 @@ pub enum Error {
 pub mod exit {
     //! Exit codes, after sysexits.h where it has one. Those of what a peer or an agent says follow from its class.
 
-    use std::io::{self, IsTerminal};
+    use std::io;
     use std::process::ExitCode;
 
     use clap::CommandFactory as _;
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     use peerlock::{Class, NetworkError, StartError};
-    use peerlock_catalogue::near;
 
     use super::{Error, ListenError};
     use crate::Cli;
     use crate::say::say;
 
-    const BROKEN: u8 = 1;
     const USAGE: u8 = Class::BadRequest.exit_code();
     const NO_INPUT: u8 = 66;
     const UNAVAILABLE: u8 = Class::Unavailable.exit_code();
@@ -313,8 +283,6 @@ pub mod exit {
     pub const IO: u8 = 74;
     const NOT_ALLOWED: u8 = Class::Forbidden.exit_code();
     pub const NOT_ACQUIRED: u8 = Class::NotAcquired.exit_code();
-    /// 128 and the number of SIGINT.
-    const INTERRUPTED: u8 = 130;
 
     /// Prints an error and says how to exit.
     pub fn after(error: &Error) -> ExitCode {
@@ -331,27 +299,7 @@ pub mod exit {
         match error {
             Error::Usage(_) => USAGE,
             Error::JoinElsewhere { .. } | Error::HeldInOwnCluster { .. } | Error::OtherSecret { .. } => USAGE,
-            Error::Input(_) | Error::File { .. } => NO_INPUT,
-            Error::Broken { .. } | Error::Moved(_) => BROKEN,
-            Error::Defect(_) => SOFTWARE,
-            Error::Figures(error) => match error {
-                peerlock_figures::Error::Unknown { .. } => USAGE,
-                peerlock_figures::Error::File { .. } | peerlock_figures::Error::Latencies(_) => NO_INPUT,
-                peerlock_figures::Error::Experiment { .. } => SOFTWARE,
-                peerlock_figures::Error::Output { .. } => CANNOT_CREATE,
-                peerlock_figures::Error::Broken { .. } | peerlock_figures::Error::Stopped { .. } => BROKEN,
-            },
-            Error::Bench(error) => match error {
-                peerlock_bench::Error::NoServer { .. } | peerlock_bench::Error::Mute { .. } => UNAVAILABLE,
-                peerlock_bench::Error::Child { .. } | peerlock_bench::Error::Io(_) => SOFTWARE,
-                peerlock_bench::Error::Broken { .. } => BROKEN,
-                peerlock_bench::Error::Interrupted => INTERRUPTED,
-            },
-            Error::Live(error) => match error {
-                peerlock_live::Error::Refused(_) => USAGE,
-                peerlock_live::Error::Setting(_) => BROKEN,
-                peerlock_live::Error::Child { .. } | peerlock_live::Error::Io { .. } => SOFTWARE,
-            },
+            Error::File { .. } => NO_INPUT,
             Error::Peerlock(error) => error.class().exit_code(),
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
@@ -394,68 +342,10 @@ pub mod exit {
         }
     }
 
-    /// Prints what the parser has to say: help and version are no errors.
-    pub fn after_parsing(mut error: clap::Error) -> ExitCode {
-        if let Some(hint) = missing_dashes(&error) {
-            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
-        } else {
-            guess(&mut error);
-        }
-        // The usage on a terminal, one line in a log, and the help if nothing was typed at all.
-        let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-        if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
-            say(in_one_line(&error.to_string()));
-        } else if let (Err(source), false) = (error.print(), error.use_stderr()) {
-            return after(&Error::Output(source));
-        }
-        if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
-    }
-
-    /// Which command or option may have been meant. The parser goes by how words begin: it knows nothing like `rnu`,
-    /// and names two others before `release` for `relase`; and an option that it does not know it offers to the
-    /// command.
-    fn guess(error: &mut clap::Error) {
-        let mut command = Cli::command();
-        for word in std::env::args_os().skip(1) {
-            let Some(below) = command.find_subcommand(word) else { break };
-            command = below.clone();
-        }
-        let text = |kind| match error.get(kind) {
-            Some(ContextValue::String(text)) => text.clone(),
-            _ => String::new(),
-        };
-        match error.kind() {
-            ErrorKind::InvalidSubcommand => {
-                let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
-                let commands: Vec<&str> = commands.map(clap::Command::get_name).collect();
-                let meant = near(&text(ContextKind::InvalidSubcommand), commands.into_iter());
-                if let 1..=3 = meant.len() {
-                    let meant = meant.into_iter().map(ToOwned::to_owned).collect();
-                    error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
-                }
-            }
-            ErrorKind::UnknownArgument => {
-                let word = text(ContextKind::InvalidArg);
-                let options = command.get_arguments().filter(|option| !option.is_hide_set());
-                let options: Vec<&str> = options.filter_map(clap::Arg::get_long).collect();
-                if word.starts_with('-') {
-                    error.remove(ContextKind::Suggested);
-                }
-                if let [meant] = near(word.trim_start_matches('-'), options.into_iter())[..] {
-                    error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{meant}")));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// What is wrong, up to the first line without anything, and what was meant, below it.
-    fn in_one_line(text: &str) -> String {
-        let lines = || text.lines().map(str::trim);
-        let wrong = lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-        let meant = lines().filter_map(|line| line.strip_prefix("tip: "));
-        let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned();
-        meant.fold(wrong, |line, tip| format!("{line}: {tip}"))
+    /// Prints the result of parsing a command line that is not a command: an error, the help or the version.
+    pub fn after_parsing(error: clap::Error) -> ExitCode {
+        let hint = missing_dashes(&error);
+        peerlock_console::after_parsing(Cli::command(), error, hint).unwrap_or_else(|error| after(&error.into()))
     }
 
     /// The one thing that everybody forgets once.

@@ -20,8 +20,8 @@
 //!   ├──────────────────────┼─────────────────►│                  go on: the first message of g says so
 //! ```
 //!
-//! **Rules.** Each was found by leaving it out ([`Rule`], docs/custody.md): then somebody is inside beside somebody, or
-//! a slot is lost. The margin names them where they are kept.
+//! **Rules.** Each was found by leaving it out ([`Rule`], lab/docs/custody.md): then somebody is inside beside
+//! somebody, or a slot is lost. The margin names them where they are kept.
 //!
 //! A `Custody` is *one session's* part in one resource. When the session stops, because its peer died or could not
 //! renew it, whoever drives it throws it away, with all its clients, and begins a new one. It may do that at any
@@ -42,8 +42,8 @@ use peerlock_base::{PeerId, Span, Ticket};
 use self::census::{Census, Count};
 use self::keeper::Keeper;
 pub use self::message::{Answer, Body, MOST_WAITING, Message, Report};
-use crate::fair_k_late::REACH;
 use crate::holder::{Due, Held, Holder, Next};
+use crate::line::REACH;
 pub use crate::line::{Following, Line, News, Seat};
 use crate::register::{Detached, Fact, Session, Wish, Word};
 use crate::token::{Arrival, Claim, Token};

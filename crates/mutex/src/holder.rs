@@ -16,40 +16,43 @@ use crate::token::{Claim, Token};
 /// A token that is here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Held {
-    pub(crate) token: Token,
-    pub(crate) stay: u64,
+pub struct Held {
+    /// The token.
+    pub token: Token,
+    /// The number of its stay here.
+    pub stay: u64,
     /// The client inside with it.
-    pub(crate) user: Option<Ticket>,
+    pub user: Option<Ticket>,
     /// While nobody uses it, a client of this peer may: if not, only whom the coordinator names.
-    pub(crate) is_ours: bool,
+    pub is_ours: bool,
     /// The coordinator believes that nobody uses it, or will when our last report has come.
     reported_free: bool,
     /// How often we have reported in this stay.
     reports: u32,
-    pub(crate) following: Following,
+    /// The clients that come after.
+    pub following: Following,
 }
 
 impl Held {
     /// A token that lies here unused, as the coordinator knows.
-    pub(crate) fn free(token: Token, stay: u64) -> Self {
+    pub fn free(token: Token, stay: u64) -> Self {
         let following = Following::default();
         Self { token, stay, user: None, is_ours: true, reported_free: true, reports: 0, following }
     }
 
     /// A token that is not ours to use until the coordinator says so, but for the client that is inside.
-    pub(crate) fn in_custody(token: Token, user: Option<Ticket>) -> Self {
+    pub fn in_custody(token: Token, user: Option<Ticket>) -> Self {
         Self { user, is_ours: false, reported_free: user.is_none(), ..Self::free(token, token.fencing) }
     }
 
     /// Whether a client of this peer may go in with it at once. Not while others are known to wait, even if it is not
     /// known who comes first.
-    pub(crate) fn is_at_hand(&self) -> bool {
+    pub fn is_at_hand(&self) -> bool {
         self.user.is_none() && self.is_ours && !self.following.more
     }
 
     /// Who comes after, as far as we were told.
-    pub(crate) fn next(&self) -> Option<Claim> {
+    pub fn next(&self) -> Option<Claim> {
         self.following.claims.first().copied()
     }
 }
@@ -68,13 +71,16 @@ struct Absent {
 /// Who comes after, as the coordinator says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Next {
-    pub(crate) slot: u32,
-    pub(crate) stay: u64,
-    pub(crate) following: Following,
+pub struct Next {
+    /// The slot of the token.
+    pub slot: u32,
+    /// The stay of the token that is meant.
+    pub stay: u64,
+    /// The clients that come after.
+    pub following: Following,
     /// It counts whatever was said before. If not, it adds to what was said under the same turn, and only a token that
     /// has gone that way has use for it.
-    pub(crate) anew: bool,
+    pub anew: bool,
 }
 
 impl Next {
@@ -86,7 +92,7 @@ impl Next {
 
 /// What is to be done about a token now, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub enum Due {
     /// It stays where it is.
     Nothing,
     /// It goes to its next.
@@ -98,34 +104,38 @@ pub(crate) enum Due {
 /// What one peer has, and what it knows of what it has not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Holder {
-    pub(crate) held: Vec<Held>,
+pub struct Holder {
+    /// The tokens that are here.
+    pub held: Vec<Held>,
     /// What we heard of tokens that are not here, by slot. At most one entry for each.
     absent: Vec<Absent>,
 }
 
 impl Holder {
-    pub(crate) fn new(held: Vec<Held>) -> Self {
+    /// A holder of these tokens.
+    pub fn new(held: Vec<Held>) -> Self {
         Self { held, absent: Vec::new() }
     }
 
     /// How many tokens are here or heard of, with all who were said to come after.
-    pub(crate) fn kept(&self) -> usize {
+    pub fn kept(&self) -> usize {
         let here = self.held.iter().map(|held| 1 + held.following.claims.len());
         let words = |absent: &Absent| absent.words.iter().map(|word| 1 + word.following.claims.len()).sum::<usize>();
         here.sum::<usize>() + self.absent.iter().map(|absent| 1 + words(absent)).sum::<usize>()
     }
 
-    pub(crate) fn place_of(&self, slot: u32) -> Option<usize> {
+    /// Returns the index in `held` of the token of a slot.
+    pub fn place_of(&self, slot: u32) -> Option<usize> {
         self.held.iter().position(|held| held.token.slot == slot)
     }
 
-    pub(crate) fn used_by(&self, ticket: Ticket) -> Option<usize> {
+    /// Returns the index in `held` of the token that a client uses.
+    pub fn used_by(&self, ticket: Ticket) -> Option<usize> {
         self.held.iter().position(|held| held.user == Some(ticket))
     }
 
     /// The coordinator has said who comes after.
-    pub(crate) fn on_next(&mut self, next: Next) -> Due {
+    pub fn on_next(&mut self, next: Next) -> Due {
         let Some(at) = self.place_of(next.slot).filter(|&at| self.held[at].stay >= next.stay) else {
             self.keep(next);
             return Due::Nothing;
@@ -167,7 +177,7 @@ impl Holder {
 
     /// A token has come, which must not be here already; its place. `following` is what it has brought along: a word
     /// that was waiting for it goes further, or is said anew.
-    pub(crate) fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
+    pub fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
         if let Ok(at) = self.absent.binary_search_by_key(&token.slot, |absent| absent.slot) {
             let absent = &mut self.absent[at];
             for word in absent.words.extract_if(.., |word| word.stay <= stay) {
@@ -186,7 +196,7 @@ impl Holder {
 
     /// The token at this place came for somebody who does not need it any more: it goes on, if need be to who was to
     /// come after another one. The coordinator hears of that, and tells that other one's holder anew.
-    pub(crate) fn pass_on(&mut self, at: usize) -> Due {
+    pub fn pass_on(&mut self, at: usize) -> Due {
         if self.held[at].next().is_none() {
             let mut others = self.held.iter_mut().map(|held| core::mem::take(&mut held.following.claims));
             let next = others.find_map(|claims| claims.first().copied());
@@ -198,13 +208,13 @@ impl Holder {
     }
 
     /// The token goes to somebody whom the coordinator has not named.
-    pub(crate) fn divert(&mut self, at: usize, to: Option<Claim>) {
+    pub fn divert(&mut self, at: usize, to: Option<Claim>) {
         let following = &mut self.held[at].following;
         *following = core::mem::take(following).divert(to);
     }
 
     /// Nobody here uses the token any more.
-    pub(crate) fn leave(&mut self, at: usize) -> Due {
+    pub fn leave(&mut self, at: usize) -> Due {
         let held = &mut self.held[at];
         held.user = None;
         match held.next() {
@@ -215,7 +225,7 @@ impl Holder {
     }
 
     /// What the coordinator is to be told of the token.
-    pub(crate) fn report(&mut self, at: usize) -> News {
+    pub fn report(&mut self, at: usize) -> News {
         let held = &mut self.held[at];
         held.reported_free = !held.reported_free;
         held.reports += 1;
@@ -227,13 +237,13 @@ impl Holder {
     }
 
     /// Whether nothing that is said of this stay matters any more.
-    pub(crate) fn is_past(&self, slot: u32, stay: u64) -> bool {
+    pub fn is_past(&self, slot: u32, stay: u64) -> bool {
         self.place_of(slot).is_some_and(|at| self.held[at].stay > stay)
             || self.absent.iter().any(|absent| absent.slot == slot && absent.over.is_some_and(|over| over >= stay))
     }
 
     /// Gives the token away: it, the stay that is over, whom it goes to, and what it takes along of who follows.
-    pub(crate) fn hand_over(&mut self, at: usize) -> (Token, u64, Claim, Following) {
+    pub fn hand_over(&mut self, at: usize) -> (Token, u64, Claim, Following) {
         let Held { token, stay, mut following, .. } = self.held.remove(at);
         let absent = self.absent_of(token.slot);
         absent.over = Some(stay);
@@ -245,7 +255,7 @@ impl Holder {
 
     /// Forgets who comes after, from the first on of whom `is_void` says so: who of them that was, also after a token
     /// that is still to come here. It would lie here then, and be taken for the one who is gone.
-    pub(crate) fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
+    pub fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
         let words = self.absent.iter_mut().flat_map(|absent| &mut absent.words).map(|word| &mut word.following);
         let mut forgotten = Vec::new();
         for following in self.held.iter_mut().map(|held| &mut held.following).chain(words) {
@@ -261,7 +271,7 @@ impl Holder {
     /// Begins anew with what is here: all that was said of stays and of who comes after is void, unless `keeps_next`.
     /// Each token's stays are counted on from its next fencing number, so that of two tokens of one slot the younger
     /// has the later stays. None is ours to use before the coordinator has spoken of it, unless `keeps_ours`.
-    pub(crate) fn begin_anew(&mut self, keeps_next: bool, keeps_ours: bool) {
+    pub fn begin_anew(&mut self, keeps_next: bool, keeps_ours: bool) {
         self.absent.clear();
         for held in &mut self.held {
             let Held { token, user, is_ours, .. } = *held;

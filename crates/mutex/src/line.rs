@@ -2,8 +2,8 @@
 //! its next. [`FairKLate`](crate::FairKLate) and [`Custody`](crate::Custody) share it.
 //!
 //! Plain arithmetic, without messages: news in, [`Binding`]s out. What it takes for one of them does not grow with the
-//! line, and with the number of tokens only up to a bound (docs/papers/fair-k-late.md): whatever is asked of waiters
-//! and seats has an index, and all changes go through [`Line::change_placed`], which keeps those.
+//! line, and with the number of tokens only up to a bound (lab/docs/papers/fair-k-late.md): whatever is asked of
+//! waiters and seats has an index, and all changes go through [`Line::change_placed`], which keeps those.
 
 mod crowd;
 mod index;
@@ -23,12 +23,17 @@ use peerlock_base::{PeerId, Ticket};
 use self::crowd::Crowd;
 pub use self::news::News;
 use self::pace::Pace;
-pub(crate) use self::seat::Binding;
+pub use self::seat::Binding;
 pub use self::seat::{Following, Seat};
 use self::seat::{Gone, Report};
 use self::sorted::Sorted;
 use self::standing::{Ranked, Standing};
 use crate::token::Claim;
+
+/// For how many hand-overs it is said ahead who comes next. Our choice: word of an entry takes two message times to
+/// come back as the next of another, and is told when half of these are left. That is enough where no message takes
+/// more than twice as long as another.
+pub const REACH: u32 = 8;
 
 /// The line and the tokens. With every waiter goes a mark of type `A` that the line itself does not look at.
 #[derive(Clone, Debug)]
@@ -114,9 +119,9 @@ const MOST_CAUTION: u32 = 20 * RARE;
 /// So many seats are looked at for one whose holder need not know its next.
 const LOOKS: usize = 64;
 
-/// Returns how many later requests enter before one that waits, at most (docs/papers/fair-k-late.md); `None` for one
-/// slot, where order is kept.
-pub(crate) fn most_passes(slots: u32) -> Option<u64> {
+/// Returns how many later requests enter before one that waits, at most (lab/docs/papers/fair-k-late.md); `None` for
+/// one slot, where order is kept.
+pub fn most_passes(slots: u32) -> Option<u64> {
     let slots = u64::from(slots);
     (slots > 1).then(|| u64::from(PATIENCE) * slots * (slots + 2))
 }
@@ -124,18 +129,18 @@ pub(crate) fn most_passes(slots: u32) -> Option<u64> {
 impl<A: Copy> Line<A> {
     /// A line in which nobody waits, for tokens that are still to be [added](Self::add). Several are told ahead where
     /// stays turn out to be short, or `always`.
-    pub(crate) fn new(reach: u32, always: bool) -> Self {
+    pub fn new(reach: u32, always: bool) -> Self {
         let (pace, waiting, ranks, shared) = (Pace::new(always), Crowd::new(), Sorted::new(), Sorted::new());
         Self { reach, caution: 3 * RARE, pace, waiting, seats: Vec::new(), moves: 0, ranks, shared, barred: 0 }
     }
 
     /// There is one more token.
-    pub(crate) fn add(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
+    pub fn add(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
         self.place_newest(Seat::new(slot, at, stay, free));
     }
 
     /// There is one more token, of which nobody is told until it is [let go](Self::let_go).
-    pub(crate) fn add_barred(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
+    pub fn add_barred(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
         let mut seat = Seat::new(slot, at, stay, free);
         seat.barred = true;
         self.place_newest(seat);
@@ -158,7 +163,7 @@ impl<A: Copy> Line<A> {
     }
 
     /// A token has ended with this stay.
-    pub(crate) fn remove(&mut self, slot: u32, stay: u64) {
+    pub fn remove(&mut self, slot: u32, stay: u64) {
         let Ok(at) = self.seat(slot) else { return };
         if self.seats[at].seat.stay == stay {
             self.barred -= usize::from(self.seats[at].seat.barred);
@@ -172,7 +177,7 @@ impl<A: Copy> Line<A> {
 
     /// Lets barred tokens go, as long as no more than `room` can then be inside. Tokens of slots from `slots` on are
     /// surplus: never let go.
-    pub(crate) fn let_go(&mut self, slots: u32, room: usize) {
+    pub fn let_go(&mut self, slots: u32, room: usize) {
         while self.barred > 0 {
             let counts = |placed: &&Placed| !placed.seat.barred || !placed.seat.free;
             let inside = self.seats.iter().filter(counts).count();
@@ -194,7 +199,7 @@ impl<A: Copy> Line<A> {
 
     /// Learns something, or says what is strange about it. Somebody who asks gets this mark. The answer tells how many
     /// who waited are now known to have got a token.
-    pub(crate) fn note(&mut self, news: News, mark: A) -> Result<u32, &'static str> {
+    pub fn note(&mut self, news: News, mark: A) -> Result<u32, &'static str> {
         match news {
             News::Request(claim) => _ = self.waiting.push(claim, mark),
             // Its place in what was told stays: the token passes through its peer, one message later. To take that back
@@ -416,7 +421,7 @@ impl<A: Copy> Line<A> {
     }
 
     /// Binds waiters to one token, if there is a holder that should be told something.
-    pub(crate) fn bind(&mut self) -> Option<Binding> {
+    pub fn bind(&mut self) -> Option<Binding> {
         if self.seats.len() == 1 {
             return self.look_ahead();
         }
@@ -528,7 +533,7 @@ impl<A: Copy> Line<A> {
     ///
     /// Where tokens seldom go astray a few passes are enough for another one. Where there is a holder for every waiter,
     /// half as many passes as there are slots are usual and count for nothing. In any case there is one more for each
-    /// [`PATIENCE`] × slots passes, which bounds them (docs/papers/fair-k-late.md).
+    /// [`PATIENCE`] × slots passes, which bounds them (lab/docs/papers/fair-k-late.md).
     fn wanted_for_passes(&self, place: u64) -> u32 {
         let passed = self.waiting.passed(place);
         if passed == 0 {
@@ -571,12 +576,12 @@ impl<A: Copy> Line<A> {
     }
 
     /// Whether no report of this stay matters any more.
-    pub(crate) fn is_past(&self, slot: u32, stay: u64) -> bool {
+    pub fn is_past(&self, slot: u32, stay: u64) -> bool {
         self.seat(slot).is_ok_and(|at| self.seats[at].seat.stay > stay)
     }
 
     /// The mark of somebody who waits.
-    pub(crate) fn mark(&self, claim: Claim) -> Option<A> {
+    pub fn mark(&self, claim: Claim) -> Option<A> {
         self.waiting.mark(claim)
     }
 
@@ -591,7 +596,7 @@ impl<A: Copy> Line<A> {
     }
 
     /// How many wait at this peer.
-    pub(crate) fn waiting_at(&self, peer: PeerId) -> usize {
+    pub fn waiting_at(&self, peer: PeerId) -> usize {
         self.waiting.at_peer(peer).count()
     }
 
@@ -620,7 +625,7 @@ impl<A: Copy> Line<A> {
     /// Passes over everyone who waits at `peer`, or ends that. They keep their places; holders that were told of them
     /// are told of others. A token that is on its way there already is not affected. When the peer can be reached
     /// again, holders are told of them before all who asked later.
-    pub(crate) fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
+    pub fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         if !reachable {
             // One that has withdrawn may be among those, too: the token would pass through its peer.
             self.take_back(|told| told.peer == peer);
@@ -639,7 +644,7 @@ impl<A: Copy> Line<A> {
     /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of
     /// it is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over
     /// all the same.
-    pub(crate) fn forget(&mut self, peer: PeerId) {
+    pub fn forget(&mut self, peer: PeerId) {
         self.take_back(|told| told.peer == peer);
         for at in 0..self.seats.len() {
             if self.seats[at].seat.at == peer {

@@ -66,8 +66,8 @@ pub trait Protocol: Sized {
     /// may cost its clients their places, and never lets anybody in.
     fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
 
-    /// The driver cannot reach `peer` for now, or can again. A protocol may pass over the clients that wait there, which
-    /// keep their places: a hint, on which no safety depends.
+    /// The driver cannot reach `peer` for now, or can again. A protocol may pass over the clients that wait there,
+    /// which keep their places: a hint, on which no safety depends.
     fn on_reachable(&mut self, _peer: PeerId, _reachable: bool, _cx: &mut Cx<'_, Self>) {}
 
     /// This peer is about to leave for good: whatever it has for the others, now or when it comes, goes to `heir`, and

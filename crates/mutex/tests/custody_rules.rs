@@ -1,4 +1,4 @@
-//! The rules of docs/custody.md, a sentence per test, without a network: state, event, check.
+//! The rules of lab/docs/custody.md, a sentence per test, without a network: state, event, check.
 
 use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_mutex::custody::{Answer, Body, Config, Following, Message, News, Report, Timer};

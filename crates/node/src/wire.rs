@@ -76,7 +76,8 @@ pub enum Body {
     Idle,
     /// The sender has no session. Answered by a `Greeting` with those that vote. May get lost.
     Seek,
-    /// From a coordinator to the host of a waiter, to see whether it can be reached. Must arrive; confirmed by the link.
+    /// From a coordinator to the host of a waiter, to see whether it can be reached. Must arrive; confirmed by the
+    /// link.
     Probe,
 }
 

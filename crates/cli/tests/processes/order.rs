@@ -10,7 +10,7 @@ const ON_AND_ON: u64 = u64::MAX;
 /// So many entries of those that come again: without a bound one of them is passed by almost all.
 const ENTRIES: usize = 100;
 
-/// Two slots and one long stay: 2 k (L + 2) (docs/papers/fair-k-late.md).
+/// Two slots and one long stay: 2 k (L + 2) (lab/docs/papers/fair-k-late.md).
 const BOUND: usize = 12;
 
 /// A client keeps one of two slots, and three others ask again as soon as they have left the other one.

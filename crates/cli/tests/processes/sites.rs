@@ -1,9 +1,10 @@
 //! Two sites with a distance between them, by a relay that keeps everything back for a while.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use peerlock::{Error, Granted, Request};
@@ -15,50 +16,56 @@ const APART: Duration = Duration::from_millis(25);
 /// How many names are asked for at a time.
 const AT_ONCE: usize = 10;
 
-/// The relay of `peerlock bench --delay`, a process of its own that does not outlive its test.
+/// Delays all traffic to an address. Its threads end with their connections, or with the test program.
 struct Relay {
-    child: Child,
-    told: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    delay: Duration,
 }
 
 impl Relay {
-    fn new(delay: Duration) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
-        command.args(["bench-child", "relay"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (told, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut relay = Self { child, told, answers };
-        assert_eq!(relay.answer(), "end");
-        writeln!(relay.told, "delay {}", delay.as_nanos()).unwrap();
-        assert_eq!(relay.answer(), "end");
-        relay
-    }
-
-    fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    /// Where others have to go who want to reach this address.
-    fn to(&mut self, address: SocketAddr) -> SocketAddr {
-        writeln!(self.told, "to {address}").unwrap();
-        let relayed = self.answer().parse().unwrap();
-        assert_eq!(self.answer(), "end");
+    /// Returns the address through which others reach `address` with the delay.
+    fn to(&self, address: SocketAddr) -> SocketAddr {
+        let (listener, delay) = (TcpListener::bind("127.0.0.1:0").unwrap(), self.delay);
+        let relayed = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                // If the target does not listen yet, the dialling process sees a closed connection and retries.
+                let Ok(far) = TcpStream::connect(address) else { continue };
+                for (from, to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                    forward(from, to, delay);
+                }
+            }
+        });
         relayed
     }
 }
 
+/// Forwards one direction of a connection: one thread stamps what arrives with the time when it is due, the other waits
+/// for that time.
+fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let (stamped, due) = channel::<(Instant, Vec<u8>)>();
+    to.set_nodelay(true).unwrap();
+    thread::spawn(move || {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if stamped.send((Instant::now() + delay, buffer[..count].to_vec())).is_err() {
+                break;
+            }
+        }
+        _ = from.shutdown(Shutdown::Read);
+    });
+    thread::spawn(move || {
+        for (then, bytes) in due {
+            thread::sleep(then.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        _ = to.shutdown(Shutdown::Both);
+    });
+}
+
 /// An agent that others reach through the relay only.
-async fn agent(world: &mut World, relay: &mut Relay, join: &[SocketAddr]) -> (Agent, SocketAddr) {
+async fn agent(world: &mut World, relay: &Relay, join: &[SocketAddr]) -> (Agent, SocketAddr) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let relayed = relay.to(free);
     let (mut command, socket) = world.agent_command(free, join, "ours");
@@ -69,10 +76,10 @@ async fn agent(world: &mut World, relay: &mut Relay, join: &[SocketAddr]) -> (Ag
 /// Somebody at each of the sites wants the same new name in the same moment, and does not want to wait.
 #[tokio::test]
 async fn a_new_name_has_one_holder_at_two_sites() {
-    let mut relay = Relay::new(APART);
+    let relay = Relay { delay: APART };
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
-    let (first, address) = agent(&mut world, &mut relay, &[]).await;
-    let (second, _) = agent(&mut world, &mut relay, &[address]).await;
+    let (first, address) = agent(&mut world, &relay, &[]).await;
+    let (second, _) = agent(&mut world, &relay, &[address]).await;
     let sites = [first, second];
     meet(&sites, 2).await;
     let (mut holders, names) = ([0; 3], 50 * rounds(2));

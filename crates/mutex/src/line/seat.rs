@@ -27,7 +27,7 @@ pub struct Following {
 impl Following {
     /// The token goes another way than it was told: to `to`, or nowhere for now. No word of the coordinator's can then
     /// be taken for one about its stays to come, and it is told anew.
-    pub(crate) fn divert(self, to: Option<Claim>) -> Self {
+    pub fn divert(self, to: Option<Claim>) -> Self {
         Self { turn: self.turn | 1, claims: to.into_iter().collect(), ..self }
     }
 }
@@ -72,12 +72,17 @@ pub(super) struct Report {
 
 /// What the peer that has a token, or will have it at this stay, is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Binding {
-    pub(crate) at: PeerId,
-    pub(crate) slot: u32,
-    pub(crate) stay: u64,
-    pub(crate) following: Following,
-    pub(crate) anew: bool,
+pub struct Binding {
+    /// The peer that has the token, or will have it.
+    pub at: PeerId,
+    /// The slot of the token.
+    pub slot: u32,
+    /// The stay of the token that is meant.
+    pub stay: u64,
+    /// The clients that come after.
+    pub following: Following,
+    /// Whether this replaces what was sent before.
+    pub anew: bool,
 }
 
 /// Who was told to come after a token, and is not any more.

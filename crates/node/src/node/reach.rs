@@ -1,5 +1,5 @@
-//! Waiters whose hosts cannot be reached: a coordinator passes over them, so that no slot is idle for the rest of such a
-//! host's session while others wait.
+//! Waiters whose hosts cannot be reached: a coordinator passes over them, so that no slot is idle for the rest of such
+//! a host's session while others wait.
 //!
 //! ```text
 //!   coordinator          host of the next waiter      holder of a token (was told who is next)

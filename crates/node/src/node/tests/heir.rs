@@ -6,7 +6,7 @@ use crate::link::Frame;
 use crate::wire::{encode, encode_body};
 use crate::{Event, Keep, Name, Origin, Ttl, Wanted};
 use peerlock_base::{Span, Ticket};
-use peerlock_mutex::fair_k_late::News;
+use peerlock_mutex::line::News;
 use peerlock_mutex::register::Session;
 use peerlock_mutex::token::Claim;
 use peerlock_register::MOST_TAKEN;

@@ -1,0 +1,42 @@
+//! What the programs `peerlock` and `peerlock-lab` share on a terminal.
+
+mod near;
+mod pages;
+mod parsing;
+mod progress;
+mod say;
+
+use std::time::Duration;
+
+use peerlock_base::{Span, SpanError};
+
+pub use near::near;
+pub use pages::{completions, man};
+pub use parsing::after_parsing;
+pub use progress::progress_bar;
+pub use say::{say, tell};
+
+/// The exit code for wrong options, as in sysexits.h.
+pub const USAGE: u8 = 64;
+
+/// Parses a length of time as people write it. A bare number is seconds, as it is for `flock`, `timeout` and `sleep`.
+///
+/// # Errors
+/// If the text is no length of time.
+pub fn duration(text: &str) -> Result<Duration, SpanError> {
+    let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let span: Span = if is_number { format!("{text}s").parse() } else { text.parse() }?;
+    Ok(Duration::from_nanos(span.as_nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn bare_number_is_seconds() {
+        for (text, millis) in
+            [("5", Some(5000)), ("0.5", Some(500)), ("5m", Some(300_000)), ("5x", None), ("", None), (".", None)]
+        {
+            assert_eq!(super::duration(text).ok().map(|it| it.as_millis()), millis, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Runs a setting: the only place where a name becomes a state machine.
+
+use std::hash::Hash;
+
+use peerlock_base::{PeerId, Span};
+use peerlock_protocols::backed::{self, Backable, Ring};
+use peerlock_protocols::token::Layout;
+use peerlock_protocols::{
+    Backed, Bv95, Coordinator, E2e, FairK, FairKLate, NonE2e, Observe, Replicas, Sigma, Strawman, coordinator, e2e,
+    fair_k, fair_k_late, non_e2e, sigma, strawman,
+};
+use peerlock_sim::latency::MatrixError;
+use peerlock_sim::{self as sim, Drive, Failure, Ideal, Report, Simulated, Wire};
+use thiserror::Error;
+
+use crate::setting::session;
+use crate::{Backups, Closed, Form, Load, Open, Protocol, Recovery, Rounds, Setting, Voters};
+
+/// Why a valid setting has no result.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The file of latencies cannot be used; nothing was run.
+    #[error(transparent)]
+    Matrix(#[from] MatrixError),
+    /// A rule was broken.
+    #[error("{0}")]
+    Broken(#[from] Box<Failure>),
+}
+
+/// A callback that receives the cost completed since its last call. Dynamic, so that every protocol is compiled only
+/// once.
+type Progress<'a> = &'a (dyn Fn(u64) + Sync);
+
+impl Setting {
+    /// Runs all trials on rayon's threads. `progress` receives the share of the [cost](Self::cost) that is done.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read, or if a rule was broken and violations are not counted.
+    pub fn run(&self, progress: Progress<'_>) -> Result<Report, Error> {
+        let per_trial = self.cost_of_a_trial();
+        let progress: Progress<'_> = &|trials| progress(trials.saturating_mul(per_trial));
+        match &self.load {
+            Load::Closed(closed) if self.protocol == Protocol::Custody => Ok(self.custody(closed)?.run(progress)?),
+            _ => Ok(self.drive(Simulated(progress))??),
+        }
+    }
+
+    /// Passes the setting to `driver`: see [`sim::Drive`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read.
+    ///
+    /// # Panics
+    ///
+    /// Panics for custody, which has its own driver.
+    pub fn drive<D: Drive>(&self, driver: D) -> Result<D::Output, MatrixError> {
+        Ok(match &self.load {
+            Load::Closed(closed) => {
+                assert_ne!(self.protocol, Protocol::Custody, "custody has a driver of its own");
+                let experiment = self.experiment(closed)?;
+                match closed.voters {
+                    None => self.drive_closed(&experiment, closed.backups, driver),
+                    Some(voters) => {
+                        let replicas = Replicas::first(voters.quorum);
+                        self.on_replicas(voters, Loop { experiment, replicas, driver })
+                    }
+                }
+            }
+            Load::Open(open) => {
+                let replicas = Replicas::first(open.voters.quorum);
+                self.on_replicas(open.voters, Clients { open: self.open(open)?, replicas, driver })
+            }
+            Load::Rounds(rounds) => self.on_replicas(rounds.voters, Swarm { rounds: self.rounds(rounds)?, driver }),
+        })
+    }
+
+    /// Returns the cost of the run: about the number of acquisitions.
+    pub fn cost(&self) -> u64 {
+        u64::from(self.trials).saturating_mul(self.cost_of_a_trial())
+    }
+
+    fn cost_of_a_trial(&self) -> u64 {
+        match &self.load {
+            Load::Closed(closed) => u64::from(closed.peers) * u64::from(closed.entries),
+            Load::Open(open) => (open.arrival_rate * (open.settle + open.measure).as_secs_f64()).ceil() as u64,
+            Load::Rounds(rounds) => {
+                let askers = match rounds.load {
+                    sim::Load::Whole => 1,
+                    sim::Load::PerPeer => u64::from(rounds.peers),
+                };
+                (u64::from(rounds.rounds) * u64::from(rounds.requests)).saturating_mul(askers)
+            }
+        }
+    }
+
+    /// Returns the number of hosts at the start. A file of latencies must have as many.
+    pub fn hosts(&self) -> usize {
+        match &self.load {
+            Load::Closed(closed) => servers(self.protocol, closed) + closed.peers as usize,
+            Load::Open(open) => open.voters.quorum.replicas() as usize,
+            Load::Rounds(rounds) => rounds.peers as usize,
+        }
+    }
+
+    fn experiment(&self, closed: &Closed) -> Result<sim::Experiment, MatrixError> {
+        let (peers, servers) = (self.hosts(), servers(self.protocol, closed));
+        Ok(sim::Experiment {
+            peers,
+            servers,
+            slots: closed.slots,
+            workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
+            network: self.latency.load(peers)?,
+            links: self.links,
+            faults: self.faults,
+            count_violations: self.count_violations,
+            warm_up: closed.warm_up,
+            trials: self.trials,
+            seed: self.seed,
+        })
+    }
+
+    fn custody(&self, closed: &Closed) -> Result<sim::Custody, MatrixError> {
+        let Voters { quorum, lease } = closed.voters.expect("custody has voters: a setting is checked");
+        let peers = closed.peers as usize;
+        Ok(sim::Custody {
+            peers,
+            voters: quorum.replicas(),
+            slots: closed.slots,
+            session: session(lease).expect("a session is as long as it may be: a setting is checked"),
+            workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
+            network: self.latency.load(peers)?,
+            faults: self.faults,
+            count_violations: self.count_violations,
+            warm_up: closed.warm_up,
+            trials: self.trials,
+            seed: self.seed,
+        })
+    }
+
+    fn open(&self, open: &Open) -> Result<sim::Open, MatrixError> {
+        Ok(sim::Open {
+            replicas: open.voters.quorum.replicas(),
+            workload: sim::Poisson {
+                gap: mean_gap(open.arrival_rate),
+                hold: open.hold,
+                settle: open.settle,
+                measure: open.measure,
+            },
+            network: self.latency.load(self.hosts())?,
+            links: self.links,
+            faults: self.faults,
+            lease: open.voters.lease,
+            count_violations: self.count_violations,
+            trials: self.trials,
+            seed: self.seed,
+        })
+    }
+
+    fn rounds(&self, rounds: &Rounds) -> Result<sim::Rounds, MatrixError> {
+        Ok(sim::Rounds {
+            peers: rounds.peers as usize,
+            overlay: rounds.overlay,
+            resources: rounds.resources as usize,
+            quorum: rounds.voters.quorum,
+            settle: rounds.settle,
+            rounds: rounds.rounds as usize,
+            round: rounds.round,
+            requests: rounds.requests as usize,
+            load: rounds.load,
+            churn: rounds.churn as usize,
+            network: self.latency.load(self.hosts())?,
+            links: self.links,
+            faults: self.faults,
+            lease: rounds.voters.lease,
+            count_violations: self.count_violations,
+            trials: self.trials,
+            seed: self.seed,
+            ..sim::Rounds::default()
+        })
+    }
+
+    fn drive_closed<D: Drive>(&self, experiment: &sim::Experiment, backups: Option<Backups>, driver: D) -> D::Output {
+        let (peers, slots) = (experiment.peers, experiment.slots);
+        let layout = Layout::printed(peers as u64, slots);
+        let run = Peers { experiment, backups, driver };
+        match self.protocol {
+            Protocol::FairK => {
+                let config = self.form.of(fair_k::Config::PRINTED, fair_k::Config::REPAIRED);
+                run.run(|me| FairK::new(me, &layout, config))
+            }
+            Protocol::FairKLate => run.run(|me| FairKLate::new(me, &layout, fair_k_late::Config::default())),
+            Protocol::Bv95(config) => run.run(|me| Bv95::new(me, &layout, config)),
+            Protocol::Ideal => experiment.drive(|latency| Ideal::peers(peers, slots, latency), run.driver),
+            _ => unreachable!("{} does not run among peers alone: Protocol::among says so", self.protocol),
+        }
+    }
+
+    /// Passes the protocol, which uses replicas, to a runner.
+    fn on_replicas<R: RunReplicated>(&self, Voters { lease, .. }: Voters, run: R) -> R::Output {
+        let retry = match &self.load {
+            Load::Rounds(rounds) => rounds.retry,
+            Load::Open(_) | Load::Closed(_) => None,
+        };
+        let sigma = |config: sigma::Config| sigma::Config { lease, retry: retry.unwrap_or(config.retry), ..config };
+        match self.protocol {
+            Protocol::Sigma => {
+                let config = sigma(self.form.of(sigma::Config::PRINTED, sigma::Config::REPAIRED));
+                run.run(|me, replicas| Sigma::new(me, replicas, config))
+            }
+            Protocol::SigmaOnce => {
+                let config = sigma(sigma::Config { idempotent_requests: true, ..sigma::Config::PRINTED });
+                run.run(|me, replicas| Sigma::new(me, replicas, config))
+            }
+            Protocol::Strawman | Protocol::StrawmanRetry => {
+                let gives_up = self.protocol == Protocol::Strawman;
+                let config = if gives_up { strawman::Config::GIVES_UP } else { strawman::Config::BACKS_OFF };
+                let config = strawman::Config { lease, ..config };
+                run.run(|me, replicas| Strawman::new(me, replicas, config))
+            }
+            Protocol::Coordinator => {
+                let config = self.form.of(coordinator::Config::PRINTED, coordinator::Config::REPAIRED);
+                // Ten pings per lease and four per term, as by default.
+                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // The lease may be long.
+                let config = coordinator::Config { lease, ping: lease / 10, term, ..config };
+                run.run(|me, replicas| Coordinator::new(me, replicas, config))
+            }
+            Protocol::E2e => {
+                let config = self.form.of(e2e::Config::PRINTED, e2e::Config::REPAIRED);
+                // Ten leases between pings, as by default, but at most the paper's ten minutes: with short leases a run
+                // would end before a dead owner is detected. The printed form has no leases.
+                let ten_leases = Span::from_nanos(lease.as_nanos().saturating_mul(10));
+                let ping = self.form.of(config.ping, config.ping.min(ten_leases));
+                let config = e2e::Config { lease, ping, ..config };
+                run.run(|me, replicas| E2e::new(me, replicas, config))
+            }
+            Protocol::NonE2e => {
+                let config = self.form.of(non_e2e::Config::PRINTED, non_e2e::Config::REPAIRED);
+                let config = non_e2e::Config { lease, ..config };
+                run.run(|me, replicas| NonE2e::new(me, replicas, config))
+            }
+            _ => unreachable!("{} asks no replicas: Protocol::among says so", self.protocol),
+        }
+    }
+}
+
+impl Form {
+    fn of<T>(self, printed: T, repaired: T) -> T {
+        match self {
+            Self::Printed => printed,
+            Self::Repaired => repaired,
+        }
+    }
+}
+
+/// Runs peers without replicas, with or without backups.
+struct Peers<'a, D> {
+    experiment: &'a sim::Experiment,
+    backups: Option<Backups>,
+    driver: D,
+}
+
+impl<D: Drive> Peers<'_, D> {
+    fn run<P: Backable<Message: Wire> + Wire>(self, new: impl Fn(PeerId) -> P + Sync) -> D::Output {
+        let ids = || (0..self.experiment.peers as u64).map(PeerId::new);
+        let Some(Backups { copies, recovery }) = self.backups else {
+            return self.experiment.drive(|_| ids().map(&new).collect(), self.driver);
+        };
+        let config = backed::Config { backups: copies as usize, recovers: recovery == Recovery::Broadcast };
+        let ring = Ring::mixed(ids());
+        self.experiment.drive(|_| ids().map(|me| Backed::new(me, &ring, config, &new)).collect(), self.driver)
+    }
+}
+
+/// Returns the number of peers that only serve. Custody's voters also request.
+fn servers(protocol: Protocol, closed: &Closed) -> usize {
+    let voters = closed.voters.filter(|_| protocol != Protocol::Custody);
+    voters.map_or(0, |voters| voters.quorum.replicas() as usize)
+}
+
+/// Returns the mean interval for a rate per second.
+fn mean_gap(rate: f64) -> Span {
+    Span::from_secs_f64(1.0 / rate)
+}
+
+/// Runs a protocol with replicas. `new` creates the state machine of a peer.
+trait RunReplicated {
+    type Output;
+
+    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Self::Output;
+}
+
+/// A closed loop of clients.
+struct Loop<D> {
+    experiment: sim::Experiment,
+    replicas: Replicas,
+    driver: D,
+}
+
+impl<D: Drive> RunReplicated for Loop<D> {
+    type Output = D::Output;
+
+    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
+        let peers = || (0..self.experiment.peers as u64).map(PeerId::new);
+        self.experiment.drive(|_| peers().map(|me| new(me, &self.replicas)).collect(), self.driver)
+    }
+}
+
+/// Clients that request once.
+struct Clients<D> {
+    open: sim::Open,
+    replicas: Replicas,
+    driver: D,
+}
+
+impl<D: Drive> RunReplicated for Clients<D> {
+    type Output = D::Output;
+
+    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
+        self.open.drive(|me| new(me, &self.replicas), self.driver)
+    }
+}
+
+/// Whole peers on an overlay.
+struct Swarm<D> {
+    rounds: sim::Rounds,
+    driver: D,
+}
+
+impl<D: Drive> RunReplicated for Swarm<D> {
+    type Output = D::Output;
+
+    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
+        self.rounds.drive(new, self.driver)
+    }
+}

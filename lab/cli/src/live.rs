@@ -1,0 +1,242 @@
+//! `peerlock-lab live`: a setting of `simulate` by real peers, and the tables of all of them.
+
+mod page;
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use peerlock_base::Span;
+use peerlock_catalogue::{Flags, Setting};
+use peerlock_live::{Comparison, Costs, Death, Kill, Live, Place, Row};
+use serde_json::json;
+
+use crate::html;
+use crate::simulate::print::{self, Json};
+use crate::{Error, Result};
+use peerlock_console::progress_bar;
+
+/// The same settings as simulate takes, and the same report; where nothing else is said 32 peers, 10 entries each,
+/// once.
+#[derive(Args)]
+#[command(group = clap::ArgGroup::new("page").args(["compare", "table"]).multiple(true))]
+pub struct Options {
+    #[command(flatten)]
+    flags: Flags,
+    /// How many processes the peers live in
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    processes: u16,
+    /// Have other machines take part: the address by which they reach each other, and the command that runs peerlock
+    /// there, such as 10.0.0.7='ssh 10.0.0.7 peerlock'; repeatable. Processes live in these places in turns, and only
+    /// there. What they send each other is not encrypted
+    #[arg(long, value_name = "ADDRESS=COMMAND")]
+    on: Vec<Place>,
+    /// How much faster than real the setting's time passes: at 100 a second of it takes 10 ms. What the machine itself
+    /// needs for a message weighs as much more
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    speed: u32,
+    /// Kill a process with SIGKILL so long after the beginning: that of a peer by its number, or of whoever is the
+    /// holder, the waiter or the busiest by then. With +TIME another takes its place after that, with nothing in
+    /// memory: 3@100s, holder@100s+20s; repeatable. Who may be killed has a process of its own
+    #[arg(long, value_name = "WHO@TIME")]
+    kill: Vec<Kill>,
+    /// Cut the first half of the processes off from the second, from when to when: 100s/130s
+    #[arg(long, value_name = "FROM/TO", value_parser = cut)]
+    cut: Option<(Span, Span)>,
+    /// Give the run up when nobody has come inside for this long, by the setting's time
+    #[arg(long, value_name = "TIME", default_value = "600s")]
+    patience: Span,
+    /// Simulate the same as well, and print both side by side
+    #[arg(long)]
+    compare: bool,
+    /// Every protocol in every form instead, with the simulator beside it; or each with somebody killed
+    #[arg(long, conflicts_with_all = ["kill", "cut", "compare", "speed"])]
+    table: Option<Table>,
+    /// Write a page into this folder, live.html: both worlds side by side, as figures and a table, or what kills did;
+    /// and the numbers beside it, live.json. With --compare or --table
+    #[arg(long, value_name = "DIR", requires = "page")]
+    out: Option<PathBuf>,
+    /// One JSON object on standard output: that of simulate, and what is only here under `live`
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is done to all protocols.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// Nothing
+    Protocols,
+    /// A holder, a waiter and the busiest peer are killed
+    Kills,
+}
+
+/// Two moments, as people write them.
+fn cut(text: &str) -> std::result::Result<(Span, Span), String> {
+    let moments = text.split_once('/').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    moments.filter(|(from, to)| from < to).ok_or_else(|| "use two moments, the earlier first: 100s/130s".into())
+}
+
+/// Runs the command.
+pub fn run(options: &Options) -> Result<()> {
+    let wanted = peerlock_live::Options {
+        // Not the path that we were called by: that may be another program by now.
+        program: "/proc/self/exe".into(),
+        places: options.on.clone(),
+        processes: options.processes.into(),
+        speed: options.speed,
+        kills: options.kill.clone(),
+        cut: options.cut,
+        patience: options.patience,
+    };
+    options.out.as_deref().map(html::prepare).transpose()?;
+    if let Some(table) = options.table {
+        return all(options, &wanted, table);
+    }
+    let refused = |refused: peerlock_catalogue::Refused| Error::Usage(refused.to_string());
+    let setting = peerlock_live::setting(options.flags.clone()).map_err(refused)?;
+    let bar = progress_bar();
+    bar.set_length(setting.cost());
+    bar.set_message(setting.name());
+    let start = Instant::now();
+    let live = peerlock_live::run(&setting, &wanted, &|entries| bar.inc(entries));
+    let took = start.elapsed();
+    bar.finish_and_clear();
+    let live = live.map_err(|error| explained(error, &setting))?;
+    let compared = options.compare.then(|| {
+        let simulated = peerlock_live::simulated(&setting).map_err(|error| explained(error, &setting))?;
+        Ok::<_, Error>(Comparison { simulated, real: Costs::of(&setting, &live.report) })
+    });
+    let compared = compared.transpose()?;
+    // Before the page: if that cannot be written, what was measured is seen nevertheless.
+    let shown = show(options, &setting, &live, compared.as_ref(), took);
+    let page = match (&options.out, &compared) {
+        (Some(folder), Some(both)) => {
+            let row = Row {
+                name: setting.name(),
+                kind: "as asked for",
+                command: setting.command(),
+                speed: options.speed,
+                both: both.clone(),
+            };
+            let rows = [row];
+            let html = page::comparison(&rows, live.processes, &html::command());
+            Some(html::write(folder, "live", &html, &rows)?)
+        }
+        _ => None,
+    };
+    shown.and_then(|()| tell(options, page))
+}
+
+/// A broken rule is told as `simulate` tells it; what makes no sense on sockets is the caller's mistake.
+fn explained(error: peerlock_live::Error, setting: &Setting) -> Error {
+    match error {
+        peerlock_live::Error::Setting(peerlock_catalogue::Error::Matrix(error)) => error.into(),
+        peerlock_live::Error::Setting(peerlock_catalogue::Error::Broken(failure)) => {
+            let again = setting.command().replacen("simulate", "live", 1);
+            Error::Broken { failure, again: format!("{again} (another run, since real ones differ)") }
+        }
+        peerlock_live::Error::Refused(why) => Error::Usage(why),
+        error => error.into(),
+    }
+}
+
+fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Comparison>, took: Duration) -> Result<()> {
+    let (mut out, report) = (stdout().lock(), &live.report);
+    let seconds = took.as_secs_f64();
+    if options.json {
+        let whole = serde_json::to_value(Json::new(setting, report, took));
+        let mut whole = whole.map_err(std::io::Error::from)?;
+        let deaths: Vec<_> = live.deaths.iter().map(as_json).collect();
+        let spared: Vec<String> = live.spared.iter().map(ToString::to_string).collect();
+        whole["live"] = json!({
+            "processes": live.processes, "speed": options.speed, "seconds": seconds, "deaths": deaths,
+            "spared": spared, "clocks_apart": live.clocks_apart.as_secs_f64(), "comparison": both,
+        });
+        serde_json::to_writer(&mut out, &whole).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return Ok(out.flush()?);
+    }
+    print::table(&mut out, setting, report, took)?;
+    let (processes, speed) = (live.processes, options.speed);
+    writeln!(
+        out,
+        "real peers in {processes} processes over TCP, {speed} times as fast as the setting: {seconds:.1} s"
+    )?;
+    if !options.on.is_empty() {
+        let apart = 1e3 * live.clocks_apart.as_secs_f64();
+        let places = options.on.len().min(processes);
+        writeln!(
+            out,
+            "in {places} places, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; what is \
+             nearer together may be judged in the wrong order",
+            apart * f64::from(speed)
+        )?;
+    }
+    for Death { peers, at, before, after, goes_on, .. } in &live.deaths {
+        let whom: Vec<String> = peers.iter().map(ToString::to_string).collect();
+        let goes_on = goes_on.map_or("never".into(), |span| format!("{:.3} s", span.as_secs_f64()));
+        let whom = whom.join(", ");
+        writeln!(out, "killed at {at}: peer {whom}; {before} entries before, {after} after, the next after {goes_on}")?;
+    }
+    for kill in &live.spared {
+        writeln!(out, "nobody was killed by {kill}: there was no such peer then, or it was dead already")?;
+    }
+    if let Some(both) = both {
+        write!(out, "\n{both}")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn as_json(death: &Death) -> serde_json::Value {
+    let peers: Vec<u64> = death.peers.iter().map(|peer| peer.get()).collect();
+    json!({
+        "trial": death.trial, "peers": peers, "at": death.at.since(peerlock_base::Time::ZERO).as_secs_f64(),
+        "before": death.before, "after": death.after, "goes_on": death.goes_on.map(Span::as_secs_f64),
+    })
+}
+
+/// Where the page is, if there is one, for people.
+fn tell(options: &Options, page: Option<PathBuf>) -> Result<()> {
+    match page {
+        Some(page) if !options.json => Ok(writeln!(stdout(), "\n{}", page.display())?),
+        _ => Ok(()),
+    }
+}
+
+/// A table of all protocols.
+fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Result<()> {
+    let seed = options.flags.seed.unwrap_or(1);
+    if options.flags != (Flags { seed: options.flags.seed, ..Flags::default() }) {
+        return Err(Error::Usage("a table has settings of its own: leave all but --seed and --processes out".into()));
+    }
+    let bar = progress_bar();
+    let steps = |name: &str, of: usize| {
+        bar.set_length(of as u64);
+        bar.set_message(name.to_string());
+        bar.inc(1);
+    };
+    let start = Instant::now();
+    let command = html::command();
+    let told = match table {
+        Table::Protocols => peerlock_live::protocols(wanted, seed, &steps).map(|table| {
+            let html = page::comparison(&table.0, options.processes.into(), &command);
+            (serde_json::to_value(&table), table.to_string(), html)
+        }),
+        Table::Kills => peerlock_live::kills(wanted, seed, &steps)
+            .map(|table| (serde_json::to_value(&table), table.to_string(), page::kills(&table.0, &command))),
+    };
+    bar.finish_and_clear();
+    let (json, text, html) = told?;
+    let json = json.map_err(std::io::Error::from)?;
+    let text = if options.json { json.to_string() } else { format!("{text}\n{:.0} s", start.elapsed().as_secs_f64()) };
+    let shown = writeln!(stdout(), "{text}");
+    let page = options.out.as_deref().map(|folder| html::write(folder, "live", &html, &json)).transpose()?;
+    shown?;
+    tell(options, page)
+}
+
+/// A process of a run; for nobody else to call.
+pub fn child() -> Result<()> {
+    peerlock_live::child().map_err(|error| Error::Usage(error.to_string()))
+}

@@ -1,0 +1,331 @@
+//! One chosen run, written down in a text file with the trace that it must produce.
+//!
+//! A scenario is a [goldenscript](goldenscript): commands, `---`, and what they print.
+//!
+//! | command | meaning |
+//! | --- | --- |
+//! | `peers …` | who is there; the words after it are the protocol's own |
+//! | `request P` | a client of peer P asks |
+//! | `leave P [T]` | the client with ticket T, or the first that is inside at P, leaves |
+//! | `withdraw P [T]` | the client with ticket T, or the first that waits at P, does not want to any more |
+//! | `deliver P Q [KIND]` | a message from P to Q arrives: the oldest, or the oldest of this kind |
+//! | `lose P Q` | all messages under way from P to Q get lost |
+//! | `suspect P Q` | P takes Q for gone |
+//! | `timer P` | the first pending timer of P runs out |
+//! | `reset P` | the replica at P loses its memory |
+//! | `stop P` | P dies, or its session has run out |
+//! | `end P` | the register ends a session of P that has stopped |
+//! | `begin P` | P, which has stopped, begins another session |
+//! | `takeover P` | the process at P is killed, and another takes over what its clients have |
+//! | `force P` | the register forces P out |
+//! | `resize` | the resource gets the next number of slots |
+//! | `detach P` | the register is told of the end of the first grant at P |
+//! | `expire` | a detached grant is over, for its client and then for the register |
+//! | `hear P` | the first word to P, or wish of P, arrives |
+//! | `stabilize` | words, wishes, and then messages arrive, the oldest first, until none is under way |
+//! | `state [P…]` | each peer's state in one line, or those of some peers |
+//! | `network` | the messages under way, the oldest first |
+//!
+//! The checks of the exploration run after every event. Where one fails, the scenario fails *before* its trace is
+//! compared, or written: with `UPDATE_GOLDENFILES=1`, which takes the new traces over, a wrong one cannot become the
+//! expected one. For the same reason no command can be marked as expected to fail. What is wrong with a protocol is
+//! shown by scenarios of another kind ([`Scenario::of_defects`]), which fail if nothing is broken at their end.
+
+use std::error::Error;
+use std::fmt::Display;
+
+use goldenscript::{Argument, Command, Context};
+use peerlock_base::{PeerId, Ticket};
+use peerlock_protocols::Effect;
+
+use crate::{Action, Explorable, Fate, Letter, Trace, World};
+
+type Failure = Box<dyn Error>;
+
+/// Plays the scenarios of one protocol.
+///
+/// ```
+/// use peerlock_base::PeerId;
+/// use peerlock_explore::{Limits, Scenario, World};
+/// use peerlock_protocols::FairK;
+/// use peerlock_protocols::fair_k::{Config, Layout};
+///
+/// // A real one would read the words; this one always has a single peer.
+/// fn alone(_words: &[&str]) -> Result<World<FairK>, String> {
+///     let me = PeerId::new(0);
+///     Ok(World::new(Limits::new(1), [(me, FairK::new(me, &Layout::printed(1, 1), Config::REPAIRED))]))
+/// }
+/// let trace = goldenscript::generate(&mut Scenario::new(alone), "peers 0..0\nrequest 0\n---\n")?;
+/// assert!(trace.ends_with("0: request\n0: enter slot 0, fencing 1\n"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Scenario<P: Explorable> {
+    world_of: fn(&[&str]) -> Result<World<P>, String>,
+    world: Option<World<P>>,
+    /// The messages under way, in the order of sending, which a world does not know.
+    sent: Vec<Letter<P::Message>>,
+    /// Whether this is the scenario of a defect: it must end with a violation.
+    is_defect: bool,
+    /// What was broken, in the scenario of a defect.
+    broken: Option<String>,
+}
+
+impl<P: Explorable + Display> Scenario<P> {
+    /// `world_of` makes a world from the words after `peers`.
+    pub fn new(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
+        Self { world_of, world: None, sent: Vec::new(), is_defect: false, broken: None }
+    }
+
+    /// The same for scenarios that show what is wrong with a protocol: each must end with a violation, which is part of
+    /// its trace, and nothing can happen after it.
+    pub fn of_defects(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
+        Self { is_defect: true, ..Self::new(world_of) }
+    }
+
+    fn world(&self) -> Result<&World<P>, Failure> {
+        Ok(self.world.as_ref().ok_or("a scenario begins with `peers …`")?)
+    }
+
+    /// What may happen next.
+    fn actions(&self) -> Result<Vec<Action<P::Timer>>, Failure> {
+        let mut actions = Vec::new();
+        self.world()?.actions(&mut actions);
+        Ok(actions)
+    }
+
+    fn place(&self, word: Option<&&str>) -> Result<usize, Failure> {
+        let word = word.ok_or("which peer?")?;
+        let id = PeerId::new(word.parse().map_err(|_| format!("{word} is not a peer's number"))?);
+        Ok(self.world()?.ids().binary_search(&id).map_err(|_| format!("there is no peer {id}"))?)
+    }
+
+    /// Makes one event happen.
+    fn step(&mut self, action: &Action<P::Timer>, trace: &mut Trace) -> Result<(), Failure> {
+        let world = self.world.as_mut().ok_or("a scenario begins with `peers …`")?;
+        if let Action::Deliver(at) = *action {
+            let letter = world.letter(at);
+            let sent = self.sent.iter().position(|sent| sent == letter).ok_or("a message that nobody sent")?;
+            self.sent.remove(sent);
+        }
+        let from = world.actor(action);
+        let mut effects = Vec::new();
+        let violation = trace.step(world, action, &mut effects);
+        // A world forgets what can do nothing any more.
+        self.sent.retain(|sent| world.letters().any(|letter| letter == sent));
+        self.sent.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send { to, message } => Some(Letter { from, to, message }),
+            _ => None,
+        }));
+        match violation {
+            Some(violation) if self.is_defect => {
+                trace.line(format_args!("violation: {violation}"));
+                self.broken = Some(violation.to_string());
+                Ok(())
+            }
+            Some(violation) => Err(format!("violation: {violation}, after\n{trace}").into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Delivers the oldest message that `wanted` says yes to and that the network may deliver now; false if none is.
+    fn deliver(&mut self, wanted: impl Fn(&Letter<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
+        let (world, actions) = (self.world()?, self.actions()?);
+        let age = |letter| self.sent.iter().position(|sent| sent == letter);
+        let deliverable = actions.into_iter().filter_map(|action| match action {
+            Action::Deliver(at) if wanted(world.letter(at)) => Some((age(world.letter(at)), action)),
+            _ => None,
+        });
+        match deliverable.min_by_key(|(age, _)| *age) {
+            Some((_, action)) => self.step(&action, trace).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Makes the first thing happen to a session or a slot that `wanted` says yes to; false if there is none.
+    fn befall(&mut self, wanted: impl Fn(&World<P>, Fate) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
+        let (world, actions) = (self.world()?, self.actions()?);
+        let is_it = |action: &Action<P::Timer>| matches!(action, Action::Fate(fate) if wanted(world, *fate));
+        match actions.into_iter().find(is_it) {
+            Some(action) => self.step(&action, trace).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// The commands about sessions and slots.
+    fn fate(&mut self, name: &str, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
+        let (is_done, why_not) = match name {
+            "resize" => {
+                let is_done = self.befall(|_, fate| matches!(fate, Fate::Resize(_)), trace)?;
+                (is_done, "there is no other number of slots")
+            }
+            "expire" => {
+                self.befall(|_, fate| matches!(fate, Fate::LeaveAlone(_)), trace)?;
+                let is_done = self.befall(|_, fate| matches!(fate, Fate::Expire(_)), trace)?;
+                (is_done, "no detached grant is over")
+            }
+            _ => {
+                let at = self.place(words.first())?;
+                let is_done = self.befall(|world, fate| is_named(name, world, fate, at), trace)?;
+                (is_done, "that cannot happen there now")
+            }
+        };
+        if is_done { Ok(()) } else { Err(why_not.into()) }
+    }
+
+    fn command(&mut self, name: &str, words: &[&str]) -> Result<Trace, Failure> {
+        let mut trace = Trace::default();
+        if let Some(broken) = &self.broken {
+            return Err(format!("nothing comes after a violation: {broken}").into());
+        }
+        match name {
+            "peers" => {
+                self.world = Some((self.world_of)(words)?);
+                self.sent.clear();
+            }
+            "request" => {
+                let at = self.place(words.first())?;
+                self.step(&Action::Request(at), &mut trace)?;
+            }
+            "leave" => {
+                let at = self.place(words.first())?;
+                let inside = self.world()?.inside(at).iter().map(|&(ticket, _)| ticket);
+                let ticket = pick(inside, words.get(1)).ok_or("no such client is inside there")?;
+                self.step(&Action::Leave(at, ticket), &mut trace)?;
+            }
+            "withdraw" => {
+                let at = self.place(words.first())?;
+                let waiting = self.world()?.waiting(at).iter().copied();
+                let ticket = pick(waiting, words.get(1)).ok_or("no such client waits there")?;
+                self.step(&Action::Withdraw(at, ticket), &mut trace)?;
+            }
+            "deliver" => {
+                let (from, to) = self.ends(words)?;
+                let kind = words.get(2).copied();
+                let is_kind = |message: &P::Message| kind.is_none_or(|kind| P::KINDS[P::kind(message)] == kind);
+                let wanted =
+                    |letter: &Letter<P::Message>| letter.from == from && letter.to == to && is_kind(&letter.message);
+                if !self.deliver(wanted, &mut trace)? {
+                    return Err(format!("no such message from {from} to {to} can be delivered now").into());
+                }
+            }
+            "lose" => self.lose(self.ends(words)?, &mut trace)?,
+            "suspect" => {
+                let suspect = Action::Suspect(self.place(words.first())?, self.place(words.get(1))?);
+                self.step(&suspect, &mut trace)?;
+            }
+            "timer" => {
+                let at = self.place(words.first())?;
+                let timer =
+                    self.actions()?.into_iter().find(|action| matches!(action, Action::Fire(of, _) if *of == at));
+                self.step(&timer.ok_or("no timer is pending there")?, &mut trace)?;
+            }
+            "reset" => {
+                let reset = Action::Reset(self.place(words.first())?);
+                if !self.actions()?.contains(&reset) {
+                    return Err("there is no replica that may lose its memory".into());
+                }
+                self.step(&reset, &mut trace)?;
+            }
+            "stop" | "end" | "begin" | "takeover" | "force" | "detach" | "hear" | "resize" | "expire" => {
+                self.fate(name, words, &mut trace)?;
+            }
+            "stabilize" => {
+                while self.broken.is_none()
+                    && (self.befall(|_, fate| matches!(fate, Fate::Hear(_)), &mut trace)?
+                        || self.deliver(|_| true, &mut trace)?)
+                {}
+            }
+            "state" => self.show(words, &mut trace)?,
+            "network" => self.sent.iter().for_each(|letter| trace.line(letter)),
+            _ => return Err("there is no such command".into()),
+        }
+        Ok(trace)
+    }
+
+    /// From whom to whom, as the first two words say.
+    fn ends(&self, words: &[&str]) -> Result<(PeerId, PeerId), Failure> {
+        let ids = self.world()?.ids();
+        Ok((ids[self.place(words.first())?], ids[self.place(words.get(1))?]))
+    }
+
+    /// All that is under way from one to another gets lost.
+    fn lose(&mut self, ends: (PeerId, PeerId), trace: &mut Trace) -> Result<(), Failure> {
+        let world = self.world()?;
+        let is_lost = |action: &Action<P::Timer>| match *action {
+            Action::Lose(at) => (world.letter(at).from, world.letter(at).to) == ends,
+            _ => false,
+        };
+        let lost: Vec<Action<P::Timer>> = self.actions()?.into_iter().filter(is_lost).collect();
+        // From the last on: what is lost changes the places of those behind it.
+        for action in lost.iter().rev() {
+            self.step(action, trace)?;
+        }
+        Ok(())
+    }
+
+    /// The states of these peers, or of all.
+    fn show(&self, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
+        let some: Vec<usize> = words.iter().map(|word| self.place(Some(word))).collect::<Result<_, _>>()?;
+        let world = self.world()?;
+        let all = (0..world.ids().len()).filter(|at| some.is_empty() || some.contains(at));
+        all.for_each(|at| match world.is_up(at) {
+            true => trace.line(format_args!("{}: {}", world.ids()[at], world.peer(at))),
+            false => trace.line(format_args!("{}: stopped", world.ids()[at])),
+        });
+        Ok(())
+    }
+}
+
+/// Whether a command of this name for the peer at this place means that.
+fn is_named<P: Explorable>(name: &str, world: &World<P>, fate: Fate, at: usize) -> bool {
+    match fate {
+        Fate::Stop(of) => name == "stop" && of == at,
+        Fate::End(session, _) => name == "end" && world.place(session.peer) == at,
+        Fate::Begin(of) => name == "begin" && of == at,
+        Fate::TakeOver(of, _) => name == "takeover" && of == at,
+        Fate::Expel(of, _) => name == "force" && of == at,
+        Fate::Forget(of) => name == "forget" && of == at,
+        Fate::Detach(of, _) => name == "detach" && of == at,
+        Fate::Hear(_) => name == "hear" && world.actor(&Action::Fate(fate)) == world.ids()[at],
+        Fate::Resize(_) | Fate::Remove | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Repeat(_) => false,
+        Fate::TakeBack(..) | Fate::Renew(_) | Fate::Free(_) | Fate::Again(_) => false,
+    }
+}
+
+/// The client with the ticket that `word` names, or without one the first.
+fn pick(mut tickets: impl Iterator<Item = Ticket>, word: Option<&&str>) -> Option<Ticket> {
+    match word {
+        Some(word) => tickets.find(|ticket| ticket.to_string() == **word),
+        None => tickets.next(),
+    }
+}
+
+fn word(argument: &Argument) -> Result<&str, String> {
+    match argument {
+        Argument::Positional(word) => Ok(word),
+        other => Err(format!("{other} is not a word")),
+    }
+}
+
+impl<P: Explorable + Display> goldenscript::Runner for Scenario<P> {
+    type Command = Command;
+
+    fn start_command(&mut self, _: &Command, context: &Context) -> Result<String, Failure> {
+        if context.fail {
+            return Err("in a scenario nothing is expected to fail: `!` could hide a violation".into());
+        }
+        Ok(String::new())
+    }
+
+    fn end_script(&mut self) -> Result<(), Failure> {
+        match self.is_defect && self.broken.is_none() {
+            true => Err("the scenario of a defect ends without a violation".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn run(&mut self, command: &Command, _: &Context) -> Result<String, Failure> {
+        let words = command.args.iter().map(word).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.command(&command.name, &words)?.to_string())
+    }
+}

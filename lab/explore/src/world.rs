@@ -1,0 +1,645 @@
+//! One state of a small world, and what may happen next in it.
+
+mod detached;
+mod fate;
+mod fingerprint;
+mod limits;
+mod register;
+
+use std::fmt::Display;
+use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use peerlock_base::{PeerId, Rng, Ticket, Time};
+use peerlock_protocols::{Cx, Effect, Grant, Input, Observe, Protocol, UnderWay, step};
+
+use self::fate::Cluster;
+pub use self::fate::{Fate, Order, Post};
+use self::fingerprint::{Node, Sealed};
+pub use self::limits::{Fates, Limits, Slip};
+use crate::Violation;
+use crate::check::invariants;
+
+/// A protocol whose states can be told apart, and whose messages can be put in order and in words.
+pub trait Explorable: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash {}
+
+impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash> Explorable for P {}
+
+/// A message under way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Letter<M> {
+    /// The peer whose effect it was.
+    pub from: PeerId,
+    /// Who shall get it.
+    pub to: PeerId,
+    /// The message as it was sent.
+    pub message: M,
+}
+
+/// Something that may happen next. Peers and letters are named by their place in the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action<T> {
+    /// A client of this peer asks.
+    Request(usize),
+    /// A client that is inside leaves.
+    Leave(usize, Ticket),
+    /// A client that waits does not want to any more.
+    Withdraw(usize, Ticket),
+    /// A letter arrives.
+    Deliver(usize),
+    /// A letter gets lost.
+    Lose(usize),
+    /// A letter will arrive twice.
+    Duplicate(usize),
+    /// A letter comes back: the network gave it up before it went out.
+    Return(usize),
+    /// A timer of this peer runs out.
+    Fire(usize, T),
+    /// It is now the moment at which the next timer is due.
+    Pass,
+    /// This replica loses its memory.
+    Reset(usize),
+    /// This peer leaves for good.
+    Retire(usize),
+    /// This peer takes that one for gone.
+    Suspect(usize, usize),
+    /// This peer cannot reach that one, where somebody waits.
+    Miss(usize, usize),
+    /// This peer can reach that one again.
+    Find(usize, usize),
+    /// Something happens to a session or a slot.
+    Fate(Fate),
+}
+
+/// A peer with all that is local to it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Local<P: Explorable> {
+    peer: P,
+    /// Those that are pending, and when they are due; where time stands still, at once.
+    timers: Vec<(P::Timer, Time)>,
+    /// How many requests have been made here, which is also the newest ticket.
+    asked: u64,
+    waiting: Vec<Ticket>,
+    inside: Vec<(Ticket, Grant)>,
+    retired: bool,
+    /// The number of its session.
+    session: u64,
+    /// Whether it has not stopped.
+    is_up: bool,
+    /// Whether it was forced out, and has still something from before.
+    is_forced: bool,
+}
+
+/// Which peer is told what, and the peer itself with its clients already up to date.
+type Told<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
+
+/// What may still happen.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Left {
+    withdrawals: u32,
+    losses: u32,
+    duplications: u32,
+    timeouts: u32,
+    passes: u32,
+    resets: u32,
+    retirements: u32,
+    suspicions: u32,
+    unreachable: u32,
+    returns: u32,
+}
+
+/// What never changes in a world.
+#[derive(PartialEq)]
+struct Rules {
+    ids: Vec<PeerId>,
+    limits: Limits,
+}
+
+/// Some peers, their clients and the messages between them, at one moment.
+///
+/// A copy is cheap: peers and messages are shared until they change. Time stands still ([`Time::ZERO`]) unless the
+/// limits let it pass, since any order of events is tried and a protocol's promises must not depend on how long things
+/// take; a pending timer may run out at any moment, as long as the limits allow. Every step is given the same random
+/// numbers.
+#[derive(PartialEq)]
+pub struct World<P: Explorable> {
+    rules: Arc<Rules>,
+    nodes: Vec<Arc<Node<P>>>,
+    /// In the order of sending per pair where the network is ordered, and sorted where it is not: then worlds that
+    /// differ only in the order of sending are one.
+    letters: Vec<Arc<Sealed<P::Message>>>,
+    now: Time,
+    /// What is left of the limits.
+    left: Left,
+    /// All grants so far, sorted.
+    grants: Vec<Grant>,
+    /// Who cannot reach whom, sorted.
+    missed: Vec<(usize, usize)>,
+    /// The register, if there is one.
+    cluster: Option<Arc<Cluster>>,
+}
+
+impl<P: Explorable> World<P> {
+    /// A world of these peers, in which nothing has happened yet.
+    ///
+    /// # Panics
+    /// If two peers have the same id, or if replicas are alike and messages ordered.
+    pub fn new(limits: Limits, peers: impl IntoIterator<Item = (PeerId, P)>) -> Self {
+        assert!(!(limits.alike && limits.ordered), "the fingerprint of replicas that are alike knows no order");
+        let mut peers: Vec<_> = peers.into_iter().collect();
+        peers.sort_by_key(|(id, _)| *id);
+        assert!(peers.windows(2).all(|pair| pair[0].0 < pair[1].0), "a peer's id is its own");
+        let (ids, peers): (Vec<_>, Vec<_>) = peers.into_iter().unzip();
+        let local = |peer| {
+            let (timers, waiting, inside) = (Vec::new(), Vec::new(), Vec::new());
+            let (session, is_up, is_forced) = (0, true, false);
+            Local { peer, timers, asked: 0, waiting, inside, retired: false, session, is_up, is_forced }
+        };
+        let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
+        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, .. } = limits;
+        let Limits { retirements, suspicions, unreachable, returns, .. } = limits;
+        let left = Left {
+            withdrawals,
+            losses,
+            duplications,
+            timeouts,
+            passes,
+            resets,
+            retirements,
+            suspicions,
+            unreachable,
+            returns,
+        };
+        let cluster = limits.fates.map(|fates| Arc::new(Cluster::new(&ids, &fates, limits.slots)));
+        let (rules, letters, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
+        Self { rules, nodes, letters, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
+    }
+
+    /// All peers' ids, in order.
+    pub fn ids(&self) -> &[PeerId] {
+        &self.rules.ids
+    }
+
+    /// The borders of this world.
+    pub fn limits(&self) -> &Limits {
+        &self.rules.limits
+    }
+
+    /// The peer at this place in [`World::ids`].
+    pub fn peer(&self, at: usize) -> &P {
+        &self.nodes[at].local.peer
+    }
+
+    /// The newest ticket of a peer.
+    pub fn newest(&self, at: usize) -> Ticket {
+        Ticket::new(self.nodes[at].local.asked)
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The peer that an action happens to: with a letter, the one it is for; with none, the first.
+    pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
+        match *action {
+            Action::Pass => self.ids()[0],
+            Action::Fate(fate) => self.actor_of(fate),
+            Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
+            Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],
+            Action::Miss(at, _) | Action::Find(at, _) => self.ids()[at],
+            Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
+            Action::Return(at) => self.letter(at).from,
+        }
+    }
+
+    /// The message at this place among those under way.
+    pub fn letter(&self, at: usize) -> &Letter<P::Message> {
+        &self.letters[at].letter
+    }
+
+    /// The messages under way.
+    pub fn letters(&self) -> impl ExactSizeIterator<Item = &Letter<P::Message>> {
+        self.letters.iter().map(|sealed| &sealed.letter)
+    }
+
+    /// All messages that are under way get lost. To set a stage: it costs nothing of the limits.
+    pub fn forget_letters(&mut self) {
+        self.letters.clear();
+    }
+
+    /// These timers never run out. To set a stage, from which only others matter.
+    pub fn forget_timers(&mut self, is_forgotten: impl Fn(&P::Timer) -> bool) {
+        for node in &mut self.nodes {
+            let mut local = node.local.clone();
+            local.timers.retain(|(timer, _)| !is_forgotten(timer));
+            *node = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+        }
+    }
+
+    /// The clients that wait at a peer, by ticket.
+    pub fn waiting(&self, at: usize) -> &[Ticket] {
+        &self.nodes[at].local.waiting
+    }
+
+    /// The clients that are inside at a peer, with their grants.
+    pub fn inside(&self, at: usize) -> &[(Ticket, Grant)] {
+        &self.nodes[at].local.inside
+    }
+
+    /// Everybody who waits.
+    pub fn all_waiting(&self) -> Vec<(PeerId, Ticket)> {
+        let at =
+            |(id, node): (&PeerId, &Arc<Node<P>>)| node.local.waiting.iter().map(|&t| (*id, t)).collect::<Vec<_>>();
+        self.ids().iter().zip(&self.nodes).flat_map(at).collect()
+    }
+
+    /// How many timers may still run out, or where time passes, how often it may.
+    pub fn timeouts_left(&self) -> u32 {
+        if self.has_time() { self.left.passes } else { self.left.timeouts }
+    }
+
+    /// Whether time passes here.
+    fn has_time(&self) -> bool {
+        self.rules.limits.passes > 0
+    }
+
+    /// When the next timer is due, if it is not due now.
+    fn next_due(&self) -> Option<Time> {
+        let due = self.nodes.iter().flat_map(|node| &node.local.timers).map(|&(_, due)| due).min();
+        due.filter(|due| *due > self.now)
+    }
+
+    /// Whether timers are pending: where [`World::actions`] has nothing more, this world was cut off, not finished.
+    pub fn has_timers(&self) -> bool {
+        self.nodes.iter().any(|node| !node.local.timers.is_empty())
+    }
+
+    /// Adds everything that may happen next to `actions`, always in the same order.
+    pub fn actions(&self, actions: &mut Vec<Action<P::Timer>>) {
+        let Limits { requests, clients, replicas, ordered, .. } = self.rules.limits;
+        let Left { withdrawals, losses, duplications, timeouts, passes, resets, .. } = self.left;
+        actions.extend((0..replicas).filter(|_| resets > 0).map(Action::Reset));
+        for (at, node) in self.nodes.iter().enumerate() {
+            let local = &node.local;
+            if at >= replicas
+                && !local.retired
+                && local.is_up
+                && local.asked < requests
+                && local.waiting.len() + local.inside.len() < clients
+            {
+                actions.push(Action::Request(at));
+            }
+            actions.extend(local.inside.iter().map(|&(ticket, _)| Action::Leave(at, ticket)));
+            if withdrawals > 0 {
+                actions.extend(local.waiting.iter().map(|&ticket| Action::Withdraw(at, ticket)));
+            }
+            if timeouts > 0 || self.has_time() {
+                let due = local.timers.iter().filter(|(_, due)| *due <= self.now);
+                actions.extend(due.map(|(timer, _)| Action::Fire(at, timer.clone())));
+            }
+        }
+        actions.extend((passes > 0 && self.next_due().is_some()).then_some(Action::Pass));
+        self.departures(actions);
+        self.fates(actions);
+        let mut before: Option<&Letter<P::Message>> = None;
+        for (at, letter) in self.letters().enumerate() {
+            let repeats = |before: &Letter<P::Message>| match ordered {
+                true => (before.from, before.to) == (letter.from, letter.to),
+                false => before == letter,
+            };
+            if !before.is_some_and(repeats) {
+                actions.push(Action::Deliver(at));
+                actions.extend((losses > 0).then_some(Action::Lose(at)));
+                actions.extend((duplications > 0).then_some(Action::Duplicate(at)));
+            }
+            // What never went out is behind all that did.
+            let is_last = || self.letters().skip(at + 1).all(|next| (next.from, next.to) != (letter.from, letter.to));
+            if self.left.returns > 0 && P::tokens_in(&letter.message) > 0 && is_last() {
+                let nobody_waits = self.waiting(self.place(letter.to)).is_empty();
+                actions.extend(nobody_waits.then_some(Action::Return(at)));
+            }
+            before = Some(letter);
+        }
+    }
+
+    /// Who may leave, and who may be taken for gone.
+    fn departures(&self, actions: &mut Vec<Action<P::Timer>>) {
+        let places = 0..self.nodes.len();
+        if self.left.retirements > 0 {
+            let has_clients = |at: usize| !self.waiting(at).is_empty() || !self.inside(at).is_empty();
+            let leaves = |at: &usize| !has_clients(*at) && !self.nodes[*at].local.retired && self.heir(*at).is_some();
+            actions.extend(places.clone().filter(leaves).map(Action::Retire));
+        }
+        if self.left.suspicions > 0 {
+            let pairs = places.clone().flat_map(|at| places.clone().map(move |whom| (at, whom)));
+            let suspects = pairs.filter(|&(at, whom)| at != whom && self.waiting(whom).is_empty());
+            actions.extend(suspects.map(|(at, whom)| Action::Suspect(at, whom)));
+        }
+        if self.left.unreachable > 0 {
+            let pairs = places.clone().flat_map(|at| places.clone().map(move |whom| (at, whom)));
+            let misses = pairs.filter(|&(at, whom)| {
+                at != whom
+                    && self.may_coordinate(at)
+                    && !self.waiting(whom).is_empty()
+                    && !self.missed.contains(&(at, whom))
+            });
+            actions.extend(misses.map(|(at, whom)| Action::Miss(at, whom)));
+        }
+        actions.extend(self.missed.iter().map(|&(at, whom)| Action::Find(at, whom)));
+    }
+
+    /// Whether this peer coordinates, or is the first where there is no register: only a coordinator passes over
+    /// waiters.
+    fn may_coordinate(&self, at: usize) -> bool {
+        match &self.cluster {
+            Some(cluster) => cluster.register.coordinator == Some(self.session(at)),
+            None => at == 0,
+        }
+    }
+
+    /// The next peer that stays.
+    fn heir(&self, at: usize) -> Option<PeerId> {
+        let others = (at + 1..self.nodes.len()).chain(0..at);
+        others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
+    }
+
+    /// Makes `action` happen, and checks what must hold in every state. What the peer wanted done is left in `effects`.
+    pub fn apply(
+        &mut self,
+        action: &Action<P::Timer>,
+        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+    ) -> Option<Violation> {
+        effects.clear();
+        let violation = match *action {
+            Action::Fate(fate) => self.befall(fate, effects),
+            _ => self.input(action).and_then(|(at, local, input)| self.step(at, local, input, effects)),
+        };
+        violation.or_else(|| self.check())
+    }
+
+    /// The action's own part, and what it tells which peer.
+    fn input(&mut self, action: &Action<P::Timer>) -> Option<Told<P>> {
+        let local = |at: usize| self.nodes[at].local.clone();
+        match *action {
+            Action::Request(at) => {
+                let mut local = local(at);
+                local.asked += 1;
+                let ticket = Ticket::new(local.asked);
+                local.waiting.push(ticket);
+                Some((at, local, Input::Request(ticket)))
+            }
+            Action::Leave(at, ticket) => {
+                let mut local = local(at);
+                local.inside.retain(|&(inside, _)| inside != ticket);
+                Some((at, local, Input::Release(ticket)))
+            }
+            Action::Withdraw(at, ticket) => {
+                let mut local = local(at);
+                local.waiting.retain(|&waiting| waiting != ticket);
+                self.left.withdrawals -= 1;
+                Some((at, local, Input::Release(ticket)))
+            }
+            Action::Deliver(letter) => {
+                let Letter { from, to, message } = self.letters.remove(letter).letter.clone();
+                let at = self.place(to);
+                let local = self.nodes[at].local.clone();
+                local.is_up.then_some((at, local, Input::Message { from, message }))
+            }
+            Action::Fate(_) => None,
+            Action::Lose(letter) => {
+                self.left.losses -= 1;
+                self.letters.remove(letter);
+                None
+            }
+            Action::Duplicate(letter) => {
+                self.left.duplications -= 1;
+                self.letters.insert(letter, self.letters[letter].clone());
+                None
+            }
+            Action::Return(letter) => {
+                self.left.returns -= 1;
+                let Letter { from, to, message } = self.letters.remove(letter).letter.clone();
+                let at = self.place(from);
+                Some((at, self.nodes[at].local.clone(), Input::Undelivered { to, message }))
+            }
+            Action::Fire(at, ref timer) => {
+                let mut local = local(at);
+                local.timers.retain(|(pending, _)| pending != timer);
+                self.left.timeouts -= u32::from(!self.has_time());
+                Some((at, local, Input::Timer(timer.clone())))
+            }
+            Action::Pass => {
+                self.left.passes -= 1;
+                self.now = self.next_due().unwrap_or(self.now);
+                None
+            }
+            Action::Reset(at) => {
+                let local = local(at);
+                self.left.resets -= 1;
+                let incarnation = u64::from(self.rules.limits.resets - self.left.resets);
+                Some((at, local, Input::Reset { incarnation }))
+            }
+            Action::Retire(at) => {
+                self.left.retirements -= 1;
+                let heir = self.heir(at);
+                Some((at, Local { retired: true, ..self.nodes[at].local.clone() }, Input::Retire { heir }))
+            }
+            Action::Suspect(at, whom) => {
+                self.left.suspicions -= 1;
+                Some((at, self.nodes[at].local.clone(), Input::PeerDown(self.ids()[whom])))
+            }
+            Action::Miss(at, whom) => {
+                self.left.unreachable -= 1;
+                let place = self.missed.partition_point(|pair| *pair < (at, whom));
+                self.missed.insert(place, (at, whom));
+                Some((at, local(at), Input::Reachable { peer: self.ids()[whom], reachable: false }))
+            }
+            Action::Find(at, whom) => {
+                self.missed.retain(|pair| *pair != (at, whom));
+                let local = local(at);
+                let input = Input::Reachable { peer: self.ids()[whom], reachable: true };
+                local.is_up.then_some((at, local, input))
+            }
+        }
+    }
+
+    /// One step of one peer, and its effects on the world.
+    fn step(
+        &mut self,
+        at: usize,
+        mut local: Local<P>,
+        input: Input<P::Message, P::Timer>,
+        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+    ) -> Option<Violation> {
+        let me = self.rules.ids[at];
+        let mut rng = Rng::new(0);
+        let stepped = AssertUnwindSafe(|| step(&mut local.peer, input, &mut Cx::new(me, self.now, &mut rng, effects)));
+        if let Err(panic) = catch_unwind(stepped) {
+            let why = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            return Some(Violation::Panic(me, why.unwrap_or("without words").into()));
+        }
+        let mut violation = None;
+        for effect in effects.iter() {
+            let found = match effect {
+                Effect::Send { to, message } => {
+                    self.send(Letter { from: me, to: *to, message: message.clone() });
+                    None
+                }
+                Effect::Grant { ticket, grant } => self.enter(me, &mut local, *ticket, *grant),
+                Effect::Lost { ticket } => {
+                    local.inside.retain(|(inside, _)| inside != ticket);
+                    None
+                }
+                Effect::Refused { ticket } => {
+                    local.waiting.retain(|waiting| waiting != ticket);
+                    None
+                }
+                Effect::SetTimer { timer, after } => {
+                    local.timers.retain(|(pending, _)| pending != timer);
+                    if *after <= self.rules.limits.longest_timer {
+                        let place = local.timers.partition_point(|(pending, _)| pending < timer);
+                        let due = if self.has_time() { self.now + *after } else { self.now };
+                        local.timers.insert(place, (timer.clone(), due));
+                    }
+                    None
+                }
+                Effect::CancelTimer { timer } => {
+                    local.timers.retain(|(pending, _)| pending != timer);
+                    None
+                }
+                Effect::Route { .. } | Effect::Forward { .. } => {
+                    Some(Violation::Strange(me, "a message to be routed, and there is no overlay in this world"))
+                }
+                Effect::Wish(wish) => self.wish(at, wish),
+                Effect::Strange { why } => Some(Violation::Strange(me, why)),
+            };
+            violation = violation.or(found);
+        }
+        local.is_forced &= (local.peer.tokens() > 0 || self.is_to_be_expelled(me)) && !self.is_back(at, &local);
+        self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+        self.forget_undeliverable();
+        if self.rules.limits.tidy {
+            self.tidy();
+        }
+        violation
+    }
+
+    /// Takes away the messages that can do nothing any more. One by one: of two copies one may be needed.
+    pub fn tidy(&mut self) {
+        let mut at = 0;
+        while at < self.letters.len() {
+            if self.is_void(at) {
+                self.letters.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn is_void(&self, at: usize) -> bool {
+        let Letter { from, to, message } = self.letter(at);
+        let (sender, receiver) = (self.place(*from), self.place(*to));
+        let others = self.letters().enumerate().filter(|(other, letter)| {
+            let is_between = [(letter.from, letter.to), (letter.to, letter.from)].contains(&(*from, *to));
+            *other != at && is_between
+        });
+        let Limits { replicas, requests, .. } = self.rules.limits;
+        let asks_again = |at: usize| at >= replicas && self.nodes[at].local.asked < requests;
+        self.peer(receiver).is_void(UnderWay {
+            message,
+            sender: self.peer(sender),
+            others: &mut others.map(|(_, letter)| &letter.message),
+            is_calm: self.left == Left::default() && !asks_again(sender) && !asks_again(receiver),
+        })
+    }
+
+    fn send(&mut self, letter: Letter<P::Message>) {
+        let before = |sealed: &Arc<Sealed<P::Message>>| match self.rules.limits.ordered {
+            true => (sealed.letter.from, sealed.letter.to) <= (letter.from, letter.to),
+            false => sealed.letter <= letter,
+        };
+        let place = self.letters.partition_point(before);
+        self.letters.insert(place, Arc::new(self.seal(letter)));
+    }
+
+    /// A client enters; `local` is the new state of its peer, which is not yet in the table.
+    fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
+        let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
+            return Some(Violation::NotWaiting(me, ticket));
+        };
+        local.waiting.remove(waiting);
+        local.inside.push((ticket, grant));
+        if local.is_forced {
+            return None;
+        }
+        let slots = local.peer.slots().map_or(self.rules.limits.slots, |slots| slots as usize);
+        let honest = |(id, node): &(&PeerId, &Arc<Node<P>>)| **id != me && !node.local.is_forced;
+        let others = self.ids().iter().zip(&self.nodes).filter(honest).map(|(_, node)| &node.local);
+        let alone = self.cluster.as_ref().map_or(0, |cluster| cluster.alone.len());
+        let inside = alone + local.inside.len() + others.clone().map(|local| local.inside.len()).sum::<usize>();
+        if inside > slots {
+            return Some(Violation::TooManyInside { inside, slots });
+        }
+        if let Some(arrival) = self.peer(self.place(me)).arrival_of(ticket)
+            && slots == 1
+            && self.left.unreachable == self.rules.limits.unreachable
+        {
+            let earlier = |other: &&Local<P>| {
+                let arrivals = other.waiting.iter().filter_map(|&ticket| other.peer.arrival_of(ticket));
+                arrivals.min().is_some_and(|earliest| earliest < arrival)
+            };
+            if others.clone().chain([&*local]).any(|other| earlier(&other)) {
+                return Some(Violation::OutOfOrder(me, ticket));
+            }
+        }
+        let all = others.flat_map(|local| &local.inside).chain(&local.inside);
+        let same = all.filter(|(_, other)| other.slot == grant.slot).count();
+        if same > 1 || grant.slot as usize >= slots {
+            return Some(Violation::WrongSlot(me, grant));
+        }
+        let stale = |old: &Grant| old.fencing == grant.fencing || old.slot == grant.slot && old.fencing > grant.fencing;
+        if self.grants.iter().any(stale) {
+            return Some(Violation::Fencing(me, grant));
+        }
+        let place = self.grants.partition_point(|old| *old < grant);
+        self.grants.insert(place, grant);
+        None
+    }
+
+    fn check(&self) -> Option<Violation> {
+        let messages = self.letters.iter().map(|sealed| &sealed.letter.message);
+        let found = invariants(self.peer(0), self.ids(), |at| &self.nodes[at].facts, messages);
+        found.or_else(|| self.idle()).or_else(|| self.slot_twice())
+    }
+
+    fn idle(&self) -> Option<Violation> {
+        if !P::NEVER_IDLE || !self.letters.is_empty() || !self.missed.is_empty() {
+            return None;
+        }
+        let slots = match &self.cluster {
+            Some(_) => self.slots_when_calm()?,
+            None => self.rules.limits.slots,
+        };
+        let inside: usize = self.nodes.iter().map(|node| node.local.inside.len()).sum();
+        let waiting = self.all_waiting();
+        (inside < slots && !waiting.is_empty()).then_some(Violation::Idle(waiting))
+    }
+
+    /// The place of a peer in the table.
+    ///
+    /// # Panics
+    /// If a protocol sends to somebody who is not in this world.
+    pub fn place(&self, peer: PeerId) -> usize {
+        self.ids().binary_search(&peer).expect("messages go to peers of this world")
+    }
+}
+
+impl<P: Explorable> Clone for World<P> {
+    fn clone(&self) -> Self {
+        let Self { rules, nodes, letters, now, left, grants, missed, cluster } = self;
+        let (nodes, letters, grants, missed) = (nodes.clone(), letters.clone(), grants.clone(), missed.clone());
+        Self { rules: rules.clone(), nodes, letters, now: *now, left: *left, grants, missed, cluster: cluster.clone() }
+    }
+}

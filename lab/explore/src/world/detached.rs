@@ -1,0 +1,186 @@
+//! Grants with an end of their own, which the register knows: their clients stay inside when their peer stops, and may
+//! come to the next process of its host. That one has no token of theirs, and needs none: it renews a grant by its
+//! number, or gives it back.
+//!
+//! A process also takes a grant for over that its client has not given back: when its lease ends, or somebody has asked
+//! for its slot. The client does not hear of that before it next renews, and so it must not be able to, at whichever
+//! process it comes to. The register is told first, and the slot goes on when it has heard.
+
+use peerlock_base::{PeerId, Ticket};
+use peerlock_protocols::register::{Detached, Session};
+use peerlock_protocols::{Effect, Grant, Input};
+
+use super::fate::{Cluster, Fate, Order, Post};
+use super::{Explorable, Slip, World};
+use crate::Violation;
+
+impl Cluster {
+    /// The process of these clients at this peer is gone. Those that are detached stay inside by the register: who the
+    /// others are.
+    pub(super) fn leave_alone(&mut self, peer: PeerId, inside: Vec<(Ticket, Grant)>) -> Vec<(Ticket, Grant)> {
+        let is_detached = |(_, grant): &(Ticket, Grant)| self.register.place_of(grant.fencing).is_some();
+        let (detached, others): (Vec<_>, Vec<_>) = inside.into_iter().partition(is_detached);
+        self.alone.extend(detached.into_iter().map(|(ticket, grant)| (peer, ticket, grant)));
+        self.alone.sort_unstable();
+        others
+    }
+
+    /// Whose grant was taken away by force does not count. Who does not know that its grant is over never will, if the
+    /// register has nothing of it.
+    pub(super) fn forget_forced(&mut self) {
+        let Self { register, alone, .. } = self;
+        alone.retain(|(_, _, grant)| register.place_of(grant.fencing).is_some());
+        self.forget_unaware();
+    }
+
+    fn forget_unaware(&mut self) {
+        let Self { register, unaware, .. } = self;
+        unaware.retain(|(_, _, grant)| register.place_of(grant.fencing).is_some());
+    }
+
+    fn expire(&mut self, at: usize) {
+        let word = self.register.expire(at);
+        word.into_iter().for_each(|word| self.send(Post::Word(word)));
+        self.forget_unaware();
+    }
+
+    /// Whether a client has this grant, or takes itself for who has it, and this session does not know better.
+    fn has_client(&self, it: &Detached, session: Session) -> bool {
+        let is_it = |grant: &Grant| grant.fencing == it.fencing;
+        let is_unaware = |(by, _, grant): &(Session, Ticket, Grant)| is_it(grant) && *by != session;
+        self.alone.iter().any(|(_, _, grant)| is_it(grant)) || self.unaware.iter().any(is_unaware)
+    }
+}
+
+impl<P: Explorable> World<P> {
+    /// The detached grants that the register knows, with the sessions that have given or last renewed them.
+    pub(crate) fn detached(&self) -> &[(Session, Detached)] {
+        self.cluster.as_ref().map_or(&[], |cluster| &cluster.register.detached)
+    }
+
+    /// What may happen to detached grants next.
+    pub(super) fn fates_of_detached(&self, cluster: &Cluster, mut add: impl FnMut(Fate)) {
+        let register = &cluster.register;
+        for (at, node) in self.nodes.iter().enumerate() {
+            let (local, me) = (&node.local, self.ids()[at]);
+            if !local.is_up || local.is_forced || !register.stands(self.session(at)) {
+                continue;
+            }
+            let is_detached = |grant: &Grant| register.place_of(grant.fencing).is_some();
+            if cluster.left.detached > 0 {
+                let attached = local.inside.iter().filter(|(_, grant)| !is_detached(grant));
+                attached.for_each(|&(ticket, _)| add(Fate::Detach(at, ticket)));
+            }
+            if cluster.left.renewals > 0 {
+                let here = local.inside.iter().map(|(_, grant)| grant);
+                let known = cluster.alone.iter().filter(|(peer, ..)| *peer == me).map(|(_, _, grant)| grant);
+                let detached = here.chain(known).filter(|grant| is_detached(grant));
+                detached.for_each(|grant| add(Fate::TakeBack(at, grant.fencing)));
+            }
+        }
+        (0..cluster.alone.len()).for_each(|at| add(Fate::LeaveAlone(at)));
+        for (at, (of, it)) in register.detached.iter().enumerate() {
+            if !self.all_inside().any(|grant| grant.fencing == it.fencing) {
+                add(Fate::Expire(at));
+            }
+            let now = self.session(self.place(of.peer));
+            let is_later = now != *of && self.is_up(self.place(of.peer)) && register.stands(now);
+            if cluster.left.renewals > 0 && is_later && cluster.has_client(it, now) {
+                add(Fate::Renew(at));
+            }
+            if cluster.left.forces > 0 && !register.is_party(*of) {
+                add(Fate::Free(at));
+            }
+        }
+    }
+
+    /// Everybody who is inside.
+    fn all_inside(&self) -> impl Iterator<Item = &Grant> {
+        let alone = self.cluster.iter().flat_map(|cluster| &cluster.alone).map(|(_, _, grant)| grant);
+        self.nodes.iter().flat_map(|node| &node.local.inside).map(|(_, grant)| grant).chain(alone)
+    }
+
+    /// Makes what happens to a detached grant happen, where it concerns no peer.
+    pub(super) fn befall_detached(&mut self, fate: Fate) {
+        match fate {
+            Fate::Detach(at, ticket) => {
+                let session = self.session(at);
+                let inside = self.inside(at).iter().find(|(inside, _)| *inside == ticket);
+                let Grant { slot, fencing } = inside.expect("only who is inside can be detached").1;
+                let cluster = self.cluster_mut();
+                cluster.left.detached -= 1;
+                cluster.register.detached.push((session, Detached { slot, fencing }));
+            }
+            Fate::LeaveAlone(at) => _ = self.cluster_mut().alone.remove(at),
+            Fate::Expire(at) => self.cluster_mut().expire(at),
+            Fate::Renew(at) => {
+                let (of, it) = self.detached()[at];
+                let now = self.session(self.place(of.peer));
+                let cluster = self.cluster_mut();
+                cluster.left.renewals -= 1;
+                cluster.register.detached[at].0 = now;
+                let Cluster { alone, unaware, .. } = cluster;
+                let clients = unaware.extract_if(.., |(_, _, grant)| grant.fencing == it.fencing);
+                alone.extend(clients.map(|(_, ticket, grant)| (of.peer, ticket, grant)));
+                alone.sort_unstable();
+            }
+            Fate::Free(at) => {
+                let (_, it) = self.detached()[at];
+                let cluster = self.cluster_mut();
+                cluster.left.forces -= 1;
+                cluster.note_order(Order::TakeBack(it.fencing));
+                cluster.expire(at);
+                cluster.forget_forced();
+            }
+            _ => unreachable!("no fate of a detached grant"),
+        }
+    }
+
+    /// The process at this peer takes a grant for over.
+    pub(super) fn take_back(
+        &mut self,
+        at: usize,
+        fencing: u64,
+        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+    ) -> Option<Violation> {
+        let (session, slip) = (self.session(at), self.rules.limits.fates.and_then(|fates| fates.slip));
+        let mut local = self.nodes[at].local.clone();
+        let here = local.inside.extract_if(.., |(_, grant)| grant.fencing == fencing);
+        let here: Vec<(Ticket, Grant)> = here.collect();
+        let is_here = !here.is_empty();
+        let cluster = self.cluster_mut();
+        let alone = cluster.alone.extract_if(.., |(_, _, grant)| grant.fencing == fencing);
+        let alone = alone.map(|(_, ticket, grant)| (ticket, grant));
+        let (ticket, grant) = here.into_iter().chain(alone).next().expect("only what somebody has is taken back");
+        cluster.unaware.push((session, ticket, grant));
+        cluster.unaware.sort_unstable();
+        cluster.send(Post::Attach(session, ticket, Detached { slot: grant.slot, fencing }));
+        if is_here && slip == Some(Slip::HandsOnFirst) {
+            return self.step(at, local, Input::Release(ticket), effects);
+        }
+        self.set(at, local);
+        None
+    }
+
+    /// The register hears that a process takes a grant for over; when that is answered, what the process has of it goes
+    /// on.
+    pub(super) fn attach(
+        &mut self,
+        from: Session,
+        ticket: Ticket,
+        it: Detached,
+        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+    ) -> Option<Violation> {
+        let slip = self.rules.limits.fates.and_then(|fates| fates.slip);
+        let cluster = self.cluster_mut();
+        let word = cluster.register.attach(from, it.fencing, slip);
+        word.into_iter().for_each(|word| cluster.send(Post::Word(word)));
+        cluster.forget_unaware();
+        let at = self.place(from.peer);
+        if self.is_up(at) && self.session(at) == from {
+            return self.step(at, self.nodes[at].local.clone(), Input::Release(ticket), effects);
+        }
+        self.forget_undeliverable();
+        None
+    }
+}

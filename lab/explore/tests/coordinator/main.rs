@@ -1,0 +1,138 @@
+//! The coordinator protocol in every order of events, in small worlds: three replicas, and clients elsewhere.
+//!
+//! What leases promise is in `timed.rs`. Elsewhere time stands still, and timers for retries run out at any moment,
+//! within a budget.
+
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../case/mod.rs"]
+mod case;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../large/mod.rs"]
+mod large;
+mod printed;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../stage/mod.rs"]
+mod stage;
+mod timed;
+
+use case::Voting;
+use peerlock_base::Span;
+use peerlock_explore::{Counterexample, Explored, Limits, World, explore_with_hope};
+use peerlock_protocols::coordinator::{Config, Coordinator};
+use stage::Stage;
+
+/// More than any case of the tests has. Ten times as many take some gigabytes and minutes.
+const MOST_STATES: usize = 3_000_000;
+
+/// One request of each client, a network that reorders and is reliable otherwise; unless something else is said.
+fn case(text: &str) -> Voting {
+    Voting::read(text, Limits { longest_timer: Span::from_millis(900), ..Limits::new(1) })
+}
+
+fn world(case: &Voting, config: Config) -> World<Coordinator> {
+    case.world(|id, replicas| Coordinator::new(id, replicas, config))
+}
+
+/// A world of three replicas.
+fn of_three(text: &str, config: Config) -> World<Coordinator> {
+    world(&case(&format!("replicas=3 {text}")), config)
+}
+
+fn holds(text: &str, most_states: usize) -> Explored {
+    let case = case(text);
+    case::holds(text, case.explore(&world(&case, Config::REPAIRED), most_states))
+}
+
+fn breaks(case: &Voting, config: Config) -> Box<Counterexample> {
+    case::breaks(&case.text, case.explore(&world(case, config), MOST_STATES))
+}
+
+/// For example `PEERLOCK_CASE="replicas=3 clients=2 duplications=1"`.
+#[test]
+fn one_case() {
+    holds(&case::typed("replicas=1 clients=2"), 5 * MOST_STATES);
+}
+
+/// Replica 0 is in office and client 3 inside, with nothing under way.
+fn one_inside(stage: &mut Stage<Coordinator>) {
+    stage.request(3);
+    stage.deliver(3, 0, "request");
+    for replica in 1..3 {
+        stage.deliver(0, replica, "iamcoordinator");
+        stage.deliver(replica, 0, "update");
+    }
+    stage.deliver(0, 3, "response");
+}
+
+fn is_documented(explored: &Explored) {
+    case::is_documented(include_str!("../../../docs/papers/coordinator.md"), explored);
+}
+
+/// No order of events from a stage on breaks anything.
+fn holds_from(stage: &Stage<Coordinator>, reserve: u32) -> Explored {
+    stage.holds(explore_with_hope(&stage.world, MOST_STATES, reserve))
+}
+
+#[test]
+fn two_clients_from_the_beginning() {
+    is_documented(&holds("replicas=3 clients=2 reserve=0", MOST_STATES));
+    is_documented(&holds("replicas=3 clients=2 reserve=0 withdrawals=1", MOST_STATES));
+}
+
+/// One more is in the line, and everybody has been told.
+fn one_waits(stage: &mut Stage<Coordinator>, client: u64) {
+    stage.request(client);
+    stage.deliver(client, 0, "request");
+    stage.deliver(0, client, "response");
+    (1..client).filter(|&other| other != client).for_each(|other| stage.deliver(0, other, "addrequest"));
+}
+
+/// Nothing is lost here, so nothing is sent again.
+const ONCE: Config = Config { resends: false, ..Config::REPAIRED };
+
+#[test]
+fn three_clients_and_large() {
+    holds_from(&Stage::new(world(&case("replicas=1 clients=3"), ONCE)), 0);
+    let mut stage = Stage::new(of_three("clients=3", ONCE));
+    one_inside(&mut stage);
+    if large::is_for_now(1_349_012) {
+        is_documented(&holds_from(&stage, 0));
+    }
+    one_waits(&mut stage, 4);
+    is_documented(&holds_from(&stage, 0));
+}
+
+#[test]
+fn four_clients() {
+    let mut stage = Stage::new(of_three("clients=4", ONCE));
+    one_inside(&mut stage);
+    one_waits(&mut stage, 4);
+    one_waits(&mut stage, 5);
+    is_documented(&holds_from(&stage, 0));
+}
+
+#[test]
+fn a_message_that_comes_twice() {
+    let mut stage = Stage::new(of_three("clients=2 duplications=1", Config::REPAIRED));
+    one_inside(&mut stage);
+    is_documented(&holds_from(&stage, 0));
+}
+
+/// From every state with a retry left all can still be served.
+#[test]
+fn a_loss_that_is_made_up_for() {
+    // Whoever waits asks again after a third of the lease.
+    let config = Config { lease: Span::from_secs(2), ..Config::REPAIRED };
+    let mut stage = Stage::new(of_three("clients=2 losses=1 timeouts=1", config));
+    one_inside(&mut stage);
+    one_waits(&mut stage, 4);
+    is_documented(&holds_from(&stage, 1));
+}
+
+/// A replica that has lost its memory lets nobody in; time stands still here, so that no other can take its place.
+#[test]
+fn a_replica_that_forgets() {
+    let mut stage = Stage::new(of_three("clients=2 resets=1", Config::REPAIRED));
+    one_inside(&mut stage);
+    is_documented(&holds_from(&stage, 1));
+}

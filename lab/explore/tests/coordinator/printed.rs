@@ -1,0 +1,88 @@
+//! What is wrong in the printed form, found by the search: a short run for each. All repairs are on but those named.
+
+use peerlock_explore::{Counterexample, Limits, explore_with_hope};
+use peerlock_protocols::coordinator::Config;
+
+use crate::case::{Voting, is_stuck, is_two_inside};
+use crate::stage::Stage;
+use crate::{MOST_STATES, ONCE, breaks, case, of_three, one_inside};
+
+/// The shortest run from where client 3 is inside.
+fn found(config: Config) -> Box<Counterexample> {
+    let mut stage = Stage::new(of_three("clients=2", config));
+    one_inside(&mut stage);
+    stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 1))
+}
+
+/// The whole of Figure 1: the second client waits for ever, whatever happens.
+#[test]
+fn as_printed() {
+    is_stuck(&breaks(&case("replicas=2 clients=2 reserve=0"), Config::PRINTED));
+}
+
+/// "ADDREQUEST never reaches the owner": it has nobody to release to.
+#[test]
+fn the_owner_is_not_told() {
+    is_stuck(&found(Config { owner_told: false, named_successor: false, ..ONCE }));
+}
+
+/// "Replicas have no RELEASE handler": the first owner is inside for ever.
+#[test]
+fn replicas_do_not_hear_release() {
+    is_stuck(&found(Config { replicas_hear_release: false, ..ONCE }));
+}
+
+/// "RELEASE overtaking ADDREQUEST or RESPONSE leaves a waiter behind."
+#[test]
+fn release_overtakes() {
+    is_stuck(&found(Config { named_successor: false, ..ONCE }));
+}
+
+/// "Ordering by client clocks with a late ADDREQUEST gives two heads."
+#[test]
+fn two_heads() {
+    let config = Config { coordinator_numbers: false, named_successor: false, owner_lease: false, ..ONCE };
+    let mut stage = Stage::new(of_three("clients=3", config));
+    one_inside(&mut stage);
+    stage.request(5);
+    stage.deliver(5, 0, "request");
+    stage.deliver(0, 5, "response");
+    stage.deliver(0, 3, "addrequest");
+    stage.lose_all();
+
+    is_two_inside(&stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 0)));
+}
+
+/// A client has one id for all its requests: one that comes twice is served twice, and nobody gives the second grant
+/// back.
+#[test]
+fn requests_are_not_told_apart() {
+    let case = case("replicas=3 clients=2 duplications=1 reserve=0");
+
+    is_stuck(&breaks(&case, Config { requests_apart: false, ..ONCE }));
+}
+
+/// "`received(msg)` … drops retransmissions": whose answer is lost is never answered.
+#[test]
+fn received_drops_what_comes_again() {
+    let case = case("replicas=3 clients=1 losses=1 timeouts=4");
+
+    is_stuck(&breaks(&case, Config { coordinator_dedups: false, ..Config::REPAIRED }));
+}
+
+/// "Election by latest time stamp makes two coordinators under false suspicion."
+#[test]
+fn a_false_suspicion_makes_two_coordinators() {
+    let config = Config { majority_lease: false, one_acts: false, one_asked: false, ..ONCE };
+    let limits = Limits { longest_timer: Config::PRINTED.ping, ..Limits::new(1) };
+
+    is_two_inside(&breaks(&Voting::read("replicas=3 clients=2 timeouts=1", limits), config));
+}
+
+/// … and a replica that has forgotten everything goes on as if nothing had happened.
+#[test]
+fn a_coordinator_that_forgets_lets_another_in() {
+    let case = case("replicas=3 clients=2 resets=1");
+
+    is_two_inside(&breaks(&case, Config { majority_lease: false, ..ONCE }));
+}

@@ -1,0 +1,176 @@
+//! One small world of custody, as it is typed and printed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use peerlock_base::PeerId;
+use peerlock_explore::{Counterexample, Explored, Fates, Limits, Slip, World, explore};
+use peerlock_protocols::Custody;
+use peerlock_protocols::custody::{Config, Rule};
+use peerlock_protocols::register::Session;
+
+/// More than any case has: some 8 GB.
+const MOST_STATES: usize = 40_000_000;
+
+/// How many fencing numbers a generation has, unless a case says otherwise: few, so that they are easy to read.
+const NUMBERS: u64 = 100;
+
+#[derive(Clone, Copy)]
+pub struct Case {
+    pub peers: u64,
+    pub limits: Limits,
+    pub fates: Fates,
+    /// Whether there is a register at all.
+    pub has_register: bool,
+    pub config: Config,
+}
+
+impl Case {
+    pub fn world(&self) -> World<Custody> {
+        let slots = self.limits.slots as u32;
+        let fates = self.has_register.then_some(self.fates);
+        let parties = if self.has_register { self.fates.parties as u64 } else { self.peers };
+        let peer = |id: PeerId| {
+            let me = Session { peer: id, number: 0 };
+            match id.get() < parties {
+                true => Custody::founded(me, self.config, PeerId::new(0), slots),
+                false => Custody::new(me, self.config),
+            }
+        };
+        // What a rule makes void is so only if it is kept.
+        let tidy = self.limits.tidy && self.config.without.is_none();
+        World::new(Limits { fates, tidy, ..self.limits }, (0..self.peers).map(PeerId::new).map(|id| (id, peer(id))))
+    }
+
+    pub fn without(self, rule: Rule) -> Self {
+        Self { config: Config { without: Some(rule), ..self.config }, ..self }
+    }
+
+    pub fn with(self, slip: Slip) -> Self {
+        Self { fates: Fates { slip: Some(slip), ..self.fates }, ..self }
+    }
+
+    pub fn explore(&self) -> Result<Explored, Box<Counterexample>> {
+        explore(&self.world(), MOST_STATES)
+    }
+
+    /// No order of events breaks anything.
+    pub fn holds(&self) -> Explored {
+        let start = std::time::Instant::now();
+        match self.explore() {
+            Ok(explored) => {
+                println!("{self}: {explored:?} in {:.1} s", start.elapsed().as_secs_f64());
+                explored
+            }
+            Err(found) => panic!(
+                "after {} steps:\n\n{found}\n\nTo see it again: PEERLOCK_CASE=\"{self}\" \
+                 cargo test -p peerlock-explore --test custody one_case\n",
+                found.steps
+            ),
+        }
+    }
+}
+
+/// `case("peers=3 slots=1 parties=2 stops=2")`.
+pub fn case(text: &str) -> Case {
+    text.parse().expect("a case as it is printed")
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Limits { slots, requests, clients, withdrawals, unreachable, timeouts, ordered, tidy, .. } = self.limits;
+        write!(f, "peers={} slots={slots}", self.peers)?;
+        let mut say = |key: &str, value: u64, usual: u64| match value == usual {
+            true => Ok(()),
+            false => write!(f, " {key}={value}"),
+        };
+        say("requests", requests, 1)?;
+        say("clients", clients as u64, 1)?;
+        say("withdrawals", withdrawals.into(), 0)?;
+        say("unreachable", unreachable.into(), 0)?;
+        say("timeouts", timeouts.into(), 0)?;
+        say("numbers", self.config.numbers, NUMBERS)?;
+        say("reach", self.config.reach.into(), Config::default().reach.into())?;
+        say("ahead", self.config.always_ahead.into(), 0)?;
+        say("ordered", ordered.into(), 0)?;
+        say("untidy", (!tidy).into(), 0)?;
+        if self.has_register {
+            let Fates {
+                parties,
+                stops,
+                sessions,
+                takeovers,
+                forces,
+                forgets,
+                removes,
+                detached,
+                renewals,
+                repeats,
+                resizes,
+                any_coordinator,
+                ..
+            } = self.fates;
+            say("parties", parties as u64, u64::MAX)?;
+            say("stops", stops.into(), 0)?;
+            say("sessions", sessions.into(), 0)?;
+            say("takeovers", takeovers.into(), 0)?;
+            say("forces", forces.into(), 0)?;
+            say("forgets", forgets.into(), 0)?;
+            say("removes", removes.into(), 0)?;
+            say("detached", detached.into(), 0)?;
+            say("renewals", renewals.into(), 0)?;
+            say("repeats", repeats.into(), 0)?;
+            say("resize", resizes[0].into(), 0)?;
+            say("then", resizes[1].into(), 0)?;
+            say("any", any_coordinator.into(), 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let config = Config { numbers: NUMBERS, batch: None, ..Config::default() };
+        let (limits, fates) = (Limits { tidy: true, ..Limits::new(1) }, Fates::default());
+        let mut case = Self { peers: 1, limits, fates, has_register: false, config };
+        for word in text.split_whitespace() {
+            let (key, value) = word.split_once('=').unwrap_or((word, "1"));
+            let value: u32 = value.parse().map_err(|_| format!("{word} has no number"))?;
+            let Case { limits, fates, .. } = &mut case;
+            match key {
+                "peers" => case.peers = value.into(),
+                "slots" => limits.slots = value as usize,
+                "requests" => limits.requests = value.into(),
+                "clients" => limits.clients = value as usize,
+                "withdrawals" => limits.withdrawals = value,
+                "unreachable" => limits.unreachable = value,
+                "timeouts" => limits.timeouts = value,
+                "numbers" => case.config.numbers = value.into(),
+                "reach" => case.config.reach = value,
+                "ahead" => case.config.always_ahead = value == 1,
+                "ordered" => limits.ordered = value == 1,
+                "untidy" => limits.tidy = value != 1,
+                "parties" => (fates.parties, case.has_register) = (value as usize, true),
+                "stops" => fates.stops = value,
+                "sessions" => fates.sessions = value,
+                "takeovers" => fates.takeovers = value,
+                "forces" => fates.forces = value,
+                "forgets" => fates.forgets = value,
+                "removes" => fates.removes = value,
+                "detached" => fates.detached = value,
+                "renewals" => fates.renewals = value,
+                "repeats" => fates.repeats = value,
+                "resize" => fates.resizes[0] = value,
+                "then" => fates.resizes[1] = value,
+                "any" => fates.any_coordinator = value == 1,
+                _ => return Err(format!("{word} is no part of a case")),
+            }
+        }
+        if case.limits.timeouts > 0 {
+            case.config.batch = Config::default().batch;
+        }
+        Ok(case)
+    }
+}

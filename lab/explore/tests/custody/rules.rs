@@ -1,0 +1,105 @@
+//! Every rule is needed: left out, there is an order of events in which somebody is inside beside somebody, a number is
+//! given twice, a slot is lost, or a client waits for ever. The worlds, and the shortest such runs, are the table in
+//! lab/docs/custody.md, which is compared with what is found here.
+
+use std::fs;
+use std::path::Path;
+
+use peerlock_explore::{Slip, Violation, seek};
+use peerlock_protocols::custody::Rule;
+
+use crate::case::case;
+
+/// More than any search below needs.
+const MOST_STATES: usize = 4_000_000;
+
+/// What is left out or done wrong.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Rule(Rule),
+    Slip(Slip),
+}
+
+/// The rule's name in the docs, what is left out, in which world, and the harm that it does.
+type Row = (&'static str, Fault, &'static str, fn(&Violation) -> bool);
+
+fn twice(violation: &Violation) -> bool {
+    matches!(violation, Violation::SlotTwice(_) | Violation::TooManyInside { .. } | Violation::WrongSlot(..))
+}
+
+fn waits_or_lost(violation: &Violation) -> bool {
+    matches!(violation, Violation::Stuck(_) | Violation::Idle(_) | Violation::SlotLost(_))
+}
+
+fn number(violation: &Violation) -> bool {
+    matches!(violation, Violation::Fencing(..))
+}
+
+fn undone(violation: &Violation) -> bool {
+    matches!(violation, Violation::Undone(_))
+}
+
+const TABLE: [Row; 28] = [
+    ("R1", Fault::Rule(Rule::Fence), "peers=3 slots=1 parties=2 stops=1", twice),
+    ("R2", Fault::Rule(Rule::Forget), "peers=3 slots=1 parties=3 stops=1", waits_or_lost),
+    ("R2", Fault::Rule(Rule::NotOurs), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),
+    ("R3", Fault::Rule(Rule::CountAll), "peers=3 slots=1 parties=3 stops=1", twice),
+    ("R3", Fault::Slip(Slip::EndUnnoticed), "peers=2 slots=1 parties=2 stops=1", waits_or_lost),
+    ("R4", Fault::Rule(Rule::JoinAhead), "peers=3 slots=1 parties=2 stops=1", twice),
+    ("R5", Fault::Rule(Rule::PartiesOnly), "peers=2 slots=1 parties=2 stops=1 sessions=1", twice),
+    ("R6", Fault::Rule(Rule::BySession), "peers=3 slots=1 parties=3 stops=2 sessions=1", twice),
+    ("R7", Fault::Rule(Rule::Numbers), "peers=2 slots=2 requests=3 parties=2 resize=3", number),
+    ("R8", Fault::Rule(Rule::NothingLeaves), "peers=3 slots=1 parties=3 stops=2", waits_or_lost),
+    ("R8", Fault::Slip(Slip::CloseRemovesJoiners), "peers=3 slots=1 parties=3 stops=2", waits_or_lost),
+    ("R9", Fault::Rule(Rule::EarlyNews), "peers=3 slots=1 parties=2 stops=1", waits_or_lost),
+    ("R10", Fault::Rule(Rule::GiveUpFirst), "peers=2 slots=1 parties=2 forgets=1", twice),
+    ("R10", Fault::Rule(Rule::GiveUpWaits), "peers=2 slots=1 parties=2 forgets=1", waits_or_lost),
+    (
+        "R10",
+        Fault::Rule(Rule::GiveUpLasts),
+        "peers=2 slots=1 requests=2 withdrawals=1 parties=1 forgets=1 repeats=1 resize=2",
+        twice,
+    ),
+    ("R10", Fault::Slip(Slip::QuitsLate), "peers=2 slots=1 requests=2 parties=2 forgets=1 repeats=1", twice),
+    ("R11", Fault::Slip(Slip::RemovesUsed), "peers=2 slots=1 requests=2 parties=1 forgets=1 removes=1", twice),
+    ("R11", Fault::Slip(Slip::RemovesForced), "peers=2 slots=1 parties=2 forces=1 forgets=1 removes=1", waits_or_lost),
+    ("R11", Fault::Slip(Slip::ForgetsFloor), "peers=2 slots=1 requests=2 parties=1 forgets=1 removes=1", number),
+    ("detached", Fault::Rule(Rule::DetachedEnd), "peers=2 slots=1 parties=2 stops=1 detached=1", twice),
+    ("detached", Fault::Slip(Slip::HandsOnFirst), "peers=2 slots=1 parties=2 takeovers=1 detached=1 renewals=1", twice),
+    (
+        "detached",
+        Fault::Slip(Slip::AttachesRenewed),
+        "peers=2 slots=1 parties=2 stops=1 sessions=1 detached=1 renewals=1",
+        twice,
+    ),
+    ("force", Fault::Rule(Rule::Youngest), "peers=3 slots=1 parties=2 takeovers=1 forces=1", twice),
+    ("force", Fault::Slip(Slip::ExpelsLate), "peers=2 slots=1 requests=2 parties=2 forces=1 repeats=1", twice),
+    ("resize", Fault::Slip(Slip::ResizesLate), "peers=1 slots=1 parties=1 repeats=1 resize=2 then=3", undone),
+    ("resize", Fault::Rule(Rule::HoldBack), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),
+    ("take-over", Fault::Slip(Slip::NoGrantFile), "peers=2 slots=1 parties=2 takeovers=1", twice),
+    ("take-over", Fault::Slip(Slip::TakeOverUnnoticed), "peers=2 slots=1 parties=2 takeovers=1", waits_or_lost),
+];
+
+#[test]
+fn each_rule_left_out_does_harm_as_the_docs_say() {
+    let mut found_rows = Vec::new();
+    for (name, fault, world, harm) in TABLE {
+        let healthy = case(world);
+        assert_eq!(healthy.to_string(), world, "worlds are written as they are printed");
+        let (broken, what) = match fault {
+            Fault::Rule(rule) => (healthy.without(rule), format!("{rule:?}")),
+            Fault::Slip(slip) => (healthy.with(slip), format!("{slip:?}")),
+        };
+        match seek(&broken.world(), MOST_STATES, harm) {
+            Ok(explored) => panic!("{what} left out does no harm in {world}: {explored:?}"),
+            Err(found) => {
+                println!("{what}, {} steps:\n{found}\n", found.steps);
+                found_rows.push(format!("| {name} | `{what}` | `{world}` | {} | {} |", found.steps, found.violation));
+            }
+        }
+    }
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/custody.md");
+    let docs = fs::read_to_string(docs).expect("lab/docs/custody.md");
+    let missing: Vec<&String> = found_rows.iter().filter(|row| !docs.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "lab/docs/custody.md does not have these rows:\n{missing:#?}");
+}

@@ -1,0 +1,201 @@
+//! E2E in every order of events, on small routes that never change.
+//!
+//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-mutex`. Where nothing is lost nobody
+//! needs a timer, but for votes that are split while messages overtake each other (as in Sigma).
+
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../case/mod.rs"]
+mod case;
+#[path = "../large/mod.rs"]
+mod large;
+#[path = "../on_routes/mod.rs"]
+mod on_routes;
+
+use case::{Outcome, Voting, is_stuck, is_two_inside};
+use peerlock_base::Span;
+use peerlock_explore::{Counterexample, Explored, Limits, Violation};
+use peerlock_protocols::e2e::{Config, E2e};
+
+/// Renewals, pings and the ends of leases do not come here, and nobody has a copy of the queue.
+const REPAIRED: Config = Config { lease: Span::from_secs(1000), backups: 0, ..Config::REPAIRED };
+
+fn explored(text: &str, config: Config) -> Outcome {
+    on_routes::explore(&format!("reserve=0 {text}"), |id, replicas| E2e::new(id, replicas, config))
+}
+
+fn holds(text: &str) -> Explored {
+    case::holds(text, explored(text, REPAIRED))
+}
+
+/// The same; and the table of the protocol's page has it.
+fn holds_as_documented(text: &str) {
+    let states = holds(text).states;
+    let page = include_str!("../../../docs/papers/e2e.md").replace(',', "");
+    assert!(page.contains(&format!("| {states} |\n")), "{text}: {states} states are not in the table");
+}
+
+/// The shortest run that breaks something without one of the repairs. With it, nothing breaks there.
+fn breaks(text: &str, config: Config) -> Box<Counterexample> {
+    case::breaks(text, explored(text, config))
+}
+
+/// Any other world, as it is typed.
+#[test]
+fn one_case() {
+    holds(&case::typed("replicas=1 votes=1 clients=2"));
+}
+
+#[test]
+fn large_worlds() {
+    let page = include_str!("../../../docs/papers/e2e.md");
+    large::worlds_are_as_documented(page, |text| Voting::read(text, Limits::new(1)), |text| holds(text).states);
+}
+
+#[test]
+fn two_clients_behind_a_hop() {
+    holds_as_documented("replicas=1 votes=1 hops=1 clients=2");
+}
+
+#[test]
+fn two_clients_behind_a_hop_one_of_which_may_withdraw() {
+    holds_as_documented("replicas=1 votes=1 hops=1 clients=2 withdrawals=1");
+}
+
+#[test]
+fn three_clients() {
+    holds_as_documented("replicas=1 votes=1 clients=3 ordered");
+}
+
+#[test]
+fn three_clients_that_are_each_others_hops() {
+    holds_as_documented("replicas=1 votes=1 clients=3 in-a-line ordered");
+}
+
+#[test]
+fn two_clients_and_two_replicas() {
+    holds_as_documented("replicas=2 votes=2 clients=2 ordered");
+}
+
+#[test]
+fn a_message_that_comes_twice_and_a_withdrawal() {
+    holds_as_documented("replicas=1 votes=1 clients=2 duplications=1 withdrawals=1");
+}
+
+/// Fewer than 2m − n resets are safe. It may take a retry to be served then.
+#[test]
+fn a_reset() {
+    holds_as_documented("replicas=2 votes=2 clients=2 resets=1 ordered reserve=1");
+}
+
+/// From every state with a time-out left all can be served, whichever message was lost.
+#[test]
+fn a_loss_and_a_time_out() {
+    holds_as_documented("replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1");
+}
+
+/// As many as 2m − n resets are not safe.
+#[test]
+fn too_many_resets_let_two_in() {
+    let case = "replicas=1 votes=1 clients=2 resets=1";
+
+    is_two_inside(&breaks(case, REPAIRED));
+}
+
+// The defects of the printed form. In each case all other repairs are on, unless they would hide it.
+
+/// The replica is blank while the successor is inside.
+#[test]
+fn a_release_without_successor_lets_two_in() {
+    let case = "replicas=1 votes=1 clients=2 requests=2";
+    let found = breaks(case, Config { successor_named: false, ..REPAIRED });
+
+    assert_eq!(
+        found.to_string(),
+        "\
+1: request
+2: request
+1 → 0  REQUEST(R0, 1@1)…
+0 → 1  RESPONSE(R0, 1@1, grant 1)
+1: enter slot 0, fencing 1
+1 → 0  IAMWINNER(R0, 1@1, epoch 1)…
+2 → 0  REQUEST(R0, 1@2)…
+0 → 1  ENQUEUE(1@2)
+1: leave
+1#2: request
+1 → 0  RELEASE(R0, 1@1)…
+1 → 0  REQUEST(R0, 2@1#2)…
+0 → 1  RESPONSE(R0, 2@1#2, grant 2)
+1#2: enter slot 0, fencing 2
+1 → 2  TOKEN(1@2, epoch 2, [])
+2: enter slot 0, fencing 2
+under way: 1 → 0  IAMWINNER(R0, 2@1#2, epoch 2)…
+under way: 1 → 2  QUEUED(1@2 at 1@1, epoch 1)
+under way: 2 → 1  GOT(1)
+2 clients are inside, 1 may be"
+    );
+}
+
+/// A split vote: the losers are stored nowhere.
+#[test]
+fn a_split_vote_stays_split() {
+    let case = "replicas=2 votes=2 clients=2 ordered";
+    let found = breaks(case, Config { losers_kept: false, asks_again: false, ..REPAIRED });
+
+    assert!(matches!(found.violation, Violation::Stuck(_)), "{found}");
+    assert!(!found.to_string().contains("enter"), "{found}");
+    holds(case);
+}
+
+/// An ENQUEUE to an owner who has finished is lost.
+#[test]
+fn a_request_is_sent_to_an_owner_who_has_finished() {
+    let case = "replicas=1 votes=1 hops=1 clients=2";
+    let found = breaks(case, Config { losers_kept: false, asks_again: false, ..REPAIRED });
+
+    assert_eq!(
+        found.to_string(),
+        "\
+2: request
+3: request
+2 → 1  REQUEST(R0, 1@2)…
+1 → 0  REQUEST(R0, 1@2)…
+0 → 2  RESPONSE(R0, 1@2, grant 1)
+2: enter slot 0, fencing 1
+2: leave
+2 → 1  RELEASE(R0, 1@2)…
+1 → 0  RELEASE(R0, 1@2)…
+2 → 1  IAMWINNER(R0, 1@2, epoch 1)…
+1 → 0  IAMWINNER(R0, 1@2, epoch 1)…
+3 → 1  REQUEST(R0, 1@3)…
+1 → 2  ENQUEUE(1@3)
+nothing can happen any more and these still wait: 3 with ticket 1"
+    );
+}
+
+/// Each is parked at the other. Without asking again, which makes up for it.
+#[test]
+fn two_are_parked_at_each_other() {
+    let case = "replicas=2 votes=2 hops=1 clients=2 ordered";
+    let found = breaks(case, Config { marks_of_winners: false, asks_again: false, ..REPAIRED });
+
+    is_stuck(&found);
+    assert!(!found.to_string().contains("enter"), "{found}");
+}
+
+/// A late RELEASE hits the wrong owner.
+#[test]
+fn a_late_release_hits_the_next_owner() {
+    let case = "replicas=1 votes=1 clients=2 requests=2";
+
+    is_two_inside(&breaks(case, Config { epochs: false, ..REPAIRED }));
+}
+
+/// TOKEN is the only copy of the queue. (With a copy at those who wait, it is their ping that helps, long after.)
+#[test]
+fn a_token_that_is_lost_is_lost_for_ever() {
+    let case = "replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1";
+    let found = breaks(case, Config { acknowledged: false, ..REPAIRED });
+
+    is_stuck(&found);
+    assert!(found.to_string().contains("TOKEN(1@2, epoch 2, []) (lost)"), "{found}");
+}

@@ -1,0 +1,241 @@
+//! Sigma in every order of events, in small worlds: some replicas, and clients elsewhere.
+//!
+//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-mutex`. Timers for retries run out at
+//! any moment, within a budget. Replicas are taken to be alike, which divides the number of states by nearly n!, and
+//! messages that can do nothing any more are taken away, which divides it by thirty and more where no fault can happen.
+
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../case/mod.rs"]
+mod case;
+#[path = "../large/mod.rs"]
+mod large;
+mod printed;
+mod sabotage;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../sabotaged/mod.rs"]
+mod sabotaged;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../stage/mod.rs"]
+mod stage;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use case::{Voting, is_two_inside};
+use peerlock_base::Span;
+use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore};
+use peerlock_protocols::sigma::{Config, Sigma};
+use peerlock_protocols::strawman::{self, Strawman};
+
+/// More than any case of the tests has. Ten times as many take some gigabytes and minutes.
+const MOST_STATES: usize = 4_000_000;
+
+/// One request of each client, a network that reorders and is reliable otherwise; unless something else is said.
+/// Retries (0.5 s) and renewals (3.3 s) may come, ends of leases (10 s) may not.
+fn case(text: &str) -> Voting {
+    let limits = Limits { alike: true, tidy: true, longest_timer: Span::from_secs(5), ..Limits::new(1) };
+    Voting::read(text, limits)
+}
+
+fn world(case: &Voting, config: Config) -> World<Sigma> {
+    case.world(|id, replicas| Sigma::new(id, replicas, config))
+}
+
+/// No order of events breaks our form.
+fn holds(text: &str) -> Explored {
+    holds_within(text, MOST_STATES)
+}
+
+fn holds_within(text: &str, most_states: usize) -> Explored {
+    let case = case(text);
+    case::holds(text, case.explore(&world(&case, Config::REPAIRED), most_states))
+}
+
+fn breaks(text: &str, config: Config) -> Box<Counterexample> {
+    let case = case(text);
+    case::breaks(text, case.explore(&world(&case, config), MOST_STATES))
+}
+
+/// For example `PEERLOCK_CASE="replicas=3 votes=3 clients=2 resets=1"`.
+#[test]
+fn one_case() {
+    holds_within(&case::typed("replicas=2 votes=2 clients=2"), 20 * MOST_STATES);
+}
+
+#[test]
+fn large_worlds() {
+    let page = include_str!("../../../docs/papers/sigma.md");
+    large::worlds_are_as_documented(page, case, |text| holds(text).states);
+}
+
+fn is_documented(explored: &Explored) {
+    case::is_documented(include_str!("../../../docs/papers/sigma.md"), explored);
+}
+
+/// With two of three votes nobody ever needs a timer: from every state all can still be served without.
+#[test]
+fn two_clients_and_no_fault() {
+    is_documented(&holds("replicas=3 votes=2 clients=2 reserve=0"));
+    holds("replicas=3 votes=3 clients=2");
+    holds("replicas=2 votes=2 clients=2 withdrawals=2");
+}
+
+#[test]
+fn three_clients_at_two_replicas() {
+    is_documented(&holds("replicas=2 votes=2 clients=3"));
+}
+
+/// Half a minute and half a gigabyte; the largest world of all.
+#[test]
+fn three_clients_at_three_replicas() {
+    is_documented(&holds("replicas=3 votes=2 clients=3"));
+}
+
+/// … but three may come to wait for each other, and then it takes a timer: a replica asks for its vote back, and the
+/// question overtakes the vote.
+#[test]
+fn three_clients_may_need_a_retry() {
+    let found = breaks("replicas=2 votes=2 clients=3 reserve=0", Config::REPAIRED);
+    assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
+}
+
+/// Fewer than 2m − n resets are safe.
+#[test]
+fn a_reset_and_a_loss_and_a_message_that_comes_twice() {
+    let cases = [
+        "replicas=3 votes=3 clients=2 resets=1 losses=1",
+        "replicas=2 votes=2 clients=2 resets=1 losses=1 duplications=1",
+        "replicas=3 votes=2 clients=2 losses=1",
+        "replicas=3 votes=3 clients=2 resets=2",
+    ];
+    cases.iter().for_each(|case| is_documented(&holds(case)));
+}
+
+/// As many as 2m − n are not, and this is why.
+#[test]
+fn too_many_resets_let_two_in() {
+    let found = breaks("replicas=3 votes=2 clients=2 resets=1", Config::REPAIRED);
+
+    assert_eq!(
+        found.to_string(),
+        "\
+3: request
+4: request
+3 → 0  REQUEST(R0, 1@3)
+0: reset
+0 → 3  RESPONSE(R0, 1@3, grant 1)
+3 → 1  REQUEST(R1, 1@3)
+1 → 3  RESPONSE(R1, 1@3, grant 1)
+3: enter slot 0, fencing 1
+4 → 0  REQUEST(R0, 1@4)
+0 → 4  RESPONSE(R0, 1@4, grant 1.1)
+4 → 2  REQUEST(R2, 1@4)
+2 → 4  RESPONSE(R2, 1@4, grant 1)
+4: enter slot 0, fencing 2
+under way: 3 → 2  REQUEST(R2, 1@3)
+under way: 4 → 1  REQUEST(R1, 1@4)
+2 clients are inside, 1 may be"
+    );
+    let found = breaks("replicas=2 votes=2 clients=2 resets=2", Config::REPAIRED);
+    is_two_inside(&found);
+}
+
+/// A retry makes up for what came too early, or was forgotten: from every state with a time-out left all can be served.
+#[test]
+fn a_retry_makes_up_for_a_reset() {
+    holds("replicas=2 votes=2 clients=2 timeouts=1");
+    is_documented(&holds("replicas=2 votes=2 clients=2 timeouts=1 resets=1"));
+}
+
+/// … and for a loss; but where two clients wait for each other, it may take a retry of both.
+#[test]
+fn a_retry_makes_up_for_a_loss() {
+    holds("replicas=2 votes=2 clients=1 timeouts=1 losses=1");
+    let found = breaks("replicas=2 votes=2 clients=2 timeouts=1 losses=1", Config::REPAIRED);
+    assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
+}
+
+/// Taking replicas for alike and messages away leaves nothing out. States that are taken for one can do the same, in as
+/// many steps but for those in which a void message arrives; and every state there is was looked at.
+#[test]
+fn what_is_taken_for_one_can_do_the_same() {
+    for case in [
+        "replicas=2 votes=2 clients=2 resets=1",
+        "replicas=3 votes=2 clients=2",
+        "replicas=3 votes=3 clients=2",
+        "replicas=2 votes=2 clients=3",
+    ] {
+        let (states, classes) = classes(case);
+        println!("{case}: {states} states, {classes} that differ");
+        assert_eq!(classes, holds(case).states, "{case}");
+    }
+}
+
+/// … nor makes it a run longer that breaks something.
+#[test]
+fn what_is_taken_for_one_breaks_as_soon() {
+    for case in [
+        "replicas=3 votes=2 clients=2 resets=1",
+        "replicas=2 votes=2 clients=2 timeouts=1 losses=1",
+        "replicas=2 votes=2 clients=2 resets=2 duplications=1",
+    ] {
+        let all = breaks(&format!("{case} alike=0 tidy=0"), Config::REPAIRED);
+        assert_eq!(breaks(case, Config::REPAIRED).steps, all.steps, "{case}");
+    }
+}
+
+/// How many states there are, and how many when those are taken for one that the search takes for one.
+fn classes(text: &str) -> (usize, usize) {
+    let start = [1, 0].map(|alike| world(&case(&format!("{text} alike={alike} tidy=0")), Config::REPAIRED));
+    let class_of = |world: &World<Sigma>| {
+        let mut world = world.clone();
+        world.tidy();
+        world.fingerprint()
+    };
+    let mut seen = HashSet::from([start[1].fingerprint()]);
+    let mut classes: HashMap<u64, BTreeSet<u64>> = HashMap::new();
+    let mut ahead = vec![start];
+    while let Some([alike, apart]) = ahead.pop() {
+        let class = class_of(&alike);
+        let mut leads_to = BTreeSet::new();
+        let mut actions = Vec::new();
+        alike.actions(&mut actions);
+        for action in &actions {
+            let mut next = [alike.clone(), apart.clone()];
+            next.iter_mut().for_each(|world| assert_eq!(world.apply(action, &mut Vec::new()), None));
+            leads_to.insert(class_of(&next[0]));
+            if seen.insert(next[1].fingerprint()) {
+                ahead.push(next);
+            }
+        }
+        leads_to.remove(&class);
+        assert_eq!(*classes.entry(class).or_insert_with(|| leads_to.clone()), leads_to);
+    }
+    (seen.len(), classes.len())
+}
+
+fn strawman(text: &str, config: strawman::Config) -> case::Outcome {
+    let case = case(&format!("{text} alike=0 tidy=0"));
+    explore(&case.world(|id, replicas| Strawman::new(id, replicas, config)), MOST_STATES)
+}
+
+/// The strawman of §3 is safe in every order, as long as no replica forgets.
+#[test]
+fn the_strawman_is_safe() {
+    let (gives_up, backs_off) = (strawman::Config::GIVES_UP, strawman::Config::BACKS_OFF);
+    for (text, config) in [
+        ("replicas=3 votes=2 clients=2", gives_up),
+        ("replicas=3 votes=2 clients=2", backs_off),
+        ("replicas=2 votes=2 clients=2 requests=2", gives_up),
+        ("replicas=2 votes=2 clients=2 losses=1 duplications=1 timeouts=1", gives_up),
+        ("replicas=2 votes=2 clients=2 losses=1 timeouts=1", backs_off),
+    ] {
+        case::holds(&format!("{text}, {config:?}"), strawman(text, config));
+    }
+}
+
+#[test]
+fn a_reset_lets_two_into_the_strawman() {
+    let text = "replicas=3 votes=2 clients=2 resets=1";
+
+    is_two_inside(&case::breaks(text, strawman(text, strawman::Config::GIVES_UP)));
+}

@@ -1,0 +1,237 @@
+//! One process of a run, which plays its share of the peers.
+
+use std::cell::RefCell;
+use std::io::{Stdin, Stdout, stdin, stdout};
+use std::mem::take;
+use std::process::exit;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use peerlock_base::{PeerId, Time};
+use peerlock_catalogue::Setting;
+use peerlock_sim::{Actor, Came, Drive, Outside, Record, RecordOf, Recorder, Share, Trial, Wire, seed_of};
+use serde::Serialize;
+
+use crate::clock::{self, Pace};
+use crate::links::{self, Heard, Links};
+use crate::wire::{News, Order, Prepare, Told};
+use crate::{Error, frame, population};
+
+/// Records are sent at this size at the latest.
+const MUCH: usize = 1 << 16;
+
+/// How long an idle process waits.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// An input of a child.
+enum Input {
+    Order(Order),
+    /// The parent has exited.
+    Alone,
+    Heard(Heard),
+}
+
+/// Runs a child of [`run`](crate::run()), from its first order to the last. It exits with its parent.
+///
+/// # Errors
+///
+/// Returns an error if it was not started by a parent, or cannot reach the other processes.
+pub fn child() -> Result<(), Error> {
+    let (inputs, input) = channel();
+    let orders = inputs.clone();
+    thread::spawn(move || {
+        let mut stdin: Stdin = stdin();
+        while let Ok(Some(order)) = frame::read_thing(&mut stdin) {
+            if let Order::Die = order {
+                let _ = kill(Pid::this(), Signal::SIGKILL);
+            }
+            let _ = orders.send(Input::Order(order));
+        }
+        let _ = orders.send(Input::Alone);
+    });
+    let Ok(Input::Order(Order::Prepare(prepare))) = input.recv() else {
+        return Err(Error::Refused("this command is for peerlock-lab live to call, and for nobody else".into()));
+    };
+    let heard = links::listen(prepare.address, prepare.key, inputs, Input::Heard);
+    match heard {
+        Ok(port) => tell(&Told::Ready(port)),
+        Err(error) => {
+            tell(&Told::Failed(format!("it cannot listen at {}: {error}", prepare.address)));
+            return Ok(());
+        }
+    }
+    let played = meet(&prepare, input);
+    if let Err(error) = &played {
+        tell(&Told::Failed(error.to_string()));
+    }
+    played
+}
+
+fn tell(told: &Told) {
+    let mut out: Stdout = stdout();
+    if frame::write_thing(&mut out, told).is_err() {
+        exit(0); // The parent has exited.
+    }
+}
+
+/// Waits until all processes have met, then plays.
+fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
+    let setting: Setting =
+        serde_json::from_str(&prepare.setting).map_err(|error| Error::Refused(format!("no setting: {error}")))?;
+    let (mut links, mut came) = (None, 0);
+    let pace = loop {
+        match input.recv() {
+            Ok(Input::Order(Order::Meet(addresses))) => {
+                let met = Links::to(&addresses, prepare.key, prepare.share.me);
+                links = Some(met.map_err(Error::io("connect to another process of the run"))?);
+            }
+            Ok(Input::Order(Order::Clock)) => tell(&Told::Clock(clock::now())),
+            Ok(Input::Order(Order::Cut(processes))) => {
+                if let Some(links) = &mut links {
+                    links.cut(processes);
+                }
+            }
+            Ok(Input::Heard(Heard::Came)) => came += 1,
+            Ok(Input::Order(Order::Begin(pace))) => break pace,
+            Ok(Input::Order(Order::Stop) | Input::Alone) | Err(_) => return Ok(()),
+            Ok(_) => {}
+        }
+        // The others connect to a restarted process only after the parent has notified them.
+        if links.is_some() && (came == prepare.share.processes() || prepare.resumes) {
+            came = 0;
+            tell(&Told::Linked);
+        }
+    };
+    let links = links.ok_or_else(|| Error::Refused("the run begins before anybody has met".into()))?;
+    let player = Player { prepare, population: population(&setting), links, input, pace };
+    setting.drive(player).map_err(peerlock_catalogue::Error::from)?
+}
+
+/// Plays a part of any setting.
+struct Player<'a> {
+    prepare: &'a Prepare,
+    population: u64,
+    links: Links,
+    input: Receiver<Input>,
+    pace: Pace,
+}
+
+impl Drive for Player<'_> {
+    type Output = Result<(), Error>;
+
+    fn drive<S>(self, setting: &S, _trials: u32, seed: u64) -> Self::Output
+    where
+        S: Trial<Actor: Actor<Message: Wire, Note: Wire + Clone>>,
+    {
+        let Prepare { trial, share, resumes, .. } = self.prepare;
+        let book = Rc::new(RefCell::new(Book::default()));
+        let sink = {
+            let book = Rc::clone(&book);
+            move |at, record: RecordOf<S::Actor>| book.borrow_mut().note(at, &record)
+        };
+        let mut world = setting.world(seed_of(*trial, seed), |_, _| Recorder::new(sink));
+        world.keep_only(share.clone());
+        let mut rest =
+            Rest { share, population: self.population, links: self.links, input: self.input, pace: self.pace, book };
+        let played = world.play_part(&mut rest, *resumes);
+        rest.book.borrow_mut().send();
+        played.map_err(|violation| Error::Refused(violation.to_string()))?;
+        tell(&Told::Counted(world.counted()));
+        Ok(())
+    }
+}
+
+/// Records that have not been sent yet.
+#[derive(Default)]
+struct Book {
+    records: Vec<u8>,
+    news: Vec<(Time, News)>,
+}
+
+impl Book {
+    fn note<M: Serialize, N: Serialize>(&mut self, at: Time, record: &Record<M, N>) {
+        let news = match *record {
+            Record::Asked { peer, .. } => Some(News::Asked(peer)),
+            Record::Entered { peer, .. } => Some(News::Entered(peer)),
+            Record::Left { peer, .. } | Record::GaveUp { peer, .. } => Some(News::Over(peer)),
+            Record::Delivered { to, .. } => Some(News::Got(to)),
+            _ => None,
+        };
+        self.news.extend(news.map(|news| (at, news)));
+        let bytes = postcard::to_allocvec(&(at, record)).expect("a record is plain data");
+        frame::write(&mut self.records, &bytes).expect("a record is short, and memory takes it");
+        if self.records.len() > MUCH {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        if !self.records.is_empty() {
+            tell(&Told::Records(take(&mut self.records), take(&mut self.news)));
+        }
+    }
+}
+
+/// All other peers, from the view of one process.
+struct Rest<'a> {
+    share: &'a Share,
+    population: u64,
+    links: Links,
+    input: Receiver<Input>,
+    pace: Pace,
+    book: Rc<RefCell<Book>>,
+}
+
+impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
+    fn now(&mut self) -> Time {
+        self.pace.now()
+    }
+
+    fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) {
+        // The records that caused a message are sent before it, so that no peer reacts to an unrecorded act of a killed
+        // process.
+        self.book.borrow_mut().send();
+        let bytes = postcard::to_allocvec(&(from, to, message)).expect("a message is plain data");
+        self.links.send(self.share.home(to), &bytes);
+    }
+
+    fn served(&mut self, is_served: bool) {
+        self.book.borrow_mut().send();
+        tell(&Told::Served(is_served));
+    }
+
+    fn wait(&mut self, until: Option<Time>) -> Came<A::Message> {
+        self.book.borrow_mut().send();
+        let patience = until.map_or(LONG, |until| self.pace.until(until));
+        match self.input.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => Came::Nothing,
+            Ok(Input::Alone) | Err(RecvTimeoutError::Disconnected) => exit(0),
+            Ok(Input::Heard(Heard::Frame(bytes))) => match postcard::from_bytes(&bytes) {
+                Ok((from, to, message)) => Came::Message { from, to, message },
+                Err(_) => Came::Nothing, // Does not happen: the sender knows the key.
+            },
+            Ok(Input::Heard(Heard::Gone(process))) => {
+                let peers = (0..self.population).map(PeerId::new);
+                Came::Gone(peers.filter(|peer| self.share.home(*peer) == process).collect())
+            }
+            Ok(Input::Order(Order::Clock)) => {
+                tell(&Told::Clock(clock::now()));
+                Came::Nothing
+            }
+            Ok(Input::Order(Order::Moved(process, address))) => {
+                self.links.moved(process, address);
+                Came::Nothing
+            }
+            Ok(Input::Order(Order::Cut(processes))) => {
+                self.links.cut(processes);
+                Came::Nothing
+            }
+            Ok(Input::Order(Order::Stop)) => Came::Stop,
+            Ok(_) => Came::Nothing,
+        }
+    }
+}

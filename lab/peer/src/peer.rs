@@ -1,0 +1,357 @@
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::mem::take;
+
+use peerlock_base::{Key, PeerId, Rng, Span, Time};
+use peerlock_overlay::{self as overlay, KeyRange, Overlay};
+use peerlock_protocols::{self as mutex, Hop, Protocol};
+
+use crate::hops::{Hops, Passed};
+use crate::message::{Effect, Event, Input, Timer, Wire};
+
+/// The parameters of routing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The time to wait for a confirmation by the next hop; `None` if every message arrives, so that none is needed.
+    pub confirm: Option<Span>,
+    /// The number of times a message is sent to the same hop before another hop is chosen.
+    pub tries: u32,
+    /// The number of hops after which a message is dropped as circling.
+    pub longest_way: u8,
+}
+
+impl Config {
+    /// For networks without loss and without crashes.
+    pub const RELIABLE: Self = Self {
+        confirm: None,
+        tries: 1,
+        // Our choice: six times the mean number of hops in a Chord of 100,000 peers.
+        longest_way: 50,
+    };
+    /// For networks that lose messages, and peers that crash.
+    pub const CONFIRMED: Self = Self {
+        // Our choice, like the overlays' `answer`: longer than nearly every round trip on the Internet.
+        confirm: Some(Span::from_secs(1)),
+        // Our choice, like the overlays' `tries`: with 1 % loss a living hop is passed over once in a hundred thousand
+        // hops. Each time its keys have two owners until it sends a message again.
+        tries: 3,
+        ..Self::RELIABLE
+    };
+}
+
+/// Creates the instances of a protocol: when a client requests a resource for the first time, or when the first message
+/// for it arrives.
+pub trait Resources<P> {
+    /// Creates the instance of peer `me` for this resource; `None` if there is no such resource.
+    fn open(&self, me: PeerId, resource: Key) -> Option<P>;
+}
+
+impl<P, F: Fn(PeerId, Key) -> Option<P>> Resources<P> for F {
+    fn open(&self, me: PeerId, resource: Key) -> Option<P> {
+        self(me, resource)
+    }
+}
+
+/// The state of one resource at one peer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Instance<P> {
+    name: Key,
+    protocol: P,
+    /// The keys for which this peer has received messages as their owner, and may store state.
+    owned: Vec<Key>,
+}
+
+/// The context of a step: time, randomness and buffers for the effects.
+pub struct Cx<'a, O: Overlay, P: Protocol> {
+    /// The time of this step.
+    pub now: Time,
+    /// The random numbers of this run.
+    pub rng: &'a mut Rng,
+    /// The buffers for effects.
+    pub buffers: &'a mut Buffers<O, P>,
+}
+
+/// Lists that are reused, so that a step does not allocate.
+#[derive(Debug)]
+pub struct Buffers<O: Overlay, P: Protocol> {
+    /// The effects in order; the driver takes them out.
+    pub effects: Vec<Effect<O::Message, P::Message, P::Timer>>,
+    overlay: Vec<overlay::Effect<O::Message>>,
+    protocol: Vec<mutex::Effect<P::Message, P::Timer>>,
+    here: VecDeque<Here<P>>,
+}
+
+impl<O: Overlay, P: Protocol> Default for Buffers<O, P> {
+    fn default() -> Self {
+        Self { effects: Vec::new(), overlay: Vec::new(), protocol: Vec::new(), here: VecDeque::new() }
+    }
+}
+
+/// An input of a protocol that is still to be handled in this step.
+#[derive(Debug)]
+struct Here<P: Protocol> {
+    resource: Key,
+    input: mutex::Input<P::Message, P::Timer>,
+    /// The number of hops of a routed message so far.
+    hops: u8,
+}
+
+/// The limit of messages that a peer sends itself in one step. Two replicas of a resource at one peer may pass a
+/// message to each other forever: some protocols do so as printed.
+const MOST_HERE: usize = 10_000;
+
+/// The limit of keys remembered per resource, for the day on which they have another owner. Protocols have a few
+/// replicas each and reject all other keys, but an unauthorised sender may invent any number.
+const MOST_OWNED: usize = 1024;
+
+/// The next hop of a message.
+enum Way {
+    /// None: this peer owns the key.
+    Ours,
+    To(PeerId),
+    /// None: this peer owns nothing and knows no other peer.
+    Unknown,
+}
+
+/// One peer: its node of the overlay, and its instances of the protocols of all resources that it has met.
+#[derive(Clone, Debug)]
+pub struct Peer<O: Overlay, P: Protocol, R> {
+    overlay: O,
+    resources: R,
+    config: Config,
+    /// Sorted by the key of the resource's name.
+    instances: Vec<Instance<P>>,
+    hops: Hops<P::Message>,
+}
+
+impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
+    /// Creates a peer with this node of an overlay.
+    pub fn new(overlay: O, resources: R, config: Config) -> Self {
+        Self { overlay, resources, config, instances: Vec::new(), hops: Hops::default() }
+    }
+
+    /// Returns its node of the overlay.
+    pub fn overlay(&self) -> &O {
+        &self.overlay
+    }
+
+    /// Returns its instance for a resource, if there is one.
+    pub fn protocol(&self, resource: Key) -> Option<&P> {
+        self.find(resource).ok().map(|at| &self.instances[at].protocol)
+    }
+
+    /// Passes one input to the peer. Drivers need no other call.
+    pub fn step(&mut self, input: Input<O::Message, P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
+        match input {
+            Input::Join(via) => self.overlay_step(overlay::Input::Join(via), cx),
+            Input::Leave => self.overlay_step(overlay::Input::Leave, cx),
+            Input::Request { resource, ticket } => hear(resource, mutex::Input::Request(ticket), cx),
+            Input::Release { resource, ticket } => hear(resource, mutex::Input::Release(ticket), cx),
+            Input::Message { from, wire } => self.on_wire(from, wire, cx),
+            Input::Timer(Timer::Overlay(timer)) => self.overlay_step(overlay::Input::Timer(timer), cx),
+            Input::Timer(Timer::Resource(resource, timer)) => hear(resource, mutex::Input::Timer(timer), cx),
+            Input::Timer(Timer::Hop(receipt)) => self.on_unconfirmed(receipt, cx),
+            Input::Unreachable(peer) => self.on_unreachable(peer, cx),
+            Input::Reset { incarnation } => self.tell_all(|| mutex::Input::Reset { incarnation }, cx),
+        }
+        for _ in 0..MOST_HERE {
+            let Some(here) = cx.buffers.here.pop_front() else { return };
+            self.protocol_step(here, cx);
+        }
+        cx.buffers.here.clear();
+        cx.buffers.effects.push(Effect::Strange { why: "a protocol that talks to itself without end" });
+    }
+
+    fn tell_all(&self, input: impl Fn() -> mutex::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
+        self.instances.iter().for_each(|instance| hear(instance.name, input(), cx));
+    }
+
+    fn me(&self) -> PeerId {
+        self.overlay.me().peer
+    }
+
+    fn find(&self, resource: Key) -> Result<usize, usize> {
+        self.instances.binary_search_by_key(&resource, |instance| instance.name)
+    }
+
+    /// Creates the instance for a resource and inserts it at `at`.
+    fn begin(&mut self, at: usize, resource: Key) -> Option<usize> {
+        let protocol = self.resources.open(self.me(), resource)?;
+        self.instances.insert(at, Instance { name: resource, protocol, owned: Vec::new() });
+        Some(at)
+    }
+
+    fn way(&self, key: Key) -> Way {
+        match self.overlay.next_hop(key) {
+            Some(next) => Way::To(next),
+            None if self.overlay.range().is_some_and(|range| range.contains(key)) => Way::Ours,
+            None => Way::Unknown,
+        }
+    }
+
+    fn on_wire(&mut self, from: PeerId, wire: Wire<O::Message, P::Message>, cx: &mut Cx<'_, O, P>) {
+        match wire {
+            Wire::Overlay(message) => self.overlay_step(overlay::Input::Message { from, message }, cx),
+            Wire::Direct { resource, message } => hear(resource, mutex::Input::Message { from, message }, cx),
+            Wire::Routed { resource, key, origin, hops, receipt, message } => {
+                let way = self.way(key);
+                // Without a confirmation the sender tries another hop. Circling messages are confirmed, because another
+                // hop would not help.
+                if let (Some(receipt), Way::Ours | Way::To(_)) = (receipt, &way) {
+                    cx.buffers.effects.push(Effect::Send { to: from, wire: Wire::Got { receipt } });
+                }
+                let next = match way {
+                    Way::Ours => None,
+                    Way::To(next) if hops < self.config.longest_way => Some(next),
+                    Way::To(_) | Way::Unknown => {
+                        return cx.buffers.effects.push(Effect::Undelivered { resource, key });
+                    }
+                };
+                let hop = Hop { key, origin, previous: from, next };
+                cx.buffers.here.push_back(Here { resource, input: mutex::Input::Routed { hop, message }, hops });
+            }
+            Wire::Got { receipt } => {
+                if self.hops.holder(receipt) == Some(from) {
+                    self.hops.take(receipt);
+                    cx.buffers.effects.push(Effect::CancelTimer { timer: Timer::Hop(receipt) });
+                }
+            }
+        }
+    }
+
+    /// The next hop has not confirmed: retries, or routes around it.
+    fn on_unconfirmed(&mut self, receipt: u64, cx: &mut Cx<'_, O, P>) {
+        let Some(passed) = self.hops.take(receipt) else { return };
+        if passed.tries < self.config.tries {
+            let tries = passed.tries + 1;
+            self.pass(Passed { tries, ..passed }, cx);
+        } else {
+            self.overlay_step(overlay::Input::Unreachable(passed.to), cx);
+            self.route_on(passed, cx);
+        }
+    }
+
+    fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, O, P>) {
+        self.overlay_step(overlay::Input::Unreachable(peer), cx);
+        for (receipt, passed) in self.hops.take_from(peer) {
+            cx.buffers.effects.push(Effect::CancelTimer { timer: Timer::Hop(receipt) });
+            self.route_on(passed, cx);
+        }
+    }
+
+    /// Routes a message again after the next hop has failed. This peer may own the key by now.
+    fn route_on(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
+        let Passed { resource, key, origin, hops, message, .. } = passed;
+        match self.way(key) {
+            Way::To(to) => self.pass(Passed { resource, key, origin, hops, message, to, tries: 1 }, cx),
+            Way::Ours => {
+                let hop = Hop { key, origin, previous: self.me(), next: None };
+                cx.buffers.here.push_back(Here { resource, input: mutex::Input::Routed { hop, message }, hops });
+            }
+            Way::Unknown => cx.buffers.effects.push(Effect::Undelivered { resource, key }),
+        }
+    }
+
+    /// Sends a message to the next hop.
+    fn pass(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
+        let Passed { resource, key, origin, hops, to, .. } = passed;
+        let Some(after) = self.config.confirm else {
+            let wire = Wire::Routed { resource, key, origin, hops, receipt: None, message: passed.message };
+            return cx.buffers.effects.push(Effect::Send { to, wire });
+        };
+        let message = passed.message.clone();
+        let receipt = self.hops.keep(passed);
+        let wire = Wire::Routed { resource, key, origin, hops, receipt: Some(receipt), message };
+        cx.buffers.effects.push(Effect::Send { to, wire });
+        cx.buffers.effects.push(Effect::SetTimer { timer: Timer::Hop(receipt), after });
+    }
+
+    fn overlay_step(&mut self, input: overlay::Input<O::Message>, cx: &mut Cx<'_, O, P>) {
+        let mut effects = take(&mut cx.buffers.overlay);
+        let mut overlay_cx = overlay::Cx::new(self.me(), cx.now, cx.rng, &mut effects);
+        overlay::step(&mut self.overlay, input, &mut overlay_cx);
+        for effect in effects.drain(..) {
+            let effect = match effect {
+                overlay::Effect::Send { to, message } => Effect::Send { to, wire: Wire::Overlay(message) },
+                overlay::Effect::SetTimer { timer, after } => Effect::SetTimer { timer: Timer::Overlay(timer), after },
+                overlay::Effect::CancelTimer { timer } => Effect::CancelTimer { timer: Timer::Overlay(timer) },
+                overlay::Effect::Strange { why } => Effect::Strange { why },
+                overlay::Effect::Owns { range } => {
+                    self.disown(range, cx);
+                    Effect::Owns(range)
+                }
+            };
+            cx.buffers.effects.push(effect);
+        }
+        cx.buffers.overlay = effects;
+    }
+
+    /// Notifies the protocols of keys that they used and this peer does not own any more.
+    fn disown(&mut self, range: Option<KeyRange>, cx: &mut Cx<'_, O, P>) {
+        for Instance { name, owned, .. } in &mut self.instances {
+            for key in owned.extract_if(.., |key| range.is_none_or(|range| !range.contains(*key))) {
+                hear(*name, mutex::Input::Disowned(key), cx);
+            }
+        }
+    }
+
+    fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
+        let me = self.me();
+        let Ok(at) = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)) else {
+            return cx.buffers.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
+        };
+        let Instance { protocol, owned, .. } = &mut self.instances[at];
+        let new_key = match &input {
+            mutex::Input::Routed { hop: Hop { key, next: None, .. }, .. } if !owned.contains(key) => Some(*key),
+            _ => None,
+        };
+        if new_key.is_some() && owned.len() >= MOST_OWNED {
+            return cx.buffers.effects.push(Effect::Strange { why: "more keys than a resource has" });
+        }
+        let mut effects = take(&mut cx.buffers.protocol);
+        mutex::step(protocol, input, &mut mutex::Cx::new(me, cx.now, cx.rng, &mut effects));
+        if let Some(key) = new_key {
+            // A protocol stores nothing of a message that it rejects.
+            let is_strange = effects.iter().any(|effect| matches!(effect, mutex::Effect::Strange { .. }));
+            owned.extend((!is_strange).then_some(key));
+        }
+        for effect in effects.drain(..) {
+            self.carry_out(resource, effect, hops, cx);
+        }
+        cx.buffers.protocol = effects;
+    }
+
+    fn carry_out(
+        &mut self,
+        resource: Key,
+        effect: mutex::Effect<P::Message, P::Timer>,
+        hops: u8,
+        cx: &mut Cx<'_, O, P>,
+    ) {
+        let tell = |ticket, event| Effect::Client { resource, ticket, event };
+        cx.buffers.effects.push(match effect {
+            mutex::Effect::Send { to, message } => Effect::Send { to, wire: Wire::Direct { resource, message } },
+            mutex::Effect::Route { key, message } => {
+                let me = self.me();
+                return self.route_on(Passed { resource, key, origin: me, hops: 1, message, to: me, tries: 1 }, cx);
+            }
+            mutex::Effect::Forward { to, key, origin, message } => {
+                return self.pass(Passed { resource, key, origin, hops: hops + 1, message, to, tries: 1 }, cx);
+            }
+            mutex::Effect::Grant { ticket, grant } => tell(ticket, Event::Granted(grant)),
+            mutex::Effect::Lost { ticket } => tell(ticket, Event::Lost),
+            mutex::Effect::Refused { ticket } => tell(ticket, Event::Refused),
+            mutex::Effect::SetTimer { timer, after } => {
+                Effect::SetTimer { timer: Timer::Resource(resource, timer), after }
+            }
+            mutex::Effect::CancelTimer { timer } => Effect::CancelTimer { timer: Timer::Resource(resource, timer) },
+            mutex::Effect::Wish(_) => Effect::Strange { why: "a wish to a register that there is not" },
+            mutex::Effect::Strange { why } => Effect::Strange { why },
+        });
+    }
+}
+
+/// Queues an input of the resource's protocol for this step.
+fn hear<O: Overlay, P: Protocol>(resource: Key, input: mutex::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
+    cx.buffers.here.push_back(Here { resource, input, hops: 0 });
+}

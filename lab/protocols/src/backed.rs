@@ -1,0 +1,346 @@
+//! Backups on a ring: §5 of the Fair-K paper, for any protocol whose state can be copied.
+//!
+//! A *participant* is an identifier on Chord's ring. The owner of the identifier acts for it and keeps its state; the
+//! next p peers on the ring keep copies. When a peer fails, its successor becomes the owner of its identifier and
+//! continues from the copy:
+//!
+//! ```text
+//!   1 (requests)  2 (fails)     3 (its successor)   4
+//!   │ say(1 → 2)  │             │                   │
+//!   ├────────────►│ state 2, version 7              │      "whenever the node changes its state, it initiates an
+//!   │             ├────────────►│                   │       atomic broadcast to all the successors"
+//!   │             ├─────────────┼──────────────────►│
+//!   │ confirm     │             │                   │
+//!   │◄────────────┤             │                   │
+//!   │             ✗             │                   │
+//!   │ say(1 → 2)                │ 3 owns 2 now, and has version 7
+//!   ├──────────────────────────►│ state 2, version 8
+//!   │                           ├──────────────────►│
+//! ```
+//!
+//! **Gaps in the paper.** §5 is two paragraphs. This implementation decides three more questions:
+//!
+//! - A message in flight to a failed peer is kept by its sender until it is confirmed, and resent to the next owner.
+//!   The list of unconfirmed messages is part of the state, so the sender's successor resends them if the sender fails,
+//!   too.
+//! - The clients of a failed peer are considered dead. The peer that acts for it releases their requests and slots.
+//! - A peer that returns never gets its identifier back.
+//!
+//! **Atomic broadcast.** A change, its copies and its messages leave in one step, and the paper's channels are
+//! reliable. A change that any peer has seen therefore reaches its backups, too. On a lossy or partitioned network this
+//! does not hold, and no cheap broadcast provides it: one message per backup is the minimum of any atomic broadcast.
+//!
+//! **Failure detection** is external ([`Protocol::on_peer_down`]) and must report a peer only after everything that it
+//! has sent has arrived: a copy that arrives after the owner's successor has begun to act is too late. §5 assumes that
+//! the detector is right. If it is wrong, two peers act for one identifier, with one token each, and mutual exclusion
+//! is violated. The flaw is in the design, not in this file; `explore/scenarios/backed_defects` shows it.
+//! lab/docs/papers/backups.md describes the approach of [`custody`](crate::custody).
+
+mod message;
+mod part;
+mod recovery;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::hash::Hash;
+
+use peerlock_base::{PeerId, Ticket, mix};
+
+pub use self::message::Message;
+pub use self::part::Part;
+use self::recovery::Recovery;
+use crate::token::Layout;
+use crate::{Cx, Effect, Input, Never, Observe, Protocol, step};
+
+/// A protocol that can be backed up: its state is a plain value, it sets no timers, and it can be restarted.
+pub trait Backable:
+    Protocol<Timer = Never, Message: Clone + Eq + Hash> + Observe + Clone + fmt::Debug + Eq + Hash
+{
+    /// Returns a participant with the same configuration in its initial state for this layout.
+    fn anew(&self, me: PeerId, layout: &Layout) -> Self;
+}
+
+/// How backups are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// p: the number of copies of a participant's state, beside the one of its owner.
+    pub backups: usize,
+    /// Whether the owner of an identifier whose state is lost queries all peers and restarts the protocol, as the
+    /// paper's reference \[18\] does. Otherwise the state is lost, with the tokens in it.
+    pub recovers: bool,
+}
+
+/// Limit of messages between participants of one peer within one step. A request passes each participant once, and so
+/// does each token. But after a false failure report two peers have acted for one participant, and parents may form a
+/// cycle: a peer that acts for all of its members would never finish the step.
+const MOST_IN_A_STEP: usize = 4096;
+
+/// The position of each peer on the ring.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Ring {
+    /// In the order of the ring.
+    peers: Vec<PeerId>,
+}
+
+impl Ring {
+    /// Orders these peers by a hash of their numbers, so that neighbours on the ring are unrelated.
+    pub fn mixed(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
+        let mut peers: Vec<PeerId> = peers.into_iter().collect();
+        peers.sort_by_key(|peer| mix(peer.get()));
+        Arc::new(Self { peers })
+    }
+
+    /// Keeps these peers in this order.
+    pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
+        Arc::new(Self { peers: peers.into_iter().collect() })
+    }
+
+    /// Returns all peers, starting with this one.
+    fn from(&self, peer: PeerId) -> impl Iterator<Item = PeerId> + '_ {
+        let at = self.peers.iter().position(|&other| other == peer).unwrap_or(0);
+        self.peers[at..].iter().chain(&self.peers[..at]).copied()
+    }
+}
+
+/// One peer: its own participant, those that it acts for, and those that it keeps a copy of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Backed<P: Backable> {
+    me: PeerId,
+    config: Config,
+    ring: Arc<Ring>,
+    /// Peers reported as failed, permanently.
+    gone: BTreeSet<PeerId>,
+    /// The participants whose state is here.
+    parts: BTreeMap<PeerId, Part<P>>,
+    /// Messages between participants that this peer acts for.
+    inbox: VecDeque<Message<P>>,
+    /// Messages for participants that another peer owns according to `gone`: the sender has learned of more failures.
+    early: Vec<Message<P>>,
+    recovery: Recovery,
+}
+
+impl<P: Backable> Backed<P> {
+    /// A peer without requests, with its own participant and those it backs up, each created by `part`.
+    pub fn new(me: PeerId, ring: &Arc<Ring>, config: Config, part: impl Fn(PeerId) -> P) -> Self {
+        let mut backed = Self {
+            me,
+            config,
+            ring: ring.clone(),
+            gone: BTreeSet::new(),
+            parts: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            early: Vec::new(),
+            recovery: Recovery::default(),
+        };
+        let kept = ring.peers.iter().filter(|&&whose| whose == me || backed.backups(whose).any(|backup| backup == me));
+        backed.parts = kept.map(|&whose| (whose, Part::new(part(whose)))).collect();
+        backed
+    }
+
+    /// Returns a peer at the same place with no state.
+    fn without_memory(&self) -> Self {
+        let (gone, parts, inbox, early) = (BTreeSet::new(), BTreeMap::new(), VecDeque::new(), Vec::new());
+        Self { gone, parts, inbox, early, recovery: Recovery::default(), ring: self.ring.clone(), ..*self }
+    }
+
+    /// Returns the owner of an identifier: the first peer from there on that has not failed.
+    fn owner(&self, whose: PeerId) -> PeerId {
+        self.ring.from(whose).find(|peer| !self.gone.contains(peer)).unwrap_or(self.me)
+    }
+
+    /// Returns the peers that keep a copy of a participant's state: the p that follow its owner.
+    fn backups(&self, whose: PeerId) -> impl Iterator<Item = PeerId> + '_ {
+        let living = self.ring.from(whose).filter(|peer| !self.gone.contains(peer));
+        living.skip(1).take(self.config.backups)
+    }
+
+    /// Returns the participants that this peer acts for and whose state it has.
+    fn acted_for(&self) -> Vec<PeerId> {
+        self.parts.keys().copied().filter(|&whose| self.owner(whose) == self.me).collect()
+    }
+
+    /// Runs one step of a participant that this peer acts for: changes it, sends its state to the backups, and sends
+    /// its messages.
+    fn act(&mut self, whose: PeerId, input: Input<P::Message, Never>, cx: &mut Cx<'_, Self>) {
+        let Some(part) = self.parts.get_mut(&whose) else { return };
+        match input {
+            Input::Request(ticket) => part.open.push(ticket),
+            Input::Release(ticket) => part.open.retain(|open| *open != ticket),
+            _ => {}
+        }
+        let (mut effects, before) = (Vec::new(), part.peer.clone());
+        let now = cx.now();
+        step(&mut part.peer, input, &mut Cx::new(whose, now, cx.rng(), &mut effects));
+        let mut says = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Send { to, message } => says.push(part.say(whose, to, message)),
+                Effect::Grant { ticket, grant } => self.recovery.grant(whose == self.me, ticket, grant, cx),
+                Effect::Lost { ticket } if whose == self.me => cx.lost(ticket),
+                Effect::Refused { ticket } if whose == self.me => cx.refuse(ticket),
+                Effect::Lost { .. } | Effect::Refused { .. } => {}
+                Effect::Strange { why } => cx.strange(why),
+                Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => match timer {},
+                Effect::Route { .. } | Effect::Forward { .. } | Effect::Wish(_) => {
+                    cx.strange("a participant that wants an overlay or a register, which backups have not")
+                }
+            }
+        }
+        if part.peer != before || !says.is_empty() {
+            part.version += 1;
+            self.tell_backups(whose, cx);
+        }
+        for say in says {
+            self.post(say, cx);
+        }
+    }
+
+    /// "It initiates an atomic broadcast to all the successors in the replica set."
+    fn tell_backups(&self, whose: PeerId, cx: &mut Cx<'_, Self>) {
+        let Some(part) = self.parts.get(&whose) else { return };
+        let (epoch, state) = (self.recovery.epoch(), Arc::new(part.clone()));
+        for backup in self.backups(whose).filter(|&backup| backup != self.me) {
+            cx.send(backup, Message::State { epoch, whose, state: state.clone() });
+        }
+    }
+
+    /// Sends a message to the owner of its target identifier, or queues it if that is this peer.
+    fn post(&mut self, mut message: Message<P>, cx: &mut Cx<'_, Self>) {
+        message.stamp(self.recovery.epoch());
+        let owner = message.to().map_or(self.me, |to| self.owner(to));
+        if owner == self.me {
+            self.inbox.push_back(message);
+        } else {
+            cx.send(owner, message);
+        }
+    }
+
+    fn settle(&mut self, cx: &mut Cx<'_, Self>) {
+        for _ in 0..MOST_IN_A_STEP {
+            if self.recovery.is_under_way() {
+                return;
+            }
+            let Some(message) = self.inbox.pop_front() else { return };
+            self.deliver(message, cx);
+        }
+        self.inbox.clear();
+        cx.strange("a message that goes round in circles among participants of one peer");
+    }
+
+    fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
+        match message {
+            // This peer would act beside an owner that may be alive, and with a state that still misses changes.
+            Message::Say { to, .. } if self.owner(to) != self.me => self.early.push(message),
+            Message::Say { from, to, number, message, .. } => self.on_say((from, to), number, message, cx),
+            Message::Confirm { from, to, number, .. } => {
+                // The backups learn of it with the next change: a repeated message is recognised by its number.
+                if let Some(part) = self.parts.get_mut(&to) {
+                    part.outbox.retain(|said| (said.to, said.number) != (from, number));
+                }
+            }
+            Message::State { whose, state, .. } => self.on_state(whose, state, cx),
+            Message::Search { .. } | Message::Found { .. } | Message::Anew { .. } => {}
+        }
+    }
+
+    /// "If the node i fails, all messages directed to the identifier of node i will be received by the successor of
+    /// node i … Since node j has the state information about node i, it can process the message."
+    fn on_say(&mut self, (from, to): (PeerId, PeerId), number: u64, message: P::Message, cx: &mut Cx<'_, Self>) {
+        let Some(part) = self.parts.get_mut(&to) else {
+            // "Such a scenario can be detected when a node receives a message destined to an identifier for which it is
+            // the owner, but it does not have the state information of that identifier."
+            return self.miss(to, cx);
+        };
+        if part.hears(from, number) {
+            self.act(to, Input::Message { from, message }, cx);
+        }
+        self.post(Message::Confirm { epoch: (0, self.me), from: to, to: from, number }, cx);
+    }
+
+    fn on_state(&mut self, whose: PeerId, state: Arc<Part<P>>, cx: &mut Cx<'_, Self>) {
+        if self.owner(whose) == self.me {
+            return cx.strange("somebody else acts for an identifier that is ours");
+        }
+        let is_news = self.parts.get(&whose).is_none_or(|part| part.version < state.version);
+        if is_news {
+            self.parts.insert(whose, Arc::unwrap_or_clone(state));
+        }
+    }
+
+    /// Takes over the participants of a failed peer.
+    fn take_over(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
+        let before: BTreeSet<PeerId> = self.acted_for().into_iter().collect();
+        let was_its: Vec<PeerId> = self.ring.peers.iter().copied().filter(|&whose| self.owner(whose) == peer).collect();
+        self.gone.insert(peer);
+        self.inbox.extend(core::mem::take(&mut self.early));
+        if self.recovery.is_under_way() {
+            return self.forget_search_of(peer, cx);
+        }
+        for &whose in was_its.iter().filter(|&&whose| self.owner(whose) == self.me) {
+            if !self.parts.contains_key(&whose) && self.config.recovers {
+                // Otherwise the loss of a peer that died in the critical section goes unnoticed: waiters behind it
+                // receive no message.
+                return self.miss(whose, cx);
+            }
+        }
+        for whose in self.acted_for() {
+            let is_new = !before.contains(&whose);
+            let open = self.parts.get(&whose).map_or(Vec::new(), |part| part.open.clone());
+            // Its clients are dead: their requests and slots are released.
+            open.into_iter().filter(|_| is_new).for_each(|ticket| self.act(whose, Input::Release(ticket), cx));
+            self.tell_backups(whose, cx);
+            let said = self.parts.get(&whose).map_or(Vec::new(), |part| part.outbox.clone());
+            for said in said.into_iter().filter(|said| is_new || was_its.contains(&said.to)) {
+                self.post(said.again(whose), cx);
+            }
+        }
+    }
+}
+
+impl<P: Backable> Protocol for Backed<P> {
+    type Message = Message<P>;
+    type Timer = Never;
+
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        if self.recovery.is_under_way() {
+            return self.recovery.keep(ticket);
+        }
+        self.act(self.me, Input::Request(ticket), cx);
+        self.settle(cx);
+    }
+
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        if self.recovery.is_under_way() {
+            return self.recovery.give_back(ticket);
+        }
+        self.recovery.left(ticket);
+        self.act(self.me, Input::Release(ticket), cx);
+        self.settle(cx);
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message<P>, cx: &mut Cx<'_, Self>) {
+        if self.is_of_recovery(from, &message, cx) {
+            return self.settle(cx);
+        }
+        self.deliver(message, cx);
+        self.settle(cx);
+    }
+
+    fn on_peer_down(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
+        if peer != self.me && !self.gone.contains(&peer) {
+            self.take_over(peer, cx);
+            self.settle(cx);
+        }
+    }
+}
+
+impl<P: Backable> fmt::Display for Backed<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let acted: Vec<PeerId> = self.acted_for();
+        write!(f, "acts for {acted:?}, has")?;
+        self.parts.iter().try_for_each(|(whose, part)| write!(f, " {whose}@{}", part.version))?;
+        if self.gone.is_empty() { Ok(()) } else { write!(f, ", without {:?}", self.gone) }
+    }
+}

@@ -1,0 +1,619 @@
+//! BV95: k-mutual exclusion with k trees (Bulgannawar, Vaidya: "A Distributed K-Mutual Exclusion Algorithm", ICDCS
+//! 1995), the baseline of the Fair-K paper.
+//!
+//! There are k tokens; each is the right to one slot and has a tree of its own, managed like the single tree of Naimi
+//! and Tréhel: the root has the token or will have it last, a request follows the `parent` pointers to the root, and
+//! every pointer on the way is turned towards the requester. A request picks one tree by a [`Heuristic`], without
+//! knowledge of the queues, and stays there: that makes the algorithm unfair.
+//!
+//! The source is the Fair-K paper (section numbers are its), which says that requests are *cached* and does not say
+//! how. Hence the two [`Organisation`]s; `lab/docs/papers/bv95.md` gives the reasons for this form of caching:
+//!
+//! ```text
+//!   5            4 (waits)         3 (holds)        tree 0
+//!   │              │ request(4)      │
+//!   │              ├────────────────►│              3 appends 4 to the token's queue
+//!   │ request(5)   │                 │
+//!   ├─────────────►│                 │              4 waits for the same token: it keeps 5's request
+//!   │              │                 │ … releases
+//!   │              │       token [2] │              2 has requested meanwhile
+//!   │              │◄────────────────┤              3 points to 2, the tail
+//!   │              │ token [5]                      4 has appended 5, entered and released; it points to 5
+//!   │              ├──────────────────────────► 2
+//! ```
+//!
+//! *Departure:* any number of clients wait at one peer, each ticket with its own place, and a waiting ticket may
+//! withdraw, as in [Fair-K](crate::fair_k). A token without requests from other peers goes to the oldest ticket that
+//! waits at the same peer, whichever tree that has picked; its place there passes the token on, as if it had withdrawn.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+
+use peerlock_base::{PeerId, Ticket};
+
+use crate::backed::Backable;
+pub use crate::token::{Claim, Layout, Token};
+use crate::{Cx, Never, Observe, Protocol};
+
+/// The two messages, each of one tree.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Message {
+    /// Sent by a requester to its parent, and forwarded from parent to parent until it reaches a peer without one. That
+    /// peer appends it to the queue of its token, or keeps it until the token arrives. Answered by `Token`.
+    Request {
+        /// The tree, which is named after its token's slot.
+        slot: u32,
+        /// The requester, not the peer that passes the request on.
+        claim: Claim,
+    },
+    /// Sent by the releasing peer to the first peer of the queue. The receiver grants the slot to `to`, or passes the
+    /// token on if `to` has withdrawn.
+    Token {
+        /// The ticket that it is meant for.
+        to: Ticket,
+        /// The token itself.
+        token: Token,
+        /// The waiters after `to`. Always empty in the plain organisation, where each place knows its own `next`.
+        queue: VecDeque<Claim>,
+    },
+}
+
+/// How the requests of one tree are queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Organisation {
+    /// Naimi and Tréhel's: the root is the tail of the queue; it stores the requester as its `next` and is no longer
+    /// root. One FIFO per tree.
+    Plain,
+    /// The token carries its queue. A waiting peer keeps the requests that reach it and appends them to the queue when
+    /// the token arrives: fewer messages, but these requests wait twice (§4: Fair-K does not cache, for fairness).
+    #[default]
+    Caching,
+}
+
+/// Which tree a request goes to (§2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Heuristic {
+    /// Each with the same probability (§3.2, cinema without a moderator).
+    #[default]
+    Random,
+    /// The tree whose token this peer had last; at first, its number modulo k.
+    LastHeld,
+    /// One after the other, starting with the peer's number modulo k.
+    RoundRobin,
+}
+
+/// Configuration. The default is the form closest to the published figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Config {
+    /// How the requests of one tree are queued.
+    pub organisation: Organisation,
+    /// Which tree a request goes to.
+    pub heuristic: Heuristic,
+}
+
+/// The place of one request in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Place {
+    ticket: Ticket,
+    /// Whether the request waits for the token only to pass it on.
+    withdrawn: bool,
+    /// Plain: *next*, at most one. Caching: the requests kept here.
+    behind: VecDeque<Claim>,
+}
+
+/// A token at this peer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Held {
+    token: Token,
+    /// The ticket that uses the token; `None` while it is idle.
+    inside: Option<Ticket>,
+    /// The next waiters. Plain: *next*, at most one.
+    queue: VecDeque<Claim>,
+}
+
+/// One peer's state in the tree of one token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Tree {
+    /// *parent*: the next hop of requests; `None` where they are kept. Plain: at the root. Caching: at each peer that
+    /// has the token or waits for it.
+    parent: Option<PeerId>,
+    held: Option<Held>,
+    /// Places of this peer's clients, by ticket. The token reaches the first one first.
+    places: Vec<Place>,
+}
+
+/// One peer's state of BV95, for one resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Bv95 {
+    me: PeerId,
+    config: Config,
+    trees: Vec<Tree>,
+    /// The tree of the next request, unless that is random.
+    turn: u32,
+}
+
+impl Bv95 {
+    /// A peer in the initial state: each token's holder is the root of its tree, and the parent of all other peers.
+    pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
+        let slots = layout.slots();
+        let tree = |slot: u32| {
+            let root = layout.tokens[slot as usize];
+            let held = Held { token: Token::new(slot), inside: None, queue: VecDeque::new() };
+            Tree { parent: (me != root).then_some(root), held: (me == root).then_some(held), places: Vec::new() }
+        };
+        let turn = (me.get() % u64::from(slots)) as u32; // Below `slots`, so it fits.
+        Self { me, config, trees: (0..slots).map(tree).collect(), turn }
+    }
+
+    fn slots(&self) -> u32 {
+        self.trees.len() as u32 // As many as `Layout::slots` counted in 32 bits.
+    }
+
+    /// Chooses the tree of a request (§2).
+    fn choose_tree(&mut self, cx: &mut Cx<'_, Self>) -> u32 {
+        let slots = self.slots();
+        match self.config.heuristic {
+            Heuristic::Random => cx.rng().below(u64::from(slots)) as u32,
+            Heuristic::LastHeld => self.turn,
+            Heuristic::RoundRobin => {
+                let slot = self.turn;
+                self.turn = (slot + 1) % slots;
+                slot
+            }
+        }
+    }
+
+    /// Grants the slot of a tree whose token is here.
+    fn enter(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        let slots = self.slots();
+        let held = self.trees[slot as usize].held.as_mut().expect("who enters has the token here");
+        held.inside = Some(ticket);
+        cx.grant(ticket, held.token.grant(slots));
+        if self.config.heuristic == Heuristic::LastHeld {
+            self.turn = slot;
+        }
+    }
+
+    /// Forwards a request with path reversal, or keeps it.
+    fn process_request(&mut self, slot: u32, r: Claim, cx: &mut Cx<'_, Self>) {
+        let tree = &mut self.trees[slot as usize];
+        let turns = tree.parent.is_some() || self.config.organisation == Organisation::Plain;
+        if let Some(parent) = tree.parent {
+            cx.send(parent, Message::Request { slot, claim: r });
+        } else {
+            tree.keep(r, self.config.organisation);
+        }
+        if turns && r.peer != self.me {
+            tree.parent = Some(r.peer); // Path reversal. A cache stays where it is until the token has come and gone.
+        }
+        if tree.held.as_ref().is_some_and(|held| held.inside.is_none()) {
+            self.pass_on(slot, cx);
+        }
+    }
+
+    /// Passes on a token that is not in use. If the next place is one of this peer's whose client has withdrawn, the
+    /// loop continues with the following one.
+    fn pass_on(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
+        loop {
+            let tree = &mut self.trees[slot as usize];
+            let mut held = tree.held.take().expect("who passes the token on has it");
+            held.inside = None;
+            let Some(to) = held.queue.pop_front() else {
+                tree.held = Some(held);
+                if let Some(ticket) = self.take_oldest_waiting() {
+                    self.enter(slot, ticket, cx);
+                }
+                return;
+            };
+            if to.peer != self.me {
+                if tree.parent.is_none() && tree.places.is_empty() {
+                    tree.parent = Some(held.queue.back().unwrap_or(&to).peer); // Caching: points to the tail.
+                }
+                let (token, queue) = (held.token, held.queue);
+                return cx.send(to.peer, Message::Token { to: to.ticket, token, queue });
+            }
+            tree.held = Some(held);
+            if self.arrive(slot, to.ticket, cx) {
+                return;
+            }
+        }
+    }
+
+    /// Ends the place that the token has reached: the requests behind it follow the token. Returns whether its client
+    /// was granted the slot.
+    fn arrive(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) -> bool {
+        let tree = &mut self.trees[slot as usize];
+        let at = tree.places.iter().position(|place| place.ticket == ticket);
+        let (Some(at), Some(held)) = (at, &mut tree.held) else {
+            cx.strange("a token for a ticket that does not wait here");
+            return false; // Better passed on than lost.
+        };
+        let mut place = tree.places.remove(at);
+        held.queue.append(&mut place.behind);
+        if !place.withdrawn {
+            self.enter(slot, ticket, cx);
+        }
+        !place.withdrawn
+    }
+
+    /// Takes the longest waiting client of this peer, for an idle token. Its place in another tree remains for the
+    /// requests behind it.
+    fn take_oldest_waiting(&mut self) -> Option<Ticket> {
+        let places = self.trees.iter_mut().flat_map(|tree| &mut tree.places);
+        let oldest = places.filter(|place| !place.withdrawn).min_by_key(|place| place.ticket)?;
+        oldest.withdrawn = true;
+        Some(oldest.ticket)
+    }
+}
+
+impl Tree {
+    /// Appends a request to the known end of the queue.
+    fn keep(&mut self, r: Claim, organisation: Organisation) {
+        let queue = self.held.as_mut().map(|held| &mut held.queue);
+        let end = match organisation {
+            // The newest place is the tail; without a place, the holder at this peer is.
+            Organisation::Plain => self.places.last_mut().map(|place| &mut place.behind).or(queue),
+            // The token arrives first at the oldest place.
+            Organisation::Caching => queue.or(self.places.first_mut().map(|place| &mut place.behind)),
+        };
+        let end = end.expect("requests are kept where the token is or will be");
+        debug_assert!(organisation == Organisation::Caching || end.is_empty(), "the end has nobody behind it");
+        end.push_back(r);
+    }
+}
+
+impl Protocol for Bv95 {
+    type Message = Message;
+    type Timer = Never;
+
+    /// Grants the slot at once if an idle token is here; otherwise picks a tree.
+    #[inline]
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        let mut places = self.trees.iter().flat_map(|tree| &tree.places);
+        debug_assert!(places.all(|place| place.ticket < ticket), "tickets are asked for in order");
+        let held = self.trees.iter().filter_map(|tree| tree.held.as_ref());
+        if let Some(idle) = held.filter(|held| held.inside.is_none()).map(|held| held.token.slot).next() {
+            return self.enter(idle, ticket, cx);
+        }
+        let slot = self.choose_tree(cx);
+        let claim = Claim { peer: self.me, ticket };
+        match self.trees[slot as usize].parent.take() {
+            Some(parent) => cx.send(parent, Message::Request { slot, claim }),
+            None => self.process_request(slot, claim, cx),
+        }
+        self.trees[slot as usize].places.push(Place { ticket, withdrawn: false, behind: VecDeque::new() });
+    }
+
+    #[inline]
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        let inside = |tree: &Tree| tree.held.as_ref().is_some_and(|held| held.inside == Some(ticket));
+        if let Some(slot) = (0..self.slots()).find(|&slot| inside(&self.trees[slot as usize])) {
+            self.pass_on(slot, cx);
+        } else if let Some(place) =
+            self.trees.iter_mut().flat_map(|tree| &mut tree.places).find(|place| place.ticket == ticket)
+        {
+            place.withdrawn = true;
+        }
+    }
+
+    #[inline]
+    fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        let (Message::Request { slot, .. } | Message::Token { token: Token { slot, .. }, .. }) = message;
+        let Some(tree) = self.trees.get_mut(slot as usize) else {
+            return cx.strange("a message of a tree that there is not");
+        };
+        match message {
+            Message::Request { claim, .. } => self.process_request(slot, claim, cx),
+            Message::Token { .. } if tree.held.is_some() => cx.strange("a token that is here already"),
+            Message::Token { to, token, queue } => {
+                tree.held = Some(Held { token, inside: None, queue });
+                if !self.arrive(slot, to, cx) {
+                    self.pass_on(slot, cx);
+                }
+            }
+        }
+    }
+}
+
+impl Backable for Bv95 {
+    fn anew(&self, me: PeerId, layout: &Layout) -> Self {
+        Self::new(me, layout, self.config)
+    }
+}
+
+impl Observe for Bv95 {
+    const KINDS: &'static [&'static str] = &["request", "token"];
+
+    #[inline]
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Request { .. } => 0,
+            Message::Token { .. } => 1,
+        }
+    }
+
+    fn tokens_in_all(&self) -> Option<usize> {
+        Some(self.trees.len())
+    }
+
+    #[inline]
+    fn tokens(&self) -> usize {
+        self.trees.iter().filter(|tree| tree.held.is_some()).count()
+    }
+
+    #[inline]
+    fn tokens_in(message: &Message) -> usize {
+        usize::from(matches!(message, Message::Token { .. }))
+    }
+
+    #[inline]
+    fn trees(&self) -> usize {
+        self.trees.len()
+    }
+
+    #[inline]
+    fn parent_in(&self, tree: usize) -> Option<PeerId> {
+        self.trees[tree].parent
+    }
+}
+
+/// `request(4) in tree 0`, `token 0`, and with a queue `token 0 [4, 2]`.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { slot, claim } => write!(f, "request({claim}) in tree {slot}"),
+            Self::Token { token, queue, .. } if queue.is_empty() => write!(f, "token {}", token.slot),
+            Self::Token { token, queue, .. } => write!(f, "token {} {queue:?}", token.slot),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    use peerlock_base::{Rng, Time};
+
+    use super::*;
+    use crate::{Effect, Grant, Input, step};
+
+    type Effects = Vec<Effect<Message, Never>>;
+
+    const PLAIN: Config = Config { organisation: Organisation::Plain, heuristic: Heuristic::LastHeld };
+    const CACHING: Config = Config { organisation: Organisation::Caching, heuristic: Heuristic::LastHeld };
+    const ROUND_ROBIN: Config = Config { organisation: Organisation::Caching, heuristic: Heuristic::RoundRobin };
+
+    /// Returns one of six peers.
+    fn peer(me: u64, slots: u32, config: Config) -> Bv95 {
+        Bv95::new(PeerId::new(me), &Layout::printed(6, slots), config)
+    }
+
+    fn on(peer: &mut Bv95, input: Input<Message, Never>) -> Effects {
+        let mut effects = Effects::new();
+        let mut rng = Rng::new(1);
+        step(peer, input, &mut Cx::new(peer.me, Time::ZERO, &mut rng, &mut effects));
+        effects
+    }
+
+    fn ask(peer: &mut Bv95, ticket: u64) -> Effects {
+        on(peer, Input::Request(Ticket::new(ticket)))
+    }
+
+    fn release(peer: &mut Bv95, ticket: u64) -> Effects {
+        on(peer, Input::Release(Ticket::new(ticket)))
+    }
+
+    fn hear(peer: &mut Bv95, message: Message) -> Effects {
+        on(peer, Input::Message { from: PeerId::new(9), message })
+    }
+
+    /// The claim of a ticket at a peer.
+    fn claim(peer: u64, ticket: u64) -> Claim {
+        Claim { peer: PeerId::new(peer), ticket: Ticket::new(ticket) }
+    }
+
+    fn request(slot: u32, peer: u64) -> Message {
+        Message::Request { slot, claim: claim(peer, 1) }
+    }
+
+    fn token(slot: u32, fencing: u64, to: u64, queue: &[u64]) -> Message {
+        let queue = queue.iter().map(|&peer| claim(peer, 1)).collect();
+        Message::Token { to: Ticket::new(to), token: Token { slot, fencing }, queue }
+    }
+
+    fn sent(to: u64, message: Message) -> Effects {
+        vec![Effect::Send { to: PeerId::new(to), message }]
+    }
+
+    fn granted(ticket: u64, slot: u32, fencing: u64) -> Effects {
+        vec![Effect::Grant { ticket: Ticket::new(ticket), grant: Grant { slot, fencing } }]
+    }
+
+    fn parent(peer: &Bv95, tree: usize) -> Option<u64> {
+        peer.parent_in(tree).map(PeerId::get)
+    }
+
+    #[test]
+    fn idle_token_is_granted_at_once_with_rising_fencing_number() {
+        let mut holder = peer(1, 3, Config::default());
+        assert_eq!(ask(&mut holder, 1), granted(1, 1, 2));
+        assert_eq!(release(&mut holder, 1), []);
+        assert_eq!(ask(&mut holder, 2), granted(2, 1, 5));
+    }
+
+    /// §3.2, path reversal.
+    #[test]
+    fn forwarding_a_request_sets_parent_to_requester() {
+        for config in [PLAIN, CACHING] {
+            let mut on_the_way = peer(5, 2, config);
+            assert_eq!(hear(&mut on_the_way, request(1, 3)), sent(1, request(1, 3)));
+            assert_eq!((parent(&on_the_way, 0), parent(&on_the_way, 1)), (Some(0), Some(3)));
+        }
+    }
+
+    /// §3.2: `next` forms the queue, and its tail is the root.
+    #[test]
+    fn plain_tail_stores_next_and_forwards_others() {
+        let mut root = peer(5, 1, PLAIN);
+        assert_eq!(ask(&mut root, 1), sent(0, request(0, 5)));
+        assert_eq!(hear(&mut root, request(0, 2)), []);
+        assert_eq!(hear(&mut root, request(0, 3)), sent(2, request(0, 3)));
+        assert_eq!(parent(&root, 0), Some(3));
+
+        assert_eq!(hear(&mut root, token(0, 7, 1, &[])), granted(1, 0, 7));
+        assert_eq!(release(&mut root, 1), sent(2, token(0, 8, 1, &[])));
+        assert_eq!(parent(&root, 0), Some(3));
+    }
+
+    /// The exchange in the module's diagram, at peer 4.
+    #[test]
+    fn caching_waiting_peer_keeps_requests_for_token() {
+        let mut waiting = peer(4, 1, CACHING);
+        assert_eq!(ask(&mut waiting, 1), sent(0, request(0, 4)));
+        assert_eq!(hear(&mut waiting, request(0, 5)), []);
+        assert_eq!(parent(&waiting, 0), None);
+
+        assert_eq!(hear(&mut waiting, token(0, 7, 1, &[2])), granted(1, 0, 7));
+        assert_eq!(release(&mut waiting, 1), sent(2, token(0, 8, 1, &[5])));
+        assert_eq!(parent(&waiting, 0), Some(5));
+    }
+
+    #[test]
+    fn caching_holder_appends_requests_to_token_queue() {
+        let mut holder = peer(0, 1, CACHING);
+        ask(&mut holder, 1);
+        assert_eq!((hear(&mut holder, request(0, 3)), hear(&mut holder, request(0, 2))), (vec![], vec![]));
+        assert_eq!(release(&mut holder, 1), sent(3, token(0, 2, 1, &[2])));
+        assert_eq!(parent(&holder, 0), Some(2));
+    }
+
+    #[test]
+    fn idle_token_goes_to_first_requester() {
+        for config in [PLAIN, CACHING] {
+            let mut holder = peer(0, 1, config);
+            assert_eq!(hear(&mut holder, request(0, 3)), sent(3, token(0, 1, 1, &[])));
+            assert_eq!(parent(&holder, 0), Some(3));
+        }
+    }
+
+    #[test]
+    fn heuristics_choose_tree() {
+        let trees_of = |heuristic| -> Vec<u32> {
+            let mut asking = peer(4, 3, Config { heuristic, ..Config::default() });
+            let mut rng = Rng::new(1);
+            let mut effects = Effects::new();
+            (0..30).map(|_| asking.choose_tree(&mut Cx::new(asking.me, Time::ZERO, &mut rng, &mut effects))).collect()
+        };
+        assert_eq!(trees_of(Heuristic::RoundRobin)[..5], [1, 2, 0, 1, 2]);
+        assert_eq!(trees_of(Heuristic::LastHeld), [1; 30]);
+        let random = trees_of(Heuristic::Random);
+        assert!((0..3).all(|slot| random.iter().filter(|&&chosen| chosen == slot).count() > 4), "{random:?}");
+    }
+
+    #[test]
+    fn last_held_requests_in_tree_of_last_token() {
+        let layout = Layout { root: PeerId::new(0), tokens: [0, 1, 4].map(PeerId::new).to_vec() };
+        let mut holder = Bv95::new(PeerId::new(4), &layout, CACHING); // Before its first grant it would choose tree 1.
+        assert_eq!(ask(&mut holder, 1), granted(1, 2, 3));
+        hear(&mut holder, request(2, 5));
+        release(&mut holder, 1);
+        assert_eq!(ask(&mut holder, 2), sent(5, Message::Request { slot: 2, claim: claim(4, 2) }));
+    }
+
+    #[test]
+    fn clients_of_one_peer_queue_separately() {
+        for config in [PLAIN, CACHING] {
+            let mut two = peer(5, 1, config);
+            ask(&mut two, 1);
+            assert_eq!(ask(&mut two, 2), [], "the queue ends at a local request: no message");
+            hear(&mut two, request(0, 3));
+            assert_eq!(hear(&mut two, token(0, 7, 1, &[])), granted(1, 0, 7));
+            assert_eq!(release(&mut two, 1), granted(2, 0, 8));
+            assert_eq!(release(&mut two, 2), sent(3, token(0, 9, 1, &[])));
+        }
+    }
+
+    #[test]
+    fn caching_kept_requests_join_first_arriving_token() {
+        let mut two = peer(5, 1, CACHING);
+        ask(&mut two, 1);
+        ask(&mut two, 2);
+        hear(&mut two, request(0, 3));
+        hear(&mut two, token(0, 7, 1, &[2]));
+        let queue = VecDeque::from([claim(5, 2), claim(3, 1)]);
+        let token_to_2 = Message::Token { to: Ticket::new(1), token: Token { slot: 0, fencing: 8 }, queue };
+        assert_eq!(release(&mut two, 1), sent(2, token_to_2));
+    }
+
+    #[test]
+    fn queued_claim_travels_with_token() {
+        let mut holder = peer(0, 1, CACHING);
+        ask(&mut holder, 1);
+        hear(&mut holder, request(0, 3));
+        ask(&mut holder, 2);
+        let queue = VecDeque::from([claim(0, 2)]);
+        let token_to_3 = Message::Token { to: Ticket::new(1), token: Token { slot: 0, fencing: 2 }, queue };
+        assert_eq!(release(&mut holder, 1), sent(3, token_to_3));
+        assert_eq!(hear(&mut holder, request(0, 4)), [], "still waiting: keeps the request");
+        assert_eq!(hear(&mut holder, token(0, 3, 2, &[])), granted(2, 0, 3));
+        assert_eq!(release(&mut holder, 2), sent(4, token(0, 4, 1, &[])));
+    }
+
+    #[test]
+    fn withdrawn_request_passes_token_on() {
+        for config in [PLAIN, CACHING] {
+            let mut withdrawn = peer(5, 1, config);
+            ask(&mut withdrawn, 1);
+            hear(&mut withdrawn, request(0, 3));
+            assert_eq!(release(&mut withdrawn, 1), []);
+            assert_eq!(hear(&mut withdrawn, token(0, 7, 1, &[])), sent(3, token(0, 7, 1, &[])));
+            assert_eq!(parent(&withdrawn, 0), Some(3));
+        }
+    }
+
+    /// Departure: no token is idle at a peer with waiting clients.
+    #[test]
+    fn idle_token_goes_to_oldest_local_waiter() {
+        let mut holder = peer(1, 3, ROUND_ROBIN);
+        assert_eq!(ask(&mut holder, 1), granted(1, 1, 2));
+        assert_eq!(ask(&mut holder, 2), [], "queued in tree 1 behind the first");
+        assert_eq!(ask(&mut holder, 3), sent(2, Message::Request { slot: 2, claim: claim(1, 3) }));
+        assert_eq!(ask(&mut holder, 4), sent(0, Message::Request { slot: 0, claim: claim(1, 4) }));
+        assert_eq!(release(&mut holder, 1), granted(2, 1, 5));
+        assert_eq!(release(&mut holder, 2), granted(3, 1, 8));
+        // Its place in tree 2 has no use for the token, but the next client has.
+        assert_eq!(hear(&mut holder, token(2, 3, 3, &[])), granted(4, 2, 3));
+        assert_eq!(hear(&mut holder, token(0, 1, 4, &[5])), sent(5, token(0, 1, 1, &[])));
+    }
+
+    #[test]
+    fn unexpected_messages_are_reported_without_token_loss() {
+        let mut holder = peer(0, 2, CACHING);
+        assert_eq!(
+            hear(&mut holder, request(2, 3)),
+            [Effect::Strange { why: "a message of a tree that there is not" }]
+        );
+        assert_eq!(hear(&mut holder, token(0, 1, 1, &[])), [Effect::Strange { why: "a token that is here already" }]);
+        let strange = [Effect::Strange { why: "a token for a ticket that does not wait here" }];
+        assert_eq!(hear(&mut holder, token(1, 2, 1, &[])), strange);
+        assert_eq!(holder.tokens(), 2);
+    }
+
+    #[test]
+    fn messages_display_as_in_paper() {
+        let message = Message::Request { slot: 0, claim: claim(4, 2) };
+        assert_eq!(message.to_string(), "request(4#2) in tree 0");
+        assert_eq!(token(1, 2, 1, &[]).to_string(), "token 1");
+        assert_eq!(token(1, 2, 1, &[4, 2]).to_string(), "token 1 [4, 2]");
+    }
+}

@@ -1,0 +1,91 @@
+//! The coordinator's role: the line, and how long it has been where it is.
+
+use core::fmt;
+
+use peerlock_base::PeerId;
+
+use super::{Config, News};
+use peerlock_mutex::line::{Binding, Line};
+
+/// What makes a peer the coordinator. Exactly one peer has it, or one message carries it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Lead {
+    /// How often the role has moved.
+    pub(super) epoch: u64,
+    /// Entries since it came here.
+    served: u32,
+    pub(super) line: Line,
+}
+
+impl Lead {
+    pub(super) fn new(tokens: &[PeerId], Config { reach, always_ahead, .. }: Config) -> Self {
+        let mut line = Line::new(reach, always_ahead);
+        (0..).zip(tokens).for_each(|(slot, &at)| line.add(slot, at, 0, true));
+        Self { epoch: 0, served: 0, line }
+    }
+
+    /// Learns something, or says what is strange about it.
+    pub(super) fn note(&mut self, news: News) -> Result<(), &'static str> {
+        self.served += self.line.note(news, ())?;
+        Ok(())
+    }
+
+    pub(super) fn bind(&mut self) -> Option<Binding> {
+        self.line.bind()
+    }
+
+    /// Takes everybody who waits at `peer` out of the line.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        self.line.forget(peer);
+    }
+
+    /// The role goes to `heir`, whoever waits.
+    pub(super) fn pass_to(&mut self, heir: PeerId) -> PeerId {
+        self.served = 0;
+        self.epoch += 1;
+        heir
+    }
+
+    /// When the term is over: to whom the role goes, which is the last in line unless that is `me`.
+    pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
+        if self.served < term {
+            return None;
+        }
+        let last = self.line.waiting().next_back()?.peer;
+        (last != me).then(|| self.pass_to(last))
+    }
+}
+
+/// `epoch 0: waiting [4, 5], tokens [0 at 2, next 4]`.
+impl fmt::Display for Lead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch {}: {}", self.epoch, self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use peerlock_base::Ticket;
+
+    use super::*;
+    use crate::token::Claim;
+
+    #[test]
+    fn the_role_goes_to_the_last_in_line_when_the_term_is_over() {
+        let me = PeerId::new(1);
+        let claim = |peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
+        let mut lead = Lead::new(&[me], Config::default());
+        assert_eq!(lead.pass_on(0, me), None, "nobody waits");
+        [5, 6].into_iter().for_each(|peer| lead.note(News::Request(claim(peer))).expect("nothing strange"));
+        assert_eq!(lead.pass_on(1, me), None, "nobody has entered yet");
+        lead.note(News::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }).expect("nothing strange");
+
+        assert_eq!(lead.pass_on(1, PeerId::new(6)), None, "it is there already");
+        assert_eq!(lead.pass_on(1, me), Some(PeerId::new(6)));
+        assert_eq!(lead.to_string(), "epoch 1: waiting [6], tokens [0 at 5]");
+        assert_eq!(lead.pass_on(1, me), None, "a new term begins");
+    }
+}

@@ -1,0 +1,37 @@
+//! The protocols of the papers as pure state machines, a file each.
+//!
+//! They implement the trait [`Protocol`] of the product, which the simulator, the model checker and the processes of
+//! the laboratory drive. The product's own protocol, [`Custody`], is exported beside them.
+#![no_std]
+
+extern crate alloc;
+
+pub mod backed;
+pub mod bv95;
+pub mod coordinator;
+pub mod e2e;
+pub mod fair_k;
+pub mod fair_k_late;
+pub mod fencing;
+pub mod non_e2e;
+mod outbox;
+pub mod quorum;
+mod replicas;
+pub mod route_quorum;
+pub mod sigma;
+pub mod strawman;
+
+pub use backed::Backed;
+pub use bv95::Bv95;
+pub use coordinator::Coordinator;
+pub use e2e::E2e;
+pub use fair_k::FairK;
+pub use fair_k_late::FairKLate;
+pub use non_e2e::NonE2e;
+pub use peerlock_mutex::{
+    Custody, Cx, Effect, Grant, Hop, Input, Never, Observe, Protocol, UnderWay, custody, register, step, token,
+};
+pub use quorum::Quorum;
+pub use replicas::Replicas;
+pub use sigma::Sigma;
+pub use strawman::Strawman;

@@ -1,0 +1,372 @@
+//! The coordinator protocol, sentence by sentence: what the paper promises, and what we had to add.
+
+#[allow(dead_code, reason = "each protocol's tests use some of it")]
+mod scene;
+
+use peerlock_base::{Span, Ticket};
+use peerlock_protocols::coordinator::{Config, Coordinator, Message};
+use peerlock_protocols::{Quorum, Replicas};
+use scene::votes::{A, B, C, NEWCOMER};
+use scene::{Letter, Scene};
+
+fn scene(n: u32, config: Config) -> Scene<Coordinator> {
+    let replicas = Replicas::first(Quorum::new(n, n / 2 + 1));
+    Scene::among(n, |me| Coordinator::new(me, &replicas, config))
+}
+
+/// A is inside, and these wait, each of whom has been answered.
+fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
+    let mut scene = scene(n, config);
+    scene.request(A);
+    scene.stabilize();
+    assert_eq!(scene.who_is_inside(), [A]);
+    for &client in waiting {
+        scene.request(client);
+        scene.stabilize();
+    }
+    scene
+}
+
+fn sent(scene: &Scene<Coordinator>, kind: &str) -> usize {
+    scene.sent[Message::KINDS.iter().position(|known| *known == kind).expect("a kind of message")]
+}
+
+/// §4.1: "Initially, the first created replica will be the coordinator."
+#[test]
+fn the_first_replica_is_the_coordinator() {
+    for config in [Config::PRINTED, Config::REPAIRED] {
+        let mut scene = scene(3, config);
+        scene.request(A);
+        scene.deliver(A, 0, "request");
+        (1..3).for_each(|replica| _ = scene.try_deliver(0, replica, "iamcoordinator"));
+        (1..3).for_each(|replica| _ = scene.try_deliver(replica, 0, "update"));
+        scene.deliver(0, A, "response");
+        assert_eq!(scene.who_is_inside(), [A]);
+    }
+}
+
+/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas". A REQUEST,
+/// a RESPONSE, a RELEASE and its receipt, whatever n is, once there is a coordinator.
+#[test]
+fn an_idle_resource_costs_four_messages() {
+    let mut scene = with_waiting(7, Config::REPAIRED, &[]);
+    scene.release(A);
+    scene.stabilize();
+    let before = scene.sent.clone();
+    scene.request(B);
+    scene.stabilize();
+    scene.release(B);
+    scene.stabilize();
+    let cost: Vec<usize> = scene.sent.iter().zip(before).map(|(now, before)| now - before).collect();
+    assert_eq!(cost, [1, 1, 0, 1, 1, 0, 0, 0, 0, 0]);
+}
+
+/// §4.1, REQUEST in Figure 1: the literal form, in which n − 1 replicas ping the coordinator and pass the REQUEST on.
+#[test]
+fn in_print_every_replica_passes_a_request_on() {
+    let scene = with_waiting(7, Config::PRINTED, &[]);
+    assert_eq!((sent(&scene, "request"), sent(&scene, "ping"), sent(&scene, "ok")), (7 + 6, 6, 6));
+}
+
+/// §4.1: "it sends ADDREQUEST message to all requesters that are waiting in the queue and to the entire group of
+/// replicas"; and, not in print, to the owner.
+#[test]
+fn everybody_is_told_of_a_newcomer() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
+    let before = sent(&scene, "addrequest");
+    scene.request(NEWCOMER);
+    scene.deliver(NEWCOMER, 0, "request");
+    assert_eq!(sent(&scene, "addrequest") - before, 2 + 2 + 1);
+    assert!([1, 2, A, B, C].iter().all(|&to| scene.find(0, to, "addrequest").is_some()));
+}
+
+/// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue": one message
+/// from one client to the next, in the order in which they have asked (Lemma 4).
+#[test]
+fn the_token_goes_from_client_to_client() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[C, B, NEWCOMER]);
+    for (leaves, next) in [(A, C), (C, B), (B, NEWCOMER)] {
+        scene.release(leaves);
+        scene.deliver(leaves, next, "release");
+        assert_eq!(scene.who_is_inside(), [next]);
+    }
+}
+
+/// In print the same scene ends with the first: the owner was not told, and the replicas do not listen.
+#[test]
+fn in_print_nobody_follows() {
+    let mut scene = with_waiting(3, Config::PRINTED, &[B]);
+    scene.release(A);
+    scene.pass(Span::from_secs(100));
+    assert!(scene.inside.is_empty());
+}
+
+/// §1: "at the moment when there are no requesters else, it will return again to the coordinator".
+#[test]
+fn the_token_returns_to_the_coordinator() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[]);
+    scene.request(B);
+    scene.deliver(B, 0, "request");
+    scene.release(A); // It has not heard of B yet.
+    scene.stabilize();
+    assert_eq!(scene.order(), [A, B]);
+}
+
+/// §4.4, 1: "When the lease expires, the next requester in queue will get the permission." Not before the owner knows.
+#[test]
+fn an_owner_that_crashes_loses_its_lease() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
+    scene.cut_off = Some(A);
+    scene.pass(Span::from_secs(5));
+    assert_eq!(scene.who_is_inside(), [A]);
+    scene.pass(Span::from_secs(10));
+    assert_eq!((scene.who_is_inside(), scene.lost.clone()), (vec![B], vec![A]));
+    let numbers: Vec<u64> = scene.entered.iter().map(|&(.., number)| number).collect();
+    assert!(numbers[1] > numbers[0] + 1, "the number leaps: {numbers:?}");
+}
+
+/// … and one that is alive renews it.
+#[test]
+fn an_owner_that_lives_keeps_its_lease() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
+    scene.pass(Span::from_secs(100));
+    assert_eq!(scene.who_is_inside(), [A]);
+}
+
+/// Without leases a crash inside is the end.
+#[test]
+fn without_leases_a_crash_is_for_ever() {
+    let mut scene = with_waiting(3, Config { owner_lease: false, ..Config::REPAIRED }, &[B]);
+    scene.cut_off = Some(A);
+    scene.pass(Span::from_secs(1000));
+    assert_eq!(scene.who_is_inside(), [A]);
+}
+
+/// §4.4, 2: "Failure of requester … is detected": one who died while it waited holds nobody up for longer than a lease.
+#[test]
+fn a_requester_that_crashes_is_passed_over() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
+    scene.cut_off = Some(B);
+    scene.pass(Span::from_secs(15));
+    scene.release(A);
+    scene.pass(Span::from_secs(11));
+    assert_eq!(scene.who_is_inside(), [C]);
+}
+
+/// … and it does not get the turn first: one that has been silent for a lease is struck out when the owner's lease
+/// ends.
+#[test]
+fn a_requester_that_is_silent_does_not_get_a_turn() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
+    scene.cut_off = Some(B);
+    scene.pass(Span::from_secs(15));
+    scene.timers.retain(|(peer, _), _| *peer != A); // The owner dies, too.
+    scene.pass(Span::from_secs(11));
+    assert_eq!(scene.order(), [A, C]);
+}
+
+/// Figure 1, RECOVER: "If (received(msg)) break". The coordinator answers one of the copies that everybody passes on.
+#[test]
+fn in_print_a_recover_is_answered_once() {
+    let mut scene = with_waiting(5, Config::PRINTED, &[]);
+    scene.reset(4, 1);
+    scene.stabilize();
+    assert_eq!((sent(&scene, "recover"), sent(&scene, "update")), (4 + 3, 1));
+}
+
+/// §4.4, 4 and §4.1: another replica takes the coordinator's place. Whoever is inside stays, whoever waits keeps its
+/// place.
+#[test]
+fn a_coordinator_that_crashes_is_replaced() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
+    scene.cut_off = Some(0);
+    scene.pass(Span::from_secs(30));
+    assert_eq!((scene.who_is_inside(), scene.lost.len()), (vec![A], 0));
+    for next in [B, C] {
+        let inside = scene.who_is_inside()[0];
+        scene.release(inside);
+        scene.pass(Span::from_secs(1));
+        assert_eq!(scene.who_is_inside(), [next]);
+    }
+}
+
+/// A coordinator crashes at each point of a request's life, and the request is served.
+#[test]
+fn a_coordinator_may_crash_at_any_time() {
+    for steps in 0..40 {
+        let mut scene = with_waiting(3, Config::REPAIRED, &[]);
+        scene.request(B);
+        for step in 0..steps {
+            if step == 5 {
+                scene.release(A);
+            }
+            if !scene.wire.is_empty() {
+                scene.deliver_first();
+            }
+        }
+        scene.wire.retain(|&(from, to, ..)| from != 0 && to != 0);
+        scene.cut_off = Some(0);
+        scene.pass(Span::from_secs(60));
+        if scene.who_is_inside() == [A] {
+            scene.release(A);
+            scene.pass(Span::from_secs(60));
+        }
+        assert_eq!(scene.order(), [A, B], "after {steps} steps");
+    }
+}
+
+/// §4.1, *Recovering the memory*: "After crashing, when the replica re-enters the system it in the beginning sends the
+/// message RECOVER to all active replicas"; here when a term is over, so that nothing that it has promised stands.
+#[test]
+fn a_replica_recovers_its_memory_before_it_votes() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
+    scene.pass(Span::from_secs(2));
+    scene.reset(2, 1);
+    scene.pass(Span::from_secs(3));
+    assert_eq!(sent(&scene, "recover"), 0);
+    let votes = sent(&scene, "update");
+    scene.pass(Span::from_secs(3));
+    assert!(sent(&scene, "recover") > 0 && sent(&scene, "update") > votes);
+    // It is one of two again: now the coordinator may go.
+    scene.cut_off = Some(0);
+    scene.pass(Span::from_secs(30));
+    scene.release(A);
+    scene.pass(Span::from_secs(30));
+    assert_eq!(scene.who_is_inside(), [B]);
+}
+
+/// On its own a replica decides nothing: of three, one that nobody follows lets nobody in.
+#[test]
+fn without_a_majority_nobody_is_let_in() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[]);
+    scene.release(A);
+    scene.stabilize();
+    scene.reset(1, 1);
+    scene.reset(2, 2);
+    scene.cut_off = Some(2);
+    scene.pass(Span::from_secs(5));
+    scene.request(B);
+    scene.pass(Span::from_secs(2));
+    assert!(scene.inside.is_empty());
+}
+
+/// Where all votes are needed, one that has forgotten is too many: nobody is in office then who could tell it anything,
+/// and it must not wait for that. When a term has passed nothing that it has promised stands, and grace covers
+/// the rest.
+#[test]
+fn where_all_votes_are_needed_a_reset_is_not_the_end() {
+    for n in [1, 2, 3] {
+        let replicas = Replicas::first(Quorum::new(n, n));
+        let mut scene = Scene::among(n, |me| Coordinator::new(me, &replicas, Config::REPAIRED));
+        scene.request(A);
+        scene.stabilize();
+        scene.pass(Span::from_secs(2));
+        scene.reset(u64::from(n) - 1, 1);
+        scene.pass(Span::from_secs(60));
+        if scene.who_is_inside() == [A] {
+            scene.release(A);
+        }
+        scene.request(B);
+        scene.pass(Span::from_secs(60));
+        assert_eq!(scene.who_is_inside(), [B], "of {n} replicas, one of which has forgotten");
+        assert!(scene.entered[1].2 > scene.entered[0].2, "numbers go on: {:?}", scene.entered);
+    }
+}
+
+/// §4.4: "t_w = l × t_cs, where l is the number of nodes in queue, t_cs – time in critical section".
+#[test]
+fn the_wait_is_forecast() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[]);
+    scene.pass(Span::from_secs(2));
+    scene.release(A);
+    scene.stabilize();
+    for client in [A, B, C] {
+        scene.request(client);
+        scene.stabilize();
+    }
+    let forecast = |client: u64| scene.peers[&client].forecast(Ticket::new(1)).expect("it waits");
+    assert_eq!((forecast(B).ahead, forecast(B).wait), (1, Some(Span::from_secs(2))));
+    assert_eq!((forecast(C).ahead, forecast(C).wait), (2, Some(Span::from_secs(4))));
+    assert_eq!(scene.peers[&A].forecast(Ticket::new(2)), None, "it is inside");
+}
+
+/// Not in the paper: a grant for one who has withdrawn goes back, and on to the next.
+#[test]
+fn an_unwanted_grant_is_bounced() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
+    scene.release(B);
+    let late = scene.hold_back(B, A);
+    scene.release(A);
+    scene.put_back(late);
+    scene.stabilize();
+    assert_eq!(scene.order(), [A, C]);
+}
+
+/// Not in the paper: who loses its lease knows nothing of the line any more. B was served meanwhile; what A knew of it
+/// must not become A's successor when A is inside again, having heard nothing but that.
+#[test]
+fn who_has_lost_its_lease_forgets_the_line() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
+    scene.cut_off = Some(A);
+    scene.pass(Span::from_secs(15));
+    assert_eq!((scene.who_is_inside(), scene.lost.clone()), (vec![B], vec![A]));
+    scene.release(B);
+    scene.pass(Span::from_secs(1));
+    scene.cut_off = None;
+    scene.pass(Span::from_secs(1));
+    scene.request(A);
+    scene.deliver(A, 0, "request");
+    scene.lose(0, A, "response");
+    scene.pass(Span::from_secs(1));
+    assert_eq!(scene.who_is_inside(), [A]);
+    scene.release(A);
+    assert!(scene.find(A, B, "release").is_none(), "B has left long ago: {:?}", scene.wire);
+}
+
+/// A has handed over to B, who does not hear of it and is taken for dead; C is inside. What A sent to B comes now.
+fn taken_for_dead() -> (Scene<Coordinator>, Vec<Letter<Coordinator>>) {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
+    scene.release(A);
+    let late = scene.hold_back(A, B);
+    scene.cut_off = Some(B);
+    scene.pass(Span::from_secs(20));
+    assert_eq!(scene.who_is_inside(), [C]);
+    scene.cut_off = None;
+    (scene, late)
+}
+
+/// Not in the paper: a token that comes when its time is over is not taken, unless the coordinator confirms it.
+#[test]
+fn a_token_that_comes_too_late_is_not_taken() {
+    let (mut scene, late) = taken_for_dead();
+    scene.put_back(late);
+    scene.deliver(A, B, "release");
+    scene.pass(Span::from_secs(5));
+    assert_eq!(scene.who_is_inside(), [C]);
+    scene.release(C);
+    scene.pass(Span::from_secs(5));
+    assert_eq!(scene.who_is_inside(), [B], "and yet it is served");
+}
+
+/// … nor if B has been assured meanwhile that nobody gets in before C has left: that was about C's turn, not this one.
+#[test]
+fn an_assurance_holds_for_later_turns_only() {
+    let (mut scene, late) = taken_for_dead();
+    scene.pass(Span::from_secs(5));
+    scene.put_back(late);
+    scene.deliver(A, B, "release");
+    assert_eq!(scene.who_is_inside(), [C]);
+}
+
+/// … nor does a new coordinator confirm it, who knows neither of B's turn nor of C's.
+#[test]
+fn a_new_coordinator_believes_only_who_is_inside() {
+    let (mut scene, late) = taken_for_dead();
+    scene.cut_off = Some(0);
+    scene.put_back(late);
+    scene.deliver(A, B, "release");
+    for _ in 0..60 {
+        scene.pass(Span::from_millis(500));
+        assert_eq!(scene.who_is_inside(), [C]);
+    }
+}

@@ -1,0 +1,517 @@
+//! The statements of the Fair-K paper that can be seen in single steps of single peers, and our departures from it.
+//!
+//! One test per statement, its section in the doc comment, in three parts: state, event, check. There is no network:
+//! what one peer would get from another is handed to it. Whatever needs all orders of events is for the explorer.
+
+use peerlock_base::{PeerId, Rng, Ticket, Time};
+use peerlock_protocols::fair_k::{Claim, Config, FairK, Layout, Message, Token, TokenLocations};
+use peerlock_protocols::{Cx, Effect, Grant, Input, Never, Observe, step};
+
+type Effects = Vec<Effect<Message, Never>>;
+
+/// One node, and what it wants done after each event.
+struct Node {
+    me: PeerId,
+    fair_k: FairK,
+}
+
+/// Node `me` of the paper's *Initialization* with `nodes` nodes and `k` tokens, in the paper's form.
+fn node(me: u64, nodes: u64, k: u32) -> Node {
+    let me = PeerId::new(me);
+    Node { me, fair_k: FairK::new(me, &Layout::printed(nodes, k), Config::PRINTED) }
+}
+
+impl Node {
+    fn step(&mut self, input: Input<Message, Never>) -> Effects {
+        let mut effects = Vec::new();
+        step(&mut self.fair_k, input, &mut Cx::new(self.me, Time::ZERO, &mut Rng::new(0), &mut effects));
+        effects
+    }
+
+    /// Request_CS.
+    fn request(&mut self, ticket: u64) -> Effects {
+        self.step(Input::Request(Ticket::new(ticket)))
+    }
+
+    /// Release_CS.
+    fn release(&mut self, ticket: u64) -> Effects {
+        self.step(Input::Release(Ticket::new(ticket)))
+    }
+
+    /// A message arrives; it never matters from whom.
+    fn gets(&mut self, message: Message) -> Effects {
+        self.step(Input::Message { from: PeerId::new(99), message })
+    }
+
+    fn parent(&self) -> Option<u64> {
+        self.fair_k.parent().map(PeerId::get)
+    }
+}
+
+/// The first request of a node.
+fn first(peer: u64) -> Claim {
+    claim(peer, 1)
+}
+
+fn claim(peer: u64, ticket: u64) -> Claim {
+    Claim { peer: PeerId::new(peer), ticket: Ticket::new(ticket) }
+}
+
+/// The place in a queue that a node has before its first request.
+fn initial(peer: u64) -> Claim {
+    claim(peer, 0)
+}
+
+fn request(r: Claim) -> Message {
+    Message::Request(r)
+}
+
+fn child(slot: u32, tail: u64, child: Claim) -> Message {
+    Message::Child { slot, tail: Ticket::new(tail), child }
+}
+
+fn token(to: u64, slot: u32, fencing: u64) -> Message {
+    Message::Token { to: Ticket::new(to), token: Token { slot, fencing } }
+}
+
+fn token_locations(to: u64, tails: &[Claim], counter_number: u32) -> Message {
+    let locations = Box::new(TokenLocations { tails: tails.to_vec(), counter_number });
+    Message::TokenLocations { to: Ticket::new(to), locations }
+}
+
+fn send(to: u64, message: Message) -> Effect<Message, Never> {
+    Effect::Send { to: PeerId::new(to), message }
+}
+
+fn enter(ticket: u64, slot: u32, fencing: u64) -> Effect<Message, Never> {
+    Effect::Grant { ticket: Ticket::new(ticket), grant: Grant { slot, fencing } }
+}
+
+/// §3.2, Initialization: node 0 is everybody's parent and has none itself.
+#[test]
+fn every_node_starts_with_node_0_as_parent_and_node_0_as_root() {
+    let parents = (0..4).map(|me| node(me, 4, 2).parent());
+
+    assert_eq!(parents.collect::<Vec<_>>(), [None, Some(0), Some(0), Some(0)]);
+}
+
+/// §3.2, Initialization, and §3.4, Safety: the k nodes with the lowest numbers have the tokens at the start.
+#[test]
+fn the_first_k_nodes_start_with_a_token() {
+    let tokens = (0..4).map(|me| node(me, 4, 2).fair_k.tokens());
+
+    assert_eq!(tokens.collect::<Vec<_>>(), [1, 1, 0, 0]);
+}
+
+/// *Departure from §3.1*, which has k ≤ n: with more tokens than nodes, some nodes start with several.
+#[test]
+fn more_tokens_than_nodes_go_round() {
+    let tokens = (0..2).map(|me| node(me, 2, 5).fair_k.tokens());
+
+    assert_eq!(tokens.collect::<Vec<_>>(), [3, 2]);
+}
+
+/// §3.2, Initialization: node 0 is the coordinator, and nobody else.
+#[test]
+fn node_0_starts_as_the_coordinator() {
+    let coordinators = (0..4).map(|me| node(me, 4, 2).fair_k.is_coordinator());
+
+    assert_eq!(coordinators.collect::<Vec<_>>(), [true, false, false, false]);
+}
+
+/// §3.2, Initialization: `token_locations[i]` is i (misprinted as `token_counter`) and `counter_number` is 0. The first
+/// request shows both: it joins queue 0, whose tail is node 0 itself, and the rest of the array goes on to the
+/// requester.
+#[test]
+fn the_first_tails_are_the_token_holders_and_the_first_queue_is_0() {
+    let mut node = node(0, 4, 3);
+
+    let effects = node.gets(request(first(3)));
+
+    let tails = [first(3), initial(1), initial(2)];
+    assert_eq!(effects, [send(3, token(1, 0, 1)), send(3, token_locations(1, &tails, 1))]);
+}
+
+/// §3.2, Request_CS: who has the token goes in without asking.
+#[test]
+fn a_node_with_a_token_enters_at_once_and_says_nothing() {
+    let mut node = node(1, 4, 2);
+
+    let effects = node.request(1);
+
+    assert_eq!(effects, [enter(1, 1, 2)]);
+    assert_eq!(node.parent(), Some(0), "its place in the tree stays");
+}
+
+/// §3.2, Request_CS: who has none asks its parent and has no parent from then on. §3.1: without a token nobody is in.
+#[test]
+fn a_node_without_a_token_asks_its_parent_and_becomes_a_root() {
+    let mut node = node(3, 4, 2);
+
+    let effects = node.request(1);
+
+    assert_eq!(effects, [send(0, request(first(3)))]);
+    assert_eq!(node.parent(), None);
+}
+
+/// §3.2, Release_CS: the token goes to the child; neither is remembered.
+#[test]
+fn a_node_that_leaves_sends_the_token_to_its_child_and_forgets_both() {
+    let mut node = node(1, 4, 2);
+    node.request(1);
+    node.gets(child(1, 0, first(3)));
+
+    let effects = node.release(1);
+
+    assert_eq!(effects, [send(3, token(1, 1, 4))]);
+    assert_eq!(node.fair_k.tokens(), 0);
+    assert_eq!(node.request(2), [send(3, request(claim(1, 2)))], "without a token it has to ask");
+}
+
+/// §3.2, Release_CS: where there is no child the token remains.
+#[test]
+fn without_a_child_the_token_stays() {
+    let mut node = node(1, 4, 2);
+    node.request(1);
+
+    let effects = node.release(1);
+
+    assert_eq!(effects, []);
+    assert_eq!(node.fair_k.tokens(), 1);
+    assert_eq!(node.request(2), [enter(2, 1, 4)]);
+}
+
+/// §3.2, Process_Request(r): a node that is not the root passes the request to its parent, and the requester becomes
+/// its parent (path reversal).
+#[test]
+fn a_node_that_is_no_root_forwards_a_request_and_turns_to_the_requester() {
+    let mut node = node(2, 4, 2);
+
+    let effects = node.gets(request(first(3)));
+
+    assert_eq!(effects, [send(0, request(first(3)))]);
+    assert_eq!(node.parent(), Some(3));
+}
+
+/// §3.2, Process_Request(r), at a root that is the coordinator: `child` goes to the tail that `counter_number` selects,
+/// `token_locations` with the new tail and counter to r, and r becomes the parent.
+#[test]
+fn a_coordinator_assigns_a_request_and_hands_its_role_to_the_requester() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+    node.gets(token_locations(1, &[first(3), initial(1)], 1));
+
+    let effects = node.gets(request(first(2)));
+
+    let tails = [first(3), first(2)];
+    assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
+    assert!(!node.fair_k.is_coordinator());
+    assert_eq!(node.parent(), Some(2));
+}
+
+/// §3.2: the queues are filled round robin; after queue k − 1 comes queue 0.
+#[test]
+fn queues_are_filled_in_turn() {
+    let tails = [initial(0), initial(1), initial(2)];
+    for (counter, then) in [(0, 1), (1, 2), (2, 0)] {
+        let mut node = node(4, 6, 3);
+        node.request(1);
+        node.gets(token_locations(1, &tails, counter));
+
+        let effects = node.gets(request(first(5)));
+
+        let mut new_tails = tails;
+        new_tails[counter as usize] = first(5);
+        let to_tail = send(u64::from(counter), child(counter, 0, first(5)));
+        assert_eq!(effects, [to_tail, send(5, token_locations(1, &new_tails, then))]);
+    }
+}
+
+/// §3.2, Process_Request(r), at a root that is not the coordinator yet: r is its `next` and its parent, and is told
+/// nothing until the role has come.
+#[test]
+fn a_root_that_waits_for_the_role_remembers_who_is_next() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+
+    let effects = node.gets(request(first(2)));
+
+    assert_eq!(effects, []);
+    assert_eq!(node.parent(), Some(2));
+}
+
+/// §3.2, Process_Token_Locations(a, b), with a `next`: it is assigned as a request would be, and becomes coordinator
+/// and parent; this node is coordinator no longer.
+#[test]
+fn the_role_passes_through_a_node_with_a_next() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+    node.gets(request(first(2)));
+
+    let effects = node.gets(token_locations(1, &[first(3), initial(1)], 1));
+
+    let tails = [first(3), first(2)];
+    assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
+    assert!(!node.fair_k.is_coordinator());
+    assert_eq!(node.parent(), Some(2));
+}
+
+/// §3.2, Process_Token_Locations(a, b), without a `next`: the role has come to stay. Table 1: to be coordinator is to
+/// have *token_locations*.
+#[test]
+fn the_role_stays_with_a_node_without_a_next() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+
+    let effects = node.gets(token_locations(1, &[first(3), initial(1)], 1));
+
+    assert_eq!(effects, []);
+    assert!(node.fair_k.is_coordinator());
+    assert_eq!(node.parent(), None);
+}
+
+/// §3.2, Process_Token: the node has the token and goes in. The pseudo-code leaves the second half to the prose.
+#[test]
+fn a_node_that_gets_the_token_enters() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+
+    let effects = node.gets(token(1, 0, 5));
+
+    assert_eq!(effects, [enter(1, 0, 5)]);
+    assert_eq!(node.fair_k.tokens(), 1);
+}
+
+/// §3.2, Process_Child(r), before the critical section has been left: r is child and parent. Here the node still waits.
+#[test]
+fn a_waiting_node_takes_a_child_and_serves_it_after_itself() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+
+    let effects = node.gets(child(0, 1, first(2)));
+
+    assert_eq!(effects, []);
+    assert_eq!(node.parent(), Some(2));
+    assert_eq!(node.gets(token(1, 0, 1)), [enter(1, 0, 1)]);
+    assert_eq!(node.release(1), [send(2, token(1, 0, 3))]);
+}
+
+/// §3.2, Process_Child(r), before the critical section has been left: the same for a node that is inside. The child
+/// gets the token when it leaves.
+#[test]
+fn a_node_inside_takes_a_child_and_keeps_the_token_until_it_leaves() {
+    let mut node = node(1, 4, 2);
+    node.request(1);
+
+    let effects = node.gets(child(1, 0, first(3)));
+
+    assert_eq!(effects, []);
+    assert_eq!(node.fair_k.tokens(), 1);
+    assert_eq!(node.parent(), Some(3));
+}
+
+/// §3.2, Process_Child(r), afterwards: the token goes to r without delay, and r is the parent here, too.
+#[test]
+fn a_node_that_has_left_sends_the_token_on_as_soon_as_the_child_is_known() {
+    let mut node = node(1, 4, 2);
+    node.request(1);
+    node.release(1);
+
+    let effects = node.gets(child(1, 0, first(3)));
+
+    assert_eq!(effects, [send(3, token(1, 1, 4))]);
+    assert_eq!(node.fair_k.tokens(), 0);
+    assert_eq!(node.parent(), Some(3));
+}
+
+/// *Departure from §3.2*, Process_Child(r): our form leaves the parent alone.
+#[test]
+fn in_the_repaired_form_a_child_does_not_become_the_parent() {
+    let me = PeerId::new(3);
+    let mut node = Node { me, fair_k: FairK::new(me, &Layout::printed(4, 2), Config::REPAIRED) };
+    node.request(1);
+    node.gets(request(first(1)));
+
+    let effects = node.gets(child(0, 1, first(2)));
+
+    assert_eq!(effects, []);
+    assert_eq!(node.parent(), Some(1));
+}
+
+/// §3.4, Safety: tokens are never created. No event changes the number of tokens but by the token it brings or sends.
+#[test]
+fn no_event_makes_or_loses_a_token() {
+    type Event = fn(&mut Node) -> Effects;
+    let events: [(&str, i64, Event); 8] = [
+        ("enters with its own token", 0, |node| node.request(1)),
+        ("takes a child", 0, |node| node.gets(child(1, 0, first(3)))),
+        ("forwards a request", 0, |node| node.gets(request(first(2)))),
+        ("leaves", 0, |node| node.release(1)),
+        ("asks", 0, |node| node.request(2)),
+        ("gets the role", 0, |node| node.gets(token_locations(2, &[claim(1, 2), first(2)], 1))),
+        ("gets a token", 1, |node| node.gets(token(2, 0, 9))),
+        ("leaves again", 0, |node| node.release(2)),
+    ];
+    let mut node = node(1, 4, 2);
+    for (what, brought, event) in events {
+        let before = node.fair_k.tokens() as i64;
+
+        let effects = event(&mut node);
+
+        let sent = effects.iter().map(|effect| match effect {
+            Effect::Send { message, .. } => FairK::tokens_in(message) as i64,
+            _ => 0,
+        });
+        assert_eq!(node.fair_k.tokens() as i64 + sent.sum::<i64>(), before + brought, "{what}");
+    }
+}
+
+/// §3.4, Property 1: a root that asks has the token. A node that asked became a root; once it has been served and
+/// nobody came after it, it is a root still, and the token is there.
+#[test]
+fn a_root_that_requests_has_the_token() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+    node.gets(token_locations(1, &[first(3), initial(1)], 1));
+    node.gets(token(1, 0, 1));
+    node.release(1);
+    assert_eq!(node.parent(), None);
+
+    let effects = node.request(2);
+
+    assert_eq!(effects, [enter(2, 0, 3)]);
+}
+
+/// §3.4, Property 2, one step of it: a request that reaches a node with a parent leaves it again for that parent, even
+/// where the node waits or is inside.
+#[test]
+fn a_request_goes_on_through_a_busy_node() {
+    let mut node = node(3, 5, 2);
+    node.request(1);
+    node.gets(request(first(2)));
+
+    let effects = node.gets(request(first(4)));
+
+    assert_eq!(effects, [send(2, request(first(4)))]);
+    assert_eq!(node.parent(), Some(4));
+}
+
+/// §3.4, Property 3, one step of it, and §3.2 on FIFO order: along one queue the token goes from each node to the one
+/// that was assigned after it, in the order of assignment.
+#[test]
+fn a_queue_is_served_in_the_order_of_assignment() {
+    let (mut one, mut two, mut three) = (node(1, 4, 1), node(2, 4, 1), node(3, 4, 1));
+    one.request(1);
+    two.request(1);
+    three.request(1);
+    one.gets(child(0, 1, first(2)));
+    two.gets(child(0, 1, first(3)));
+
+    let entered = [one.gets(token(1, 0, 1)), two.gets(token(1, 0, 2)), three.gets(token(1, 0, 3))];
+    let left = [one.release(1), two.release(1), three.release(1)];
+
+    assert_eq!(entered, [[enter(1, 0, 1)], [enter(1, 0, 2)], [enter(1, 0, 3)]]);
+    assert_eq!(left, [vec![send(2, token(1, 0, 2))], vec![send(3, token(1, 0, 3))], vec![]]);
+}
+
+/// §3.4, Property 4, one step of it: whoever has been inside and left before the role came still passes it on to its
+/// next.
+#[test]
+fn a_node_that_has_left_still_passes_the_role_on() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+    node.gets(request(first(2)));
+    node.gets(token(1, 0, 1));
+    node.release(1);
+
+    let effects = node.gets(token_locations(1, &[first(3), initial(1)], 1));
+
+    let tails = [first(3), first(2)];
+    assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
+}
+
+/// *Ours*: fencing numbers step by k from slot + 1, so that they increase per slot and no two slots share one.
+#[test]
+fn fencing_numbers_of_different_slots_never_meet() {
+    let mut numbers = Vec::new();
+    for me in 0..3 {
+        let mut node = node(me, 3, 3);
+        for ticket in 1..=4 {
+            let [Effect::Grant { grant, .. }] = node.request(ticket)[..] else { panic!("its own token is at hand") };
+            numbers.push((grant.slot, grant.fencing));
+            node.release(ticket);
+        }
+    }
+
+    assert_eq!(numbers[..4], [(0, 1), (0, 4), (0, 7), (0, 10)]);
+    numbers.sort_by_key(|&(_, fencing)| fencing);
+    assert!(numbers.windows(2).all(|pair| pair[0].1 < pair[1].1), "{numbers:?}");
+}
+
+/// *Ours*: a client that withdraws while it waits is not let in; its place sends the token on at once.
+#[test]
+fn a_withdrawn_place_passes_the_token_on() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+    node.gets(child(0, 1, first(2)));
+    node.release(1);
+
+    let effects = node.gets(token(1, 0, 1));
+
+    assert_eq!(effects, [send(2, token(1, 0, 1))], "and the fencing number was not used up");
+}
+
+/// *Ours*: with nobody behind it, the token of a withdrawn place stays at hand.
+#[test]
+fn a_withdrawn_place_without_a_child_keeps_the_token() {
+    let mut node = node(3, 4, 2);
+    node.request(1);
+    node.release(1);
+
+    let effects = node.gets(token(1, 0, 1));
+
+    assert_eq!(effects, []);
+    assert_eq!(node.request(2), [enter(2, 0, 1)]);
+}
+
+/// *Ours*: the tail has left and its token is in use again when the child comes late; the child gets it after that.
+#[test]
+fn a_late_child_stands_behind_whoever_uses_the_token_now() {
+    let mut node = node(1, 4, 2);
+    node.request(1);
+    node.release(1);
+    node.request(2);
+
+    let effects = node.gets(child(1, 0, first(3)));
+
+    assert_eq!(effects, []);
+    assert_eq!(node.release(2), [send(3, token(1, 1, 6))]);
+}
+
+/// *Ours*: what makes no sense is reported, and a token is kept all the same.
+#[test]
+fn a_token_for_nobody_is_strange_and_kept() {
+    let mut node = node(3, 4, 2);
+
+    let effects = node.gets(token(7, 0, 1));
+
+    assert!(matches!(effects[..], [Effect::Strange { .. }]));
+    assert_eq!(node.fair_k.tokens(), 1);
+}
+
+/// *Departure from §3.1*, where a node asks for one entry at a time: several clients wait at one node. A second one
+/// asks at a root that waits itself: it stands behind the first.
+#[test]
+fn the_second_client_of_a_waiting_root_is_next_after_the_first() {
+    let mut node = node(1, 2, 1);
+    node.request(1);
+
+    let asked = node.request(2);
+    let assigned = node.gets(token_locations(1, &[first(1)], 0));
+
+    assert_eq!(asked, []);
+    assert_eq!(assigned, [], "both are clients of node 1, so nothing is sent");
+    assert!(node.fair_k.is_coordinator());
+    assert_eq!(node.gets(token(1, 0, 1)), [enter(1, 0, 1)]);
+    assert_eq!(node.release(1), [enter(2, 0, 2)]);
+}

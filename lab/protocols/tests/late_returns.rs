@@ -1,0 +1,84 @@
+//! Fair-K with late binding: what becomes of messages to peers that are gone. No network; state, event, check.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use peerlock_base::{PeerId, Rng, Ticket, Time};
+use peerlock_protocols::fair_k_late::{Config, Message, News};
+use peerlock_protocols::token::{Claim, Layout};
+use peerlock_protocols::{Cx, Effect, FairKLate, Input, Never, Observe as _, fair_k_late, step};
+
+const ME: PeerId = PeerId::new(1);
+const HOME: PeerId = PeerId::new(2);
+const OTHER: PeerId = PeerId::new(3);
+
+type Effects = Vec<Effect<Message, Never>>;
+
+fn hear(peer: &mut FairKLate, me: PeerId, input: Input<Message, Never>) -> Effects {
+    let (mut rng, mut effects) = (Rng::new(1), Vec::new());
+    step(peer, input, &mut Cx::new(me, Time::ZERO, &mut rng, &mut effects));
+    effects
+}
+
+/// A peer of a resource that `HOME` coordinates and has the token of.
+fn peer(me: PeerId) -> FairKLate {
+    FairKLate::new(me, &Layout { root: HOME, tokens: vec![HOME] }, Config::default())
+}
+
+fn claim(peer: PeerId) -> Claim {
+    Claim { peer, ticket: Ticket::new(1) }
+}
+
+fn sent(effects: &Effects) -> Vec<(PeerId, &Message)> {
+    let sent = |effect| if let &Effect::Send { to, ref message } = effect { Some((to, message)) } else { None };
+    effects.iter().filter_map(sent).collect()
+}
+
+#[test]
+fn a_token_that_never_went_out_is_here_again_and_goes_to_the_next() {
+    let mut home = peer(HOME);
+    hear(&mut home, HOME, Input::Request(Ticket::new(1)));
+    let tell = |peer| Message::Tell { epoch: 0, news: News::Request(claim(peer)) };
+    hear(&mut home, HOME, Input::Message { from: ME, message: tell(ME) });
+    let left = hear(&mut home, HOME, Input::Release(Ticket::new(1)));
+    let [(ME, token)] = sent(&left)[..] else { panic!("the token goes to the next: {left:?}") };
+    let token = token.clone();
+    assert_eq!(home.tokens(), 0);
+
+    hear(&mut home, HOME, Input::PeerDown(ME));
+    assert_eq!(hear(&mut home, HOME, Input::Undelivered { to: ME, message: token }), []);
+    assert_eq!(home.tokens(), 1);
+    let said = hear(&mut home, HOME, Input::Message { from: OTHER, message: tell(OTHER) });
+    assert!(matches!(sent(&said)[..], [(OTHER, Message::Token { .. })]), "{said:?}");
+}
+
+#[test]
+fn a_line_that_never_went_out_is_here_again() {
+    let mut home = peer(HOME);
+    let given = hear(&mut home, HOME, Input::Retire { heir: Some(ME) });
+    let line = sent(&given).into_iter().find(|(_, message)| matches!(message, Message::Line(_))).unwrap().1.clone();
+    assert!(!home.is_coordinator());
+    hear(&mut home, HOME, Input::Retire { heir: None });
+    hear(&mut home, HOME, Input::Undelivered { to: ME, message: line });
+    assert!(home.is_coordinator());
+}
+
+#[test]
+fn the_rest_is_sent_once_more_in_case_the_other_is_alive() {
+    let mut one = peer(ME);
+    let before = one.clone();
+    let tell = Message::Tell { epoch: 0, news: News::Request(claim(ME)) };
+    let again = hear(&mut one, ME, Input::Undelivered { to: HOME, message: tell.clone() });
+    assert_eq!(again, [Effect::Send { to: HOME, message: tell }]);
+    assert_eq!(one, before);
+}
+
+/// Once it forgot that silently: the token came, lay there free, and the coordinator waited for it to be handed on.
+#[test]
+fn who_forgets_the_next_of_a_token_that_is_still_to_come_says_so() {
+    let mut one = peer(ME);
+    let following = fair_k_late::Following { claims: vec![claim(OTHER)], ..Default::default() };
+    let role = fair_k_late::Role { epoch: 0, peer: HOME };
+    let message = Message::Next { slot: 0, stay: 1, following, anew: true, role };
+    hear(&mut one, ME, Input::Message { from: HOME, message });
+    let message = Message::Tell { epoch: 0, news: News::Forgotten(claim(OTHER)) };
+    assert_eq!(hear(&mut one, ME, Input::PeerDown(OTHER)), [Effect::Send { to: HOME, message }]);
+}

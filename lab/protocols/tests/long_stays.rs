@@ -1,0 +1,243 @@
+//! How often waiters are passed with several slots while some clients stay for ever: whole peers of late binding in
+//! virtual time, with messages of one millisecond.
+//!
+//! `cargo test -p peerlock-mutex --test long_stays -- --nocapture` prints the tables.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use peerlock_base::{PeerId, Rng, Ticket, Time};
+use peerlock_protocols::fair_k_late::{Config, Message};
+use peerlock_protocols::token::Layout;
+use peerlock_protocols::{Cx, Effect, FairKLate, Input, Never, step};
+
+/// The time that a message takes, in microseconds.
+const MESSAGE: u64 = 1000;
+
+const SECOND: u64 = 1_000_000;
+
+/// A closed loop: each client is at a peer of its own, and asks again as soon as it has left.
+#[derive(Clone, Copy, Debug)]
+struct Loop {
+    slots: u32,
+    /// Clients that enter first and never leave.
+    long: u32,
+    /// Clients that come again and again.
+    others: u32,
+    /// The mean of their stays, in microseconds. They are spread evenly over half of it and one and a half times.
+    stay: u64,
+    /// How long it lasts, in microseconds.
+    lasts: u64,
+}
+
+impl Loop {
+    /// The bound of lab/docs/papers/fair-k-late.md, which is a little higher where stays are so short that tokens are
+    /// told ahead.
+    fn most_passes(&self) -> u64 {
+        let more = if self.stay < 2 * MESSAGE { 3 } else { 2 };
+        u64::from(2 * self.slots * (self.long + more))
+    }
+}
+
+/// What happened to the clients that come again.
+#[derive(Debug, Default)]
+struct Seen {
+    entries: u64,
+    /// The sum of all waits and the longest one, in microseconds. One that has not ended counts for the longest.
+    waited: u64,
+    longest: u64,
+    /// The most entries by later requests during one wait.
+    passes: u64,
+    never_served: u64,
+    messages: u64,
+}
+
+enum Event {
+    Ask(u64),
+    Leave(u64),
+    Arrive { from: u64, to: u64, message: Message },
+}
+
+/// A request that waits.
+struct Waiter {
+    asked: u64,
+    passes: u64,
+}
+
+struct Play {
+    of: Loop,
+    now: u64,
+    rng: Rng,
+    peers: Vec<FairKLate>,
+    /// When each event happens, by its number.
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Event>,
+    scheduled: u64,
+    /// The last ticket of each peer's client, and how often it has entered.
+    tickets: Vec<u64>,
+    entries: Vec<u64>,
+    waiting: BTreeMap<u64, Waiter>,
+    seen: Seen,
+}
+
+impl Play {
+    fn new(of: Loop) -> Self {
+        let count = 1 + u64::from(of.long + of.others);
+        let layout = Layout::printed(count, of.slots);
+        let config = Config { term: u32::MAX, ..Config::default() };
+        Self {
+            of,
+            now: 0,
+            rng: Rng::new(1),
+            peers: (0..count).map(|peer| FairKLate::new(PeerId::new(peer), &layout, config)).collect(),
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            scheduled: 0,
+            tickets: vec![0; count as usize],
+            entries: vec![0; count as usize],
+            waiting: BTreeMap::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// The first peer keeps the queue and has no client.
+    fn run(mut self) -> Seen {
+        (1..self.peers.len() as u64).for_each(|peer| self.schedule(peer * 10 * MESSAGE, Event::Ask(peer)));
+        while let Some(Reverse((at, number))) = self.queue.pop().filter(|Reverse((at, _))| *at < self.of.lasts) {
+            self.now = at;
+            let event = self.events.remove(&number).expect("an event happens once");
+            self.happen(event);
+        }
+        let Self { of, waiting, entries, mut seen, .. } = self;
+        for (peer, Waiter { asked, passes }) in waiting.into_iter().filter(|(peer, _)| *peer > u64::from(of.long)) {
+            seen.longest = seen.longest.max(of.lasts - asked);
+            seen.passes = seen.passes.max(passes);
+            seen.never_served += u64::from(entries[peer as usize] == 0);
+        }
+        seen
+    }
+
+    fn schedule(&mut self, at: u64, event: Event) {
+        self.events.insert(self.scheduled, event);
+        self.queue.push(Reverse((at, self.scheduled)));
+        self.scheduled += 1;
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Ask(peer) => {
+                self.tickets[peer as usize] += 1;
+                self.waiting.insert(peer, Waiter { asked: self.now, passes: 0 });
+                self.step(peer, Input::Request(Ticket::new(self.tickets[peer as usize])));
+            }
+            Event::Leave(peer) => {
+                self.step(peer, Input::Release(Ticket::new(self.tickets[peer as usize])));
+                self.schedule(self.now, Event::Ask(peer));
+            }
+            Event::Arrive { from, to, message } => self.step(to, Input::Message { from: PeerId::new(from), message }),
+        }
+    }
+
+    fn step(&mut self, peer: u64, input: Input<Message, Never>) {
+        let (mut effects, now) = (Vec::new(), Time::from_nanos(self.now * 1000));
+        step(&mut self.peers[peer as usize], input, &mut Cx::new(PeerId::new(peer), now, &mut self.rng, &mut effects));
+        for effect in effects {
+            match effect {
+                Effect::Send { to, message } => {
+                    self.seen.messages += 1;
+                    self.schedule(self.now + MESSAGE, Event::Arrive { from: peer, to: to.get(), message });
+                }
+                Effect::Grant { .. } => self.enter(peer),
+                effect => panic!("{effect:?}"),
+            }
+        }
+    }
+
+    fn enter(&mut self, peer: u64) {
+        let Waiter { asked, passes } = self.waiting.remove(&peer).expect("only a waiter enters");
+        self.entries[peer as usize] += 1;
+        if peer > u64::from(self.of.long) {
+            let wait = self.now - asked;
+            self.seen.entries += 1;
+            self.seen.waited += wait;
+            self.seen.longest = self.seen.longest.max(wait);
+            self.seen.passes = self.seen.passes.max(passes);
+            let stay = self.of.stay as f64 * (0.5 + self.rng.unit());
+            self.schedule(self.now + stay as u64, Event::Leave(peer));
+        }
+        // It takes two messages until the holder of a token can know of a request.
+        let earlier = self.waiting.values_mut().filter(|other| other.asked + 2 * MESSAGE < asked);
+        earlier.for_each(|other| other.passes += 1);
+    }
+}
+
+/// Plays these and prints a table of them.
+fn play_all(loops: impl IntoIterator<Item = Loop>) -> Vec<(Loop, Seen)> {
+    println!(
+        "| k | long stays | others | mean stay | mean wait | longest | most passes | bound | messages per entry |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    let seconds = |micros: u64| micros as f64 / SECOND as f64;
+    let all = loops.into_iter().map(|of| (of, Play::new(of).run()));
+    let show = |(of, seen): &(Loop, Seen)| {
+        let Loop { slots, long, others, stay, .. } = *of;
+        let Seen { entries, waited, longest, passes, messages, .. } = *seen;
+        println!(
+            "| {slots} | {long} | {others} | {} s | {:.4} s | {:.4} s | {passes} | {} | {:.2} |",
+            seconds(stay),
+            seconds(waited) / entries as f64,
+            seconds(longest),
+            of.most_passes(),
+            messages as f64 / entries as f64
+        );
+    };
+    all.inspect(show).collect()
+}
+
+/// Slots, long stays and other clients. In most of them no more wait than there are slots.
+const LONG: [(u32, u32, u32); 11] = [
+    (2, 1, 3),
+    (2, 1, 4),
+    (2, 1, 6),
+    (3, 1, 5),
+    (3, 2, 4),
+    (5, 2, 8),
+    (10, 9, 3),
+    (10, 9, 11),
+    (10, 5, 12),
+    (50, 40, 60),
+    (50, 49, 60),
+];
+
+#[test]
+fn passes_are_bounded_where_some_stay_for_ever() {
+    let lasts = |stay: u64| 600 * stay.max(2 * MESSAGE);
+    let loops = [SECOND, 10 * MESSAGE, MESSAGE / 2].into_iter().flat_map(|stay| {
+        LONG.map(|(slots, long, others)| Loop { slots, long, others, stay, lasts: lasts(stay).max(2 * SECOND) })
+    });
+    for (of, seen) in play_all(loops) {
+        assert!(seen.passes <= of.most_passes(), "{of:?}: {seen:?}");
+        assert_eq!(seen.never_served, 0, "{of:?}: {seen:?}");
+    }
+}
+
+/// Once a stay is known to be long no waiter depends on it: then the others are served nearly in order.
+#[test]
+fn longest_wait_with_long_stays_is_near_the_mean() {
+    let loops = LONG.map(|(slots, long, others)| Loop { slots, long, others, stay: SECOND, lasts: 600 * SECOND });
+    for (of, seen) in play_all(loops) {
+        assert!(seen.longest < 4 * seen.waited / seen.entries, "{of:?}: {seen:?}");
+    }
+}
+
+/// The bounds are what it was without any provision for long stays.
+#[test]
+fn no_long_stays_leave_order_and_cost_as_they_are() {
+    let loops = [(3, 6), (3, 5), (10, 20), (10, 15), (50, 100)];
+    let loops = loops.map(|(slots, others)| Loop { slots, long: 0, others, stay: SECOND, lasts: 600 * SECOND });
+    let bounds = [(3, 5.00), (2, 5.79), (10, 5.00), (10, 6.32), (44, 5.00)];
+    for ((of, seen), (passes, messages)) in play_all(loops).into_iter().zip(bounds) {
+        assert!(seen.passes <= passes, "{of:?}: {seen:?}");
+        assert!(seen.messages as f64 / (seen.entries as f64) < 1.01 * messages, "{of:?}: {seen:?}");
+    }
+}

@@ -1,0 +1,435 @@
+//! Non-E2E, sentence by sentence: what the paper promises, and each defect of its §IV.B beside our repair.
+
+#[allow(dead_code, reason = "each protocol's tests use some of it")]
+mod scene;
+
+use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
+use peerlock_protocols::non_e2e::{Config, Message, NonE2e};
+use peerlock_protocols::sigma::Stamp;
+use peerlock_protocols::token::Claim;
+use peerlock_protocols::{Cx, Effect, Hop, Input, Quorum, Replicas, step};
+use scene::routes::{A, B, C, D};
+
+type Scene = scene::Scene<NonE2e>;
+
+fn new_scene(config: Config) -> Scene {
+    Scene::on_routes(|me, replicas| NonE2e::new(me, replicas, config))
+}
+
+fn asked(config: Config, clients: &[u64]) -> Scene {
+    new_scene(config).asked(clients)
+}
+
+// What the paper promises.
+
+/// §IV.B, 1: "it sends a REQUEST message to all the responsible replicas". 2: "their replica list is updated and the
+/// REQUEST message continues to be routed". 3: "a GRANTREQ message is routed directly to the requester".
+#[test]
+fn an_idle_resource_is_granted_by_the_replicas_and_every_hop_writes_an_entry() {
+    for config in [Config::PRINTED, Config::REPAIRED] {
+        let mut scene = new_scene(config);
+        scene.request(A);
+        scene.stabilize();
+
+        assert_eq!(scene.who_is_inside(), [A]);
+        let [entry, replica] = [scene.state(10), scene.state(2)];
+        assert_eq!(entry, scene.state(11));
+        assert!(entry.starts_with("hop to R0: ") && entry.contains("@20 then []; hop to R1: "), "{entry}");
+        assert!(
+            replica.starts_with("R2: ") && replica.contains("@20, grant ") && !replica.contains("queue"),
+            "{replica}"
+        );
+        assert_eq!(scene.sent[..2], [9, 3], "three hops to each of three replicas, and an answer from each");
+    }
+}
+
+/// 2: "If found then the request is queued locally on the node and a GRANTREQ message is sent to the requester,
+/// containing the current holder of the replica."
+#[test]
+fn the_first_hop_with_an_entry_queues_the_request() {
+    let mut scene = asked(Config::REPAIRED, &[A]);
+    let before = scene.sent.clone();
+    scene.request(B);
+    scene.stabilize();
+
+    assert_eq!([scene.sent[0] - before[0], scene.sent[1] - before[1]], [3, 3], "one hop, one answer per replica");
+    assert!(scene.state(10).contains("@20 then [2000000001@21]"), "{}", scene.state(10));
+    assert!(!scene.state(0).contains("@21"), "{}", scene.state(0));
+    assert!(scene.state(B).ends_with("waits, votes [], queued [R0 at 10, R1 at 10, R2 at 10]"), "{}", scene.state(B));
+}
+
+/// 3: "If it has [granted access], the request is queued on the replica itself."
+#[test]
+fn a_replica_that_has_voted_queues_the_request() {
+    let scene = asked(Config::REPAIRED, &[A, D]);
+
+    assert!(
+        scene.state(0).contains("@20, grant ") && scene.state(0).ends_with("queue [2000000001@23]"),
+        "{}",
+        scene.state(0)
+    );
+}
+
+/// 4: "All quorum set members update their replica list by deleting the respective entry from it and forward the
+/// message together with a list of requests." "The next owner of this replica is then determined from this newly
+/// assembled queue."
+#[test]
+fn release_brings_the_partial_queues_of_all_hops_to_the_replica() {
+    let mut scene = asked(Config::REPAIRED, &[A, D, C, B]);
+    assert!(scene.state(10).contains("@21]") && scene.state(11).contains("@22]"), "B and C wait at different hops");
+    scene.release(A);
+    scene.stabilize();
+
+    assert_eq!(scene.who_is_inside(), [D], "who came first of all");
+    for replica in 0..3 {
+        let state = scene.state(replica);
+        assert!(state.contains("@23, grant ") && state.ends_with("queue [3000000001@22, 4000000001@21]"), "{state}");
+    }
+    assert_eq!([scene.state(10), scene.state(11)], ["idle", "idle"]);
+    for client in [D, C, B] {
+        assert_eq!(scene.who_is_inside(), [client]);
+        scene.leave(client);
+    }
+    assert_eq!(scene.order(), [A, D, C, B]);
+}
+
+/// 5: "the requester checks if it has attained majority of the replica votes".
+#[test]
+fn a_majority_is_enough() {
+    let mut scene = new_scene(Config::REPAIRED);
+    scene.request(D);
+    scene.deliver(D, 0, "request");
+    scene.deliver(0, D, "grantreq");
+    scene.deliver(D, 1, "request");
+    assert_eq!(scene.who_is_inside(), []);
+    scene.deliver(1, D, "grantreq");
+    scene.pass(Span::from_secs(1));
+
+    assert_eq!(scene.who_is_inside(), [D]);
+}
+
+/// A, B and C have a vote each, so that nobody has two, and are queued behind one another everywhere else.
+fn split(config: Config) -> Scene {
+    let mut scene = new_scene(config);
+    for client in [A, B, C] {
+        scene.request(client);
+    }
+    scene.deliver(A, 10, "request"); // For R0,
+    scene.deliver(A, 10, "request"); // for R1, but behind C at 11.
+    let late = scene.hold_back(A, 10);
+    (0..3).for_each(|_| scene.deliver(B, 10, "request")); // For R2: behind A for the others.
+    let first = scene.wire.iter().position(|letter| letter.1 == 11 && letter.0 == 10).expect("A's request for R0");
+    let first = scene.wire.remove(first);
+    let second = scene.hold_back(10, 11);
+    scene.wire.push(first);
+    scene.deliver(10, 11, "request");
+    (0..2).for_each(|_| scene.deliver(C, 11, "request"));
+    let third = scene.hold_back(C, 11);
+    scene.wire.extend(second.into_iter().chain(late).chain(third));
+    scene.stabilize();
+    let votes =
+        [A, B, C].map(|client| scene.state(client).split_once("votes ").map(|(_, votes)| votes[..4].to_owned()));
+    assert_eq!(votes.map(Option::unwrap_or_default), ["[R0]", "[R2]", "[R1]"]);
+    scene
+}
+
+/// 5: "If no requester receives majority of the votes, all of them propagate a YIELD message." 6: "… after a random
+/// time period".
+#[test]
+fn in_print_all_yield_when_nobody_has_won() {
+    let mut scene = split(Config { hearsay: true, ..Config::PRINTED });
+    scene.pass(Span::from_millis(500));
+
+    assert!(scene.sent[3] > 0, "{:?}", scene.sent);
+}
+
+/// §V.B: "In case a node in the path fails, its predecessor routes a new request message to the replica, creating a new
+/// quorum path."
+#[test]
+fn the_predecessor_of_a_dead_hop_sends_its_queue_by_a_new_way() {
+    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[A, B]);
+    scene.kill(11);
+    scene.pass(Span::from_secs(40));
+
+    assert_eq!([scene.state(10), scene.state(12)], ["idle", "idle"]);
+    let state = scene.state(0);
+    assert!(state.contains("@20, grant ") && state.contains("queue [2000000001@21]"), "{state}");
+    scene.leave(A);
+    assert_eq!(scene.order(), [A, B]);
+}
+
+/// §V.B: "… and its successor directs a cleanup message to clear the old quorum nodes from the failed node to the
+/// replica."
+#[test]
+fn the_successor_of_a_dead_hop_cleans_up() {
+    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[A, C]);
+    assert!(scene.state(11).contains("@20 then [2000000001@22]"), "{}", scene.state(11));
+    scene.kill(10);
+    scene.pass(Span::from_secs(40));
+
+    assert_eq!(scene.state(11), "idle");
+    let state = scene.state(0);
+    assert!(state.contains("@20, grant ") && state.contains("queue [2000000001@22]"), "{state}");
+    scene.leave(A);
+    assert_eq!(scene.order(), [A, C]);
+}
+
+/// §V.B: "the replica fails after receiving the partially assembled queue … an alive predecessor would act as the
+/// temporary token holder, where the new queue would be rebuilt." And what the hop had queued is not in danger when the
+/// hop's own predecessor dies.
+#[test]
+fn the_last_hop_keeps_the_assembled_queue_until_the_replica_has_it() {
+    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[A, C, B]);
+    scene.release(A);
+    (0..3).for_each(|_| scene.deliver(A, 10, "release"));
+    (0..3).for_each(|_| scene.deliver(10, 11, "release"));
+    for replica in 0..3 {
+        scene.kill(replica); // With the queues before their door.
+    }
+    scene.pass(Span::from_secs(5));
+    assert_eq!(scene.who_is_inside(), [C], "peer 13 is the replicas now");
+    scene.leave(C);
+    assert_eq!(scene.order(), [A, C, B]);
+}
+
+/// §II: a replica may lose its memory. Whoever waits asks again, and finds its place.
+#[test]
+fn whoever_waits_asks_again_where_it_was_forgotten() {
+    let mut scene = asked(Config::REPAIRED, &[A, D, C]);
+    scene.step(0, Input::Reset { incarnation: u64::MAX / 2 });
+    scene.step(11, Input::Reset { incarnation: 1 });
+    scene.pass(Span::from_secs(30));
+    for client in [A, D, C] {
+        assert_eq!(scene.who_is_inside(), [client]);
+        scene.leave(client);
+    }
+}
+
+/// A key that changes its owner: the new one is a replica without memory, the old one passes on what still comes to it.
+#[test]
+fn a_replica_that_moves_has_forgotten() {
+    let mut scene = asked(Config::REPAIRED, &[A, D]);
+    for replica in 0..3 {
+        let key = Replicas::on_overlay("resource", Quorum::new(3, 2)).key(replica);
+        scene.step(replica.into(), Input::Disowned(key.expect("a key")));
+        assert_eq!(scene.state(replica.into()), "idle");
+    }
+    scene.pass(Span::from_secs(30));
+    assert_eq!(scene.who_is_inside(), [A], "who renews its votes");
+    scene.leave(A);
+    assert_eq!(scene.order(), [A, D]);
+}
+
+// Beyond the paper.
+
+#[test]
+fn who_withdraws_is_passed_over() {
+    let mut scene = asked(Config::REPAIRED, &[A, B, C]);
+    scene.leave(B);
+    assert!(!scene.state(10).contains("@21"), "{}", scene.state(10));
+    scene.leave(A);
+    assert_eq!(scene.order(), [A, C]);
+}
+
+/// Whoever waits behind a client that withdraws is queued where that one was.
+#[test]
+fn who_waits_behind_one_who_withdraws_moves_up() {
+    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[C, A, B]);
+    assert!(scene.state(10).contains("@20 then [3000000001@21]"), "{}", scene.state(10));
+    scene.leave(A);
+    assert!(scene.state(11).contains("@22 then [3000000001@21]"), "{}", scene.state(11));
+    scene.leave(C);
+    assert_eq!(scene.order(), [C, B]);
+}
+
+#[test]
+fn tickets_of_one_peer_wait_each_in_its_own_right() {
+    let mut scene = new_scene(Config::REPAIRED);
+    let tickets = [scene.request(A), scene.request(A), scene.request(A)];
+    scene.pass(Span::from_secs(2));
+    for ticket in tickets {
+        assert_eq!(scene.inside.iter().map(|&(_, ticket, _)| ticket).collect::<Vec<_>>(), [ticket]);
+        scene.inside.clear();
+        scene.step(A, Input::Release(Ticket::new(ticket)));
+        scene.pass(Span::from_secs(2));
+    }
+}
+
+#[test]
+fn fencing_numbers_increase_also_past_a_holder_that_crashed() {
+    let mut scene = asked(Config::REPAIRED, &[A]);
+    scene.leave(A);
+    scene.request(B);
+    scene.pass(Span::from_secs(1));
+    scene.kill(B);
+    scene.request(C);
+    scene.pass(Span::from_secs(60));
+    assert_eq!(scene.order(), [A, B, C]);
+    assert!(scene.entered.windows(2).all(|pair| pair[0].2 < pair[1].2), "{:?}", scene.entered);
+}
+
+/// Whoever is cut off is out before anybody else is in.
+#[test]
+fn a_holder_that_is_cut_off_is_out_in_time() {
+    let mut scene = asked(Config::REPAIRED, &[A, B]);
+    scene.cut_off = Some(A);
+    for _ in 0..600 {
+        scene.pass(Span::from_millis(100));
+        assert!(scene.inside.len() <= 1);
+    }
+    assert_eq!((scene.lost.as_slice(), scene.who_is_inside().as_slice()), ([A].as_slice(), [B].as_slice()));
+}
+
+/// Renewals go straight to the replicas: a message and an answer for each vote, whatever the length of the route.
+#[test]
+fn a_renewal_takes_two_messages_per_vote() {
+    let mut scene = asked(Config::REPAIRED, &[A]);
+    let before = scene.sent.clone();
+    scene.pass(Span::from_secs(10));
+    let renewals: Vec<usize> = scene.sent.iter().zip(before).map(|(after, before)| after - before).collect();
+    assert_eq!(renewals, [9, 9, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+/// What makes no sense is dropped, and said so.
+#[test]
+fn nonsense_is_dropped() {
+    let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
+    let (me, other) = (PeerId::new(1), PeerId::new(2));
+    let stamp = Stamp { time: 1, client: Claim { peer: other, ticket: Ticket::new(1) } };
+    let request = |replica| Message::Request { replica, client: stamp, sent: Time::ZERO, fencing: 0 };
+    let hop = |key, next| Hop { key, origin: other, previous: other, next };
+    let key = replicas.key(0).expect("a key");
+    let routed = |hop, message| Input::Routed { hop, message };
+    let sent = |message| Input::Message { from: other, message };
+    let nonsense = [
+        sent(Message::Queued { replica: 3, to: Ticket::new(1), holder: stamp }),
+        sent(Message::Ping { replica: u32::MAX, holder: stamp }),
+        routed(hop(key, None), request(1)),
+        routed(hop(key, Some(other)), request(1)),
+        routed(hop(Key::new(5), None), request(0)),
+        routed(hop(Key::new(5), Some(other)), request(0)),
+        routed(hop(key, Some(other)), Message::Taken { receipt: 1 }),
+    ];
+    for input in nonsense {
+        let (mut peer, mut effects) = (NonE2e::new(me, &replicas, Config::REPAIRED), Vec::new());
+        step(&mut peer, input.clone(), &mut Cx::new(me, Time::ZERO, &mut Rng::new(1), &mut effects));
+        assert!(matches!(effects[..], [Effect::Strange { .. }]), "{input:?} gave {effects:?}");
+        assert_eq!(peer.to_string(), "idle");
+    }
+}
+
+// The defects of the printed form, each with and without its repair alone.
+
+/// A hop that is asked twice by one client names it as holder, and the client takes that for the vote.
+#[test]
+fn a_hop_is_taken_for_the_replica() {
+    let play = |hearsay| {
+        let mut scene = new_scene(Config { hearsay, asks_again: false, ..Config::PRINTED });
+        scene.request(D);
+        scene.stabilize();
+        assert_eq!(scene.who_is_inside(), [D]);
+        scene.request(A);
+        scene.wire.extend(scene.wire.clone());
+        scene.stabilize();
+        scene.who_is_inside()
+    };
+    assert_eq!(play(false), [D, A]);
+    assert_eq!(play(true), [D]);
+}
+
+/// A replica knows nothing of those who wait at hops: what is yielded comes back, for ever.
+#[test]
+fn a_split_vote() {
+    let play = |surfaces| {
+        let mut scene = split(Config { surfaces, ..Config::REPAIRED });
+        scene.pass(Span::from_secs(100));
+        scene.order()
+    };
+    assert_eq!(play(true), [A]);
+    assert_eq!(play(false), []);
+}
+
+/// A client that is finished, and left in a hop's queue, later gets a vote, and keeps it.
+#[test]
+fn a_vote_for_a_ghost() {
+    let play = |answers_ghosts| {
+        let mut scene = asked(Config { answers_ghosts, ..Config::PRINTED }, &[A]);
+        scene.request(B);
+        let late = scene.hold_back(B, 10);
+        scene.leave(B); // It withdraws, and its RELEASE overtakes its REQUEST.
+        scene.wire.extend(late);
+        scene.stabilize();
+        scene.leave(A);
+        scene.request(C);
+        scene.pass(Span::from_secs(100));
+        scene.order()
+    };
+    assert_eq!(play(true), [A, C]);
+    assert_eq!(play(false), [A]);
+}
+
+/// A late RELEASE takes the vote from the next request of the same client, which is inside with it.
+#[test]
+fn a_late_release_hits_the_next_request() {
+    let play = |epochs| {
+        let mut scene = asked(Config { epochs, ..Config::PRINTED }, &[D]);
+        scene.release(D);
+        (0..3).for_each(|replica| scene.duplicate(D, replica, "release"));
+        let late: Vec<_> = (0..3).flat_map(|replica| scene.hold_back(D, replica)).collect();
+        let (now, late) = late.into_iter().enumerate().partition::<Vec<_>, _>(|(at, _)| at % 2 == 0);
+        scene.wire.extend(now.into_iter().map(|(_, letter)| letter));
+        scene.stabilize();
+        scene.request(D);
+        scene.pass(Span::from_secs(1));
+        assert_eq!(scene.who_is_inside(), [D]);
+        scene.wire.extend(late.into_iter().map(|(_, letter)| letter));
+        scene.stabilize();
+        scene.request(A);
+        scene.pass(Span::from_secs(1));
+        scene.who_is_inside()
+    };
+    assert_eq!(play(true), [D]);
+    assert_eq!(play(false), [D, A]);
+}
+
+/// RELEASE carries the only copy of the queue.
+#[test]
+fn a_release_with_a_queue_is_lost() {
+    let play = |keeps_copies| {
+        let mut scene = asked(Config { keeps_copies, asks_again: false, ..Config::REPAIRED }, &[A, B]);
+        scene.release(A);
+        (0..3).for_each(|_| scene.deliver(A, 10, "release"));
+        (0..3).for_each(|_| scene.lose(10, 11, "release"));
+        scene.pass(Span::from_secs(100));
+        scene.order()
+    };
+    assert_eq!(play(true), [A, B]);
+    assert_eq!(play(false), [A]);
+}
+
+/// Who crashes inside keeps its votes.
+#[test]
+fn a_crash_inside() {
+    let play = |leases| {
+        let mut scene = asked(Config { leases, ..Config::REPAIRED }, &[A, D]);
+        scene.kill(A);
+        scene.pass(Span::from_secs(1000));
+        scene.order()
+    };
+    assert_eq!(play(true), [A, D]);
+    assert_eq!(play(false), [A]);
+}
+
+/// A REQUEST that is lost.
+#[test]
+fn a_lost_request() {
+    let play = |asks_again| {
+        let mut scene = new_scene(Config { asks_again, ..Config::REPAIRED });
+        scene.request(A);
+        (0..3).for_each(|_| scene.lose(A, 10, "request"));
+        scene.pass(Span::from_secs(100));
+        scene.order()
+    };
+    assert_eq!(play(true), [A]);
+    assert_eq!(play(false), []);
+}

@@ -1,0 +1,236 @@
+//! A scene: some peers, and messages that move only when told to. Without routes it is for protocols that send, with
+//! `routes` for those on an overlay. Peers may die: then the routes lead around them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
+use peerlock_protocols::{Cx, Effect, Hop, Input, Observe, Protocol, step};
+
+pub mod routes;
+pub mod votes;
+
+/// A message under way: from, to, for the owner of which key and from whom if it is routed, what.
+pub type Letter<P> = (u64, u64, Option<(Key, PeerId)>, <P as Protocol>::Message);
+
+/// Who comes next on the way to a key among those that are not dead; nobody if `here` owns it.
+type Next = Box<dyn Fn(Key, u64, &BTreeSet<u64>) -> Option<u64>>;
+
+pub struct Scene<P: Observe> {
+    pub now: Time,
+    pub peers: BTreeMap<u64, P>,
+    next: Next,
+    dead: BTreeSet<u64>,
+    /// In the order sent.
+    pub wire: Vec<Letter<P>>,
+    pub timers: BTreeMap<(u64, P::Timer), Time>,
+    tickets: BTreeMap<u64, u64>,
+    /// Who is inside: peer, ticket, fencing number.
+    pub inside: Vec<(u64, u64, u64)>,
+    /// The same, of all who ever were.
+    pub entered: Vec<(u64, u64, u64)>,
+    pub lost: Vec<u64>,
+    /// How many messages of each type.
+    pub sent: Vec<usize>,
+    /// Nothing comes to or from this peer.
+    pub cut_off: Option<u64>,
+}
+
+impl<P: Observe> Scene<P> {
+    pub fn of(peers: impl Iterator<Item = u64>, new: impl Fn(PeerId) -> P, next: Next) -> Self {
+        Self {
+            now: Time::ZERO + Span::from_secs(1),
+            peers: peers.map(|peer| (peer, new(PeerId::new(peer)))).collect(),
+            next,
+            dead: BTreeSet::new(),
+            wire: Vec::new(),
+            timers: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            inside: Vec::new(),
+            entered: Vec::new(),
+            lost: Vec::new(),
+            sent: vec![0; P::KINDS.len()],
+            cut_off: None,
+        }
+    }
+
+    fn next(&self, key: Key, here: u64) -> Option<PeerId> {
+        (self.next)(key, here, &self.dead).map(PeerId::new)
+    }
+
+    pub fn step(&mut self, peer: u64, input: Input<P::Message, P::Timer>) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front().filter(|_| !self.dead.contains(&peer)) {
+            let (mut effects, mut rng) = (Vec::new(), Rng::new(1));
+            let mut cx = Cx::new(PeerId::new(peer), self.now, &mut rng, &mut effects);
+            step(self.peers.get_mut(&peer).expect("a peer of the scene"), input, &mut cx);
+            for effect in effects {
+                self.carry_out(peer, effect, &mut inputs);
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        peer: u64,
+        effect: Effect<P::Message, P::Timer>,
+        inputs: &mut VecDeque<Input<P::Message, P::Timer>>,
+    ) {
+        let me = PeerId::new(peer);
+        match effect {
+            Effect::Send { to, message } => self.send((peer, to.get(), None, message)),
+            Effect::Route { key, message } => match self.next(key, peer) {
+                Some(next) => self.send((peer, next.get(), Some((key, me)), message)),
+                None => {
+                    inputs.push_back(Input::Routed { hop: Hop { key, origin: me, previous: me, next: None }, message })
+                }
+            },
+            Effect::Forward { to, key, origin, message } => {
+                self.send((peer, to.get(), Some((key, origin)), message));
+            }
+            Effect::Grant { ticket, grant } => {
+                self.inside.push((peer, ticket.get(), grant.fencing));
+                self.entered.push((peer, ticket.get(), grant.fencing));
+            }
+            Effect::Lost { ticket } => {
+                self.inside.retain(|&(who, which, _)| (who, which) != (peer, ticket.get()));
+                self.lost.push(peer);
+            }
+            Effect::SetTimer { timer, after } => drop(self.timers.insert((peer, timer), self.now + after)),
+            Effect::CancelTimer { timer } => drop(self.timers.remove(&(peer, timer))),
+            Effect::Refused { .. } | Effect::Wish(_) | Effect::Strange { .. } => panic!("{effect:?}"),
+        }
+    }
+
+    fn send(&mut self, letter: Letter<P>) {
+        self.sent[P::kind(&letter.3)] += 1;
+        if self.cut_off != Some(letter.0) && self.cut_off != Some(letter.1) {
+            self.wire.push(letter);
+        }
+    }
+
+    fn arrive(&mut self, (from, to, route, message): Letter<P>) {
+        let previous = PeerId::new(from);
+        let input = match route {
+            None => Input::Message { from: previous, message },
+            Some((key, origin)) => {
+                let hop = Hop { key, origin, previous, next: self.next(key, to) };
+                Input::Routed { hop, message }
+            }
+        };
+        self.step(to, input);
+    }
+
+    pub fn request(&mut self, peer: u64) -> u64 {
+        let ticket = self.tickets.entry(peer).or_default();
+        *ticket += 1;
+        let ticket = *ticket;
+        self.step(peer, Input::Request(Ticket::new(ticket)));
+        ticket
+    }
+
+    /// The peer's latest request is over.
+    pub fn release(&mut self, peer: u64) {
+        let ticket = self.tickets[&peer];
+        self.inside.retain(|&(who, which, _)| (who, which) != (peer, ticket));
+        self.step(peer, Input::Release(Ticket::new(ticket)));
+    }
+
+    pub fn reset(&mut self, replica: u64, incarnation: u64) {
+        self.step(replica, Input::Reset { incarnation });
+    }
+
+    pub fn kill(&mut self, peer: u64) {
+        self.dead.insert(peer);
+        self.timers.retain(|&(who, _), _| who != peer);
+        self.inside.retain(|&(who, ..)| who != peer);
+    }
+
+    pub fn find(&self, from: u64, to: u64, kind: &str) -> Option<usize> {
+        let is_it = |&(f, t, _, ref m): &Letter<P>| (f, t, P::KINDS[P::kind(m)]) == (from, to, kind);
+        self.wire.iter().position(is_it)
+    }
+
+    fn the(&self, from: u64, to: u64, kind: &str) -> usize {
+        self.find(from, to, kind).unwrap_or_else(|| panic!("no {kind} from {from} to {to} in {:?}", self.wire))
+    }
+
+    /// Delivers the oldest such message.
+    pub fn deliver(&mut self, from: u64, to: u64, kind: &str) {
+        let letter = self.wire.remove(self.the(from, to, kind));
+        self.arrive(letter);
+    }
+
+    pub fn try_deliver(&mut self, from: u64, to: u64, kind: &str) -> bool {
+        let found = self.find(from, to, kind).is_some();
+        if found {
+            self.deliver(from, to, kind);
+        }
+        found
+    }
+
+    /// Delivers what was sent first.
+    pub fn deliver_first(&mut self) {
+        let letter = self.wire.remove(0);
+        self.arrive(letter);
+    }
+
+    /// Puts a second copy of the oldest such message on the wire.
+    pub fn duplicate(&mut self, from: u64, to: u64, kind: &str) {
+        let copy = self.wire[self.the(from, to, kind)].clone();
+        self.wire.push(copy);
+    }
+
+    /// Loses the oldest such message.
+    pub fn lose(&mut self, from: u64, to: u64, kind: &str) {
+        self.wire.remove(self.the(from, to, kind));
+    }
+
+    /// Takes what is on the wire from one to the other off it, for [`Scene::put_back`].
+    pub fn hold_back(&mut self, from: u64, to: u64) -> Vec<Letter<P>> {
+        let (held, rest) = self.wire.drain(..).partition(|letter| (letter.0, letter.1) == (from, to));
+        self.wire = rest;
+        held
+    }
+
+    pub fn put_back(&mut self, held: Vec<Letter<P>>) {
+        self.wire.extend(held);
+    }
+
+    /// Delivers everything, in the order sent; at most so much that a protocol that never rests shows itself.
+    pub fn stabilize(&mut self) {
+        for _ in 0..2000 {
+            if self.wire.is_empty() {
+                return;
+            }
+            self.deliver_first();
+        }
+        panic!("no rest: {:?}", self.wire);
+    }
+
+    /// Time passes, and messages need none of it.
+    pub fn pass(&mut self, span: Span) {
+        let end = self.now + span;
+        self.stabilize();
+        while let Some(((peer, timer), at)) = self
+            .timers
+            .iter()
+            .min_by_key(|&(_, at)| at)
+            .filter(|&(_, &at)| at <= end)
+            .map(|(who, &at)| (who.clone(), at))
+        {
+            self.timers.remove(&(peer, timer.clone()));
+            self.now = self.now.max(at);
+            self.step(peer, Input::Timer(timer));
+            self.stabilize();
+        }
+        self.now = end;
+    }
+
+    pub fn who_is_inside(&self) -> Vec<u64> {
+        self.inside.iter().map(|&(peer, ..)| peer).collect()
+    }
+
+    pub fn order(&self) -> Vec<u64> {
+        self.entered.iter().map(|&(peer, ..)| peer).collect()
+    }
+}

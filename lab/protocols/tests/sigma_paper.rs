@@ -1,0 +1,595 @@
+//! Sigma, sentence by sentence: what the paper promises, and each defect of its Figures 5 and 6 beside our repair.
+
+#[allow(dead_code, reason = "each protocol's tests use some of it")]
+mod scene;
+
+use peerlock_base::{Span, Ticket};
+use peerlock_protocols::sigma::Config;
+use peerlock_protocols::{Input, Sigma};
+use scene::Scene;
+use scene::votes::{A, B, C, NEWCOMER};
+
+/// Plays a scene in the printed form and in ours, and hands back what is to be compared.
+fn both<T>(play: impl Fn(Config) -> T) -> [T; 2] {
+    [Config::PRINTED, Config::REPAIRED].map(play)
+}
+
+// What the paper promises.
+
+/// §4, case 1; and the cost: one REQUEST, RESPONSE and RELEASE per replica when nobody else wants in.
+#[test]
+fn an_idle_resource_costs_three_messages_per_replica() {
+    let sent = both(|config| {
+        let mut scene = Scene::new(4, 3, config);
+        scene.request(A);
+        scene.stabilize();
+        assert_eq!(scene.who_is_inside(), [A]);
+        scene.release(A);
+        scene.stabilize();
+        scene.sent
+    });
+    assert_eq!(sent, [[4, 4, 0, 0, 4]; 2]);
+}
+
+/// §4: a replica gives its vote at once or queues the request, and at RELEASE tells the next. A fourth message per
+/// replica when one waits.
+#[test]
+fn who_waits_is_told_when_its_turn_comes() {
+    let mut scene = Scene::new(4, 3, Config::REPAIRED);
+    for client in [A, B, C] {
+        scene.request(client);
+        scene.stabilize();
+    }
+    for client in [A, B, C] {
+        assert_eq!(scene.who_is_inside(), [client]);
+        scene.release(client);
+        scene.stabilize();
+    }
+    assert_eq!(scene.sent, [12, 12 + 8, 0, 0, 12]);
+}
+
+/// Not in the paper: a client that withdraws is passed over.
+#[test]
+fn who_withdraws_is_passed_over() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    for client in [A, B, C] {
+        scene.request(client);
+        scene.stabilize();
+    }
+    scene.release(B);
+    scene.release(A);
+    scene.stabilize();
+    assert_eq!(scene.entered.iter().map(|&(peer, ..)| peer).collect::<Vec<_>>(), [A, C]);
+}
+
+/// Not in the paper: several tickets of one peer are several clients.
+#[test]
+fn tickets_of_one_peer_wait_each_in_its_own_right() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    let tickets = [scene.request(A), scene.request(A), scene.request(A)];
+    scene.stabilize();
+    for ticket in tickets {
+        assert_eq!(scene.inside.iter().map(|&(_, ticket, _)| ticket).collect::<Vec<_>>(), [ticket]);
+        scene.inside.clear();
+        scene.step(A, Input::Release(Ticket::new(ticket)));
+        scene.stabilize();
+    }
+}
+
+/// §4, informed backoff: after a reset the retries build the queue up again, in much the same order.
+#[test]
+fn retries_rebuild_a_replica_that_forgot() {
+    let mut scene = Scene::new(3, 3, Config::REPAIRED);
+    for client in [A, B, C] {
+        scene.request(client);
+        scene.stabilize();
+    }
+    scene.reset(0, 1);
+    scene.pass(Span::from_secs(5));
+    assert_eq!(scene.owner(0), Some(A), "A renews");
+    scene.release(A);
+    scene.stabilize();
+    assert_eq!(scene.who_is_inside(), [B], "which takes all three votes");
+}
+
+/// Not in the paper: on an overlay two peers may take themselves for the same replica for a while, and the one that has
+/// been there longer may be the one that stays. Its answers count again when the other has been silent for a lease
+/// time.
+#[test]
+fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    scene.request(A);
+    scene.stabilize();
+    let both_live_on_as = |life: u64, scene: &mut Scene<Sigma>| {
+        scene.reset(0, life);
+        scene.reset(1, life);
+        scene.pass(Config::REPAIRED.lease / 2); // A renews.
+    };
+    both_live_on_as(1000, &mut scene);
+    scene.request(B);
+    scene.stabilize();
+    both_live_on_as(5, &mut scene);
+    assert_eq!(scene.who_is_inside(), [A]);
+    scene.release(A);
+    scene.pass(Config::REPAIRED.lease / 4);
+    assert_eq!(scene.who_is_inside(), [], "the later life may still have been there a moment ago");
+    scene.pass(Config::REPAIRED.lease * 2);
+    assert_eq!(scene.who_is_inside(), [B]);
+}
+
+/// §4: an owner whose lease has run out makes room for the next in the queue.
+#[test]
+fn a_client_that_crashes_inside_holds_the_others_up_for_one_lease() {
+    let entered = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        scene.stabilize();
+        scene.request(B);
+        scene.stabilize();
+        scene.cut_off = Some(A);
+        scene.timers.retain(|&(peer, _), _| peer != A);
+        scene.pass(Span::from_secs(11));
+        scene.entered.len()
+    });
+    assert_eq!(entered, [2, 2]);
+}
+
+/// Fencing numbers increase from grant to grant, also past a holder that crashed; see `peerlock_protocols::fencing`.
+#[test]
+fn fencing_numbers_increase() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    for client in [A, B, A] {
+        scene.request(client);
+        scene.stabilize();
+        scene.release(client);
+        scene.stabilize();
+    }
+    scene.request(A);
+    scene.stabilize();
+    scene.timers.retain(|&(peer, _), _| peer != A);
+    scene.request(C);
+    scene.pass(Span::from_secs(11));
+    let numbers: Vec<u64> = scene.entered.iter().map(|&(.., fencing)| fencing).collect();
+    assert_eq!(numbers[..4], [1, 2, 3, 4]);
+    assert_eq!(
+        numbers[4],
+        4 + peerlock_protocols::fencing::LEAP,
+        "no replica knows whether A used 4, but none can exceed it"
+    );
+}
+
+// Safety.
+
+/// "A retry answered *owner = you* after a YIELD lets two clients in."
+#[test]
+fn a_vote_that_was_yielded_is_not_counted_again() {
+    let inside = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        for client in [A, B, C] {
+            scene.request(client);
+        }
+        scene.hold_back(A, 1); // A's request to R1 is lost.
+        // Each has one vote, and nobody has two.
+        scene.duplicate(C, 2, "request");
+        for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
+            scene.deliver(client, replica, "request");
+        }
+        // C's request comes to R2 once more: "owner = you". That answer is slow.
+        scene.deliver(C, 2, "request");
+        scene.deliver(2, C, "response");
+        let answer = scene.hold_back(2, C);
+        for (client, replica) in [(C, 0), (C, 1), (A, 2)] {
+            scene.deliver(client, replica, "request");
+        }
+        for replica in [0, 1] {
+            scene.deliver(replica, C, "response");
+        }
+        scene.try_deliver(2, C, "inquire"); // In our form R2 asks its vote back for A.
+        scene.deliver(C, 2, "yield");
+        scene.deliver(2, A, "response");
+        scene.deliver(2, A, "response");
+        scene.deliver(0, A, "response");
+        assert_eq!(scene.who_is_inside(), [A], "with R0 and R2");
+        // B withdraws, and C gets R1. Then the slow answer arrives.
+        scene.release(B);
+        scene.deliver(B, 1, "release");
+        scene.deliver(1, C, "response");
+        scene.put_back(answer);
+        while scene.try_deliver(2, C, "response") {}
+        scene.who_is_inside()
+    });
+    assert_eq!(inside, [vec![A, C], vec![A]]);
+}
+
+/// "`Request()` never clears `resp[]`."
+#[test]
+fn answers_to_an_earlier_request_are_forgotten() {
+    let inside = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        for client in [A, B] {
+            scene.request(client);
+            scene.stabilize();
+        }
+        scene.release(A);
+        scene.stabilize();
+        assert_eq!(scene.who_is_inside(), [B]);
+        scene.request(A);
+        scene.stabilize();
+        scene.who_is_inside()
+    });
+    // One answer that names B, and two old ones that name A.
+    assert_eq!(inside, [vec![B, A], vec![B]]);
+}
+
+/// "A late grant of an earlier request is counted."
+#[test]
+fn a_late_grant_of_an_earlier_request_is_not_counted() {
+    let inside = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        for replica in 0..3 {
+            scene.deliver(A, replica, "request");
+        }
+        let late = [scene.hold_back(0, A), scene.hold_back(1, A), scene.hold_back(2, A)].concat();
+        scene.release(A); // Withdraws before any answer.
+        scene.request(B);
+        scene.stabilize();
+        assert_eq!(scene.who_is_inside(), [B]);
+        scene.request(A);
+        scene.put_back(late);
+        scene.stabilize();
+        scene.who_is_inside()
+    });
+    assert_eq!(inside, [vec![B, A], vec![B]]);
+}
+
+/// "RELEASE … carries only the id."
+#[test]
+fn a_late_release_does_not_hit_the_next_request() {
+    let inside = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        scene.stabilize();
+        scene.release(A);
+        for replica in 0..3 {
+            scene.duplicate(A, replica, "release");
+            scene.deliver(A, replica, "release");
+        }
+        let late = [scene.hold_back(A, 0), scene.hold_back(A, 1), scene.hold_back(A, 2)].concat();
+        scene.request(A);
+        scene.stabilize();
+        scene.put_back(late);
+        scene.stabilize();
+        scene.request(B);
+        scene.stabilize();
+        scene.who_is_inside()
+    });
+    assert_eq!(inside, [vec![A, B], vec![A]]);
+}
+
+/// "… and YIELD carries only the id."
+#[test]
+fn a_late_yield_does_not_hit_the_next_grant() {
+    let owners = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        let last = NEWCOMER;
+        for (client, replica) in [(A, 0), (B, 1), (last, 2)] {
+            scene.request(client);
+            scene.deliver(client, replica, "request");
+        }
+        for (client, replica) in [(A, 2), (last, 0), (last, 1)] {
+            scene.deliver(client, replica, "request");
+        }
+        for replica in 0..3 {
+            scene.deliver(replica, last, "response");
+        }
+        scene.try_deliver(2, last, "inquire");
+        scene.duplicate(last, 2, "yield");
+        scene.deliver(last, 2, "yield");
+        let late = scene.hold_back(last, 2);
+        assert_eq!(scene.owner(2), Some(A));
+        // A and B withdraw, and the last gets in. C comes, and then the second copy of the YIELD.
+        for client in [A, B] {
+            scene.release(client);
+        }
+        scene.stabilize();
+        assert_eq!(scene.who_is_inside(), [last]);
+        scene.request(C);
+        scene.stabilize();
+        scene.put_back(late);
+        scene.stabilize();
+        scene.owner(2)
+    });
+    assert_eq!(owners, [Some(C), Some(NEWCOMER)]);
+}
+
+/// "The client does not know when its lease ends."
+#[test]
+fn a_client_that_is_cut_off_leaves_before_the_next_one_enters() {
+    let seen = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        scene.stabilize();
+        scene.request(B);
+        scene.stabilize();
+        scene.cut_off = Some(A);
+        scene.pass(Span::from_secs(11));
+        (scene.who_is_inside(), scene.lost)
+    });
+    assert_eq!(seen, [(vec![A, B], vec![]), (vec![B], vec![A])]);
+}
+
+/// … nor does it count votes whose lease has ended while the others were on their way.
+#[test]
+fn a_vote_whose_lease_has_ended_is_not_counted() {
+    let inside = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        for replica in 0..3 {
+            scene.deliver(A, replica, "request");
+        }
+        scene.deliver(0, A, "response");
+        let late = [scene.hold_back(1, A), scene.hold_back(2, A)].concat();
+        scene.timers.retain(|&(peer, _), _| peer != A); // A is so slow that even its timers are late.
+        scene.request(B);
+        scene.pass(Span::from_secs(11));
+        assert_eq!(scene.who_is_inside(), [B]);
+        scene.put_back(late);
+        scene.deliver(1, A, "response");
+        scene.who_is_inside()
+    });
+    assert_eq!(inside, [vec![B, A], vec![B]]);
+}
+
+/// … and with renewal it stays inside as long as it likes. The printed form has none.
+#[test]
+fn leases_are_renewed() {
+    let seen = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        scene.stabilize();
+        scene.request(B);
+        scene.pass(Span::from_secs(35));
+        (scene.who_is_inside(), scene.lost)
+    });
+    assert_eq!(seen, [(vec![A, B], vec![]), (vec![A], vec![])]);
+}
+
+// Liveness.
+
+/// "A retry must be idempotent (it was inserted twice)."
+#[test]
+fn a_second_copy_of_a_request_is_not_served_again() {
+    let owners = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        scene.stabilize();
+        scene.request(B);
+        scene.duplicate(B, 0, "request");
+        scene.stabilize();
+        for client in [A, B] {
+            scene.release(client);
+            scene.stabilize();
+        }
+        scene.owner(0)
+    });
+    assert_eq!(owners, [Some(B), None]);
+}
+
+/// "RELEASE overtaking REQUEST leaves a ghost owner"; and so does a RELEASE that is lost.
+#[test]
+fn a_replica_finds_out_that_its_owner_has_finished() {
+    for is_lost in [false, true] {
+        let inside = both(|config| {
+            let mut scene = Scene::new(3, 2, config);
+            scene.request(A);
+            let requests = [scene.hold_back(A, 0), scene.hold_back(A, 1), scene.hold_back(A, 2)].concat();
+            scene.release(A);
+            if is_lost {
+                scene.wire.clear();
+            }
+            scene.stabilize();
+            scene.put_back(requests);
+            scene.stabilize();
+            scene.request(B);
+            scene.pass(Span::from_secs(2));
+            scene.who_is_inside()
+        });
+        assert_eq!(inside, [vec![], vec![B]], "RELEASE lost: {is_lost}");
+    }
+}
+
+/// "A YIELD at a reset replica must count as a REQUEST."
+#[test]
+fn a_yield_at_a_replica_that_forgot_is_a_request() {
+    let owners = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
+            scene.request(client);
+            scene.deliver(client, replica, "request");
+        }
+        for (client, replica) in [(A, 2), (C, 0), (C, 1)] {
+            scene.deliver(client, replica, "request");
+        }
+        for replica in 0..3 {
+            scene.deliver(replica, C, "response");
+        }
+        scene.try_deliver(2, C, "inquire");
+        scene.reset(2, 1);
+        scene.deliver(C, 2, "yield");
+        scene.owner(2)
+    });
+    assert_eq!(owners, [None, Some(C)]);
+}
+
+/// "Losses before any T_w is known need a default timer."
+#[test]
+fn a_client_whose_first_messages_are_lost_asks_again() {
+    let inside = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        scene.wire.clear();
+        scene.pass(Span::from_secs(60));
+        scene.who_is_inside()
+    });
+    assert_eq!(inside, [vec![], vec![A]]);
+}
+
+/// A YIELD that is lost is sent again when the replica shows that it does not know of it.
+#[test]
+fn a_lost_yield_is_made_up_for() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
+        scene.request(client);
+        scene.deliver(client, replica, "request");
+    }
+    for (client, replica) in [(A, 2), (C, 0), (C, 1)] {
+        scene.deliver(client, replica, "request");
+    }
+    for replica in 0..3 {
+        scene.deliver(replica, C, "response");
+    }
+    scene.deliver(2, C, "inquire");
+    assert_eq!(scene.hold_back(C, 2).len(), 1, "the YIELD");
+    scene.stabilize();
+    scene.pass(Span::from_secs(1));
+    assert_eq!((scene.owner(2), scene.who_is_inside()), (Some(A), vec![A]));
+}
+
+/// Not in the paper: the first in a replica's queue has finished long ago, and its REQUEST came late. Whoever waits
+/// behind it, and came before the owner, asks for itself.
+#[test]
+fn who_has_finished_does_not_stand_in_the_way_of_others() {
+    let mut scene = Scene::new(2, 2, Config::REPAIRED);
+    scene.request(A);
+    scene.duplicate(A, 0, "request");
+    scene.deliver(A, 0, "request");
+    let late = scene.hold_back(A, 0);
+    scene.stabilize();
+    scene.release(A);
+    scene.stabilize();
+
+    scene.request(B);
+    let slow = scene.hold_back(B, 0);
+    scene.stabilize();
+    scene.request(C);
+    scene.stabilize();
+    assert_eq!([scene.owner(0), scene.owner(1)], [Some(C), Some(B)], "a split");
+    scene.put_back(late);
+    scene.deliver(A, 0, "request");
+    scene.hold_back(0, C); // The question whether C still wants the vote is lost.
+    scene.put_back(slow);
+    scene.pass(Span::from_secs(60));
+    assert_eq!(scene.who_is_inside(), [B]);
+}
+
+/// "That opens a rare split in which nobody yields: resolve it … by asking the owner." C has a vote and may still win,
+/// for all it knows. Asked a second time, it stops hoping for the answers that do not come.
+#[test]
+fn an_owner_who_is_asked_twice_yields() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    scene.request(C);
+    scene.deliver(C, 2, "request");
+    scene.deliver(2, C, "response");
+    scene.request(A);
+    scene.duplicate(A, 2, "request");
+    for asked in 1..=2 {
+        scene.deliver(A, 2, "request");
+        scene.deliver(2, C, "inquire");
+        assert_eq!(scene.find(C, 2, "yield").is_some(), asked == 2);
+    }
+}
+
+// Speed.
+
+/// "Stale entries in `resp[]` cause a needless YIELD round at every hand-over."
+#[test]
+fn nobody_yields_at_a_hand_over() {
+    let yields = both(|config| {
+        let mut scene = Scene::new(4, 3, config);
+        for client in [A, B] {
+            scene.request(client);
+            scene.stabilize();
+        }
+        scene.release(A);
+        scene.stabilize();
+        assert_eq!(scene.who_is_inside(), [B]);
+        scene.sent[3]
+    });
+    // After two grants B has two entries with its own name and two with A's: nobody can win, says the printed form.
+    assert_eq!(yields, [2, 0]);
+}
+
+/// Three split the votes. In the printed form the first yields, too, and twice, only to get its vote back.
+#[test]
+fn the_first_in_line_does_not_yield() {
+    let yields = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
+            scene.request(client);
+            scene.deliver(client, replica, "request");
+        }
+        scene.stabilize();
+        assert_eq!(scene.who_is_inside(), [A]);
+        scene.sent[3]
+    });
+    assert_eq!(yields, [4, 2]);
+}
+
+// Backoff.
+
+/// When B, in place 1, is told to ask again after A and C were inside for `stay` each, with a pause of `idle` before.
+fn retry_after(config: Config, stay: u64, idle: u64) -> Span {
+    let mut scene = Scene::new(3, 2, config);
+    for pause in [0, idle] {
+        scene.pass(Span::from_secs(pause));
+        scene.request(C);
+        scene.stabilize();
+        scene.pass(Span::from_secs(stay));
+        scene.release(C);
+        scene.stabilize();
+    }
+    for client in [C, A, B] {
+        scene.request(client);
+        scene.stabilize();
+    }
+    scene.timers.iter().find(|((peer, _), _)| *peer == B).expect("B will ask again").1.since(scene.now)
+}
+
+/// "T_w = T_CS (P + ½) as printed collapses when resets meet overload (the retry comes after the client's turn)."
+#[test]
+fn a_retry_comes_before_the_turn() {
+    let after = both(|config| retry_after(config, 8, 0));
+    let t_w = Span::from_secs(8) * 3 / 2; // P = 1.
+    assert_eq!(after, [t_w, t_w * 5 / 8]);
+}
+
+/// "T_CS counts busy intervals only."
+#[test]
+fn the_forecast_does_not_count_idle_time() {
+    let after = both(|config| retry_after(config, 8, 100));
+    assert_eq!(after, [Span::from_secs(108) * 3 / 2, Span::from_secs(8) * 3 / 2 * 5 / 8]);
+}
+
+/// "Lamport clocks of new clients start from 0 and starve old waiters."
+#[test]
+fn a_newcomer_does_not_overtake() {
+    let second = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        for client in [A, B] {
+            scene.request(client);
+            scene.stabilize();
+            scene.release(client);
+            scene.stabilize();
+        }
+        for client in [A, B, NEWCOMER] {
+            scene.pass(Span::from_millis(1));
+            scene.request(client);
+            scene.stabilize();
+        }
+        scene.release(A);
+        scene.stabilize();
+        scene.entered.last().map(|&(peer, ..)| peer)
+    });
+    assert_eq!(second, [Some(NEWCOMER), Some(B)]);
+}

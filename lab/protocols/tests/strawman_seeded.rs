@@ -1,0 +1,71 @@
+//! The strawman from seeds: safe, but slow.
+
+mod trouble;
+
+use peerlock_base::Span;
+use peerlock_protocols::strawman::{Config, Strawman};
+use peerlock_protocols::{Quorum, Replicas};
+use peerlock_sim::{Experiment, Faults, Links, Open, Poisson};
+
+#[test]
+fn nobody_is_inside_with_another_and_everybody_gets_an_answer() {
+    let replicas = Replicas::first(Quorum::new(5, 4));
+    let workload = trouble::closed(Span::from_secs(4), Span::from_millis(300), 10);
+    let apart = Experiment { workload, network: trouble::jitter(200), ..trouble::calm(5, 6, 400) };
+    let apart = Experiment { faults: trouble::everything(5), ..apart };
+    let faults = Faults { client_crash: 0.0, ..trouble::everything(6) };
+    let together = Experiment { peers: 6, servers: 0, faults, ..apart.clone() };
+    for config in [Config::GIVES_UP, Config::BACKS_OFF] {
+        for experiment in [&apart, &together] {
+            let report = trouble::play(experiment, |me| Strawman::new(me, &replicas, config));
+            assert!(report.entries > 400, "{report:?}");
+        }
+    }
+}
+
+/// Throughput of an open workload of `rate` clients a second, who leave at once.
+fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
+    let open = Open {
+        replicas: 32,
+        workload: Poisson {
+            gap: Span::from_secs_f64(1.0 / rate),
+            hold: None,
+            settle: Span::from_secs(60),
+            measure: Span::from_secs(140),
+        },
+        network: trouble::latency(low, high),
+        links: Links::Unordered,
+        faults: Faults::default(),
+        lease: config.lease,
+        count_violations: false,
+        trials: 1,
+        seed: 1,
+    };
+    let replicas = Replicas::first(Quorum::DEFAULT);
+    let report = open.run(|me| Strawman::new(me, &replicas, config), |_| {});
+    report.unwrap_or_else(|failure| panic!("{failure}")).throughput().expect("an open workload is measured")
+}
+
+/// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing, the more so the more latencies
+/// vary.
+#[test]
+fn losers_who_give_up_draw_alohas_curve() {
+    let [low, peak, high] = [0.2, 2.5, 20.0].map(|rate| throughput(Config::GIVES_UP, (0, 200), rate));
+    assert!((0.1..0.3).contains(&low) && peak > 0.7 && high < 0.1, "{low} {peak} {high}");
+    assert!(throughput(Config::GIVES_UP, (50, 150), 2.5) > 1.2 * peak);
+}
+
+/// All replicas see requests in the same order if all latencies are the same, and then somebody always wins.
+#[test]
+fn with_constant_latency_it_cannot_collapse() {
+    let [low, high] = [4.0, 20.0].map(|rate| throughput(Config::GIVES_UP, (100, 100), rate));
+    assert!(low > 1.8 && high > low, "{low} {high}");
+    assert!(throughput(Config::BACKS_OFF, (100, 100), 6.0) > 4.5);
+}
+
+/// Losers who try again add to the load: below the cliff everybody gets in sooner or later, beyond it nobody does.
+#[test]
+fn losers_who_back_off_fall_off_a_cliff() {
+    let [low, high] = [0.2, 1.5].map(|rate| throughput(Config::BACKS_OFF, (0, 200), rate));
+    assert!((0.1..0.3).contains(&low) && high < 0.05, "{low} {high}");
+}

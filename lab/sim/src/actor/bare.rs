@@ -1,0 +1,87 @@
+use peerlock_base::PeerId;
+use peerlock_protocols::{self as mutex, Never, Observe};
+
+use super::{Actor, Cx, Effect, Hands, Input};
+use crate::watch::Broken;
+
+/// Another peer seems to be gone.
+#[derive(Clone, Copy, Debug)]
+pub struct Gone(PeerId);
+
+/// A protocol by itself: one resource, and every message goes straight to whom it is for.
+#[derive(Debug)]
+pub struct Bare<P>(pub P);
+
+impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
+    type Message = P::Message;
+    type Timer = P::Timer;
+    type Command = Gone;
+    type Note = Never;
+    type Disk = ();
+    type Write = Never;
+    type Buffers = Vec<mutex::Effect<P::Message, P::Timer>>;
+
+    const KINDS: &'static [&'static str] = P::KINDS;
+
+    fn kind(message: &P::Message) -> Option<usize> {
+        Some(P::kind(message))
+    }
+
+    #[inline]
+    fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers) {
+        let cx = &mut mutex::Cx::new(cx.me, cx.now, cx.rng, buffers);
+        match input {
+            Input::Request { ticket, .. } => self.0.request(ticket, cx),
+            Input::Release { ticket, .. } => self.0.release(ticket, cx),
+            Input::Message { from, message } => self.0.on_message(from, message, cx),
+            Input::Timer(timer) => self.0.on_timer(timer, cx),
+            Input::Reset { incarnation } => self.0.on_reset(incarnation, cx),
+            Input::Written => unreachable!("a bare protocol writes nothing"),
+            Input::Command(Gone(peer)) => self.0.on_peer_down(peer, cx),
+        }
+    }
+
+    #[inline(always)]
+    fn hear(&mut self, from: PeerId, message: P::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
+        self.0.on_message(from, message, &mut mutex::Cx::new(cx.me, cx.now, cx.rng, buffers));
+    }
+
+    fn gone(peer: PeerId) -> Option<Input<Self>> {
+        Some(Input::Command(Gone(peer)))
+    }
+
+    #[inline(always)]
+    fn effects(buffers: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken> {
+        // From the end, where a list gives its elements away at the least cost. Most steps have one or two.
+        if buffers.len() > 1 {
+            buffers.reverse();
+        }
+        while let Some(effect) = buffers.pop() {
+            match effect {
+                mutex::Effect::Send { to, message } => hands.send(to, message)?,
+                mutex::Effect::Grant { ticket, grant } => hands.grant(ticket, grant)?,
+                effect => hands.carry_out(in_words_of_the_world(effect))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a protocol by itself wants of the world, in the world's words.
+fn in_words_of_the_world<P: Observe<Timer: std::hash::Hash>>(
+    effect: mutex::Effect<P::Message, P::Timer>,
+) -> Effect<Bare<P>> {
+    match effect {
+        mutex::Effect::Send { to, message } => Effect::Send { to, message },
+        mutex::Effect::Grant { ticket, grant } => Effect::Grant { ticket, grant },
+        mutex::Effect::Lost { ticket } => Effect::Lost { ticket },
+        mutex::Effect::Refused { ticket } => Effect::Refused { ticket },
+        mutex::Effect::SetTimer { timer, after } => Effect::SetTimer { timer, after },
+        mutex::Effect::CancelTimer { timer } => Effect::CancelTimer { timer },
+        mutex::Effect::Wish(_) => Effect::Impossible { what: "asks a register that there is not" },
+        mutex::Effect::Strange { why } => Effect::Strange { why },
+        mutex::Effect::Route { .. } | mutex::Effect::Forward { .. } => {
+            Effect::Impossible { what: "routes a message, and there is no overlay in this run" }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A closed loop of peers that ask for one resource.
+
+use std::marker::PhantomData;
+
+use peerlock_base::{PeerId, Span};
+use peerlock_protocols::Observe;
+
+use crate::actor::Bare;
+use crate::carrier::Links;
+use crate::faults::Faults;
+use crate::latency::{Latency, Network};
+use crate::part::{Drive, Wire};
+use crate::report::Report;
+use crate::trials::{self, Failure, Setting};
+use crate::watch::{
+    Always, Burden, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits, Watch,
+    always_seeing_instants,
+};
+use crate::workload::{Closed, ClosedLoop};
+use crate::world::{Setup, World};
+
+/// One setting, to be tried several times.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// All peers, those that never ask included.
+    pub peers: usize,
+    /// How many of them, the first ones, never ask: they are there for the others, as replicas.
+    pub servers: usize,
+    /// How many may be inside at a time.
+    pub slots: u32,
+    /// Who asks when, and stays how long.
+    pub workload: Closed,
+    /// How long messages take.
+    pub network: Network,
+    /// Whether messages may overtake each other.
+    pub links: Links,
+    /// What goes wrong. Those who forget are the servers, or everybody where there are none.
+    pub faults: Faults,
+    /// Broken rules are counted instead of stopping the run: too many inside, fencing numbers that do not increase, and
+    /// requests that are never served, or sent away.
+    pub count_violations: bool,
+    /// How many of each peer's first entries the steady state leaves out.
+    pub warm_up: u32,
+    /// How often it is run, each time with the random numbers of its own seed.
+    pub trials: u32,
+    /// The seed of all random numbers.
+    pub seed: u64,
+}
+
+impl Experiment {
+    /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
+    ///
+    /// `peers` makes the peers of one trial, numbered from 0. `progress` is told how many trials have ended since it
+    /// was told last.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn run<P: Observe<Timer: std::hash::Hash>>(
+        &self,
+        peers: impl Fn(&Latency) -> Vec<P> + Sync,
+        progress: impl Fn(u64) + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        let setting = Of { experiment: self, peers, protocol: PhantomData };
+        trials::run(&setting, self.trials, self.seed, progress)
+    }
+
+    /// Does with it whatever `driver` does.
+    pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
+        &self,
+        peers: impl Fn(&Latency) -> Vec<P> + Sync,
+        driver: D,
+    ) -> D::Output {
+        driver.drive(&Of { experiment: self, peers, protocol: PhantomData }, self.trials, self.seed)
+    }
+}
+
+/// An experiment with its protocol.
+struct Of<'a, P, F> {
+    experiment: &'a Experiment,
+    peers: F,
+    protocol: PhantomData<fn() -> P>,
+}
+
+impl<P, F> Setting for Of<'_, P, F>
+where
+    P: Observe<Timer: std::hash::Hash>,
+    F: Fn(&Latency) -> Vec<P> + Sync,
+{
+    type Actor = Bare<P>;
+    type Workload = ClosedLoop;
+    type Rules = (Always, Fencing, Structure, Passing);
+    type Counts = ((Messages, Burden), Idle, Order, Waits, Recovery, Standstill);
+
+    fn counts(&self) -> bool {
+        self.experiment.count_violations
+    }
+
+    fn world<W: Watch<Bare<P>>>(
+        &self,
+        seed: u64,
+        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
+    ) -> World<'_, Bare<P>, ClosedLoop, W> {
+        let &Experiment { peers, servers, slots, ref workload, links, faults, count_violations, warm_up, .. } =
+            self.experiment;
+        let latency = self.experiment.network.latency(peers, seed);
+        let residents = (self.peers)(&latency);
+        let is_lenient = count_violations || faults != Faults::default();
+        let structure = if is_lenient { Structure::none() } else { Structure::of(&residents) };
+        let always = always_seeing_instants(1, slots, count_violations);
+        let longest = latency.longest();
+        let most_passes = residents.first().and_then(P::most_passes).filter(|_| !is_lenient);
+        let passing = Passing::new(longest).at_most(most_passes);
+        let rules = (always, Fencing::new(1, slots, count_violations), structure, passing);
+        let waits = Waits::new(peers, servers, workload.entries, warm_up);
+        let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
+        let messages = (Messages::of::<Bare<P>>(), Burden::default());
+        let counts = (messages, Idle::new(slots), Order::default(), waits, recovery, standstill);
+        let again = latency.clone();
+        let setup = Setup {
+            latency,
+            links,
+            faults,
+            seed,
+            is_lenient,
+            disk: Span::ZERO,
+            make: Box::new(move |peer: PeerId, ()| Bare((self.peers)(&again).swap_remove(peer.index()))),
+        };
+        let load = ClosedLoop::new(workload.clone(), servers, is_lenient, seed)
+            .waiting_for(longest.unwrap_or(Span::ZERO), faults.longest_spell());
+        let mut world = World::new(setup, load, watch(rules, counts));
+        for peer in residents {
+            world.add(Bare(peer));
+        }
+        world
+    }
+}

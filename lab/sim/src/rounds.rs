@@ -1,0 +1,255 @@
+//! Rounds: whole peers on an overlay, many resources, churn and faults.
+//!
+//! The workload of the E2E paper's §VI and of the coordinator paper's §5: a round is "the amount of work done by the
+//! nodes in the network", so many requests by random peers for random resources, and each resource that somebody has is
+//! released with probability ½. Rounds here are spans of virtual time: what belongs to a round begins at random moments
+//! of its first half, and the second half lets the messages settle.
+//!
+//! After the last round nobody asks any more, everybody leaves, and the run goes on until nobody waits, or for `drain`
+//! at most. A client that still waits then is stuck. What is sent after the last round is not counted.
+//!
+//! ```
+//! use peerlock_base::Span;
+//! use peerlock_protocols::sigma::{Config, Sigma};
+//! use peerlock_sim::Rounds;
+//! let rounds = Rounds { peers: 100, resources: 5, rounds: 3, trials: 1, ..Rounds::default() };
+//! let report = rounds.run(|me, replicas| Sigma::new(me, replicas, Config::REPAIRED), |_| {})?;
+//! assert_eq!(report.numbers.count("asked in rounds") + report.numbers.count("skipped"), 60);
+//! assert!(report.harm().is_none());
+//! # Ok::<(), Box<peerlock_sim::Failure>>(())
+//! ```
+
+use std::marker::PhantomData;
+
+use peerlock_base::{Key, PeerId, Span, mix};
+use peerlock_overlay::Node;
+use peerlock_overlay::chord::Chord;
+use peerlock_overlay::pastry::Pastry;
+use peerlock_peer::Config;
+use peerlock_protocols::{Observe, Quorum, Replicas};
+
+use crate::actor::{Catalogue, OnOverlay, Routing, Settled};
+use crate::carrier::Links;
+use crate::faults::Faults;
+use crate::latency::{Model, Network};
+use crate::names;
+use crate::part::{Drive, Wire};
+use crate::report::Report;
+use crate::trials::{self, Failure, Setting};
+use crate::watch::{Always, Burden, Fencing, Memory, PerRound, Watch, always_seeing_instants};
+use crate::workload::{InRounds, Load};
+use crate::world::{Setup, World};
+
+/// Who finds the owner of a key, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverlayKind {
+    /// See [`peerlock_overlay::chord`].
+    Chord,
+    /// See [`peerlock_overlay::pastry`].
+    Pastry,
+}
+
+names!("overlay", OverlayKind { Chord = "chord", Pastry = "pastry" });
+names!("load", Load { Whole = "whole", PerPeer = "per-peer" });
+
+/// One setting, to be tried several times. By default Table 1 of the E2E paper.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    /// How many peers there are at the beginning, settled.
+    pub peers: usize,
+    /// What they route by.
+    pub overlay: OverlayKind,
+    /// Resources that peers ask for, each with replicas of its own.
+    pub resources: usize,
+    /// How many logical replicas each has, and how many votes win.
+    pub quorum: Quorum,
+    /// How long before the first round every resource is asked for once, so that whoever has to be elected is; not at
+    /// all if zero. What is sent meanwhile is not counted.
+    pub settle: Span,
+    /// Rounds that are counted.
+    pub rounds: usize,
+    /// From the beginning of one round to that of the next.
+    pub round: Span,
+    /// How many requests there are in a round …
+    pub requests: usize,
+    /// … in all or at each peer. A peer does not ask for what one of its clients has or waits for: that request is
+    /// skipped.
+    pub load: Load,
+    /// The rate of churn (§VI.C): half as many peers fail silently in each round, and half as many come. Peers whose
+    /// clients wait or are inside do not fail by this.
+    pub churn: usize,
+    /// How long messages take. With churn or crashes it must have a place for any number of peers.
+    pub network: Network,
+    /// Whether messages may overtake each other.
+    pub links: Links,
+    /// What else goes wrong. A client that crashes takes its peer with it, and another peer comes for it; every peer's
+    /// memory of what it keeps for others has a life of its own.
+    pub faults: Faults,
+    /// How long the protocol's votes are good for without renewal: what is forgotten is counted within it.
+    pub lease: Span,
+    /// How long the run goes on after the last round until nobody waits any more, at most.
+    pub drain: Span,
+    /// Broken rules are counted instead of stopping the run: two inside, fencing numbers that do not increase, requests
+    /// that are never served, and, where nothing goes wrong, messages that make no sense.
+    pub count_violations: bool,
+    /// How often it is run, each time with the random numbers of its own seed.
+    pub trials: u32,
+    /// The seed of all random numbers.
+    pub seed: u64,
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        let latency = Model::Uniform { low: Span::from_millis(20), high: Span::from_millis(100) }; // Our choice.
+        Self {
+            peers: 6500,
+            overlay: OverlayKind::Pastry,
+            resources: 65,
+            quorum: Quorum::new(10, 6), // The smallest majority: the paper's "majority of replica votes".
+            settle: Span::ZERO,
+            rounds: 20,
+            round: Span::from_secs(10), // Our choice: half of it is some ten ways through the overlay and back.
+            requests: 20,
+            load: Load::Whole,
+            churn: 0,
+            network: latency.load(0).expect("a uniform latency needs no file"),
+            links: Links::Ordered,
+            faults: Faults::default(),
+            lease: Span::from_secs(10),
+            drain: Span::from_secs(600),
+            count_violations: false,
+            trials: 10,
+            seed: 1,
+        }
+    }
+}
+
+impl Rounds {
+    /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
+    ///
+    /// `new_peer` makes a peer's part in the protocol of one resource, from its number and the resource's replicas.
+    /// `progress` is told how many trials have ended since it was told last.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn run<P: Observe<Timer: std::hash::Hash>>(
+        &self,
+        new_peer: impl Fn(PeerId, &Replicas) -> P + Sync,
+        progress: impl Fn(u64) + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        let catalogue = Catalogue::new(self.resources, self.quorum, new_peer);
+        match self.overlay {
+            OverlayKind::Chord => trials::run(&&self.of::<Chord, P, _>(catalogue), self.trials, self.seed, progress),
+            OverlayKind::Pastry => trials::run(&&self.of::<Pastry, P, _>(catalogue), self.trials, self.seed, progress),
+        }
+    }
+
+    /// Does with it whatever `driver` does.
+    pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
+        &self,
+        new_peer: impl Fn(PeerId, &Replicas) -> P + Sync,
+        driver: D,
+    ) -> D::Output {
+        let catalogue = Catalogue::new(self.resources, self.quorum, new_peer);
+        match self.overlay {
+            OverlayKind::Chord => driver.drive(&&self.of::<Chord, P, _>(catalogue), self.trials, self.seed),
+            OverlayKind::Pastry => driver.drive(&&self.of::<Pastry, P, _>(catalogue), self.trials, self.seed),
+        }
+    }
+
+    fn of<O, P, F>(&self, catalogue: Catalogue<F>) -> Of<'_, O, P, F> {
+        Of { rounds: self, catalogue, overlay: PhantomData }
+    }
+
+    /// Whether anything can go wrong, so that peers must look after the overlay and confirm hops, and messages may find
+    /// no way.
+    pub(crate) fn is_rough(&self) -> bool {
+        self.churn > 0 || self.faults != Faults::default()
+    }
+
+    /// Whether messages that find no way break no rule.
+    pub(crate) fn is_lenient(&self) -> bool {
+        self.is_rough() || self.count_violations
+    }
+}
+
+/// A setting with its overlay and its protocol.
+struct Of<'a, O, P, F> {
+    rounds: &'a Rounds,
+    catalogue: Catalogue<F>,
+    overlay: PhantomData<fn() -> (O, P)>,
+}
+
+/// Where a peer lies: somewhere else in every trial.
+fn node(peer: PeerId, seed: u64) -> Node {
+    let high = mix(seed ^ mix(peer.get()));
+    Node { key: Key::new(u128::from(high) << 64 | u128::from(mix(high))), peer }
+}
+
+/// Everybody's overlay, which knows whom it should know; by number.
+fn settled<O: Settled>(peers: usize, seed: u64) -> impl Iterator<Item = O> {
+    let mut nodes: Vec<Node> = (0..peers as u64).map(|peer| node(PeerId::new(peer), seed)).collect();
+    nodes.sort_unstable();
+    let mut places: Vec<usize> = (0..nodes.len()).collect();
+    places.sort_unstable_by_key(|&place| nodes[place].peer);
+    places.into_iter().map(move |place| O::converged(&nodes, place, O::CONFIG))
+}
+
+/// Votes of a majority are for one.
+const SLOTS: u32 = 1;
+
+impl<'a, O, P, F> Setting for &'a Of<'a, O, P, F>
+where
+    O: Settled,
+    P: Observe<Timer: std::hash::Hash>,
+    F: Fn(PeerId, &Replicas) -> P + Sync,
+{
+    type Actor = OnOverlay<'a, O, P, F>;
+    type Workload = InRounds<'a>;
+    type Rules = (Always, Fencing);
+    type Counts = (Memory, PerRound, Burden);
+
+    fn counts(&self) -> bool {
+        self.rounds.count_violations
+    }
+
+    fn world<W: Watch<Self::Actor>>(
+        &self,
+        seed: u64,
+        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
+    ) -> World<'_, Self::Actor, InRounds<'a>, W> {
+        let (rounds, catalogue) = (self.rounds, &self.catalogue);
+        let &Rounds { resources, lease, count_violations, .. } = rounds;
+        let config = if rounds.is_rough() { Config::CONFIRMED } else { Config::RELIABLE };
+        let peers: Vec<_> =
+            settled(rounds.peers, seed).map(|overlay| OnOverlay::new(overlay, catalogue, config)).collect();
+        let latency = rounds.network.latency(rounds.peers, seed);
+        let always = always_seeing_instants(resources, SLOTS, count_violations);
+        let rules = (always, Fencing::new(resources, SLOTS, count_violations));
+        let ranges = peers.iter().map(Routing::range).collect();
+        let memory = Memory::new(catalogue.replicas(), ranges, lease);
+        let counts = (memory, PerRound::of::<Self::Actor>(), Burden::default());
+        let setup = Setup {
+            latency,
+            links: rounds.links,
+            faults: rounds.faults,
+            seed,
+            is_lenient: rounds.is_lenient(),
+            disk: Span::ZERO,
+            make: Box::new(move |peer, ()| OnOverlay::new(O::new(node(peer, seed), O::CONFIG), catalogue, config)),
+        };
+        let mut world = World::new(setup, InRounds::new(rounds, seed), watch(rules, counts));
+        for peer in peers {
+            world.add(peer);
+        }
+        world
+    }
+
+    fn resources(&self) -> usize {
+        self.rounds.resources
+    }
+
+    fn bound(&self) -> u32 {
+        self.rounds.quorum.intersection()
+    }
+}

@@ -1,0 +1,241 @@
+//! Watchers: each looks at every event and says when a rule is broken. A watcher never changes a run.
+
+use peerlock_base::{PeerId, Time};
+use peerlock_protocols::Grant;
+
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+mod burden;
+mod costs;
+mod exclusion;
+mod fencing;
+mod generations;
+mod idle;
+mod in_line;
+mod memory;
+mod messages;
+mod order;
+mod passing;
+mod per_round;
+mod recovery;
+mod resets;
+mod standstill;
+mod structure;
+mod trace;
+mod waits;
+mod window;
+
+pub use burden::Burden;
+pub use costs::{Cost, Costs};
+pub use exclusion::Exclusion;
+pub use fencing::Fencing;
+pub use generations::Generations;
+pub use idle::Idle;
+pub use in_line::InLine;
+pub use memory::Memory;
+pub use messages::Messages;
+pub use order::Order;
+pub use passing::Passing;
+pub use per_round::{PerRound, Received, Round};
+pub use recovery::Recovery;
+pub use resets::Resets;
+pub use standstill::Standstill;
+pub use structure::Structure;
+pub use trace::Trace;
+pub use waits::{Flow, Waits};
+pub use window::Window;
+
+/// A rule that was broken, in a sentence; as small as can be, since every step of a run says that none was.
+pub type Broken = Box<str>;
+
+/// What a watcher is told. Each call comes before the next event happens.
+pub trait Watch<A: Actor> {
+    /// A client asks.
+    fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A client goes inside; `ledger` no longer has its request.
+    fn on_grant(&mut self, _now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A client leaves, or is inside no longer for some other reason.
+    fn on_leave(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A client that waited does not wait any more: it withdrew, was sent away, or crashed.
+    fn on_give_up(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A peer is about to lose what it keeps for others.
+    fn on_reset(&mut self, _now: Time, _peer: PeerId) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A peer has crashed. Its clients have left or given up just before.
+    fn on_crash(&mut self, _now: Time, _peer: PeerId) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A message is sent.
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// The message that was sent just now is on its way, and will arrive then; not told of one that is lost.
+    fn on_way(&mut self, _now: Time, _from: PeerId, _arrives: Time) {}
+
+    /// A message arrives; the peer has not seen it yet. Under faults a message may never arrive, or arrive twice.
+    fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A peer tells something that only its kind of peer has to tell.
+    fn on_note(&mut self, _now: Time, _peer: PeerId, _note: &A::Note) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// The workload has come to a point that matters to what is counted.
+    fn on_mark(&mut self, _now: Time, _mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// `peer` has done its step.
+    fn after_step(&mut self, _now: Time, _peer: PeerId, _actor: &A) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// Nothing is left to happen. A run that stops at some moment, whoever still waits, has no such end.
+    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// The run is over: what this watcher has counted.
+    fn tell(&mut self, _sheet: &mut Sheet) {}
+}
+
+/// A point in a run that matters to what is counted.
+#[derive(Clone, Copy, Debug)]
+pub enum Mark<'a> {
+    /// A round begins, and what belongs to the one before is over. These peers take part.
+    Round(&'a [PeerId]),
+    /// A client did not ask, since another client of its peer has the resource or waits for it.
+    Skipped,
+    /// Nothing has gone wrong for a while, and nothing will any more.
+    Quiet,
+    /// The last round is over, and everybody leaves. These peers took part.
+    Drain(&'a [PeerId]),
+}
+
+/// The rules of every world, whatever runs in it: one that is added here is a rule of all of them.
+pub type Always = (Exclusion,);
+
+/// The rules of every world with so many resources of so many slots each; where violations are expected they are
+/// counted, and no reason to fail.
+pub fn always(resources: usize, slots: u32, counts: bool) -> Always {
+    (Exclusion::new(resources, slots, counts),)
+}
+
+/// The same for bare protocols: [`Exclusion::seeing_instants`].
+pub fn always_seeing_instants(resources: usize, slots: u32, counts: bool) -> Always {
+    (Exclusion::new(resources, slots, counts).seeing_instants(),)
+}
+
+/// A run that nobody watches.
+impl<A: Actor> Watch<A> for () {}
+
+/// Several watchers are one: each is told in turn.
+macro_rules! watch_together {
+    ($($name:ident)*) => {
+        impl<A: Actor, $($name: Watch<A>),*> Watch<A> for ($($name,)*) {
+            fn on_request(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_request(now, client)?;)*
+                Ok(())
+            }
+            fn on_grant(&mut self, now: Time, client: &Client, grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_grant(now, client, grant, ledger)?;)*
+                Ok(())
+            }
+            fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_leave(now, client)?;)*
+                Ok(())
+            }
+            fn on_give_up(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_give_up(now, client)?;)*
+                Ok(())
+            }
+            fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_reset(now, peer)?;)*
+                Ok(())
+            }
+            fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_crash(now, peer)?;)*
+                Ok(())
+            }
+            #[inline]
+            fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_send(now, from, to, message)?;)*
+                Ok(())
+            }
+            #[inline]
+            fn on_way(&mut self, now: Time, from: PeerId, arrives: Time) {
+                let ($($name,)*) = self;
+                $($name.on_way(now, from, arrives);)*
+            }
+            #[inline]
+            fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_deliver(now, from, to, message)?;)*
+                Ok(())
+            }
+            fn on_note(&mut self, now: Time, peer: PeerId, note: &A::Note) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_note(now, peer, note)?;)*
+                Ok(())
+            }
+            fn on_mark(&mut self, now: Time, mark: Mark<'_>, ledger: &Ledger) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_mark(now, mark, ledger)?;)*
+                Ok(())
+            }
+            #[inline(always)]
+            fn after_step(&mut self, now: Time, peer: PeerId, actor: &A) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.after_step(now, peer, actor)?;)*
+                Ok(())
+            }
+            fn at_end(&mut self, now: Time, ledger: &Ledger) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.at_end(now, ledger)?;)*
+                Ok(())
+            }
+            fn tell(&mut self, sheet: &mut Sheet) {
+                let ($($name,)*) = self;
+                $($name.tell(sheet);)*
+            }
+        }
+    };
+}
+
+#[allow(non_snake_case, reason = "the macro names each watcher after its type")]
+mod together {
+    use super::{Actor, Broken, Client, Grant, Ledger, Mark, PeerId, Sheet, Time, Watch};
+    watch_together!(B);
+    watch_together!(B C);
+    watch_together!(B C D);
+    watch_together!(B C D E);
+    watch_together!(B C D E F);
+    watch_together!(B C D E F G);
+}

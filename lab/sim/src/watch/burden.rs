@@ -1,0 +1,68 @@
+use peerlock_base::{PeerId, Time};
+use peerlock_protocols::Grant;
+
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+/// How many messages of the protocol the busiest peer gets in a whole run, and when the last client went inside: what
+/// throughput is counted by.
+#[derive(Debug, Default)]
+pub struct Burden {
+    got: Vec<u64>,
+    last_entry: Time,
+}
+
+impl<A: Actor> Watch<A> for Burden {
+    fn on_grant(&mut self, now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        self.last_entry = now;
+        Ok(())
+    }
+
+    fn on_deliver(&mut self, _now: Time, _from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        if A::kind(message).is_some() {
+            let place = to.index();
+            if place >= self.got.len() {
+                self.got.resize(place + 1, 0);
+            }
+            self.got[place] += 1;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        let most = self.got.iter().copied().max().unwrap_or(0);
+        sheet.numbers.mean("messages to the busiest", most as f64);
+        sheet.numbers.mean("seconds to the last entry", self.last_entry.since(Time::ZERO).as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::{Span, Ticket};
+    use peerlock_protocols::bv95::{Bv95, Message};
+    use peerlock_protocols::token::Claim;
+
+    use super::*;
+    use crate::actor::Bare;
+
+    #[test]
+    fn the_busiest_got_most_and_the_last_entry_counts() {
+        let mut burden = Burden::default();
+        let watch: &mut dyn Watch<Bare<Bv95>> = &mut burden;
+        let mut ledger = Ledger::default();
+        let (one, other) = (PeerId::new(1), PeerId::new(4));
+        let client = ledger.ask(one, 0, Time::ZERO, false);
+        let message = Message::Request { slot: 0, claim: Claim { peer: one, ticket: Ticket::new(1) } };
+        for (second, to) in [(3, one), (5, other), (8, one)] {
+            let now = Time::ZERO + Span::from_secs(second);
+            watch.on_deliver(now, other, to, &message).expect("it only watches");
+            watch.on_grant(now, &client, Grant { slot: 0, fencing: second }, &ledger).expect("it only watches");
+        }
+        let mut sheet = Sheet::new(1);
+        watch.tell(&mut sheet);
+        assert_eq!(sheet.numbers.get("messages to the busiest"), Some(2.0));
+        assert_eq!(sheet.numbers.get("seconds to the last entry"), Some(8.0));
+    }
+}

@@ -1,0 +1,85 @@
+use peerlock_base::{PeerId, Time};
+use peerlock_protocols::Grant;
+
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+/// What each client of an open run costs. Peers 0 to n − 1 are the replicas, everybody after them is a client.
+#[derive(Debug)]
+pub struct Costs {
+    replicas: usize,
+    /// The place of YIELD among the types of messages, if there is one.
+    yields: Option<usize>,
+    waiting: u64,
+    clients: Vec<Cost>,
+}
+
+/// The messages from and to one client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// How many there were.
+    pub messages: u64,
+    /// How many of them were YIELDs.
+    pub yields: u64,
+    /// How many waited when it had come, itself included.
+    pub place: u64,
+}
+
+impl Cost {
+    /// Four messages with each of n replicas, and a retry with its answer for each e-fold of the place, of which the
+    /// last is seldom a whole one: 4n + 2n ⌈ln P⌉.
+    pub fn bound(&self, replicas: u32) -> f64 {
+        f64::from(replicas) * (4.0 + 2.0 * (self.place.max(1) as f64).ln().ceil())
+    }
+
+    /// Its messages over that bound.
+    pub fn of_bound(&self, replicas: u32) -> f64 {
+        self.messages as f64 / self.bound(replicas)
+    }
+}
+
+impl Costs {
+    /// For peers of kind `A`, of which this many are replicas.
+    pub fn of<A: Actor>(replicas: u32) -> Self {
+        let yields = A::KINDS.iter().position(|kind| *kind == "yield");
+        Self { replicas: replicas as usize, yields, waiting: 0, clients: Vec::new() }
+    }
+}
+
+impl<A: Actor> Watch<A> for Costs {
+    fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
+        self.waiting += 1;
+        self.clients.push(Cost { place: self.waiting, ..Cost::default() });
+        Ok(())
+    }
+
+    fn on_grant(&mut self, _now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        self.waiting -= 1;
+        Ok(())
+    }
+
+    fn on_give_up(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
+        self.waiting -= 1;
+        Ok(())
+    }
+
+    fn on_send(&mut self, _now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        let client = from.index().max(to.index()).checked_sub(self.replicas);
+        if let Some(cost) = client.and_then(|client| self.clients.get_mut(client)) {
+            cost.messages += 1;
+            cost.yields += u64::from(self.yields.is_some() && self.yields == A::kind(message));
+        }
+        Ok(())
+    }
+
+    /// The client whose messages are most in relation to the bound of its place, and the most YIELDs of any.
+    fn tell(&mut self, sheet: &mut Sheet) {
+        let replicas = self.replicas as u32;
+        let share = |cost: &Cost| cost.of_bound(replicas);
+        let worst = self.clients.iter().max_by(|one, other| share(one).total_cmp(&share(other)));
+        sheet.worst = Some((worst.copied().unwrap_or_default(), replicas));
+        sheet.numbers.most("yields of a client", self.clients.iter().map(|cost| cost.yields).max().unwrap_or(0));
+    }
+}

@@ -1,0 +1,190 @@
+use peerlock_base::{PeerId, Ticket, Time};
+use peerlock_protocols::Grant;
+
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+/// At most k inside of each resource, and at the end everybody has been.
+///
+#[derive(Debug)]
+pub struct Exclusion {
+    slots: usize,
+    resources: Vec<Inside>,
+    counts: bool,
+    sees_instants: bool,
+    /// Who left last at the moment of its entry, of which resource and when: what its peer sends is word of it.
+    leaver: Option<(PeerId, usize, Time)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inside {
+    inside: usize,
+    /// When somebody last came, and who came at that moment.
+    entered: (Time, Vec<Ticket>),
+    /// Those who came and left at one moment.
+    passed: Vec<Passed>,
+    grants: u64,
+    violations: u64,
+    stuck: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    peer: PeerId,
+    left: Time,
+    /// When somebody else can know it; nobody, where nothing was said, or all that was said is lost.
+    known: Option<Time>,
+}
+
+impl Passed {
+    fn counts_as_inside(&self, now: Time) -> bool {
+        self.known.map_or(self.left == now, |known| known > now)
+    }
+}
+
+impl Exclusion {
+    /// For this many resources with `slots` slots each. Where it is known that the rule will be broken, and the
+    /// question is how often, it `counts`: a client who is let in as one too many is counted, and the run goes on.
+    pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
+        Self {
+            slots: slots as usize,
+            resources: vec![Inside::default(); resources],
+            counts,
+            sees_instants: false,
+            leaver: None,
+        }
+    }
+
+    /// A client that leaves at the very moment in which it was let in counts as inside until somebody else can know
+    /// that it has left: until the first word that its peer sends from then on arrives. Nobody may be let in before,
+    /// for the same run would let two in if it had stayed for a while. Not to be watched where clients are told ends:
+    /// such an end may have come before its client was let in, and needs no word.
+    pub fn seeing_instants(mut self) -> Self {
+        self.sees_instants = true;
+        self
+    }
+}
+
+impl<A: Actor> Watch<A> for Exclusion {
+    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        let resource = &mut self.resources[client.resource];
+        resource.grants += 1;
+        resource.inside += 1;
+        if resource.entered.0 != now {
+            resource.entered.0 = now;
+            resource.entered.1.clear();
+        }
+        resource.entered.1.push(client.ticket);
+        resource.passed.retain(|passed| passed.counts_as_inside(now));
+        // Within a peer a slot goes from one client to the next without a word.
+        let passed = resource.passed.iter().filter(|passed| passed.peer != client.peer).count();
+        if resource.inside + passed <= self.slots {
+            return Ok(());
+        }
+        resource.violations += 1;
+        if self.counts {
+            return Ok(());
+        }
+        Err(format!("peer {} is let in as number {} of {}", client.peer, resource.inside + passed, self.slots).into())
+    }
+
+    fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+        let resource = &mut self.resources[client.resource];
+        resource.inside -= 1;
+        let (when, who) = &resource.entered;
+        if self.sees_instants && *when == now && who.contains(&client.ticket) {
+            resource.passed.push(Passed { peer: client.peer, left: now, known: None });
+            self.leaver = Some((client.peer, client.resource, now));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_way(&mut self, now: Time, from: PeerId, arrives: Time) {
+        if let Some((peer, resource, left)) = self.leaver
+            && (peer, left) == (from, now)
+            && let Some(passed) = self.resources[resource].passed.last_mut().filter(|passed| passed.peer == from)
+        {
+            passed.known = Some(passed.known.map_or(arrives, |known| known.min(arrives)));
+        }
+    }
+
+    fn at_end(&mut self, _now: Time, ledger: &Ledger) -> Result<(), Broken> {
+        for client in ledger.iter() {
+            self.resources[client.resource].stuck += 1;
+        }
+        match ledger.oldest() {
+            Some(client) if !self.counts => Err(format!(
+                "{} requests were never served, the oldest by peer {} since {}",
+                ledger.waiting(),
+                client.peer,
+                client.asked
+            )
+            .into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        for (harm, seen) in sheet.harm.iter_mut().zip(&self.resources) {
+            harm.grants += seen.grants;
+            harm.violations += seen.violations;
+            harm.stuck += seen.stuck;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actor::Bare;
+    use crate::ideal::Ideal;
+
+    /// One comes and leaves at once, which is heard of after so long if at all; another comes so much later.
+    fn meet(known: Option<u64>, other: u64, later: u64) -> Result<(), Broken> {
+        let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 1, false).seeing_instants();
+        let mut ledger = Ledger::default();
+        let (then, grant) = (Time::from_nanos(5), Grant { slot: 0, fencing: 1 });
+        let one = ledger.ask(PeerId::new(1), 0, Time::ZERO, false);
+        let other = ledger.ask(PeerId::new(other), 0, Time::ZERO, false);
+        watcher.on_grant(then, &one, grant, &ledger)?;
+        watcher.on_way(then, one.peer, Time::from_nanos(6));
+        watcher.on_leave(then, &one)?;
+        for known in known.into_iter().flat_map(|known| [known + 4, known]) {
+            watcher.on_way(then, one.peer, Time::from_nanos(5 + known));
+        }
+        watcher.on_way(then, PeerId::new(9), Time::from_nanos(6));
+        watcher.on_way(Time::from_nanos(6), one.peer, Time::from_nanos(6));
+        watcher.on_grant(Time::from_nanos(5 + later), &other, grant, &ledger)
+    }
+
+    #[test]
+    fn who_leaves_at_once_is_inside_until_somebody_can_know_that_it_has_left() {
+        let is_refused = |met: Result<(), Broken>| met.is_err_and(|what| *what == *"peer 2 is let in as number 2 of 1");
+        assert!(is_refused(meet(Some(10), 2, 0)), "at the same moment");
+        assert!(is_refused(meet(Some(10), 2, 9)), "before anybody can know");
+        assert_eq!(meet(Some(10), 2, 10), Ok(()), "by the first word of it");
+        assert_eq!(meet(Some(10), 1, 0), Ok(()), "handed over within a peer, which takes no message");
+        assert_eq!(meet(Some(0), 2, 0), Ok(()), "messages take no time");
+        assert!(is_refused(meet(None, 2, 0)), "nothing is said, at the same moment");
+        assert_eq!(meet(None, 2, 1), Ok(()), "nothing is said, or all of it is lost: it may be a lease that has ended");
+    }
+    /// With several slots somebody else may come at the very moment in which one leaves that came before.
+    #[test]
+    fn who_leaves_when_another_comes_has_not_left_at_once() {
+        let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 2, false).seeing_instants();
+        let mut ledger = Ledger::default();
+        let mut come = |watcher: &mut dyn Watch<Bare<Ideal>>, peer, slot, now| {
+            let client = ledger.ask(PeerId::new(peer), 0, Time::ZERO, false);
+            let grant = Grant { slot, fencing: 1 };
+            watcher.on_grant(Time::from_nanos(now), &client, grant, &ledger).map(|()| client)
+        };
+        let one = come(watcher, 1, 0, 1).expect("the first");
+        come(watcher, 2, 1, 5).expect("the second");
+        assert_eq!(watcher.on_leave(Time::from_nanos(5), &one), Ok(()));
+        watcher.on_way(Time::from_nanos(5), one.peer, Time::from_nanos(9));
+        assert!(come(watcher, 3, 0, 6).is_ok(), "by a word that was sent before");
+    }
+}

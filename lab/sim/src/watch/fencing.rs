@@ -1,0 +1,102 @@
+use peerlock_base::Time;
+use peerlock_protocols::Grant;
+
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+/// Fencing numbers increase on every slot, and no two grants of a resource have the same.
+#[derive(Debug)]
+pub struct Fencing {
+    resources: Vec<Given>,
+    counts: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Given {
+    /// All of them by slot, for the check at the end: two slots may go up side by side and still meet.
+    all: Vec<Vec<u64>>,
+    back: u64,
+}
+
+impl Fencing {
+    /// For this many resources with `slots` slots each. Where it is known that the rule will be broken it `counts`:
+    /// numbers that do not increase are counted, and the run goes on.
+    pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
+        let given = Given { all: vec![Vec::new(); slots as usize], back: 0 };
+        Self { resources: vec![given; resources], counts }
+    }
+}
+
+/// Which of these were given before, once for each time.
+fn given_twice(all: &[Vec<u64>]) -> Vec<u64> {
+    let (lowest, highest) =
+        (all.iter().filter_map(|slot| slot.first()).min(), all.iter().filter_map(|slot| slot.last()).max());
+    let (Some(lowest), Some(highest)) = (lowest, highest) else { return Vec::new() };
+    let given: usize = all.iter().map(Vec::len).sum();
+    // Nearly all numbers of the range are given as a rule: then a mark for each takes far less than to sort them.
+    if let Ok(range) = usize::try_from(highest - lowest)
+        && range / 8 <= given
+    {
+        let mut is_given = vec![false; range + 1];
+        let was_given = |number: &&u64| std::mem::replace(&mut is_given[(**number - lowest) as usize], true);
+        return all.iter().flatten().filter(was_given).copied().collect();
+    }
+    let mut sorted = all.concat();
+    sorted.sort_unstable();
+    sorted.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect()
+}
+
+impl<A: Actor> Watch<A> for Fencing {
+    fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        let given = &mut self.resources[client.resource];
+        let Some(all) = given.all.get_mut(grant.slot as usize) else {
+            return Err(format!("peer {} is let into slot {}, which does not exist", client.peer, grant.slot).into());
+        };
+        let last = all.last().copied().unwrap_or(0);
+        if grant.fencing > last {
+            all.push(grant.fencing);
+            return Ok(());
+        }
+        given.back += 1;
+        if self.counts {
+            return Ok(());
+        }
+        let Grant { slot, fencing } = grant;
+        Err(format!("slot {slot} gives fencing number {fencing} to peer {} after {last}", client.peer).into())
+    }
+
+    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
+        for Given { all, back, .. } in &mut self.resources {
+            let twice = given_twice(all);
+            if let (Some(number), false) = (twice.first(), self.counts) {
+                return Err(format!("fencing number {number} was given twice").into());
+            }
+            *back += twice.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        for (harm, given) in sheet.harm.iter_mut().zip(&self.resources) {
+            harm.fencing_back += given.back;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_two_slots_that_meet_are_found_wherever_they_are() {
+        assert_eq!(given_twice(&[vec![], vec![]]), [0; 0]);
+        for above in [0, 7 << 32] {
+            let slots = |slots: [&[u64]; 3]| slots.map(|slot| slot.iter().map(|number| number + above).collect());
+            assert_eq!(given_twice(&slots([&[1, 4, 7], &[2, 5], &[3, 9]])), [0; 0]);
+            assert_eq!(given_twice(&slots([&[1, 4, 7], &[2, 4, 1000], &[3, 4]])), [4 + above; 2]);
+            assert_eq!(given_twice(&slots([&[1, 1 << 40], &[2, 1 << 40], &[3]])), [(1 << 40) + above]);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+
+use peerlock_base::{PeerId, Time};
+use peerlock_protocols::Grant;
+use peerlock_register::{Label, State, Topic};
+
+use super::{Broken, Watch};
+use crate::actor::Whole;
+use crate::actor::whole::name_of;
+use crate::ledger::{Client, Ledger};
+
+/// Fencing numbers of a generation are between this much times its number and the next one's.
+const NUMBERS: u64 = 1 << 32;
+
+/// Whoever is let in is one of at most as many as there are slots *since the generation of the grant*, which is the one
+/// in its fencing number, as the register has decided it: resources are resized while they are in use. Who was forced
+/// out does not count. Fencing numbers increase on every slot, and none is given twice; who was forced out and does not
+/// know it goes on in its own generation, so that where there is force they increase in each by itself. And in the end
+/// everybody has been served.
+#[derive(Debug)]
+pub struct Generations {
+    resources: Vec<Seen>,
+    /// Of which resources somebody is among [`Seen::fresh`].
+    fresh: BTreeSet<usize>,
+    /// Up to where the voter of each host was seen to have applied: nothing else changes what it knows.
+    applied: BTreeMap<PeerId, u64>,
+    by_force: bool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    name: Label,
+    /// How many slots there are from which generation on.
+    slots: BTreeMap<u64, u32>,
+    /// Which host was forced out, and the generation that began with it.
+    expelled: Vec<(PeerId, u64)>,
+    /// Where there is force: all grants that ever were detached. Who takes one away that a session of before has given
+    /// opens no generation.
+    detached: BTreeSet<u64>,
+    /// The last fencing number of each slot, where there is force of each generation.
+    last: BTreeMap<(u64, u32), u64>,
+    /// All of them.
+    given: BTreeSet<u64>,
+    /// Who is inside, and its fencing number.
+    inside: Vec<(Client, u64)>,
+    /// Who was let in in the step that is not over; or in a generation that nobody who is there has applied: the only
+    /// voter that did may have crashed in that very step.
+    fresh: Vec<(Client, u64)>,
+}
+
+impl Seen {
+    /// A voter has applied this.
+    fn learn(&mut self, state: &State, by_force: bool) {
+        let Some(resource) = state.resources().get(&self.name) else { return };
+        if by_force {
+            self.detached.extend(resource.detached().keys());
+        }
+        let generation = resource.generation();
+        if self.slots.last_key_value().is_some_and(|(last, _)| *last >= generation) {
+            return;
+        }
+        self.slots.insert(generation, resource.slots());
+        for (session, since, topic) in resource.words() {
+            let host = state.sessions().get(&session).map(|session| session.host);
+            if let (Topic::Expelled, Some(host)) = (topic, host)
+                && !self.expelled.contains(&(host, since))
+            {
+                self.expelled.push((host, since));
+            }
+        }
+    }
+
+    /// The number of a grant.
+    fn number(&mut self, client: &Client, grant: Grant, by_force: bool) -> Result<(), Broken> {
+        let Grant { slot, fencing } = grant;
+        let apart = if by_force { fencing / NUMBERS } else { 0 };
+        let last = self.last.entry((apart, slot)).or_default();
+        if fencing <= *last {
+            return Err(
+                format!("slot {slot} gives fencing number {fencing} to peer {} after {last}", client.peer).into()
+            );
+        }
+        *last = fencing;
+        if !self.given.insert(fencing) {
+            return Err(format!("fencing number {fencing} was given twice").into());
+        }
+        Ok(())
+    }
+
+    fn check(&self, client: &Client, fencing: u64) -> Result<(), Broken> {
+        let (peer, generation) = (client.peer, fencing / NUMBERS);
+        // Its client may have been told a while after it had the slot, when another generation had adopted it.
+        let since = self.slots.range(generation..).map(|(_, slots)| slots).max();
+        let Some(slots) = since else { return Ok(()) };
+        let slots = *slots as usize;
+        let is_forced = |&&(ref other, theirs): &&(Client, u64)| {
+            let is_out = |&(host, since): &(PeerId, u64)| host == other.peer && theirs / NUMBERS < since;
+            self.expelled.iter().any(is_out) || self.detached.contains(&theirs)
+        };
+        let inside = self.inside.iter().filter(|other| !is_forced(other)).count();
+        if inside <= slots {
+            return Ok(());
+        }
+        Err(format!("peer {peer} is let in as number {inside} of {slots} in generation {generation}").into())
+    }
+}
+
+impl Generations {
+    /// For this many resources, where somebody may be forced out or not.
+    pub fn new(resources: usize, by_force: bool) -> Self {
+        let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("what can be a name can be a label");
+        let seen = |name| Seen {
+            name,
+            slots: BTreeMap::new(),
+            expelled: Vec::new(),
+            detached: BTreeSet::new(),
+            last: BTreeMap::new(),
+            given: BTreeSet::new(),
+            inside: Vec::new(),
+            fresh: Vec::new(),
+        };
+        let resources = (0..resources).map(name).map(seen).collect();
+        Self { resources, fresh: BTreeSet::new(), applied: BTreeMap::new(), by_force }
+    }
+}
+
+impl Watch<Whole> for Generations {
+    /// Every voter is asked what it has applied: whoever has done so first. Only then is it known what a grant of the
+    /// same step must keep to.
+    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Whole) -> Result<(), Broken> {
+        if let Some(register) = actor.register()
+            && self.applied.insert(peer, register.applied()) != Some(register.applied())
+        {
+            self.resources.iter_mut().for_each(|seen| seen.learn(register.state(), self.by_force));
+        }
+        if self.fresh.is_empty() {
+            return Ok(());
+        }
+        for resource in take(&mut self.fresh) {
+            let seen = &mut self.resources[resource];
+            let latest = seen.slots.last_key_value().map(|(latest, _)| *latest);
+            let is_known = |(_, fencing): &(Client, u64)| latest.is_some_and(|latest| latest >= fencing / NUMBERS);
+            let (known, unknown) = take(&mut seen.fresh).into_iter().partition(is_known);
+            seen.fresh = unknown;
+            if !seen.fresh.is_empty() {
+                self.fresh.insert(resource);
+            }
+            let known: Vec<(Client, u64)> = known;
+            known.iter().try_for_each(|(client, fencing)| seen.check(client, *fencing))?;
+        }
+        Ok(())
+    }
+
+    fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        let seen = &mut self.resources[client.resource];
+        seen.number(client, grant, self.by_force)?;
+        let entered = (*client, grant.fencing);
+        seen.inside.push(entered);
+        seen.fresh.push(entered);
+        self.fresh.insert(client.resource);
+        Ok(())
+    }
+
+    fn on_leave(&mut self, _now: Time, client: &Client) -> Result<(), Broken> {
+        self.resources[client.resource].inside.retain(|(other, _)| other.ticket != client.ticket);
+        Ok(())
+    }
+
+    fn at_end(&mut self, _now: Time, ledger: &Ledger) -> Result<(), Broken> {
+        match ledger.oldest() {
+            None => Ok(()),
+            Some(client) => Err(format!(
+                "{} requests were never served, the oldest by peer {} since {}",
+                ledger.waiting(),
+                client.peer,
+                client.asked
+            )
+            .into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who was forced out may go on below the others' numbers, but not below its own.
+    #[test]
+    fn numbers_increase_in_each_generation_where_there_is_force() {
+        let client = Ledger::default().ask(PeerId::new(3), 0, Time::ZERO, false);
+        let number = |generation: u64, count| generation * NUMBERS + count;
+        let of_two = [number(2, 1), number(1, 3), number(2, 4)];
+        let cases: [(&[u64], bool, bool); 5] = [
+            (&of_two, true, true),
+            (&of_two, false, false),
+            (&[number(2, 4), number(1, 3), number(1, 3)], true, false),
+            (&[number(2, 4), number(1, 3), number(2, 1)], true, false),
+            (&[number(1, 1), number(1, 2), number(2, 1)], false, true),
+        ];
+        for (numbers, by_force, is_good) in cases {
+            let mut watch = Generations::new(1, by_force);
+            let mut hear = |fencing| watch.resources[0].number(&client, Grant { slot: 0, fencing }, by_force);
+            assert_eq!(numbers.iter().try_for_each(|&fencing| hear(fencing)).is_ok(), is_good, "{numbers:?}");
+        }
+        let mut watch = Generations::new(1, true);
+        let mut hear = |slot| watch.resources[0].number(&client, Grant { slot, fencing: 7 }, true);
+        assert!(hear(0).is_ok() && hear(1).is_err(), "two slots have the same number");
+    }
+}

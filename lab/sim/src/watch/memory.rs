@@ -1,0 +1,154 @@
+//! Which replicas remember: a logical replica is wherever its key is, and whoever becomes its owner begins with
+//! nothing.
+
+use peerlock_base::{Key, PeerId, Span, Time};
+use peerlock_overlay::KeyRange;
+use peerlock_protocols::Replicas;
+
+use super::{Broken, Resets, Watch};
+use crate::actor::{OverlayNote, Routing};
+use crate::report::Sheet;
+
+/// A logical replica.
+#[derive(Debug)]
+struct Place {
+    key: Key,
+    resource: usize,
+    replica: u64,
+    /// How many live peers think that the key is theirs.
+    owners: u32,
+}
+
+/// Counts, for each resource, how many of its replicas lost their memory within one lease time.
+///
+/// A replica loses it when its owner fails or forgets, and when somebody else becomes its owner. As long as two peers
+/// think that they own it, it has two memories, and counts as losing it all the time.
+#[derive(Debug)]
+pub struct Memory {
+    places: Vec<Place>,
+    resets: Vec<Resets>,
+    /// What each peer owns.
+    ranges: Vec<Option<KeyRange>>,
+    /// How often replicas lost their memory.
+    forgotten: u64,
+    undelivered: u64,
+}
+
+impl Memory {
+    /// Of settled peers, which own these keys: each key has one owner.
+    pub fn new<'a>(resources: impl Iterator<Item = &'a Replicas>, ranges: Vec<Option<KeyRange>>, lease: Span) -> Self {
+        let (mut places, mut resets) = (Vec::new(), Vec::new());
+        for (resource, replicas) in resources.enumerate() {
+            let keys = (0..).map_while(|replica| Some((replica, replicas.key(replica)?)));
+            places.extend(keys.map(|(replica, key)| Place { key, resource, replica: replica.into(), owners: 1 }));
+            resets.push(Resets::within(lease));
+        }
+        Self { places, resets, ranges, forgotten: 0, undelivered: 0 }
+    }
+
+    /// A peer owns this from now on.
+    fn owns(&mut self, now: Time, peer: PeerId, range: Option<KeyRange>) {
+        if self.ranges.len() <= peer.index() {
+            self.ranges.resize(peer.index() + 1, None);
+        }
+        let before = std::mem::replace(&mut self.ranges[peer.index()], range);
+        self.moved(now, before, range);
+    }
+
+    /// A peer that owned `before` owns `after` from now on.
+    fn moved(&mut self, now: Time, before: Option<KeyRange>, after: Option<KeyRange>) {
+        let has = |range: Option<KeyRange>, key| range.is_some_and(|range| range.contains(key));
+        for at in 0..self.places.len() {
+            let Place { key, owners, .. } = &mut self.places[at];
+            match (has(before, *key), has(after, *key)) {
+                (false, true) => *owners += 1,
+                (true, false) => *owners -= 1,
+                _ => continue,
+            }
+            self.forget(now, at);
+        }
+    }
+
+    /// A peer that owns `range` has lost what it kept for others.
+    fn reset(&mut self, now: Time, range: Option<KeyRange>) {
+        for at in 0..self.places.len() {
+            if range.is_some_and(|range| range.contains(self.places[at].key)) {
+                self.forget(now, at);
+            }
+        }
+    }
+
+    /// Replicas that have two owners have always just forgotten.
+    fn forget(&mut self, now: Time, at: usize) {
+        self.forgotten += 1;
+        let Place { resource, replica, .. } = self.places[at];
+        let resets = &mut self.resets[resource];
+        for other in self.places.iter().filter(|other| other.resource == resource && other.owners > 1) {
+            resets.note(now, other.replica);
+        }
+        resets.note(now, replica);
+    }
+}
+
+impl<A: Routing> Watch<A> for Memory {
+    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.reset(now, self.ranges.get(peer.index()).copied().flatten());
+        Ok(())
+    }
+
+    fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.owns(now, peer, None);
+        Ok(())
+    }
+
+    fn on_note(&mut self, now: Time, peer: PeerId, note: &OverlayNote) -> Result<(), Broken> {
+        match *note {
+            OverlayNote::Owns(range) => self.owns(now, peer, range),
+            OverlayNote::Undelivered(_) => self.undelivered += 1,
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        for (harm, resets) in sheet.harm.iter_mut().zip(&self.resets) {
+            harm.most_forgotten = resets.most();
+        }
+        sheet.numbers.sum("forgotten", self.forgotten);
+        sheet.numbers.sum("undelivered", self.undelivered);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_protocols::Quorum;
+
+    use super::*;
+
+    fn second(second: u64) -> Time {
+        Time::ZERO + Span::from_secs(second)
+    }
+
+    /// Just this key.
+    fn only(key: Key) -> Option<KeyRange> {
+        Some(KeyRange { after: Key::new(key.get() - 1), last: key })
+    }
+
+    #[test]
+    fn a_replica_forgets_with_every_new_owner_and_all_the_time_with_two() {
+        let replicas = Replicas::on_overlay("/a", Quorum::new(3, 2));
+        let [a, b, c] = [0, 1, 2].map(|replica| only(replicas.key(replica).unwrap()));
+        let mut memory = Memory::new([&replicas].into_iter(), Vec::new(), Span::from_secs(10));
+        let most = |memory: &Memory| memory.resets[0].most();
+
+        memory.moved(second(0), None, a); // Two owners now.
+        assert_eq!(most(&memory), 1);
+        memory.reset(second(50), b);
+        assert_eq!(most(&memory), 2, "what has two owners counts long after");
+        memory.moved(second(60), a, None); // One again.
+        memory.reset(second(75), c);
+        assert_eq!(most(&memory), 2, "and no longer when it has one");
+        memory.reset(second(76), c);
+        memory.reset(second(77), None);
+        assert_eq!(most(&memory), 2);
+    }
+}

@@ -1,0 +1,26 @@
+use peerlock_base::Time;
+use peerlock_protocols::Grant;
+
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+/// Order inversions: clients who went inside while somebody who had asked earlier was waiting.
+///
+/// Not a rule: no protocol without a global clock can know the order of asking. It is counted.
+#[derive(Debug, Default)]
+pub struct Order {
+    inversions: u64,
+}
+
+impl<A: Actor> Watch<A> for Order {
+    fn on_grant(&mut self, _now: Time, client: &Client, _grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
+        self.inversions += u64::from(ledger.oldest().is_some_and(|oldest| oldest.ticket < client.ticket));
+        Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        sheet.numbers.sum("order inversions", self.inversions);
+    }
+}

@@ -1,0 +1,135 @@
+use std::collections::BTreeMap;
+
+use peerlock_base::{Span, Ticket, Time};
+use peerlock_protocols::Grant;
+
+use super::{Broken, Mark, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+/// Clients who were passed by: somebody went inside who had asked more than two message times later, while they still
+/// waited.
+///
+/// Two message times is what it takes for a request to reach the line and for word of it to reach the peer that has the
+/// token: so long that peer cannot know of it. With one slot, anything beyond is a mistake. With several, who waits is
+/// told to some holders and not to all, and is passed where another one leaves first. That is counted, and a mistake
+/// only above the [bound](Self::at_most) of the protocol.
+#[derive(Debug)]
+pub struct Passing {
+    /// Two message times, if there is a longest one.
+    slack: Option<Span>,
+    passed: u64,
+    /// How often each waiter may be passed.
+    bound: Option<u64>,
+    /// Only requests made from then on count.
+    from: Time,
+    /// How often each waiter was passed.
+    passes: BTreeMap<Ticket, u64>,
+}
+
+impl Passing {
+    /// Where no message takes longer than this. Where that is not known, nothing is counted.
+    pub fn new(longest: Option<Span>) -> Self {
+        let slack = longest.map(|longest| longest * 2);
+        Self { slack, passed: 0, bound: None, from: Time::ZERO, passes: BTreeMap::new() }
+    }
+
+    /// No waiter is passed more often than this. A client that enters in the moment in which it asks does not count: it
+    /// found a token unused at its own peer.
+    pub fn at_most(self, bound: Option<u64>) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// Counts only requests made after [`Mark::Quiet`].
+    pub fn from_quiet(self) -> Self {
+        Self { from: Time::END, ..self }
+    }
+
+    fn note(&mut self, asked: Time, oldest: Option<Time>) {
+        let is_passed = |(slack, oldest)| oldest + slack < asked;
+        self.passed += u64::from(self.slack.zip(oldest).is_some_and(is_passed));
+    }
+
+    /// Counts the passes of each earlier waiter for the same resource, oldest first.
+    fn count<'a>(&mut self, client: &Client, waiting: impl Iterator<Item = &'a Client>) -> Result<(), Broken> {
+        let (Some(slack), Some(bound)) = (self.slack, self.bound) else { return Ok(()) };
+        let is_earlier = |other: &&Client| other.asked + slack < client.asked;
+        let is_counted = |other: &&Client| other.resource == client.resource && other.asked >= self.from;
+        for Client { peer, ticket, asked, .. } in waiting.take_while(is_earlier).filter(is_counted) {
+            let passes = self.passes.entry(*ticket).or_default();
+            *passes += 1;
+            if *passes > bound {
+                let later = format!("{bound} who asked later, at last by peer {} at {}", client.peer, client.asked);
+                return Err(format!("peer {peer}, who has waited since {asked}, is passed by more than {later}").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<A: Actor> Watch<A> for Passing {
+    fn on_mark(&mut self, now: Time, mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
+        if matches!(mark, Mark::Quiet) {
+            self.from = self.from.min(now);
+        }
+        Ok(())
+    }
+
+    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
+        self.note(client.asked, ledger.oldest().map(|oldest| oldest.asked));
+        self.passes.remove(&client.ticket);
+        if client.asked < now { self.count(client, ledger.iter()) } else { Ok(()) }
+    }
+
+    fn on_give_up(&mut self, _now: Time, client: &Client) -> Result<(), Broken> {
+        self.passes.remove(&client.ticket);
+        Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        if self.slack.is_some() {
+            sheet.numbers.sum("passed by", self.passed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asked_within_two_message_times_may_be_passed() {
+        let at = |secs| Time::ZERO + Span::from_secs(secs);
+        let table = [
+            (None, 9, Some(0), 0),
+            (Some(1), 9, None, 0),
+            (Some(1), 2, Some(0), 0),
+            (Some(1), 3, Some(0), 1),
+            (Some(2), 4, Some(0), 0),
+        ];
+        for (longest, asked, oldest, expected) in table {
+            let mut passing = Passing::new(longest.map(Span::from_secs));
+            passing.note(at(asked), oldest.map(at));
+            assert_eq!(passing.passed, expected, "{longest:?}: asked at {asked}, with {oldest:?} waiting");
+        }
+    }
+
+    fn client(peer: u64, resource: usize, asked: u64) -> Client {
+        let (peer, ticket) = (peerlock_base::PeerId::new(peer), Ticket::new(100 * peer + asked));
+        Client { peer, ticket, resource, asked: Time::ZERO + Span::from_secs(asked), is_doomed: false }
+    }
+
+    #[test]
+    fn more_passes_than_the_bound_are_a_mistake() {
+        let waiting = [client(1, 0, 0), client(2, 1, 0), client(3, 0, 8)];
+        let passes = |bound, resource, asked| {
+            let mut passing = Passing::new(Some(Span::from_secs(1))).at_most(bound);
+            (0..20).find(|_| passing.count(&client(4, resource, asked), waiting.iter()).is_err())
+        };
+        assert_eq!(passes(Some(5), 0, 9), Some(5), "the sixth");
+        assert_eq!(passes(Some(5), 0, 2), None, "asked within two message times");
+        assert_eq!(passes(Some(5), 2, 9), None, "another resource");
+        assert_eq!(passes(None, 0, 9), None);
+    }
+}

@@ -1,0 +1,217 @@
+use std::collections::BTreeMap;
+use std::mem::take;
+
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_protocols::Grant;
+
+use super::{Broken, Mark, Watch};
+use crate::actor::{Actor, Routing};
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+/// What rounds of whole peers are measured by: who asked and went inside, and what was sent, round by round. Nothing
+/// counts before the first round, and after the last one only how long clients waited.
+#[derive(Debug)]
+pub struct PerRound {
+    rounds: Vec<Round>,
+    is_over: bool,
+    /// Messages of the protocol by type: one for every hop of a routed message, and one for every direct message.
+    messages: Vec<u64>,
+    /// How many of these were hops of routed messages.
+    hops: u64,
+    /// Messages between overlays, and confirmations of hops.
+    upkeep: u64,
+    /// Messages of the protocol that each peer got in this round.
+    got: Vec<u32>,
+    received: Received,
+    waits: Vec<Span>,
+    /// Who was still waiting when the last round was over.
+    waiting: u64,
+}
+
+impl PerRound {
+    /// For peers of kind `A`.
+    pub fn of<A: Actor>() -> Self {
+        Self {
+            rounds: Vec::new(),
+            is_over: false,
+            messages: vec![0; A::KINDS.len()],
+            hops: 0,
+            upkeep: 0,
+            got: Vec::new(),
+            received: Received::default(),
+            waits: Vec::new(),
+            waiting: 0,
+        }
+    }
+
+    fn end_round(&mut self, peers: &[PeerId]) {
+        if !self.rounds.is_empty() {
+            let got = |peer: &PeerId| self.got.get(peer.index()).copied().unwrap_or(0);
+            peers.iter().map(got).for_each(|messages| self.received.add(messages));
+        }
+        self.got.fill(0);
+    }
+}
+
+impl<A: Routing> Watch<A> for PerRound {
+    fn on_mark(&mut self, _now: Time, mark: Mark<'_>, ledger: &Ledger) -> Result<(), Broken> {
+        match mark {
+            Mark::Round(peers) => {
+                self.end_round(peers);
+                self.rounds.push(Round::default());
+            }
+            Mark::Skipped => self.rounds.last_mut().into_iter().for_each(|round| round.skipped += 1),
+            Mark::Quiet => {}
+            Mark::Drain(peers) => {
+                self.end_round(peers);
+                self.is_over = true;
+                self.waiting = ledger.waiting() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
+        self.rounds.last_mut().into_iter().for_each(|round| round.asked += 1);
+        Ok(())
+    }
+
+    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        if let Some(round) = self.rounds.last_mut() {
+            round.grants += u64::from(!self.is_over);
+            self.waits.push(now.since(client.asked));
+        }
+        Ok(())
+    }
+
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        if let Some(round) = self.rounds.last_mut().filter(|_| !self.is_over) {
+            match A::kind(message) {
+                Some(kind) => {
+                    self.messages[kind] += 1;
+                    round.messages += 1;
+                    self.hops += u64::from(A::is_hop(message));
+                }
+                None => self.upkeep += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn on_deliver(&mut self, _now: Time, _from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        if A::kind(message).is_some() {
+            if self.got.len() <= to.index() {
+                self.got.resize(to.index() + 1, 0);
+            }
+            self.got[to.index()] += 1;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        let sum = |of: fn(&Round) -> u64| self.rounds.iter().map(of).sum();
+        for (name, count) in [
+            ("asked in rounds", sum(|round| round.asked)),
+            ("skipped", sum(|round| round.skipped)),
+            ("hops", self.hops),
+            ("upkeep", self.upkeep),
+            ("waiting after the rounds", self.waiting),
+        ] {
+            sheet.numbers.sum(name, count);
+        }
+        sheet.flow.entries = sum(|round| round.grants);
+        sheet.flow.messages = sum(|round| round.messages);
+        sheet.messages = A::KINDS.iter().copied().zip(self.messages.iter().copied()).collect();
+        sheet.unsteady = take(&mut self.waits);
+        sheet.rounds = take(&mut self.rounds);
+        sheet.received = take(&mut self.received);
+    }
+}
+
+/// What was counted in one round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// How many clients asked.
+    pub asked: u64,
+    /// How many did not, since another client of their peer had the resource or waited for it.
+    pub skipped: u64,
+    /// How many went inside.
+    pub grants: u64,
+    /// Messages of the protocol that were sent.
+    pub messages: u64,
+}
+
+impl Round {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.asked += other.asked;
+        self.skipped += other.skipped;
+        self.grants += other.grants;
+        self.messages += other.messages;
+    }
+}
+
+/// How many peers got how many messages in a round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    peers: BTreeMap<u32, u64>,
+}
+
+impl Received {
+    /// A peer got this many in a round.
+    pub(crate) fn add(&mut self, messages: u32) {
+        *self.peers.entry(messages).or_default() += 1;
+    }
+
+    pub(crate) fn add_all(&mut self, other: Self) {
+        for (messages, peers) in other.peers {
+            *self.peers.entry(messages).or_default() += peers;
+        }
+    }
+
+    /// How many messages, and how many times a peer got just as many in a round; the fewest messages first.
+    pub fn counts(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.peers.iter().map(|(&messages, &peers)| (messages, peers))
+    }
+
+    /// How many pairs of a peer and a round there are.
+    pub fn total(&self) -> u64 {
+        self.peers.values().sum()
+    }
+
+    /// The mean; `None` of nothing.
+    pub fn mean(&self) -> Option<f64> {
+        let all: u64 = self.counts().map(|(messages, peers)| u64::from(messages) * peers).sum();
+        (self.total() > 0).then(|| all as f64 / self.total() as f64)
+    }
+
+    /// The fewest messages that at least `percent` of 100 do not exceed (nearest rank); `None` of nothing.
+    pub fn quantile(&self, percent: u64) -> Option<u32> {
+        let rank = (self.total() * percent).div_ceil(100).max(1);
+        let mut below = 0;
+        let reaches = |&(_, peers): &(u32, u64)| {
+            below += peers;
+            below >= rank
+        };
+        self.counts().find(reaches).map(|(messages, _)| messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_known_counts() {
+        let mut received = Received::default();
+        assert_eq!((received.quantile(50), received.mean()), (None, None));
+        for messages in [0, 0, 0, 1, 7] {
+            received.add(messages);
+        }
+        assert_eq!(received.counts().collect::<Vec<_>>(), [(0, 3), (1, 1), (7, 1)]);
+        assert_eq!(received.mean(), Some(1.6));
+        for (percent, messages) in [(0, 0), (60, 0), (61, 1), (80, 1), (81, 7), (100, 7)] {
+            assert_eq!(received.quantile(percent), Some(messages), "{percent} %");
+        }
+    }
+}

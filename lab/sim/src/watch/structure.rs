@@ -1,0 +1,239 @@
+//! Rules about what the peers and the messages under way are, taken together. All three keep a count that each step
+//! changes a little, so that none has to look at every peer.
+
+use std::hash::Hash;
+
+use peerlock_base::{PeerId, Time};
+use peerlock_protocols::Observe;
+
+use super::{Broken, Watch};
+use crate::actor::Bare;
+use crate::ledger::Ledger;
+
+/// All three; or none, in a run in which messages get lost, come twice or peers crash: tokens are lost there, and that
+/// is no fault of the protocol's.
+#[derive(Debug)]
+pub struct Structure(Option<Whole>);
+
+impl Structure {
+    /// For these peers, before the first event. Where they have nothing of all that there is nothing to check.
+    pub fn of<P: Observe>(peers: &[P]) -> Self {
+        let (counted, trees) = (Counted::of(peers), Tree::of(peers));
+        let has_any = counted.expected.is_some() || P::HAS_COORDINATOR || !trees.is_empty();
+        Self(has_any.then_some(Whole { counted, trees }))
+    }
+
+    /// Makes no checks.
+    pub fn none() -> Self {
+        Self(None)
+    }
+}
+
+impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Structure {
+    #[inline]
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
+        if let Some(Whole { counted, .. }) = &mut self.0 {
+            counted.tokens_under_way += P::tokens_in(message);
+            counted.coordinators_under_way += usize::from(P::carries_coordinator(message));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
+        if let Some(Whole { counted, .. }) = &mut self.0 {
+            counted.tokens_under_way -= P::tokens_in(message);
+            counted.coordinators_under_way -= usize::from(P::carries_coordinator(message));
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn after_step(&mut self, _now: Time, peer: PeerId, Bare(actor): &Bare<P>) -> Result<(), Broken> {
+        let Some(Whole { counted, trees }) = &mut self.0 else { return Ok(()) };
+        counted.note(peer, Has::of(actor));
+        if counted.is_broken(P::HAS_COORDINATOR) {
+            return Err(counted.broken(peer));
+        }
+        for (number, tree) in trees.iter_mut().enumerate() {
+            tree.turn(peer, actor.parent_in(number))?;
+        }
+        Ok(())
+    }
+
+    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
+        self.0.iter_mut().flat_map(|all| &mut all.trees).try_for_each(Tree::look_over)
+    }
+}
+
+#[derive(Debug)]
+struct Whole {
+    counted: Counted,
+    trees: Vec<Tree>,
+}
+
+/// What a peer has that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Has {
+    tokens: usize,
+    is_coordinator: bool,
+}
+
+impl Has {
+    #[inline]
+    fn of<P: Observe>(peer: &P) -> Self {
+        Self { tokens: peer.tokens(), is_coordinator: peer.is_coordinator() }
+    }
+}
+
+/// Exactly k tokens, held or under way; and exactly one coordinator, or one message that makes somebody coordinator.
+#[derive(Debug)]
+struct Counted {
+    /// How many tokens there must be; `None` for protocols without tokens.
+    expected: Option<usize>,
+    peers: Vec<Has>,
+    tokens: usize,
+    tokens_under_way: usize,
+    coordinators: usize,
+    coordinators_under_way: usize,
+}
+
+impl Counted {
+    fn of<P: Observe>(peers: &[P]) -> Self {
+        let expected = peers.first().and_then(P::tokens_in_all);
+        let peers: Vec<Has> = peers.iter().map(Has::of).collect();
+        Self {
+            expected,
+            tokens: peers.iter().map(|has| has.tokens).sum(),
+            tokens_under_way: 0,
+            coordinators: peers.iter().filter(|has| has.is_coordinator).count(),
+            coordinators_under_way: 0,
+            peers,
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, peer: PeerId, has: Has) {
+        // Whether anything has changed is not asked: nobody could foretell that, a processor included.
+        let before = std::mem::replace(&mut self.peers[peer.index()], has);
+        self.tokens = self.tokens - before.tokens + has.tokens;
+        self.coordinators = self.coordinators - usize::from(before.is_coordinator) + usize::from(has.is_coordinator);
+    }
+
+    #[inline]
+    fn is_broken(&self, has_coordinator: bool) -> bool {
+        self.expected.is_some_and(|expected| self.tokens + self.tokens_under_way != expected)
+            || (has_coordinator && self.coordinators + self.coordinators_under_way != 1)
+    }
+
+    // Apart, so that a step that breaks no rule makes no room for words.
+    #[cold]
+    fn broken(&self, peer: PeerId) -> Broken {
+        let &Self { tokens, tokens_under_way, coordinators, coordinators_under_way, .. } = self;
+        let broken = match self.expected {
+            Some(expected) if tokens + tokens_under_way != expected => format!(
+                "there are {} tokens after peer {peer}'s step, {tokens} held and {tokens_under_way} under way, instead \
+                 of {expected}",
+                tokens + tokens_under_way,
+            ),
+            _ => format!(
+                "after peer {peer}'s step there are {coordinators} coordinators and {coordinators_under_way} messages \
+                 that make one, instead of one in all",
+            ),
+        };
+        broken.into()
+    }
+}
+
+/// How far a moved pointer is followed at once.
+const FOLLOWED: usize = 128;
+
+/// Parent pointers form no cycle, in one of a protocol's trees.
+///
+/// A pointer that moves is followed upwards, since any new cycle goes through it. Under load the trees are as deep as
+/// the queue is long, so beyond `FOLLOWED` peers the walk stops, and the whole tree is looked over once for every as
+/// many moves as there are peers, and at the end.
+#[derive(Debug)]
+struct Tree {
+    parents: Vec<Option<PeerId>>,
+    /// How many pointers have moved since the whole tree was looked over.
+    moved: usize,
+}
+
+impl Tree {
+    /// All trees of these peers, before the first event.
+    fn of<P: Observe>(peers: &[P]) -> Vec<Self> {
+        let trees = peers.first().map_or(0, P::trees);
+        let parents = |tree| peers.iter().map(|peer| peer.parent_in(tree)).collect();
+        (0..trees).map(|tree| Self { parents: parents(tree), moved: 0 }).collect()
+    }
+
+    #[inline]
+    fn turn(&mut self, peer: PeerId, parent: Option<PeerId>) -> Result<(), Broken> {
+        if self.parents[peer.index()] == parent { Ok(()) } else { self.follow(peer, parent) }
+    }
+
+    #[inline(never)]
+    fn follow(&mut self, peer: PeerId, parent: Option<PeerId>) -> Result<(), Broken> {
+        self.parents[peer.index()] = parent;
+        self.moved += 1;
+        let mut above = parent;
+        for _ in 0..FOLLOWED.min(self.parents.len()) {
+            match above {
+                None => return Ok(()),
+                Some(at) if at == peer => return Err(lead_back(peer)),
+                Some(at) => above = self.parents[at.index()],
+            }
+        }
+        if self.moved < self.parents.len() { Ok(()) } else { self.look_over() }
+    }
+
+    /// Follows every pointer once: a walk that meets its own trail goes in a circle.
+    fn look_over(&mut self) -> Result<(), Broken> {
+        self.moved = 0;
+        let mut trail_of: Vec<usize> = vec![usize::MAX; self.parents.len()];
+        for start in 0..self.parents.len() {
+            let mut at = start;
+            while trail_of[at] == usize::MAX {
+                trail_of[at] = start;
+                match self.parents[at] {
+                    Some(parent) if trail_of[parent.index()] == start => return Err(lead_back(parent)),
+                    Some(parent) => at = parent.index(),
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn lead_back(peer: PeerId) -> Broken {
+    format!("the parent pointers of peer {peer} lead back to it").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(peers: usize) -> Tree {
+        let parents = (0..peers).map(|number| (number > 0).then(|| PeerId::new(number as u64 - 1))).collect();
+        Tree { parents, moved: 0 }
+    }
+
+    #[test]
+    fn a_short_cycle_is_seen_at_once() {
+        let mut tree = chain(5);
+        assert_eq!(tree.turn(PeerId::new(1), None), Ok(()));
+        assert_eq!(tree.turn(PeerId::new(1), Some(PeerId::new(4))), Err(lead_back(PeerId::new(1))));
+    }
+
+    #[test]
+    fn a_long_cycle_is_seen_when_the_tree_is_looked_over() {
+        let peers = 10 * FOLLOWED;
+        let mut tree = chain(peers);
+        assert_eq!(tree.look_over(), Ok(()));
+        assert_eq!(tree.turn(PeerId::new(0), Some(PeerId::new(peers as u64 - 1))), Ok(()), "too long to see at once");
+        assert!(tree.look_over().is_err());
+    }
+}

@@ -1,0 +1,81 @@
+use std::collections::VecDeque;
+use std::fmt::Display;
+
+use peerlock_base::{PeerId, Time};
+use peerlock_protocols::Grant;
+
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+
+/// The last events, one line each. Only a run that is known to fail is traced: it is run again with the same seed.
+#[derive(Debug)]
+pub struct Trace {
+    lines: VecDeque<String>,
+    most: usize,
+}
+
+impl Trace {
+    /// Keeps the last `most` events.
+    pub fn of_last(most: usize) -> Self {
+        Self { lines: VecDeque::with_capacity(most), most }
+    }
+
+    /// The events, oldest first.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(String::as_str)
+    }
+
+    fn note(&mut self, now: Time, what: impl Display) -> Result<(), Broken> {
+        if self.lines.len() == self.most {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(format!("{:>14.6}s  {what}", now.as_secs_f64()));
+        Ok(())
+    }
+}
+
+impl<A: Actor> Watch<A> for Trace {
+    fn on_request(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+        self.note(now, format_args!("{:>6}           asks ({:?})", client.peer, client.ticket))
+    }
+
+    fn on_grant(&mut self, now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        let (Client { peer, ticket, .. }, Grant { slot, fencing }) = (client, grant);
+        self.note(now, format_args!("{peer:>6}           enters slot {slot}, fencing {fencing} ({ticket:?})"))
+    }
+
+    fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+        self.note(now, format_args!("{:>6}           leaves ({:?})", client.peer, client.ticket))
+    }
+
+    fn on_give_up(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+        self.note(now, format_args!("{:>6}           waits no longer ({:?})", client.peer, client.ticket))
+    }
+
+    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.note(now, format_args!("{peer:>6}           forgets everything"))
+    }
+
+    fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.note(now, format_args!("{peer:>6}           crashes"))
+    }
+
+    fn on_note(&mut self, now: Time, peer: PeerId, note: &A::Note) -> Result<(), Broken> {
+        self.note(now, format_args!("{peer:>6}           says {note:?}"))
+    }
+
+    fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        match A::kind(message) {
+            Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  sends {message:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        match A::kind(message) {
+            Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  brings {message:?}")),
+            None => Ok(()),
+        }
+    }
+}

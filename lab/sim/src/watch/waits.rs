@@ -1,0 +1,119 @@
+use std::mem::take;
+
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_protocols::Grant;
+
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
+
+/// How long everybody waited, in the whole run and in its steady state.
+///
+/// The steady state leaves out each peer's first entries, while the queue builds up, and everything after the first
+/// peer's last entry, while it runs dry. Messages have no one entry that they belong to: they count from when
+/// the peers have had their first entries on average.
+#[derive(Debug)]
+pub struct Waits {
+    warm_up: u32,
+    entries: u32,
+    /// How often each peer has been inside.
+    been: Vec<u32>,
+    /// How many entries are still to come until messages count.
+    warming_up: u64,
+    over: bool,
+    steady: Vec<Span>,
+    unsteady: Vec<Span>,
+    /// Each peer's longest wait in steady state.
+    longest: Vec<Option<Span>>,
+    flow: Flow,
+}
+
+/// Messages and entries in steady state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// How often somebody went inside.
+    pub entries: u64,
+    /// How many messages of the protocol were sent, without what keeps connections or an overlay up.
+    pub messages: u64,
+}
+
+impl Waits {
+    /// For `peers` peers, all but the first `servers` of which go inside `entries` times each. The first `warm_up` of
+    /// these are left out of the steady state.
+    pub fn new(peers: usize, servers: usize, entries: u32, warm_up: u32) -> Self {
+        Self {
+            warm_up,
+            entries,
+            been: vec![0; peers],
+            warming_up: (peers - servers) as u64 * u64::from(warm_up),
+            over: false,
+            steady: Vec::new(),
+            unsteady: Vec::new(),
+            longest: vec![None; peers],
+            flow: Flow::default(),
+        }
+    }
+
+    fn note(&mut self, peer: PeerId, wait: Span) {
+        let been = &mut self.been[peer.index()];
+        *been += 1;
+        if *been <= self.warm_up || self.over {
+            self.unsteady.push(wait);
+        } else {
+            self.steady.push(wait);
+            let longest = &mut self.longest[peer.index()];
+            *longest = (*longest).max(Some(wait));
+        }
+        self.flow.entries += u64::from(self.warming_up == 0 && !self.over);
+        self.warming_up = self.warming_up.saturating_sub(1);
+        self.over |= *been == self.entries;
+    }
+
+    fn note_message(&mut self) {
+        self.flow.messages += u64::from(self.warming_up == 0 && !self.over);
+    }
+}
+
+impl<A: Actor> Watch<A> for Waits {
+    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        self.note(client.peer, now.since(client.asked));
+        Ok(())
+    }
+
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        if A::kind(message).is_some() {
+            self.note_message();
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        sheet.flow = self.flow;
+        sheet.steady = take(&mut self.steady);
+        sheet.unsteady = take(&mut self.unsteady);
+        sheet.longest = self.longest.iter().copied().flatten().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steady_state_has_a_beginning_and_an_end() {
+        let mut waits = Waits::new(3, 1, 3, 1);
+        // Peer 0 never asks. Peer 1 is first through with its three entries; what peer 2 does after that is not steady
+        // any more.
+        for (peer, secs) in [(1, 1), (2, 2), (1, 3), (2, 4), (1, 5), (2, 6)] {
+            waits.note(PeerId::new(peer), Span::from_secs(secs));
+            waits.note_message();
+        }
+        // Those that follow the second, third and fourth entry; the fifth is the last of the steady state.
+        assert_eq!(waits.flow, Flow { entries: 3, messages: 3 });
+        let secs = |spans: Vec<Span>| spans.into_iter().map(|span| span.as_secs_f64()).collect::<Vec<_>>();
+        assert_eq!(secs(waits.steady), [3.0, 4.0, 5.0]);
+        assert_eq!(secs(waits.unsteady), [1.0, 2.0, 6.0]);
+        assert_eq!(secs(waits.longest.into_iter().flatten().collect()), [5.0, 4.0]);
+    }
+}

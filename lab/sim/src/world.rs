@@ -1,0 +1,575 @@
+//! The one loop of the simulator: who lives in it, what they are to do, what goes wrong and who watches are parameters.
+//!
+//! ```text
+//!    Workload ──ask, leave, crash──►┐             ┌──on_grant, on_send, at_end …──► Watch
+//!        ▲                          │             │
+//!        └──on_entered, on_over─────┤    World    ├──Input──► Actor
+//!                                   │             │◄─Effect──┘
+//!    Faults ──lost, twice, frozen──►┘             └──arrival──► Latency
+//! ```
+//!
+//! - **A kind of peer** is an [`Actor`]: see `actor/bare.rs` for the shortest. It says what it takes and what it wants
+//!   done; the world does the rest. A peer with a disk has [`Actor::Disk`] and [`Actor::write`], and is made from its
+//!   disk when it restarts ([`Setup::make`]).
+//! - **A workload** is a [`Workload`]: who asks when, and stays how long, and when the run is over. Its functions have
+//!   the whole world, of which it is the field `load`. See `workload/closed.rs`.
+//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Fate` (the next free number: streams that
+//!   exist must not move), and the place here where it strikes. No workload and no kind of peer has to know of it.
+//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, named in `watch.rs`. It stands in the tuple of
+//!   those settings that want it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes what it has counted into a
+//!   [`Sheet`](crate::report::Sheet), from where it comes into the [`Report`](crate::Report) by its name.
+//!
+//! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12
+//! further faults, 13 disks, 14 outages, 15 lost and
+//! bad disks, 16 reboots. A fault that is off draws nothing, so a run without it keeps its numbers.
+
+mod check;
+mod clients;
+mod event;
+mod part;
+mod tally;
+mod trouble;
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
+use peerlock_protocols::Grant;
+
+pub use check::Violation;
+pub(crate) use tally::{COUNTS, Counts};
+
+use self::clients::End;
+use self::event::Event;
+use self::tally::Tally;
+use crate::actor::{Actor, Cx, Effect, Hands, Input};
+use crate::carrier::{Carrier, Links};
+use crate::faults::{Fate, Faults};
+use crate::hosts::Hosts;
+use crate::latency::Latency;
+use crate::ledger::{Client, Ledger};
+use crate::part::Share;
+use crate::queue::Queue;
+use crate::report::Sheet;
+use crate::timers::Timers;
+use crate::watch::{Broken, Mark, Watch};
+use crate::workload::Workload;
+
+/// Makes a peer from its number and what its disk has kept.
+pub type Make<'a, A> = Box<dyn Fn(PeerId, &<A as Actor>::Disk) -> A + 'a>;
+
+/// What a world is made of, beside its workload and its watchers.
+pub struct Setup<'a, A: Actor> {
+    /// How long messages take.
+    pub latency: Latency,
+    /// Whether messages may overtake each other.
+    pub links: Links,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// The seed of all random numbers.
+    pub seed: u64,
+    /// Messages that make no sense where they come are counted, instead of breaking a rule.
+    pub is_lenient: bool,
+    /// How long a write to the disk takes on average; exponential.
+    pub disk: Span,
+    /// Makes a peer from its number and what its disk has kept: one that comes later, or restarts.
+    pub make: Make<'a, A>,
+}
+
+/// One run: peers, what is to happen to them, and who watches.
+pub struct World<'a, A: Actor, L: Workload<A>, W> {
+    /// Who watches; to be asked when the run is over.
+    pub watch: W,
+    /// Who asks when.
+    pub load: L,
+    hosts: Hosts<A>,
+    make: Make<'a, A>,
+    carrier: Carrier,
+    fate: Fate,
+    queue: Queue<Event<A, L::Event>, A::Message>,
+    ledger: Ledger,
+    inside: Vec<Client>,
+    /// What those were told who are inside and were told an end.
+    ends: BTreeMap<Ticket, End>,
+    timers: Timers<A::Timer>,
+    now: Time,
+    events: u64,
+    /// Taken out for every step and put back after it, which in a box is a matter of one word.
+    buffers: Option<Box<A::Buffers>>,
+    is_lenient: bool,
+    disk: Span,
+    tally: Tally,
+    peers_rng: Rng,
+    disk_rng: Rng,
+    /// How many faults are in the queue that will strike at random.
+    faults_to_come: usize,
+    /// Nothing else is.
+    has_come_to_rest: bool,
+    /// Who lives here, where others live in other processes.
+    share: Option<Share>,
+    /// What was counted in those.
+    counted: Counts,
+}
+
+impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
+    /// A world in which nobody lives yet.
+    pub fn new(setup: Setup<'a, A>, load: L, watch: W) -> Self {
+        let Setup { latency, links, faults, seed, is_lenient, disk, make } = setup;
+        Self {
+            watch,
+            load,
+            hosts: Hosts::new(),
+            make,
+            carrier: Carrier::new(latency, links, faults.delays.is_some(), Rng::stream(seed, 1)),
+            fate: Fate::new(faults, seed),
+            queue: Queue::with_capacity(1024),
+            ledger: Ledger::default(),
+            inside: Vec::new(),
+            ends: BTreeMap::new(),
+            timers: Timers::new(),
+            now: Time::ZERO,
+            events: 0,
+            buffers: None,
+            is_lenient,
+            disk,
+            tally: Tally::default(),
+            peers_rng: Rng::stream(seed, 2),
+            disk_rng: Rng::stream(seed, 13),
+            faults_to_come: 0,
+            has_come_to_rest: false,
+            share: None,
+            counted: [0; COUNTS],
+        }
+    }
+
+    /// Lets everything happen until the workload is over, nothing is left to happen, or a rule is broken.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn run(&mut self) -> Result<(), Violation> {
+        check::caught(|| self.play()).map_err(|what| Violation { at: self.now, what })
+    }
+
+    fn play(&mut self) -> Result<(), Broken> {
+        L::start(self)?;
+        self.first_fault()?;
+        let most = check::most_in_line(self.hosts.residents());
+        while let Some(at) = self.queue.first() {
+            if L::is_over(self, at) {
+                break;
+            }
+            check::comes_to_an_end(self.queue.len() - 1, most)?;
+            self.now = at;
+            self.events += 1;
+            match self.queue.take_message() {
+                Some((from, to, message)) => self.arrive(from, to, message)?,
+                None => {
+                    let event = self.queue.take_first();
+                    self.happen(event)?;
+                }
+            }
+        }
+        if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
+    }
+
+    /// What this run, with this many resources, leaves behind.
+    pub fn sheet(&mut self, resources: usize) -> Sheet {
+        let mut sheet = Sheet::new(resources);
+        for ((name, count), elsewhere) in self.counts().into_iter().zip(self.counted) {
+            sheet.numbers.sum(name, count + elsewhere);
+        }
+        sheet.events = self.events;
+        self.load.tell(&mut sheet);
+        self.watch.tell(&mut sheet);
+        sheet
+    }
+
+    /// What was counted here, by name.
+    fn counts(&self) -> [(&'static str, u64); COUNTS] {
+        self.tally.counts(self.fate.mishaps())
+    }
+
+    /// What happens while a peer is frozen happens afterwards. Apart, so that the loop has [`World::happen`] in place.
+    #[inline(never)]
+    fn happen_after_all(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
+        self.happen(event)
+    }
+
+    #[inline(always)]
+    fn happen(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
+        check::has_time(self.now)?;
+        if self.fate.can_freeze()
+            && let Some((peer, at)) = self.thaws_for(&event)
+        {
+            self.happen_at(at, peer, event);
+            return Ok(());
+        }
+        match event {
+            Event::Arrive { from, to, message } => self.arrive_apart(from, to, message),
+            Event::Timer { peer, timer, set } => match self.timers.take(peer, timer, set) {
+                Some(timer) => self.step(peer, Input::Timer(timer)),
+                None => Ok(()),
+            },
+            Event::Leave { ticket, .. } => self.leave(ticket),
+            Event::Written { peer, life, .. } if life != self.fate.life_of(peer) => Ok(()),
+            Event::Written { peer, fails: true, .. } => self.write_fails(peer),
+            Event::Written { peer, .. } => {
+                self.hosts.finish_write(peer);
+                self.step(peer, Input::Written)
+            }
+            Event::End(ticket) => self.end(ticket),
+            // What waited for a process that has crashed is lost with it.
+            Event::Thawed { peer, life, .. } if life != self.fate.life_of(peer) => Ok(()),
+            Event::Thawed { event, .. } => self.happen_after_all(*event),
+            Event::Workload(event) => L::happen(self, event),
+            Event::CrashOf { peer, ticket } => {
+                if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
+                    return Ok(()); // A client that is done cannot crash any more.
+                }
+                self.crash_by_chance(peer)
+            }
+            Event::Reset(peer) => self.reset(peer),
+            Event::Restart(peer) => self.restart(peer),
+            Event::Gone(peer) if self.is_there(peer) && self.fate.thaws(self.now, peer).is_none() => Ok(()),
+            Event::Gone(gone) => {
+                let others: Vec<PeerId> = self.all_there().filter(|&peer| peer != gone).collect();
+                others.into_iter().for_each(|peer| self.queue.push(self.now, Event::Told { peer, gone }));
+                Ok(())
+            }
+            Event::Told { peer, gone } => match A::gone(gone) {
+                Some(input) => self.step(peer, input),
+                None => Ok(()),
+            },
+            Event::Parted { number, from } => {
+                self.tell_parted(number, from);
+                Ok(())
+            }
+            Event::Fault(fault) => {
+                self.faults_to_come -= 1;
+                self.has_come_to_rest = self.queue.len() == self.faults_to_come;
+                if self.has_come_to_rest { Ok(()) } else { self.strike(fault) }
+            }
+        }
+    }
+
+    /// A message arrives, unless its peer is frozen or gone.
+    #[inline(always)]
+    fn arrive(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        check::has_time(self.now)?;
+        if self.fate.can_freeze()
+            && let Some(at) = self.fate.thaws(self.now, to)
+        {
+            self.happen_at(at, to, Event::Arrive { from, to, message });
+            return Ok(());
+        }
+        if self.hosts.get(to).is_none() {
+            return Ok(());
+        }
+        self.watch.on_deliver(self.now, from, to, &message)?;
+        let Some((actor, cx, mut buffers)) = self.at_work(to) else { return Ok(()) };
+        actor.hear(from, message, cx, &mut buffers);
+        self.carry_out_all(to, buffers)
+    }
+
+    /// The same, for one that was not posted in its order, or comes from outside. Apart, so that the loop has
+    /// [`World::arrive`] in place.
+    #[inline(never)]
+    fn arrive_apart(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        self.arrive(from, to, message)
+    }
+
+    /// What happens to a peer that is frozen happens when it thaws.
+    #[cold]
+    fn happen_at(&mut self, at: Time, peer: PeerId, event: Event<A, L::Event>) {
+        let life = self.fate.life_of(peer);
+        self.queue.push(at, Event::Thawed { peer, life, event: Box::new(event) });
+    }
+
+    /// The peer of an event and when it thaws, if it is frozen: whatever happens there happens then.
+    fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<(PeerId, Time)> {
+        let peer = match event {
+            Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
+            Event::Told { peer, .. } => *peer,
+            _ => return None, // Messages look for themselves.
+        };
+        self.fate.thaws(self.now, peer).map(|at| (peer, at))
+    }
+
+    #[inline(never)]
+    fn step(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {
+        let Some((actor, cx, mut buffers)) = self.at_work(peer) else { return Ok(()) };
+        actor.step(input, cx, &mut buffers);
+        self.carry_out_all(peer, buffers)
+    }
+
+    /// A peer that is there, and what it needs for a step.
+    #[inline(always)]
+    fn at_work(&mut self, peer: PeerId) -> Option<(&mut A, Cx<'_>, Box<A::Buffers>)> {
+        let actor = self.hosts.get_mut(peer)?;
+        let now = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
+        Some((actor, Cx { me: peer, now, rng: &mut self.peers_rng }, self.buffers.take().unwrap_or_default()))
+    }
+
+    /// Does what a peer wants done after a step. Apart, so that there is one of it: all that happens for an event is
+    /// then small enough for a processor to have it at hand.
+    #[inline(never)]
+    fn carry_out_all(&mut self, peer: PeerId, mut buffers: Box<A::Buffers>) -> Result<(), Broken> {
+        A::effects(&mut buffers, &mut Peers { world: self, peer })?;
+        self.buffers = Some(buffers);
+        match self.hosts.get(peer) {
+            Some(actor) => self.watch.after_step(self.now, peer, actor),
+            None => Ok(()),
+        }
+    }
+
+    fn carry_out(&mut self, peer: PeerId, effect: Effect<A>) -> Result<(), Broken> {
+        match effect {
+            Effect::Send { to, message } => self.send(peer, to, message),
+            Effect::Grant { ticket, grant } => self.enter(peer, ticket, grant),
+            Effect::Until { ticket, until } => {
+                self.tell_end(peer, ticket, until);
+                Ok(())
+            }
+            Effect::Lost { ticket } => self.lose(peer, ticket),
+            Effect::Refused { ticket } => self.send_away(peer, ticket),
+            Effect::SetTimer { timer, after } => {
+                self.set_timer(peer, timer, after);
+                Ok(())
+            }
+            Effect::CancelTimer { timer } => {
+                self.timers.cancel(peer, timer);
+                Ok(())
+            }
+            Effect::Write(write) => {
+                let takes = self.disk_rng.exponential(self.disk);
+                let (at, life, fails) = self.fate.write(self.now, peer, takes);
+                self.hosts.begin_write(peer, write);
+                self.queue.push(at, Event::Written { peer, life, fails });
+                Ok(())
+            }
+            Effect::Keep(write) => {
+                self.hosts.keep(peer, write);
+                Ok(())
+            }
+            Effect::Note(note) => {
+                self.watch.on_note(self.now, peer, &note)?;
+                L::on_note(self, peer, note)
+            }
+            Effect::Strange { why } => {
+                self.tally.strange += 1;
+                if self.is_lenient { Ok(()) } else { Err(format!("peer {peer} got {why}").into()) }
+            }
+            Effect::Impossible { what } => Err(format!("peer {peer} {what}").into()),
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        self.watch.on_send(self.now, from, to, &message)?;
+        match self.fate.copies(self.now, from, to) {
+            0 => {}
+            1 => self.carry(from, to, message),
+            _ => self.carry_twice(from, to, message),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn carry_twice(&mut self, from: PeerId, to: PeerId, message: A::Message) {
+        self.carry(from, to, message.clone());
+        self.carry(from, to, message);
+    }
+
+    #[inline(always)]
+    fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) {
+        let delay = self.fate.delay(self.now);
+        let at = self.carrier.arrival(self.now, from, to, delay);
+        self.watch.on_way(self.now, from, at);
+        if self.queue.is_last(at) {
+            self.queue.post(at, from, to, message);
+        } else {
+            self.queue.push(at, Event::Arrive { from, to, message });
+        }
+    }
+
+    fn reset(&mut self, peer: PeerId) -> Result<(), Broken> {
+        if self.hosts.get(peer).is_none() || self.fate.is_calm() {
+            return Ok(());
+        }
+        self.resets_from_now(peer);
+        if !self.fate.resets(self.now, peer) {
+            return Ok(());
+        }
+        self.tally.resets += 1;
+        self.watch.on_reset(self.now, peer)?;
+        self.forget_all(peer)
+    }
+
+    /// A peer is told that it has forgotten what it kept for others.
+    fn forget_all(&mut self, peer: PeerId) -> Result<(), Broken> {
+        let lives = self.tally.resets + self.tally.restarted;
+        let incarnation = self.fate.incarnation(self.now, peer, lives);
+        self.step(peer, Input::Reset { incarnation })
+    }
+}
+
+/// The world as the hands of one peer.
+struct Peers<'w, 'a, A: Actor, L: Workload<A>, W> {
+    world: &'w mut World<'a, A, L, W>,
+    peer: PeerId,
+}
+
+impl<A: Actor, L: Workload<A>, W: Watch<A>> Hands<A> for Peers<'_, '_, A, L, W> {
+    #[inline(always)]
+    fn send(&mut self, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        self.world.send(self.peer, to, message)
+    }
+
+    #[inline]
+    fn grant(&mut self, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
+        self.world.enter(self.peer, ticket, grant)
+    }
+
+    #[inline(never)]
+    fn carry_out(&mut self, effect: Effect<A>) -> Result<(), Broken> {
+        self.world.carry_out(self.peer, effect)
+    }
+}
+
+/// What a workload may know and do.
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    /// The time of the last event.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// How many events there were.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The requests of clients that wait, the oldest first.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Who is inside, in no order.
+    pub fn inside(&self) -> &[Client] {
+        &self.inside
+    }
+
+    /// Whether nothing is left to happen but that somebody crashes, freezes or is parted from others.
+    pub fn has_come_to_rest(&self) -> bool {
+        self.has_come_to_rest
+    }
+
+    /// Takes a peer up that stays until it crashes; who it is.
+    pub fn add(&mut self, actor: A) -> PeerId {
+        let peer = self.hosts.next();
+        self.hosts.add(Some(actor).filter(|_| !self.is_elsewhere(peer)));
+        peer
+    }
+
+    /// Makes a peer that stays until it crashes. Where others live in other processes it has a number of ours.
+    pub fn add_new(&mut self) -> PeerId {
+        while self.is_elsewhere(self.hosts.next()) {
+            self.hosts.add(None);
+        }
+        let newcomer = (self.make)(self.hosts.next(), &A::Disk::default());
+        self.add(newcomer)
+    }
+
+    /// Makes a peer that will be [forgotten](World::forget). From then on no other peers can be taken up.
+    pub fn add_visitor(&mut self) -> PeerId {
+        let peer = self.hosts.next();
+        let visitor = (self.make)(peer, &A::Disk::default());
+        self.hosts.add_visitor(Some(visitor).filter(|_| !self.is_elsewhere(peer)));
+        peer
+    }
+
+    /// A visitor is gone, and nothing is left of it.
+    pub fn forget(&mut self, visitor: PeerId) {
+        for resident in 0..self.hosts.residents() {
+            self.carrier.forget(visitor, PeerId::new(resident as u64));
+        }
+        self.hosts.remove(visitor);
+    }
+
+    /// Whether a peer is there.
+    pub fn is_there(&self, peer: PeerId) -> bool {
+        self.hosts.get(peer).is_some()
+    }
+
+    /// Whether a peer lives in another process.
+    pub fn is_elsewhere(&self, peer: PeerId) -> bool {
+        self.share.as_ref().is_some_and(|share| !share.is_here(peer))
+    }
+
+    /// All residents there ever were: peers 0 up to this number.
+    pub fn residents(&self) -> usize {
+        self.hosts.residents()
+    }
+
+    /// A peer's state; `None` if there is no such peer now.
+    pub fn actor(&self, peer: PeerId) -> Option<&A> {
+        self.hosts.get(peer)
+    }
+
+    /// Puts an event of the workload in line.
+    pub fn schedule(&mut self, at: Time, event: L::Event) {
+        self.queue.push(at, Event::Workload(event));
+    }
+
+    /// When a frozen peer thaws: until then its clients cannot ask.
+    pub fn thaws(&self, peer: PeerId) -> Option<Time> {
+        self.fate.thaws(self.now, peer)
+    }
+
+    /// Tells a peer something that only its kind of peer understands.
+    pub fn command(&mut self, peer: PeerId, command: A::Command) -> Result<(), Broken> {
+        self.step(peer, Input::Command(command))
+    }
+
+    /// Sets a timer of a peer, as if it had asked for it.
+    pub fn set_timer(&mut self, peer: PeerId, timer: A::Timer, after: Span) {
+        let after = self.fate.clock(peer).map_or(after, |clock| clock.true_length(after));
+        let set = self.timers.set(peer, timer.clone());
+        self.queue.push(self.now + after, Event::Timer { peer, timer, set });
+    }
+
+    /// From now on this peer loses now and then what it keeps for others, if that is among the faults.
+    pub fn resets_from_now(&mut self, peer: PeerId) {
+        if let Some(life) = self.fate.life() {
+            self.queue.push(self.now + life, Event::Reset(peer));
+        }
+    }
+
+    /// Nobody crashes, freezes, forgets or is parted from others any more.
+    pub fn calm_down(&mut self) {
+        self.fate.calm_down();
+    }
+
+    /// From now on these two do not hear of each other.
+    pub fn rift(&mut self, one: PeerId, other: PeerId) {
+        self.fate.rift(one, other);
+    }
+
+    /// From now on messages arrive once, and take as long as their links do.
+    pub fn deliver_all(&mut self) {
+        self.fate.deliver_all();
+    }
+
+    /// What a resident keeps through crashes.
+    pub fn disk(&self, peer: PeerId) -> &A::Disk {
+        self.hosts.disk(peer)
+    }
+
+    /// Whether anything can go wrong at random.
+    pub fn is_rough(&self) -> bool {
+        self.fate.is_rough()
+    }
+
+    /// Tells watchers where the workload is.
+    pub fn mark(&mut self, mark: Mark<'_>) -> Result<(), Broken> {
+        self.watch.on_mark(self.now, mark, &self.ledger)
+    }
+}

@@ -1,0 +1,150 @@
+//! Clients of a world: they ask, are let in, are told an end or that they are out, leave, or withdraw.
+
+use peerlock_base::{PeerId, Ticket, Time};
+use peerlock_protocols::Grant;
+
+use super::event::Event;
+use super::{World, check};
+use crate::actor::{Actor, Input};
+use crate::faults::Crash;
+use crate::ledger::Client;
+use crate::watch::{Broken, Watch};
+use crate::workload::{Over, Workload};
+
+/// What a client that is inside was told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    /// When it must be out, unless it is told a later end.
+    pub at: Time,
+    /// Its peer has crashed. Nobody can tell it anything any more, and it stays until its end.
+    pub is_orphan: bool,
+}
+
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    /// A peer lets a client in.
+    pub(super) fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
+        let client = check::waits(self.ledger.strike(ticket), peer, ticket, "lets in")?;
+        self.inside.push(client);
+        self.watch.on_grant(self.now, &client, grant, &self.ledger)?;
+        self.fate.entered(self.now, peer);
+        if client.is_doomed {
+            self.queue.push(self.now, Event::CrashOf { peer, ticket });
+            return Ok(());
+        }
+        L::on_entered(self, &client);
+        Ok(())
+    }
+
+    pub(super) fn take_inside(&mut self, ticket: Ticket) -> Option<Client> {
+        if !self.ends.is_empty() {
+            self.ends.remove(&ticket);
+        }
+        let at = self.inside.iter().position(|client| client.ticket == ticket)?;
+        Some(self.inside.swap_remove(at))
+    }
+
+    /// A peer tells a client that it is inside no longer.
+    pub(super) fn lose(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
+        let inside = self.take_inside(ticket);
+        match check::was_inside(inside, peer, ticket, A::TELLS_ENDS)? {
+            Some(client) => self.out(&client),
+            None => Ok(()),
+        }
+    }
+
+    fn out(&mut self, client: &Client) -> Result<(), Broken> {
+        self.tally.lost += 1;
+        self.watch.on_leave(self.now, client)?;
+        L::on_over(self, client, Over::Lost)
+    }
+
+    /// A peer sends a client away that waits.
+    pub(super) fn send_away(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
+        let client = check::waits(self.ledger.strike(ticket), peer, ticket, "sends away")?;
+        self.tally.refused += 1;
+        self.watch.on_give_up(self.now, &client)?;
+        L::on_over(self, &client, Over::Refused)
+    }
+
+    /// A client is told when it must be out, by its peer's clock.
+    pub(super) fn tell_end(&mut self, peer: PeerId, ticket: Ticket, until: Time) {
+        if self.inside.iter().all(|client| client.ticket != ticket) {
+            return; // It has left at an earlier end, and its peer does not know yet.
+        }
+        let at = self.fate.clock(peer).map_or(until, |clock| clock.when(until)).max(self.now);
+        self.ends.insert(ticket, End { at, is_orphan: false });
+        self.queue.push(at, Event::End(ticket));
+    }
+
+    /// A client leaves by itself if this is the end that it was last told.
+    pub(super) fn end(&mut self, ticket: Ticket) -> Result<(), Broken> {
+        if self.ends.get(&ticket).is_none_or(|end| end.at > self.now) {
+            return Ok(());
+        }
+        let Some(client) = self.take_inside(ticket) else { return Ok(()) };
+        self.out(&client)
+    }
+}
+
+/// What a workload may do.
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    /// The ticket of whoever asks next.
+    pub fn next_ticket(&self) -> Ticket {
+        self.ledger.next()
+    }
+
+    /// A client of this peer asks for a resource.
+    pub fn ask(&mut self, peer: PeerId, resource: usize) -> Result<(), Broken> {
+        if self.hosts.get(peer).is_none() {
+            return Ok(());
+        }
+        self.tally.asked += 1;
+        let crash = self.fate.crash();
+        let client = self.ledger.ask(peer, resource, self.now, crash == Crash::Inside);
+        let ticket = client.ticket;
+        if let Crash::After(span) = crash {
+            self.queue.push(self.now + span, Event::CrashOf { peer, ticket });
+        }
+        if let Some(span) = self.fate.withdrawal() {
+            self.queue.push(self.now + span, Event::Leave { peer, ticket });
+        }
+        self.watch.on_request(self.now, &client)?;
+        self.step(peer, Input::Request { resource, ticket })
+    }
+
+    /// A client that is inside leaves then, if it did not lose its grant, or crash, before.
+    pub fn leave_at(&mut self, at: Time, client: &Client) {
+        self.queue.push(at, Event::Leave { peer: client.peer, ticket: client.ticket });
+    }
+
+    /// A client leaves, or withdraws if it still waits. Nothing happens if it is neither inside nor waiting.
+    pub fn leave(&mut self, ticket: Ticket) -> Result<(), Broken> {
+        if self.ends.get(&ticket).is_some_and(|end| end.is_orphan) {
+            return Ok(());
+        }
+        let (client, over) = if let Some(client) = self.take_inside(ticket) {
+            self.watch.on_leave(self.now, &client)?;
+            (client, Over::Left)
+        } else if let Some(client) = self.ledger.strike(ticket) {
+            self.tally.withdrawn += 1;
+            self.watch.on_give_up(self.now, &client)?;
+            (client, Over::Withdrawn)
+        } else {
+            return Ok(());
+        };
+        self.step(client.peer, Input::Release { resource: client.resource, ticket })?;
+        L::on_over(self, &client, over)
+    }
+
+    /// Whether a client is inside whose peer has crashed, and it has not gone on with the next process.
+    pub fn is_orphan(&self, ticket: Ticket) -> bool {
+        self.ends.get(&ticket).is_some_and(|end| end.is_orphan)
+    }
+
+    /// A client whose peer has crashed is with the next process of its host now.
+    pub fn adopt(&mut self, ticket: Ticket) {
+        if let Some(end) = self.ends.get_mut(&ticket) {
+            end.is_orphan = false;
+        }
+    }
+}

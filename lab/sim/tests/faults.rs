@@ -1,0 +1,280 @@
+//! Every fault with every workload and every kind of peer: what each does, that watchers see what it breaks, and that a
+//! run with faults is as repeatable as one without.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use peerlock_base::{PeerId, Span};
+use peerlock_protocols::backed::{self, Ring};
+use peerlock_protocols::token::Layout;
+use peerlock_protocols::{
+    Backed, Coordinator, FairK, FairKLate, Quorum, Replicas, Sigma, coordinator, fair_k, fair_k_late, sigma,
+};
+use peerlock_sim::latency::Model;
+use peerlock_sim::{Closed, Cut, Experiment, Failure, Faults, Hold, Links, Open, Poisson, Report, Rounds, Spells};
+
+const fn seconds(every: u64, last: u64) -> Spells {
+    Spells { every: Span::from_secs(every), last: Span::from_secs(last) }
+}
+
+/// Each kind by itself, and what of it is counted.
+fn each() -> Vec<(Faults, &'static str)> {
+    let none = Faults::default();
+    let partition = |cut| Faults { partitions: Some((cut, seconds(20, 5))), ..none };
+    vec![
+        (Faults { loss: 0.02, ..none }, ""),
+        (Faults { duplication: 0.05, ..none }, ""),
+        (Faults { client_crash: 0.05, ..none }, "crashed"),
+        (Faults { replica_life: Some(Span::from_secs(60)), ..none }, "resets"),
+        (Faults { delays: Some((0.05, Span::from_millis(300))), ..none }, ""),
+        (Faults { crashes: Some(seconds(30, 5)), ..none }, "restarted"),
+        (Faults { deaths: Some(Span::from_secs(40)), ..none }, "crashed"),
+        (Faults { freezes: Some(seconds(10, 3)), ..none }, ""),
+        (partition(Cut::Whole), ""),
+        (partition(Cut::OneWay), ""),
+        (partition(Cut::Partial), ""),
+        (partition(Cut::Pairs), ""),
+        (Faults { cut_off: Some((0.1, Span::from_secs(5))), ..none }, ""),
+        (Faults { withdrawals: 0.1, ..none }, "withdrawn"),
+        (Faults { catastrophe: Some((0.3, Span::from_secs(10))), ..none }, "crashed"),
+        (Faults { clocks: Some((Span::from_secs(5), 400)), ..none }, ""),
+    ]
+}
+
+/// Six clients of five servers, with what it takes for one minute of trouble.
+fn closed(faults: Faults) -> Experiment {
+    Experiment {
+        peers: 11,
+        servers: 5,
+        slots: 1,
+        workload: Closed { think: Span::from_secs(2), hold: Hold::Exponential(Span::from_millis(300)), entries: 15 },
+        network: Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) }.load(11).unwrap(),
+        links: Links::Ordered,
+        faults,
+        count_violations: true,
+        warm_up: 0,
+        trials: 4,
+        seed: 3,
+    }
+}
+
+fn fair_k(experiment: &Experiment) -> Result<Report, Box<Failure>> {
+    let layout = Layout::printed(experiment.peers as u64, experiment.slots);
+    let peers = || (0..experiment.peers as u64).map(PeerId::new);
+    experiment.run(|_| peers().map(|me| FairK::new(me, &layout, fair_k::Config::REPAIRED)).collect(), |_| {})
+}
+
+fn fair_k_late(experiment: &Experiment) -> Result<Report, Box<Failure>> {
+    let layout = Layout::printed(experiment.peers as u64, experiment.slots);
+    let peers = || (0..experiment.peers as u64).map(PeerId::new);
+    let config = fair_k_late::Config { term: 5, ..fair_k_late::Config::default() };
+    experiment.run(|_| peers().map(|me| FairKLate::new(me, &layout, config)).collect(), |_| {})
+}
+
+fn closed_sigma(experiment: &Experiment) -> Result<Report, Box<Failure>> {
+    let replicas = Replicas::first(Quorum::new(experiment.servers as u32, 4));
+    let peer = |number| Sigma::new(PeerId::new(number), &replicas, sigma::Config::REPAIRED);
+    experiment.run(|_| (0..experiment.peers as u64).map(peer).collect(), |_| {})
+}
+
+fn open_sigma(faults: Faults) -> Result<Report, Box<Failure>> {
+    let open = Open {
+        replicas: 5,
+        workload: Poisson {
+            gap: Span::from_secs(1),
+            hold: Some(Hold::Exponential(Span::from_millis(200))),
+            settle: Span::ZERO,
+            measure: Span::from_secs(100),
+        },
+        network: Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) }.load(5).unwrap(),
+        links: Links::Ordered,
+        faults,
+        lease: sigma::Config::REPAIRED.lease,
+        count_violations: true,
+        trials: 4,
+        seed: 3,
+    };
+    let replicas = Replicas::first(Quorum::new(5, 4));
+    open.run(|me| Sigma::new(me, &replicas, sigma::Config::REPAIRED), |_| {})
+}
+
+fn on_overlay(faults: Faults) -> Result<Report, Box<Failure>> {
+    let rounds = Rounds {
+        peers: 40,
+        resources: 3,
+        quorum: Quorum::new(5, 3),
+        rounds: 6,
+        requests: 6,
+        faults,
+        count_violations: true,
+        trials: 4,
+        ..Rounds::default()
+    };
+    rounds.run(|me, replicas| Coordinator::new(me, replicas, coordinator::Config::REPAIRED), |_| {})
+}
+
+/// One trial under these faults.
+type Run = fn(Faults) -> Result<Report, Box<Failure>>;
+
+/// The whole table: no run goes on for ever or lets nobody in; each fault strikes and makes a difference; and the same
+/// seed gives the same report. Only Fair-K may find itself in a state that cannot be, where messages come twice or
+/// peers forget.
+#[test]
+fn every_fault_strikes_under_every_workload() {
+    let runs: [(&str, Run); 5] = [
+        ("Fair-K in a closed loop", |faults| fair_k(&closed(faults))),
+        ("Fair-K with late binding in a closed loop", |faults| fair_k_late(&closed(faults))),
+        ("Sigma in a closed loop", |faults| closed_sigma(&closed(faults))),
+        ("Sigma under an open workload", open_sigma),
+        ("the coordinator in rounds", on_overlay),
+    ];
+    for (name, run) in runs {
+        let calm = run(Faults::default()).unwrap();
+        assert!(calm.harm().is_none() && calm.entries > 50, "{name}: {:?}", calm.harm());
+        for (faults, number) in each() {
+            let rough = run(faults).unwrap();
+            if let Some(what) = &rough.stop {
+                let may_break = faults.duplication > 0.0 || faults.crashes.is_some();
+                assert!(name.starts_with("Fair-K") && may_break, "{name}, {faults:?}: {what}");
+                assert!(what.contains("panicked: ") || what.contains("more and more"), "{name}, {faults:?}: {what}");
+                assert!(rough.harm().stopped > 0, "{name}, {faults:?}: {:?}", rough.harm());
+                continue;
+            }
+            assert!(rough.entries > 5, "{name}, {faults:?}: {:?}", rough.harm());
+            assert!(number.is_empty() || rough.numbers.count(number) > 0, "{name}, {faults:?}: {:?}", rough.numbers);
+            assert_eq!(rough, run(faults).unwrap(), "{name}, {faults:?}: the same seed");
+            // Fair-K has no leases and no clock.
+            let is_immune = name.starts_with("Fair-K") && (faults.clocks.is_some() || faults.replica_life.is_some());
+            assert_eq!(rough.wait == calm.wait, is_immune, "{name}, {faults:?}");
+        }
+    }
+}
+
+/// What only slows messages or peers down breaks no rule of Fair-K; what loses messages loses tokens, and somebody is
+/// never served.
+#[test]
+fn fair_k_bears_delays_and_nothing_that_is_lost() {
+    let run = |faults| fair_k(&closed(faults)).unwrap().harm();
+    let none = Faults::default();
+    let slow = Faults {
+        delays: Some((0.2, Span::from_secs(1))),
+        freezes: Some(seconds(10, 3)),
+        withdrawals: 0.1,
+        clocks: Some((Span::from_secs(5), 400)),
+        ..none
+    };
+    assert!(run(slow).is_none(), "{:?}", run(slow));
+    assert!(run(Faults { loss: 0.02, ..none }).stuck > 0);
+    assert!(run(Faults { deaths: Some(Span::from_secs(40)), ..none }).stuck > 0);
+}
+
+/// A trial in which a peer finds its own state broken is stopped and counted, and the others go on; whichever threads
+/// they are on, the first is told.
+#[test]
+fn a_trial_that_is_stopped_is_counted_and_the_others_go_on() {
+    let twice = Faults { duplication: 0.0005, ..Faults::default() };
+    let report = fair_k(&Experiment { servers: 0, trials: 12, seed: 2, ..closed(twice) }).unwrap();
+    let stopped: Vec<u64> = report.each.iter().map(|trial| trial.harm().stopped).collect();
+    assert_eq!((report.trials, stopped.len()), (12, 12));
+    assert!(stopped.contains(&0) && stopped.contains(&1), "{stopped:?}");
+    assert_eq!(report.harm().stopped, stopped.iter().sum::<u64>());
+    let first = stopped.iter().position(|&stopped| stopped > 0).unwrap();
+    assert!(report.stop.as_ref().unwrap().starts_with(&format!("trial {first} at ")), "{:?}", report.stop);
+    assert!(report.each.iter().all(|trial| trial.stop.is_some() == (trial.harm().stopped > 0)));
+    let lines = report.trials_csv();
+    assert_eq!(lines.lines().filter(|line| line.ends_with(",1")).count() as u64, report.harm().stopped, "{lines}");
+}
+
+/// … and where nobody counts, the run stops and tells why.
+#[test]
+fn a_broken_rule_stops_a_closed_loop_with_faults() {
+    let stops = |faults| {
+        let experiment = Experiment { count_violations: false, ..closed(faults) };
+        fair_k(&experiment).expect_err("a rule is broken").to_string()
+    };
+    let lost = stops(Faults { loss: 0.02, ..Faults::default() });
+    assert!(lost.contains("requests were never served"), "{lost}");
+    let twice = stops(Faults { duplication: 0.2, ..Faults::default() });
+    assert!(twice.contains("a peer has panicked: a root is the coordinator"), "{twice}");
+}
+
+/// Whatever happens at a frozen peer happens when it thaws: nobody is let in or out there meanwhile, and nothing is
+/// lost.
+/// A replica that restarts has forgotten, and is not what it was in the beginning: it knows that it must not vote
+/// before nobody can be inside with a vote that it does not remember.
+#[test]
+fn who_restarts_knows_that_it_has_forgotten() {
+    let crashes = Faults { crashes: Some(seconds(5, 1)), ..Faults::default() };
+    let experiment = Experiment { trials: 60, ..closed(crashes) };
+    let replicas = Replicas::first(Quorum::new(5, 3));
+    let config = coordinator::Config::REPAIRED;
+    let peer = |number| Coordinator::new(PeerId::new(number), &replicas, config);
+    let report = experiment.run(|_| (0..experiment.peers as u64).map(peer).collect(), |_| {}).unwrap();
+    assert!(report.numbers.count("restarted") > 100, "{}", report.numbers.count("restarted"));
+    assert_eq!((report.harm().violations, report.harm().stuck), (0, 0));
+}
+
+#[test]
+fn a_frozen_peer_loses_time_and_nothing_else() {
+    let calm = fair_k(&closed(Faults::default())).unwrap();
+    let frozen = fair_k(&closed(Faults { freezes: Some(seconds(5, 10)), ..Faults::default() })).unwrap();
+    assert!(frozen.harm().is_none() && frozen.entries == calm.entries, "{:?}", frozen.harm());
+    let mean = |report: &Report| report.wait.unwrap().all.mean;
+    assert!(mean(&frozen) > 2.0 * mean(&calm), "{} and {}", mean(&frozen), mean(&calm));
+}
+
+/// Twenty peers, every state with two copies, and those who live are told after 2 s, if at all.
+fn backed(faults: Faults) -> Result<Report, Box<Failure>> {
+    let experiment = Experiment { peers: 20, servers: 0, slots: 2, trials: 10, ..closed(faults) };
+    let layout = Layout::printed(20, 2);
+    let peers = || (0..20).map(PeerId::new);
+    let (ring, config) = (Ring::mixed(peers()), backed::Config { backups: 2, recovers: true });
+    let part = |whose| FairK::new(whose, &layout, fair_k::Config::PRINTED);
+    experiment.run(|_| peers().map(|me| Backed::new(me, &ring, config, part)).collect(), |_| {})
+}
+
+/// Exactly the share that was asked for dies, at one moment; who is told goes on, who is not waits for ever.
+#[test]
+fn after_a_catastrophe_those_who_are_told_go_on() {
+    let catastrophe = Some((0.5, Span::from_secs(10)));
+    let told = backed(Faults { catastrophe, detection: Some(Span::from_secs(2)), ..Faults::default() }).unwrap();
+    assert_eq!(told.numbers.count("crashed"), 10 * 10);
+    assert!(told.harm().is_none(), "{:?}", told.harm());
+    assert_eq!(told.numbers.count("recovered"), 10);
+    let untold = backed(Faults { catastrophe, ..Faults::default() }).unwrap();
+    assert!(untold.harm().stuck > 0 && untold.harm().violations == 0, "{:?}", untold.harm());
+}
+
+/// Backups believe whoever says that one is gone: where that is wrong, two act for one, until too many are inside or a
+/// peer finds its own state broken.
+#[test]
+fn wrong_suspicions_let_too_many_in() {
+    let detection = Some(Span::from_secs(2));
+    for faults in [
+        Faults { freezes: Some(seconds(5, 10)), detection, ..Faults::default() },
+        Faults { partitions: Some((Cut::Whole, seconds(20, 10))), detection, ..Faults::default() },
+    ] {
+        let harm = backed(faults).unwrap().harm();
+        assert!(harm.violations + harm.stopped > 0, "{faults:?}: {harm:?}");
+        let unsuspicious = backed(Faults { partitions: None, detection: None, ..faults }).unwrap().harm();
+        assert_eq!(unsuspicious.violations, 0, "{unsuspicious:?}");
+    }
+}
+
+/// Among many peers everybody is told of everybody on the other side: more than a million words, which are not all in
+/// line at once.
+#[test]
+fn a_partition_among_many_is_told_to_one_after_the_other() {
+    let partitions = Some((Cut::Whole, seconds(10, 10)));
+    let faults = Faults { partitions, detection: Some(Span::from_secs(5)), ..Faults::default() };
+    let many = Experiment {
+        peers: 1600,
+        servers: 0,
+        slots: 8,
+        workload: Closed { think: Span::from_secs(1), hold: Hold::Constant(Span::from_millis(10)), entries: 1 },
+        network: Model::Constant(Span::from_millis(100)).load(1600).unwrap(),
+        trials: 1,
+        ..closed(faults)
+    };
+    let report = fair_k_late(&many).unwrap();
+    assert_eq!(report.stop, None);
+    assert!(report.numbers.count("parted") > 0, "no partition was long enough: then this shows nothing");
+}

@@ -1,0 +1,103 @@
+//! Would the runs of whole nodes see a mistake? Each of these is made on purpose, in the node or in the register, and
+//! must be seen: by a watcher, by what a node asserts of itself, or because somebody is never served.
+
+#[path = "nodes/plan.rs"]
+#[allow(dead_code, reason = "other users of these plans want more of them")]
+mod plan;
+
+use peerlock_node::{Sabotage, sabotage};
+use peerlock_register::Sabotage as InRegister;
+use peerlock_sim::Nodes;
+use rayon::prelude::*;
+
+/// How many runs may pass before a mistake is seen.
+const WITHIN: u64 = 2000;
+
+#[derive(Clone, Copy, Debug)]
+enum Mistake {
+    Node(Sabotage),
+    Register(InRegister),
+}
+
+fn plan_with(mistake: Mistake, seed: u64) -> Nodes {
+    let mut plan = plan::plan(seed);
+    if let Mistake::Register(mistake) = mistake {
+        plan.config.register.sabotage = Some(mistake);
+    }
+    plan
+}
+
+/// What is wrong with this run, if it is what this mistake leads to.
+fn seen(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
+    let what = plan_with(mistake, seed).run().err()?.violation.to_string();
+    words.iter().any(|word| what.contains(word)).then_some((seed, what))
+}
+
+/// Too many are inside.
+const TWO: &[&str] = &["is let in as number", "gives fencing number"];
+/// Somebody is forgotten.
+const STUCK: &[&str] = &["never served", "who was to be served", "who has waited since"];
+/// Or a node finds it itself before that.
+const TWO_OR_ASSERTED: &[&str] = &["is let in as number", "gives fencing number", "has panicked"];
+/// A node finds it itself.
+const ASSERTED: &[&str] = &["has panicked"];
+
+/// Each mistake with a seed that shows it and what is seen. (Counting a session from the answer is too rare here, one
+/// run in thousands; the register's own simulation shows it in every tenth.) A change of the code may change what a
+/// seed stands for: then the first one that shows it is looked for, and printed.
+#[test]
+fn every_mistake_is_seen() {
+    std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
+    let table: [(Mistake, u64, &[&str]); 32] = [
+        (Mistake::Node(Sabotage::Resend), 6, STUCK),
+        (Mistake::Node(Sabotage::Ack), 29, STUCK),
+        (Mistake::Node(Sabotage::LeaseAlarm), 0, ASSERTED),
+        (Mistake::Node(Sabotage::Release), 0, STUCK),
+        (Mistake::Node(Sabotage::BeyondSession), 691, TWO),
+        (Mistake::Node(Sabotage::DetachedUntold), 504, TWO),
+        (Mistake::Node(Sabotage::StillOwed), 195, TWO),
+        (Mistake::Node(Sabotage::KeepsParts), 4, ASSERTED),
+        (Mistake::Node(Sabotage::Relay), 29, STUCK),
+        (Mistake::Node(Sabotage::Fence), 203, TWO),
+        (Mistake::Node(Sabotage::CountAll), 9, TWO),
+        (Mistake::Node(Sabotage::NothingLeaves), 31, STUCK),
+        (Mistake::Node(Sabotage::EarlyNews), 376, STUCK),
+        (Mistake::Node(Sabotage::DetachedEnd), 195, TWO),
+        (Mistake::Node(Sabotage::ForceUnheard), 81, STUCK),
+        (Mistake::Node(Sabotage::HoldBack), 102, TWO),
+        (Mistake::Node(Sabotage::GiveUpFirst), 575, TWO),
+        (Mistake::Node(Sabotage::SilentOnceGivenUp), 14, STUCK),
+        (Mistake::Node(Sabotage::ToldBeforeKept), 138, TWO),
+        (Mistake::Node(Sabotage::OldEnds), 78, TWO),
+        (Mistake::Node(Sabotage::OnlyPresented), 1, TWO),
+        (Mistake::Node(Sabotage::TakesNothing), 1, TWO),
+        (Mistake::Node(Sabotage::OtherBoot), 19, TWO_OR_ASSERTED),
+        (Mistake::Node(Sabotage::ShorterSession), 78, TWO_OR_ASSERTED),
+        (Mistake::Node(Sabotage::IdleForgets), 2283, STUCK),
+        (Mistake::Register(InRegister::ReplacesSession), 68, TWO),
+        (Mistake::Register(InRegister::AckBeforeDisk), 265, TWO),
+        (Mistake::Register(InRegister::TellsOnce), 1, STUCK),
+        (Mistake::Register(InRegister::EndsAtOnce), 12, TWO),
+        (Mistake::Register(InRegister::NoLatch), 237, TWO),
+        (Mistake::Register(InRegister::RemovesUsed), 103, TWO),
+        (Mistake::Register(InRegister::ForgetsFloor), 23, TWO),
+    ];
+    let pages = [include_str!("../../docs/simulate.md"), include_str!("../../docs/papers/guards.md")];
+    assert!(pages.iter().all(|page| page.contains(&format!(" {} mistakes ", table.len()))), "the pages say how many");
+    let mut unseen = Vec::new();
+    // One of them alone: MISTAKE=DetachedUntold, from this seed on: SEED=2000.
+    let only = std::env::var("MISTAKE").ok();
+    let from = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let is_meant = |mistake: &Mistake| only.as_ref().is_none_or(|only| format!("{mistake:?}").contains(only));
+    for (mistake, named, words) in table.into_iter().filter(|(mistake, ..)| is_meant(mistake)) {
+        sabotage(if let Mistake::Node(mistake) = mistake { Some(mistake) } else { None });
+        let first = || (from..from + WITHIN).into_par_iter().find_map_first(|seed| seen(mistake, seed, words));
+        let found = seen(mistake, named, words).or_else(first);
+        println!("{mistake:?}: {found:?}");
+        if found.is_none() {
+            unseen.push(mistake);
+        }
+    }
+    sabotage(None);
+    assert!(unseen.is_empty(), "nobody sees {unseen:?}");
+}

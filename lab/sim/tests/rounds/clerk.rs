@@ -1,0 +1,118 @@
+//! A caricature: the owner of one key keeps the only list. Right as long as nothing goes wrong, but for a fault of
+//! choice.
+
+use std::collections::VecDeque;
+
+use peerlock_base::{Key, PeerId, Ticket};
+use peerlock_protocols::{Cx, Grant, Hop, Never, Observe, Protocol};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    LetsEverybodyIn,
+    LetsNobodyIn,
+    LetsInTwice,
+    RepeatsItsNumber,
+    GetsNonsense,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Message {
+    /// From a client to the clerk.
+    Ask(Ticket),
+    /// Its answer, with a fencing number.
+    Come(Ticket, u64),
+    /// From a client that leaves to the clerk.
+    Done(Ticket),
+}
+
+pub struct Clerk {
+    me: PeerId,
+    key: Key,
+    fault: Fault,
+    /// Who is inside, and who waits.
+    list: VecDeque<(PeerId, Ticket)>,
+    given: u64,
+}
+
+impl Clerk {
+    pub fn new(me: PeerId, key: Key, fault: Fault) -> Self {
+        Self { me, key, fault, list: VecDeque::new(), given: 0 }
+    }
+
+    fn admit(&mut self, cx: &mut Cx<'_, Self>) {
+        let Some(&(peer, ticket)) = self.list.front() else { return };
+        self.given += 1;
+        let fencing = if self.fault == Fault::RepeatsItsNumber { 7 } else { self.given };
+        if peer == self.me {
+            self.let_in(ticket, fencing, cx);
+        } else {
+            cx.send(peer, Message::Come(ticket, fencing));
+        }
+    }
+
+    fn let_in(&mut self, ticket: Ticket, fencing: u64, cx: &mut Cx<'_, Self>) {
+        cx.grant(ticket, Grant { slot: 0, fencing });
+        if self.fault == Fault::LetsInTwice {
+            cx.grant(ticket, Grant { slot: 0, fencing: fencing + 1000 });
+        }
+    }
+}
+
+impl Protocol for Clerk {
+    type Message = Message;
+    type Timer = Never;
+
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        if self.fault == Fault::GetsNonsense {
+            cx.strange("nonsense");
+        }
+        cx.route(self.key, Message::Ask(ticket));
+    }
+
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        cx.route(self.key, Message::Done(ticket));
+    }
+
+    fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        if let Message::Come(ticket, fencing) = message {
+            self.let_in(ticket, fencing, cx);
+        }
+    }
+
+    fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Ask(_) if self.fault == Fault::LetsNobodyIn => {}
+            Message::Ask(ticket) if self.fault == Fault::LetsEverybodyIn => {
+                self.list = [(hop.origin, ticket)].into();
+                self.admit(cx);
+            }
+            Message::Ask(ticket) => {
+                self.list.push_back((hop.origin, ticket));
+                if self.list.len() == 1 {
+                    self.admit(cx);
+                }
+            }
+            Message::Done(ticket) => {
+                let was_inside = self.list.front().is_some_and(|first| first.1 == ticket);
+                self.list.retain(|entry| entry.1 != ticket);
+                if was_inside {
+                    self.admit(cx);
+                }
+            }
+            Message::Come(..) => cx.strange("an answer by way of the overlay"),
+        }
+    }
+}
+
+impl Observe for Clerk {
+    const KINDS: &'static [&'static str] = &["ask", "grant", "done"];
+
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Ask(_) => 0,
+            Message::Come(..) => 1,
+            Message::Done(_) => 2,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Each watcher sees the one fault it is there for. The protocol here is a caricature: a peer lets everybody in at
+//! once, and has one fault of choice.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use peerlock_base::{PeerId, Span, Ticket};
+use peerlock_protocols::{Cx, Grant, Never, Observe, Protocol};
+use peerlock_sim::latency::Model;
+use peerlock_sim::{Closed, Experiment, Faults, Hold, Links, Open, Poisson};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    LetsTwoIn,
+    LetsNobodyIn,
+    LetsInTwice,
+    RepeatsItsNumber,
+    UsesTheNumberOfAnother,
+    UsesASlotTooMany,
+    LosesTheToken,
+    MakesASecondCoordinator,
+    PointsInACircle,
+    GetsNonsense,
+    PassesOneBy,
+}
+
+struct Caricature {
+    me: PeerId,
+    fault: Fault,
+    given: u64,
+    tokens: usize,
+    coordinator: bool,
+    parent: Option<PeerId>,
+    /// The request that waits, and how many more replies it waits for.
+    waits: Option<(Ticket, u32)>,
+}
+
+impl Caricature {
+    /// Both peers wait for replies of the other, the first one for many more.
+    fn wait(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        self.waits = Some((ticket, if self.me.get() == 0 { 100 } else { 1 }));
+        cx.send(PeerId::new(1 - self.me.get()), false);
+    }
+}
+
+impl Protocol for Caricature {
+    /// Whether it is a reply.
+    type Message = bool;
+    type Timer = Never;
+
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        self.given += 1;
+        let slot = if self.fault == Fault::LetsTwoIn { 0 } else { self.me.get() as u32 };
+        let mut grant = Grant { slot, fencing: self.given };
+        match self.fault {
+            Fault::None | Fault::LetsTwoIn => {}
+            Fault::LetsNobodyIn => return,
+            Fault::LetsInTwice => cx.grant(ticket, grant),
+            Fault::RepeatsItsNumber => grant.fencing = 7,
+            Fault::UsesTheNumberOfAnother => {
+                grant = Grant { slot: (self.given % 2) as u32, fencing: self.given / 2 + 1 }
+            }
+            Fault::UsesASlotTooMany => grant.slot = 2,
+            Fault::LosesTheToken => self.tokens = 0,
+            Fault::MakesASecondCoordinator => self.coordinator = true,
+            Fault::PointsInACircle => self.parent = Some(PeerId::new(1 - self.me.get())),
+            Fault::GetsNonsense => cx.strange("nonsense"),
+            Fault::PassesOneBy => return self.wait(ticket, cx),
+        }
+        cx.grant(ticket, grant);
+    }
+
+    fn release(&mut self, _ticket: Ticket, _cx: &mut Cx<'_, Self>) {}
+
+    fn on_message(&mut self, from: PeerId, is_reply: bool, cx: &mut Cx<'_, Self>) {
+        match self.waits.filter(|_| is_reply) {
+            None => cx.send(from, true),
+            Some((ticket, 1)) => {
+                self.given += 1;
+                cx.grant(ticket, Grant { slot: self.me.get() as u32, fencing: self.given });
+                self.waits = None;
+            }
+            Some((ticket, more)) => {
+                self.waits = Some((ticket, more - 1));
+                cx.send(from, false);
+            }
+        }
+    }
+}
+
+impl Observe for Caricature {
+    const KINDS: &'static [&'static str] = &["nothing"];
+    const HAS_COORDINATOR: bool = true;
+
+    fn kind(_: &bool) -> usize {
+        0
+    }
+    fn most_passes(&self) -> Option<u64> {
+        Some(16)
+    }
+    fn tokens_in_all(&self) -> Option<usize> {
+        Some(2)
+    }
+    fn tokens(&self) -> usize {
+        self.tokens
+    }
+    fn is_coordinator(&self) -> bool {
+        self.coordinator
+    }
+    fn parent(&self) -> Option<PeerId> {
+        self.parent
+    }
+}
+
+/// One peer, or two for the faults that take two: each then has a slot of its own, but for `LetsTwoIn`.
+fn run(fault: Fault) -> Result<(), String> {
+    let pair = matches!(
+        fault,
+        Fault::LetsTwoIn | Fault::PointsInACircle | Fault::MakesASecondCoordinator | Fault::PassesOneBy
+    );
+    let entries = if fault == Fault::PassesOneBy { 50 } else { 3 };
+    let experiment = Experiment {
+        peers: if pair { 2 } else { 1 },
+        servers: 0,
+        slots: if fault == Fault::LetsTwoIn || fault == Fault::None { 1 } else { 2 },
+        workload: Closed { think: Span::from_millis(1), hold: Hold::Constant(Span::from_secs(1)), entries },
+        network: Model::Constant(Span::from_secs(1)).load(2).unwrap(),
+        links: Links::Ordered,
+        faults: Faults::default(),
+        count_violations: false,
+        warm_up: 0,
+        trials: 1,
+        seed: 42,
+    };
+    let peer = |number| Caricature {
+        me: PeerId::new(number),
+        fault,
+        // Far apart, so that only the fault in question repeats a number.
+        given: 1000 * number,
+        tokens: if pair { 1 } else { 2 },
+        coordinator: number == 0,
+        parent: None,
+        waits: None,
+    };
+    let peers = experiment.peers as u64;
+    let report = experiment.run(|_| (0..peers).map(peer).collect(), |_| {});
+    report.map(|_| ()).map_err(|failure| failure.to_string())
+}
+
+#[test]
+fn each_fault_is_seen_by_its_watcher() {
+    for (fault, sentence) in [
+        (Fault::LetsTwoIn, "is let in as number 2 of 1"),
+        (Fault::LetsNobodyIn, "1 requests were never served, the oldest by peer 0"),
+        (Fault::LetsInTwice, "peer 0 lets in t1, who is not waiting there"),
+        (Fault::RepeatsItsNumber, "slot 0 gives fencing number 7 to peer 0 after 7"),
+        (Fault::UsesTheNumberOfAnother, "fencing number 2 was given twice"),
+        (Fault::UsesASlotTooMany, "slot 2, which does not exist"),
+        (Fault::LosesTheToken, "there are 0 tokens after peer 0's step, 0 held and 0 under way, instead of 2"),
+        (Fault::MakesASecondCoordinator, "there are 2 coordinators and 0 messages that make one"),
+        (Fault::PointsInACircle, "lead back to it"),
+        (Fault::GetsNonsense, "peer 0 got nonsense"),
+        (Fault::PassesOneBy, "is passed by more than 16 who asked later"),
+    ] {
+        let error = run(fault).expect_err("the fault must be seen");
+        assert!(error.contains(sentence), "{fault:?}: {error}");
+    }
+}
+
+#[test]
+fn without_a_fault_nothing_is_seen() {
+    assert_eq!(run(Fault::None), Ok(()));
+}
+
+#[test]
+fn a_failure_names_the_seed_the_trial_and_the_last_events() {
+    let error = run(Fault::RepeatsItsNumber).unwrap_err();
+    assert!(error.starts_with("trial 0 with seed 42 broke a rule at "), "{error}");
+    assert!(error.contains("The last events:\n"), "{error}");
+    assert!(error.contains("enters slot 0, fencing 7"), "{error}");
+}
+
+/// The same protocol under an open workload, whose clients stay for a while or for no time at all. In rounds it is the
+/// clerk's turn, in `rounds/`.
+#[test]
+fn a_broken_protocol_is_caught_under_an_open_workload() {
+    let run = |fault, hold| {
+        let open = Open {
+            replicas: 1,
+            workload: Poisson { gap: Span::from_millis(100), hold, settle: Span::ZERO, measure: Span::from_secs(10) },
+            network: Model::Constant(Span::from_secs(1)).load(1).unwrap(),
+            links: Links::Ordered,
+            faults: Faults::default(),
+            lease: Span::from_secs(10),
+            count_violations: false,
+            trials: 1,
+            seed: 42,
+        };
+        let (me, tokens, coordinator, parent) = (PeerId::new(0), 0, false, None); // Everybody goes to slot 0.
+        let given = |peer: PeerId| 1000 * peer.get();
+        let peer =
+            |peer: PeerId| Caricature { me, fault, given: given(peer), tokens, coordinator, parent, waits: None };
+        open.run(peer, |_| {}).map(|_| ()).map_err(|failure| failure.to_string())
+    };
+    let stay = Some(Hold::Constant(Span::from_secs(1)));
+    for (fault, hold, sentence) in [
+        (Fault::LetsTwoIn, stay, "is let in as number 2 of 1"),
+        (Fault::LetsInTwice, stay, "lets in t1, who is not waiting there"),
+        (Fault::UsesASlotTooMany, None, "slot 2, which does not exist"),
+        (Fault::GetsNonsense, None, "got nonsense"),
+    ] {
+        let error = run(fault, hold).expect_err("the fault must be seen");
+        assert!(error.contains(sentence), "{fault:?}: {error}");
+    }
+}
