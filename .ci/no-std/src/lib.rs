@@ -4,8 +4,8 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::panic::PanicInfo;
 
-use peerlock_base as _;
-use peerlock_mutex as _;
+use peerlock_types as _;
+use peerlock_protocol as _;
 use peerlock_overlay as _;
 use peerlock_peer as _;
 use peerlock_protocols as _;

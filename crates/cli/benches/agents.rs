@@ -47,9 +47,9 @@ async fn idle_agents() {
         (ticks, memory, metric(agent, "sent_total"))
     };
     let before: Vec<_> = agents.iter().map(look).collect();
-    let begun = Instant::now();
+    let started = Instant::now();
     sleep(Duration::from_secs(60)).await;
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     let mut all: Vec<_> = agents
         .iter()
         .map(look)

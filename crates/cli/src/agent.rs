@@ -30,12 +30,12 @@ use tokio::time::{Instant, sleep};
 use tracing_subscriber::EnvFilter;
 
 use crate::client::{socket, token};
+use crate::dir::{DataDir, Occupant};
 use crate::error::exit;
-use crate::folder::{DataFolder, Occupant};
 use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
 use crate::start::neighbour;
-use crate::{Error, Result, duration, folder};
+use crate::{Error, Result, dir, duration};
 use files::AgentFiles;
 use joining::Own;
 use log::Log;
@@ -189,7 +189,7 @@ async fn go(options: &Options) -> Result<ExitCode> {
     tokio::select! {
         biased;
         signal = signals.number() => Ok(ExitCode::from(128 + signal)),
-        told = agent.leave() => match told {
+        notified = agent.leave() => match notified {
             true => {
                 tracing::info!("left");
                 Ok(ExitCode::SUCCESS)
@@ -211,7 +211,7 @@ struct Agent {
     serving: JoinHandle<()>,
     data_dir: PathBuf,
     /// There is no other of its data folder.
-    only_one: DataFolder,
+    only_one: DataDir,
 }
 
 impl Agent {
@@ -243,7 +243,7 @@ impl Agent {
         let program = Program {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: env!("PEERLOCK_COMMIT").to_owned(),
-            data_dir: std::path::absolute(&data_dir).ok().map(|folder| folder.display().to_string()),
+            data_dir: std::path::absolute(&data_dir).ok().map(|dir| dir.display().to_string()),
             listens: here.peer.address().to_string(),
             addresses,
         };
@@ -255,8 +255,8 @@ impl Agent {
         let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
         tracing::info!(?clients, "ready");
         if !options.detached {
-            folder::unmark_drained(&data_dir).map_err(|source| Error::Folder { path: data_dir.clone(), source })?;
-        } else if folder::is_drained(&data_dir) {
+            dir::unmark_drained(&data_dir).map_err(|source| Error::Dir { path: data_dir.clone(), source })?;
+        } else if dir::is_drained(&data_dir) {
             // For jobs that lost their agent while it was draining: they finish, and nothing else begins.
             app.drain();
         }
@@ -270,22 +270,22 @@ impl Agent {
         drop(close);
         // It ends by itself, and its panic would be its own.
         let _served = serving.await;
-        let told = here.leave().await;
+        let notified = here.leave().await;
         only_one.end();
-        told
+        notified
     }
 }
 
 impl Options {
     /// Takes the data folder, and reads and makes what the peer needs: only the network can be in its way after that.
-    async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataFolder, Prepared)> {
+    async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataDir, Prepared)> {
         if !self.any_filesystem {
-            folder::check_filesystem(data_dir)?;
+            dir::check_filesystem(data_dir)?;
         }
         let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: socket.to_owned() };
-        let mut told = None;
-        let waits = || self.waits(data_dir, socket, &mut told);
-        let only_one = DataFolder::take(data_dir, SUCCESSION, &me, waits).await?;
+        let mut notified = None;
+        let waits = || self.waits(data_dir, socket, &mut notified);
+        let only_one = DataDir::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
         // Only now: whoever wrote it had the folder.
         let path = grants(socket);
@@ -295,13 +295,13 @@ impl Options {
         {
             own.decide(&self.peer.probe(&identity, own.cluster).await?)?;
         }
-        let (store, known) = Store::folder(data_dir).map_err(StartError::from)?;
+        let (store, known) = Store::dir(data_dir).map_err(StartError::from)?;
         if let Some(cluster) = known.cluster {
-            let (members, votes) = (known.members.len(), known.register.is_some());
+            let (members, votes) = (known.members.len(), known.registry.is_some());
             tracing::info!(%cluster, members, votes, "back in its cluster");
         }
-        if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
-            tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
+        if let Some(predecessor) = grants.1.as_ref().filter(|predecessor| !predecessor.grants.is_empty()) {
+            tracing::info!(grants = predecessor.grants.len(), "answers for what the agent before it has granted");
         }
         // One that a command has started is for this machine, as long as no other one is in its cluster.
         let is_local = self.idle.is_some() && (known.cluster.is_none() || known.is_alone());
@@ -310,7 +310,7 @@ impl Options {
             grants: Some(grants),
             identity: Some(identity),
             any_port: self.idle.is_some(),
-            folder: Some((store, known)),
+            dir: Some((store, known)),
             expect: self.expect,
             session: self.session,
             descriptors: Some(for_peers(files)),
@@ -324,10 +324,10 @@ impl Options {
         if self.idle.is_some() {
             return Ok(());
         }
-        let data_dir = Some(data_dir).filter(|folder| *folder == Path::new(places::SYSTEM_DATA_DIR));
+        let data_dir = Some(data_dir).filter(|dir| *dir == Path::new(places::SYSTEM_DATA_DIR));
         let run_time = Some(socket).filter(|socket| *socket == Path::new(places::SYSTEM_SOCKET)).and_then(Path::parent);
         for directory in data_dir.into_iter().chain(run_time) {
-            places::mark_system(directory).map_err(|source| Error::Folder { path: directory.to_owned(), source })?;
+            places::mark_system(directory).map_err(|source| Error::Dir { path: directory.to_owned(), source })?;
         }
         Ok(())
     }
@@ -335,14 +335,14 @@ impl Options {
     /// Whether to wait until the agent that has the folder has gone. Who replaces it tells it to go, and whoever has
     /// come in its place meanwhile, too: several may have waited for that. One that a command has started makes way for
     /// one that was started by hand or by systemd; and it is not needed any more when another one answers.
-    fn waits(&self, data_dir: &Path, socket: &Path, told: &mut Option<Pid>) -> bool {
-        let by_itself = || folder::last(data_dir).is_some_and(|last| last.ends_by_itself);
+    fn waits(&self, data_dir: &Path, socket: &Path, notified: &mut Option<Pid>) -> bool {
+        let by_itself = || dir::last(data_dir).is_some_and(|last| last.ends_by_itself);
         if self.replace || self.idle.is_none() && by_itself() {
-            if let Some(process) = folder::holder(data_dir).filter(|process| *told != Some(*process)) {
+            if let Some(process) = dir::holder(data_dir).filter(|process| *notified != Some(*process)) {
                 tracing::info!(%process, "takes over from the agent that runs");
                 // It may have ended just now; and one that is stopped does not hear it before it goes on.
                 _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
-                *told = Some(process);
+                *notified = Some(process);
             }
             return true;
         }
@@ -355,7 +355,7 @@ impl Options {
             Endpoint::Unix(path) => Some(path.clone()),
             _ => None,
         });
-        let path = named.map_or_else(|| socket().map(|usual| folder::place(data_dir, usual)), Ok)?;
+        let path = named.map_or_else(|| socket().map(|usual| dir::place(data_dir, usual)), Ok)?;
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
     }
 
@@ -367,7 +367,7 @@ impl Options {
         });
         for path in named.chain([socket]) {
             let path = std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
-            path.parent().map_or(Ok(()), folder::private)?;
+            path.parent().map_or(Ok(()), dir::private)?;
         }
         Ok(())
     }
@@ -468,7 +468,7 @@ async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles)
 /// Resolves when somebody has wanted it to end, and nobody holds a slot here any more.
 async fn drained(app: &App, peer: &Peer, data_dir: &Path) {
     app.drained().await;
-    if let Err(error) = folder::mark_drained(data_dir) {
+    if let Err(error) = dir::mark_drained(data_dir) {
         tracing::warn!(%error, "cannot mark the data directory as drained: commands may start another agent");
     }
     tracing::info!("lets nobody in any more, and leaves when those who hold slots have finished");
@@ -507,14 +507,14 @@ fn group(name: &str) -> Result<u32> {
 /// Resolves when there has been no client for so long, and nobody has or waits for anything here; or never.
 async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
     let Some(idle) = idle else { return pending().await };
-    let (mut needed, mut seen) = (Instant::now(), 0);
+    let (mut needed, mut observed) = (Instant::now(), 0);
     while needed.elapsed() < idle {
         sleep(LOOK.min(idle / 4)).await;
         let (open, accepted) = app.connections();
         // If it cannot be asked it has stopped, which others see to.
         let counters = peer.service().counters().await.unwrap_or_default();
-        if open > 0 || accepted != seen || counters.holding > 0 || counters.waiting > 0 {
-            (needed, seen) = (Instant::now(), accepted);
+        if open > 0 || accepted != observed || counters.holding > 0 || counters.waiting > 0 {
+            (needed, observed) = (Instant::now(), accepted);
         }
     }
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::error::exit;
 use crate::look::holders;
 use crate::say::say;
-use crate::{Error, Result, by_hand, duration, start};
+use crate::{Error, Result, admin, duration, start};
 
 /// What is missing if nobody says which grant is meant.
 const WHICH: &str = "which grant? Give --grant, or set PEERLOCK_GRANT as `acquire` prints it";
@@ -276,7 +276,7 @@ pub async fn release(options: &Release) -> Result<ExitCode> {
     let held = &options.held;
     if options.force || options.slot.is_some() {
         let client = held.agent.agent().await?;
-        by_hand::take_back(&client, &held.name, options.slot, options.force).await?;
+        admin::take_back(&client, &held.name, options.slot, options.force).await?;
         return held.done(&Released {});
     }
     let Some(grant) = held.grant() else { return Err(held.whose().await) };

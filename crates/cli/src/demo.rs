@@ -2,8 +2,8 @@
 
 mod actor;
 mod browser;
-mod crowd;
 mod cut;
+mod workload;
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -19,17 +19,17 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::future::{join_all, try_join_all};
 use peerlock::{Endpoint, Request, Secret, Token};
-use peerlock_base::{PeerId, Span};
-use peerlock_http::{Act, Demo, Fate, Listener, Wish, serve};
-use peerlock_register::voters_among;
+use peerlock_http::{Act, Demo, DemoCommand, DemoFault, Listener, serve};
+use peerlock_registry::voters_among;
 use peerlock_service::{Class, PeerView, Service, Voter};
 use peerlock_supervise::Signals;
+use peerlock_types::{PeerId, Span};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Error, Result, duration};
 use actor::Actor;
-use crowd::{Crowd, Plan};
+use workload::{Plan, Workload};
 
 /// What the clients want. By name, so that the page shows the first, which is wanted most, first.
 const NAMES: [&str; 6] = ["backup", "deploy", "invoices", "reindex", "thumbnails", "vacuum"];
@@ -109,25 +109,25 @@ async fn demo(options: &Options) -> Result<()> {
     let token = Token::generate().map_err(Error::Start)?;
     let listener = Listener::bind(&endpoint, Some(token.clone()), MOST_CONNECTIONS).await?;
     let page = token.page(listener.endpoint());
-    let (demo, wishes) = Demo::new();
+    let (demo, requests) = Demo::new();
     let stage = tokio::select! {
         stage = Stage::begin(options, demo.clone()) => Arc::new(stage?),
         _ = signals.number() => return Ok(()),
     };
-    let began = Instant::now();
+    let started = Instant::now();
     let Options { peers, slots, .. } = options;
     // A pipe that nobody reads any more does not keep the demo from running.
     _ = writeln!(stdout(), "{peers} peers, {slots} slots. The page: {page}\nCtrl-C ends it.");
     if !options.no_open {
         browser::open(&page);
     }
-    let fates = tokio::spawn(Arc::clone(&stage).play(wishes));
+    let faults = tokio::spawn(Arc::clone(&stage).play(requests));
     serve(vec![listener], demo, end(signals, options.runs_for)).await;
 
-    fates.abort();
+    faults.abort();
     let entries = stage.entries.load(Ordering::Relaxed);
     stage.end().await;
-    _ = writeln!(stdout(), "{entries} entries in {:.1} s.", began.elapsed().as_secs_f64());
+    _ = writeln!(stdout(), "{entries} entries in {:.1} s.", started.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -153,26 +153,26 @@ struct Stage {
     clients: watch::Sender<u16>,
     /// How often somebody has come in.
     entries: Arc<AtomicU64>,
-    _folder: Folder,
+    _dir: Dir,
 }
 
 impl Stage {
     /// Starts the peers, the others joining the first, founds the resources, and lets the clients in.
     async fn begin(options: &Options, demo: Demo) -> Result<Self> {
-        let (folder, secret) = (Folder::make()?, Secret::generate());
+        let (dir, secret) = (Dir::make()?, Secret::generate());
         let (clients, many) = watch::channel(0);
         let entries = Arc::new(AtomicU64::new(0));
         let names: Arc<[String]> = (0..usize::from(options.resources)).map(name).collect();
         let plan = Plan { names, hold: options.hold, think: options.think, entries: Arc::clone(&entries) };
-        let crowd = Crowd { plan, many };
+        let workload = Workload { plan, many };
         let actor = |number: usize, join| Actor {
             number,
-            folder: folder.0.join(number.to_string()),
+            dir: dir.0.join(number.to_string()),
             address: Actor::ANYWHERE,
             join,
             secret: secret.clone(),
             session: options.session,
-            crowd: crowd.clone(),
+            workload: workload.clone(),
             running: None,
         };
         let mut first = actor(1, None);
@@ -189,21 +189,21 @@ impl Stage {
         }
         // Whoever asks later takes the number of slots that there is, which may have been changed by then.
         let found =
-            crowd.plan.names.iter().map(async |name| {
+            workload.plan.names.iter().map(async |name| {
                 services[0].acquire(Request::new(&**name).slots(options.slots)).await?.release().await
             });
         try_join_all(found).await.map_err(peerlock::StartError::Join)?;
         vote(&services).await.map_err(peerlock::StartError::Join)?;
         (1..).zip(services).for_each(|(number, service)| demo.enter(number, service));
         let actors = actors.into_iter().map(Mutex::new).collect();
-        let stage = Self { demo, actors, clients, entries, _folder: folder };
+        let stage = Self { demo, actors, clients, entries, _dir: dir };
         stage.set_clients(options.clients);
         Ok(stage)
     }
 
     /// Does what whoever watches wants, as it comes: one that takes long keeps no other waiting.
-    async fn play(self: Arc<Self>, mut wishes: mpsc::UnboundedReceiver<Wish>) {
-        while let Some(Wish { act, done }) = wishes.recv().await {
+    async fn play(self: Arc<Self>, mut commands: mpsc::UnboundedReceiver<DemoCommand>) {
+        while let Some(DemoCommand { act, done }) = commands.recv().await {
             let stage = Arc::clone(&self);
             tokio::spawn(async move { done.send(stage.act(act).await) });
         }
@@ -213,13 +213,13 @@ impl Stage {
         match act {
             Act::Kill { peer } => {
                 let mut actor = self.actor(peer)?.lock().await;
-                self.demo.fate(peer, Fate::Killed);
+                self.demo.fault(peer, DemoFault::Killed);
                 actor.kill().await;
             }
             Act::Freeze { peer } => {
                 let mut actor = self.actor(peer)?.lock().await;
                 let running = actor.running.as_mut().ok_or_else(|| gone(peer))?;
-                self.demo.fate(peer, Fate::Frozen);
+                self.demo.fault(peer, DemoFault::Frozen);
                 running.freeze();
             }
             Act::CutOff { peer } => {
@@ -227,7 +227,7 @@ impl Stage {
                 let running = actor.running.as_mut().ok_or_else(|| gone(peer))?;
                 running.bring_back();
                 running.cut_off();
-                self.demo.fate(peer, Fate::CutOff);
+                self.demo.fault(peer, DemoFault::CutOff);
             }
             Act::BringBack { peer } => self.bring_back(peer).await?,
             Act::Clients { clients } if clients <= MOST_CLIENTS => self.set_clients(clients),
@@ -242,7 +242,7 @@ impl Stage {
         match &mut actor.running {
             Some(running) => {
                 running.bring_back();
-                self.demo.fate(peer, Fate::Runs);
+                self.demo.fault(peer, DemoFault::Runs);
             }
             None => {
                 let service = actor.start().await.map_err(|error| refused(error.to_string()))?;
@@ -332,9 +332,9 @@ fn refused(message: String) -> peerlock::Error {
 }
 
 /// Where the peers keep what they must not forget, until the demo ends.
-struct Folder(PathBuf);
+struct Dir(PathBuf);
 
-impl Folder {
+impl Dir {
     /// One that nobody has. Where processes have the same numbers again, as in a container, one that was killed may
     /// have left its own.
     fn make() -> Result<Self> {
@@ -350,7 +350,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Dir {
     fn drop(&mut self) {
         _ = fs::remove_dir_all(&self.0);
     }
@@ -358,12 +358,12 @@ impl Drop for Folder {
 
 #[cfg(test)]
 mod tests {
-    use super::Folder;
+    use super::Dir;
 
     #[test]
     fn what_another_has_left_is_not_in_the_way() {
-        let left = Folder::make().expect("there is a place for it");
-        let made = Folder::make().expect("and for another");
+        let left = Dir::make().expect("there is a place for it");
+        let made = Dir::make().expect("and for another");
         assert!(left.0 != made.0 && made.0.is_dir());
         let paths = [left.0.clone(), made.0.clone()];
         drop((left, made));

@@ -32,7 +32,7 @@ pub enum Error {
         "cannot use the folder {path}: {source}. Make it writable, or set PEERLOCK_DATA_DIR to another one \
          (PEERLOCK_RUNTIME_DIR for that of the socket)"
     )]
-    Folder {
+    Dir {
         /// The data folder, or that of the socket.
         path: PathBuf,
         /// What the system said.
@@ -51,7 +51,7 @@ pub enum Error {
         "others can write into {path} (mode {mode:03o}), and so take the agent's place: run `chmod 700` on it, or \
          choose another folder"
     )]
-    OpenFolder {
+    OpenDir {
         /// The data folder, or that of the socket.
         path: PathBuf,
         /// Its permission bits.
@@ -118,7 +118,7 @@ pub enum Error {
         "{path} belongs to another user (uid {owner}), who could take the agent's place: choose another folder, or \
          `chown` it"
     )]
-    ForeignFolder {
+    ForeignDir {
         /// The data folder, or that of the socket.
         path: PathBuf,
         /// The number of the user whose it is.
@@ -220,20 +220,20 @@ pub enum Error {
     /// A person has started the agent of this data folder, and it was never in a cluster.
     #[error(
         "the agent of this machine does not run, and has not been in its cluster yet, so that a new one would not know \
-         it: start it again as before (`peerlock agent …`, or its systemd unit). Its data folder is {folder}"
+         it: start it again as before (`peerlock agent …`, or its systemd unit). Its data folder is {dir}"
     )]
     AgentStopped {
         /// The agent's data folder.
-        folder: PathBuf,
+        dir: PathBuf,
     },
     /// The agent of this data directory was drained.
     #[error(
         "this machine is drained: `peerlock drain` has ended its agent, and commands do not start it again. Start it \
-         with `peerlock agent`, or its systemd unit. Its data directory is {folder}"
+         with `peerlock agent`, or its systemd unit. Its data directory is {dir}"
     )]
     Drained {
         /// The agent's data directory.
-        folder: PathBuf,
+        dir: PathBuf,
     },
     /// There is neither an agent nor word of its end.
     #[error("an agent of this machine is starting or ending, and has not answered for {seconds} s: look at {log}")]
@@ -308,10 +308,10 @@ pub mod exit {
             Error::Untold | Error::Drained { .. } => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
             Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
-            Error::OpenFolder { .. } | Error::ForeignFolder { .. } => NO_INPUT,
+            Error::OpenDir { .. } | Error::ForeignDir { .. } => NO_INPUT,
             Error::SharedFilesystem { .. } | Error::OtherMachine { .. } => NO_INPUT,
             Error::ForeignAgent { .. } => NOT_ALLOWED,
-            Error::Folder { .. } | Error::Temporary { .. } | Error::SecretExists { .. } => CANNOT_CREATE,
+            Error::Dir { .. } | Error::Temporary { .. } | Error::SecretExists { .. } => CANNOT_CREATE,
             Error::Start(_) | Error::FewFiles { .. } => SYSTEM,
             Error::Output(_) => IO,
         }
@@ -332,7 +332,7 @@ pub mod exit {
                 _ => SYSTEM,
             },
             StartError::Places(_) => CANNOT_CREATE,
-            StartError::Folder(_) | StartError::Token { .. } => NO_INPUT,
+            StartError::Dir(_) | StartError::Token { .. } => NO_INPUT,
             StartError::Unresolved { .. } => UNAVAILABLE,
             StartError::OnlyItself { .. } | StartError::ExpectsTooFew { .. } => USAGE,
             StartError::Join(error) => error.class().exit_code(),

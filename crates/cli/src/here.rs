@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use peerlock::store::{Known, Store};
-use peerlock::{ClusterId, Estate, GrantFile, Identity, PORT, Peer, PeerBuilder, Probe, Secret, StartError, places};
+use peerlock::{
+    ClusterId, GrantFile, Identity, PORT, Peer, PeerBuilder, Predecessor, Probe, Secret, StartError, places,
+};
 use peerlock_net as net;
 use tokio::time::timeout;
 
@@ -52,9 +54,9 @@ pub struct Kind {
     /// For peers of this machine only, unless it was said where to listen.
     pub is_local: bool,
     /// What it keeps, and what those before it have kept.
-    pub folder: Option<(Store, Known)>,
+    pub dir: Option<(Store, Known)>,
     /// Where it writes down what it grants, and what the one before it has left there.
-    pub grants: Option<(GrantFile, Option<Estate>)>,
+    pub grants: Option<(GrantFile, Option<Predecessor>)>,
     /// How many have to meet before one of them founds a cluster.
     pub expect: Option<usize>,
     /// How long its session stands.
@@ -87,7 +89,7 @@ impl PeerArgs {
 
     pub fn data_dir(&self) -> Result<PathBuf> {
         match &self.data_dir {
-            Some(folder) => Ok(folder.clone()),
+            Some(dir) => Ok(dir.clone()),
             None => Ok(places::data_dir().map_err(StartError::from)?),
         }
     }
@@ -99,19 +101,19 @@ impl PeerArgs {
 
     /// Reads and makes what the peer needs, so that only the network can still be in its way.
     pub fn prepare(&self, kind: Kind) -> Result<Prepared> {
-        let knows = kind.folder.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.register.is_some());
+        let knows = kind.dir.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.registry.is_some());
         let (path, secret) = self.secret(&self.data_dir()?, knows)?;
         let builder = Peer::builder().listen(self.address(kind.any_port, kind.is_local)?).secret(secret);
         let builder = builder.identity(kind.identity.unwrap_or_else(Identity::generate));
         let builder = kind.session.into_iter().fold(builder, PeerBuilder::session);
         let builder = kind.descriptors.into_iter().fold(builder, PeerBuilder::descriptors);
         let builder = kind.expect.into_iter().fold(builder, PeerBuilder::expect);
-        let builder = match kind.folder {
-            Some((store, known)) => builder.folder(store, known),
+        let builder = match kind.dir {
+            Some((store, known)) => builder.dir(store, known),
             None => builder,
         };
         let builder = match kind.grants {
-            Some((file, estate)) => builder.grants(file, estate).clients_elsewhere(),
+            Some((file, predecessor)) => builder.grants(file, predecessor).clients_elsewhere(),
             None => builder,
         };
         let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
@@ -179,8 +181,8 @@ impl Prepared {
 impl LocalPeer {
     /// Where other machines can dial it, as far as we can tell.
     pub fn address(&self) -> SocketAddr {
-        let told = self.peer.advertised();
-        net::dialable(told).first().copied().unwrap_or(told)
+        let notified = self.peer.advertised();
+        net::dialable(notified).first().copied().unwrap_or(notified)
     }
 
     /// Says goodbye to the others, but not for ever. Whether they know.

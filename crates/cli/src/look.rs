@@ -8,12 +8,12 @@ use clap::Args;
 use peerlock::{
     ClientView, Event, Happening, Listing, Name, PeerId, PeerView, ResourceDetails, ResourceView, SlotView,
 };
-use peerlock_base::visible;
+use peerlock_types::visible;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::Result;
-use crate::by_hand::part;
+use crate::admin::part;
 use crate::client::{AgentArgs, print};
 use crate::run::roughly;
 
@@ -74,8 +74,8 @@ pub struct Watch {
 }
 
 impl Asked {
-    fn answer<T: Serialize>(&self, seen: &T, table: impl Fn(&T) -> String) -> Result<ExitCode> {
-        print(&if self.json { json!(seen).to_string() + "\n" } else { table(seen) })?;
+    fn answer<T: Serialize>(&self, observed: &T, table: impl Fn(&T) -> String) -> Result<ExitCode> {
+        print(&if self.json { json!(observed).to_string() + "\n" } else { table(observed) })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -136,7 +136,7 @@ fn resources(all: &[ResourceView]) -> String {
     table(["name", "slots", "held here", "waiting here"], all.iter().map(row).collect())
 }
 
-const PLACES: [&str; 7] = ["place", "fencing", "for", "ends in", "host", "pid", "who"];
+const PLACES: [&str; 7] = ["place", "fencing", "for", "ends in", "host", "pid", "client"];
 
 fn details(details: &ResourceDetails) -> String {
     let ResourceDetails { name, slots, queue, generation, .. } = details;
@@ -179,13 +179,13 @@ struct Known {
 
 impl Known {
     fn of(client: Option<&ClientView>) -> Self {
-        let told = |tell: &dyn Fn(&ClientView) -> Option<String>| client.and_then(tell).unwrap_or_default();
+        let notified = |notify: &dyn Fn(&ClientView) -> Option<String>| client.and_then(notify).unwrap_or_default();
         Self {
             label: client.map_or_else(|| "?".to_owned(), |client| client.label.clone()),
-            pid: told(&|client| client.pid.map(|pid| pid.to_string())),
-            age: told(&|client| Some(roughly(client.age))),
-            fencing: told(&|client| client.fencing.map(|fencing| fencing.to_string())),
-            ends: told(&|client| client.ends.map(roughly)),
+            pid: notified(&|client| client.pid.map(|pid| pid.to_string())),
+            age: notified(&|client| Some(roughly(client.age))),
+            fencing: notified(&|client| client.fencing.map(|fencing| fencing.to_string())),
+            ends: notified(&|client| client.ends.map(roughly)),
         }
     }
 }
@@ -238,8 +238,8 @@ fn line(happening: &Happening, hosts: &BTreeMap<PeerId, String>) -> String {
         Event::Missed { count } => format!("{count} events were too fast for us"),
         other => other.kind().replace('_', " "),
     };
-    let who = happening.event.client().map_or_else(String::new, |(name, ticket)| format!("{name} #{ticket} "));
-    format!("{hour:02}:{minute:02}:{second:02}Z {}", visible(&format!("{who}{what}")))
+    let host = happening.event.client().map_or_else(String::new, |(name, ticket)| format!("{name} #{ticket} "));
+    format!("{hour:02}:{minute:02}:{second:02}Z {}", visible(&format!("{host}{what}")))
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_others_say_is_text() {
         let rows = vec![["slot 0".to_owned(), "\u{1b}]0;owned\u{7}\u{1b}[2Jred\n".to_owned()]];
-        let shown = table(["place", "who"], rows);
+        let shown = table(["place", "client"], rows);
         assert_eq!(shown.lines().count(), 2, "{shown:?}");
         assert!(shown.contains(r"\u{1b}]0;owned\u{7}\u{1b}[2Jred\u{a}"), "{shown:?}");
         let event = Event::PeerDown { peer: PeerId::new(7), why: "\u{1b}[2J".to_owned() };

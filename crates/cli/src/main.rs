@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use peerlock_console::duration;
 
+mod admin;
 mod agent;
-mod by_hand;
 mod client;
 mod demo;
+mod dir;
 mod doctor;
 mod error;
-mod folder;
 mod here;
 mod look;
 mod pages;
@@ -44,13 +44,13 @@ enum Command {
     Acquire(client::Acquire),
     Renew(client::Renew),
     Release(client::Release),
-    Resize(by_hand::Resize),
-    Remove(by_hand::Remove),
-    Voters(by_hand::Voters),
-    Drain(by_hand::Drain),
+    Resize(admin::Resize),
+    Remove(admin::Remove),
+    Voters(admin::Voters),
+    Drain(admin::Drain),
     Secret(secret::Options),
     Doctor(doctor::Options),
-    Recover(by_hand::Recover),
+    Recover(admin::Recover),
     Demo(demo::Options),
     Completions(pages::Completions),
     Man(pages::Man),
@@ -75,13 +75,13 @@ fn main() -> ExitCode {
         Command::Acquire(options) => wait_for(client::acquire(&options)),
         Command::Renew(options) => wait_for(client::renew(&options)),
         Command::Release(options) => wait_for(client::release(&options)),
-        Command::Resize(options) => wait_for(by_hand::resize(&options)),
-        Command::Remove(options) => wait_for(by_hand::remove(&options)),
-        Command::Voters(options) => wait_for(by_hand::voters(&options)),
-        Command::Drain(options) => wait_for(by_hand::drain(&options)),
+        Command::Resize(options) => wait_for(admin::resize(&options)),
+        Command::Remove(options) => wait_for(admin::remove(&options)),
+        Command::Voters(options) => wait_for(admin::voters(&options)),
+        Command::Drain(options) => wait_for(admin::drain(&options)),
         Command::Secret(options) => wait_for(secret::run(&options)),
         Command::Doctor(options) => wait_for(doctor::run(&options)),
-        Command::Recover(options) => wait_for(by_hand::recover(&options)),
+        Command::Recover(options) => wait_for(admin::recover(&options)),
         Command::Demo(options) => demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Completions(options) => pages::completions(&options).map(|()| ExitCode::SUCCESS),
         Command::Man(options) => pages::man(&options).map(|()| ExitCode::SUCCESS),

@@ -28,13 +28,13 @@ Examples:
   man peerlock-run")]
 pub struct Man {
     /// The folder to write them into; it is made if it is not there
-    folder: PathBuf,
+    dir: PathBuf,
 }
 
 pub fn completions(Completions { shell }: &Completions) -> Result<()> {
     Ok(io::stdout().write_all(&peerlock_console::completions(*shell, Cli::command()))?)
 }
 
-pub fn man(Man { folder }: &Man) -> Result<()> {
-    Ok(peerlock_console::man(folder, Cli::command())?)
+pub fn man(Man { dir }: &Man) -> Result<()> {
+    Ok(peerlock_console::man(dir, Cli::command())?)
 }

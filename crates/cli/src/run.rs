@@ -28,7 +28,7 @@ use crate::{Error, Result, duration, start};
 pub use label::of as label;
 use lease::LeaseTimes;
 use loss::Loss;
-pub use peerlock_base::roughly;
+pub use peerlock_types::roughly;
 use show::Show;
 
 /// The names of all slots that a command runs under, one per line: it may be a `run` itself.
@@ -192,7 +192,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let (opened, connection) = hold.socket().map(watch::channel).unzip();
     let job = options.job(&hold, &lease, end, connection);
     let (renewed, ends) = watch::channel(end);
-    let news = News { lease, end: renewed, opened };
+    let update = Renewal { lease, end: renewed, opened };
     let loss = Loss::new(show, client);
     let absent = async || {
         loss.absent();
@@ -201,7 +201,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let outcome = tokio::select! {
         biased;
         outcome = supervise(&job, ends, |notice| loss.notice(notice)) => outcome,
-        never = keep(&mut hold, absent, &news, &loss) => match never {},
+        never = keep(&mut hold, absent, &update, &loss) => match never {},
     };
     // If it was lost, or nobody answers, there is nothing to give back.
     let _gone = timeout(RELEASING, hold.release()).await;
@@ -209,7 +209,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
 }
 
 /// What the command's supervision hears while the slot is held.
-struct News {
+struct Renewal {
     lease: LeaseTimes,
     /// When the command has to be over.
     end: watch::Sender<Moment>,
@@ -222,7 +222,7 @@ struct News {
 async fn keep(
     hold: &mut Hold,
     absent: impl AsyncFnMut(),
-    News { lease, end, opened }: &News,
+    Renewal { lease, end, opened }: &Renewal,
     loss: &Loss<'_>,
 ) -> Infallible {
     let renewed = |asked, stands| {
@@ -230,15 +230,15 @@ async fn keep(
         end.send_replace(lease.end(asked, stands));
     };
     let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
-    let time_to_stop = match hold.keep(renewed, opened, absent).await {
+    let time_to_stop = match hold.maintain(renewed, opened, absent).await {
         Stop::InGrace => lease.time_to_stop(),
         _ => Duration::ZERO, // At once, or for a reason that we do not know: somebody else may be inside.
     };
-    loss.heard(hold.why_lost().cloned().unwrap_or(peerlock::Error::Lost));
+    loss.received(hold.why_lost().cloned().unwrap_or(peerlock::Error::Lost));
     end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));
     // What has to be done comes before what we say of it: that takes for ever where nobody reads it.
     yield_now().await;
-    loss.tell();
+    loss.notify();
     pending().await
 }
 

@@ -8,6 +8,6 @@ pub fn say(what: impl std::fmt::Display) {
 }
 
 /// Writes a message to a machine: one JSON object.
-pub fn tell(what: &impl Serialize) {
-    peerlock_console::tell("peerlock", what);
+pub fn notify(what: &impl Serialize) {
+    peerlock_console::notify("peerlock", what);
 }

@@ -127,8 +127,8 @@ impl Change {
             let path = self.secret_file.clone().map_or_else(own, Ok)?;
             return Ok((None, path));
         };
-        let seen = view(&agent).await?;
-        let path = PathBuf::from(&seen.file);
+        let observed = view(&agent).await?;
+        let path = PathBuf::from(&observed.file);
         let named = self.secret_file.as_ref().filter(|named| !is_same(named, &path));
         if let Some(named) = named {
             let (named, path) = (named.display(), path.display());
@@ -136,7 +136,7 @@ impl Change {
                 "the agent that runs reads {path}, and not {named}: leave --secret-file out"
             )));
         }
-        Ok((Some((agent, seen)), path))
+        Ok((Some((agent, observed)), path))
     }
 }
 
@@ -209,7 +209,7 @@ async fn finish(change: &Change, force: bool) -> Result<ExitCode> {
         };
     };
     let late = match &running {
-        Some((agent, seen)) => late(agent, seen, new).await?,
+        Some((agent, observed)) => late(agent, observed, new).await?,
         None => vec!["no agent runs here that could tell who knows it".to_owned()],
     };
     if !late.is_empty() && !force {
@@ -229,13 +229,13 @@ async fn finish(change: &Change, force: bool) -> Result<ExitCode> {
 }
 
 /// Who may not know the new secret, as far as the agent can tell.
-async fn late(agent: &Agent, seen: &SecretView, new: &str) -> Result<Vec<String>> {
-    if seen.fingerprints.first().is_none_or(|first| first != new) {
+async fn late(agent: &Agent, observed: &SecretView, new: &str) -> Result<Vec<String>> {
+    if observed.fingerprints.first().is_none_or(|first| first != new) {
         return Ok(vec!["the agent has not read the file: run `peerlock secret reload`, and try again".to_owned()]);
     }
     let peers = agent.cluster().await?.peers;
     let others = peers.iter().filter(|peer| !peer.is_me && (peer.up || peer.keeps));
-    let why = |peer| match Proof::of(peer, seen) {
+    let why = |peer| match Proof::of(peer, observed) {
         Proof::New => None,
         Proof::Old => Some("has proved only the old one"),
         Proof::Away => Some("is not connected"),
@@ -256,35 +256,35 @@ enum Proof {
 }
 
 impl Proof {
-    fn of(peer: &PeerView, seen: &SecretView) -> Self {
+    fn of(peer: &PeerView, observed: &SecretView) -> Self {
         let is_among = |numbers: &[String]| numbers.contains(&peer.peer.to_string());
         match peer.up {
             false => Self::Away,
-            true if is_among(&seen.behind) => Self::Old,
-            true if is_among(&seen.proved) => Self::New,
+            true if is_among(&observed.behind) => Self::Old,
+            true if is_among(&observed.proved) => Self::New,
             true => Self::Unknown,
         }
     }
 }
 
 async fn show(agent: &Agent, json: bool) -> Result<ExitCode> {
-    let seen = view(agent).await?;
+    let observed = view(agent).await?;
     if json {
-        print(&(json!(seen).to_string() + "\n"))?;
+        print(&(json!(observed).to_string() + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let row = |peer: &PeerView| {
-        let proved = match Proof::of(peer, &seen) {
-            _ if peer.is_me => seen.fingerprints.join(", "),
-            Proof::New => seen.fingerprints.first().cloned().unwrap_or_default(),
-            Proof::Old => format!("{}, the old one", seen.fingerprints.last().map_or("?", String::as_str)),
+        let proved = match Proof::of(peer, &observed) {
+            _ if peer.is_me => observed.fingerprints.join(", "),
+            Proof::New => observed.fingerprints.first().cloned().unwrap_or_default(),
+            Proof::Old => format!("{}, the old one", observed.fingerprints.last().map_or("?", String::as_str)),
             Proof::Away => "? (not connected)".to_owned(),
             Proof::Unknown => "? (no link from here: ask on a host that votes)".to_owned(),
         };
         [host_name(&peer.name, peer.peer), peer.address.clone(), proved]
     };
     let rows = agent.cluster().await?.peers.iter().map(row).collect();
-    let head = format!("{}: {}\n", seen.file, in_words(&seen.fingerprints));
+    let head = format!("{}: {}\n", observed.file, in_words(&observed.fingerprints));
     print(&(head + &table(["host", "address", "has proved"], rows)))?;
     Ok(ExitCode::SUCCESS)
 }

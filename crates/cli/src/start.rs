@@ -23,7 +23,7 @@ use tokio::time::sleep;
 
 use crate::error::exit;
 use crate::say::say;
-use crate::{Error, Result, folder};
+use crate::{Error, Result, dir};
 
 /// How long an agent stays that a command has started, when nobody needs it any more.
 pub const IDLE: &str = "10m";
@@ -41,12 +41,12 @@ const ABSENT: Duration = Duration::from_millis(100);
 
 /// The agent of this user on this machine, which is started if there is none.
 pub async fn agent() -> Result<Endpoint> {
-    agent_and(if stderr().is_terminal() { Told::All } else { Told::Warnings }).await
+    agent_and(if stderr().is_terminal() { Notified::All } else { Notified::Warnings }).await
 }
 
 /// What a person is told when an agent is started.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Notified {
     All,
     Warnings,
     Nothing,
@@ -57,7 +57,7 @@ enum Told {
 /// there is for the caller to see.
 pub async fn again(endpoint: &Endpoint, left: Duration) {
     let Ok((data_dir, socket)) = usual() else { return sleep(ABSENT).await };
-    let last = folder::last(&data_dir);
+    let last = dir::last(&data_dir);
     let is_ours = |path: &PathBuf| *path == socket || last.as_ref().is_some_and(|last| last.socket == *path);
     if !matches!(endpoint, Endpoint::Unix(path) if is_ours(path)) {
         return sleep(ABSENT).await;
@@ -69,7 +69,7 @@ pub async fn again(endpoint: &Endpoint, left: Duration) {
             return;
         }
     }
-    if let Err(error) = agent_and(Told::Nothing).await {
+    if let Err(error) = agent_and(Notified::Nothing).await {
         tracing::debug!(%error, "the agent could not be started again");
         sleep(ABSENT).await;
     }
@@ -77,7 +77,7 @@ pub async fn again(endpoint: &Endpoint, left: Duration) {
 
 /// For clients of an agent that has gone (`again`), which are told nothing, it is started also if it was being drained:
 /// their jobs finish there.
-async fn agent_and(told: Told) -> Result<Endpoint> {
+async fn agent_and(notified: Notified) -> Result<Endpoint> {
     let (data_dir, socket) = usual()?;
     let running = || running(&socket, &data_dir);
     if let Some(agent) = running() {
@@ -111,8 +111,8 @@ async fn agent_and(told: Told) -> Result<Endpoint> {
     // Whoever had the turn before us may have started it.
     match running() {
         Some(agent) => Ok(agent),
-        None if told != Told::Nothing && folder::is_drained(&data_dir) => Err(Error::Drained { folder: data_dir }),
-        None => start(&data_dir, &socket, running, told).await,
+        None if notified != Notified::Nothing && dir::is_drained(&data_dir) => Err(Error::Drained { dir: data_dir }),
+        None => start(&data_dir, &socket, running, notified).await,
     }
 }
 
@@ -126,7 +126,7 @@ pub fn present() -> Result<Option<Endpoint>> {
 fn usual() -> Result<(PathBuf, PathBuf)> {
     let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
     let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
-    let socket = folder::place(&data_dir, socket);
+    let socket = dir::place(&data_dir, socket);
     Ok((data_dir, socket))
 }
 
@@ -136,8 +136,8 @@ fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
     if answers(socket) {
         return Some(Endpoint::Unix(socket.to_owned()));
     }
-    let told = folder::last(data_dir)?.socket;
-    (folder::is_taken(data_dir) && answers(&told)).then_some(Endpoint::Unix(told))
+    let notified = dir::last(data_dir)?.socket;
+    (dir::is_taken(data_dir) && answers(&notified)).then_some(Endpoint::Unix(notified))
 }
 
 /// The machine's own agent, for users who never had one of their own and have not said that they want one. If they may
@@ -145,7 +145,7 @@ fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
 /// nobody.
 fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     let socket = Path::new(places::SYSTEM_SOCKET);
-    if geteuid().is_root() || places::is_data_dir_named() || folder::last(data_dir).is_some() {
+    if geteuid().is_root() || places::is_data_dir_named() || dir::last(data_dir).is_some() {
         return None;
     }
     match UnixStream::connect(socket) {
@@ -161,10 +161,10 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
 
 /// The right to start the agent, if nobody else has it. The lock lies beside the socket.
 fn turn(socket: &Path) -> Result<Option<Flock<File>>> {
-    let folder = socket.parent().unwrap_or(Path::new("."));
-    let unusable = |source| Error::Folder { path: folder.to_owned(), source };
-    folder::private(folder)?;
-    match folder::lock(folder::open(&folder.join("starting.lock")).map_err(unusable)?) {
+    let dir = socket.parent().unwrap_or(Path::new("."));
+    let unusable = |source| Error::Dir { path: dir.to_owned(), source };
+    dir::private(dir)?;
+    match dir::lock(dir::open(&dir.join("starting.lock")).map_err(unusable)?) {
         Ok(lock) => Ok(Some(lock)),
         Err((_, Errno::EWOULDBLOCK)) => Ok(None),
         Err((_, error)) => Err(unusable(error.into())),
@@ -172,14 +172,19 @@ fn turn(socket: &Path) -> Result<Option<Flock<File>>> {
 }
 
 /// Starts it, in a session of its own and without anything of ours but the environment, and waits until it answers.
-async fn start(data_dir: &Path, socket: &Path, running: impl Fn() -> Option<Endpoint>, told: Told) -> Result<Endpoint> {
-    let last = folder::last(data_dir);
+async fn start(
+    data_dir: &Path,
+    socket: &Path,
+    running: impl Fn() -> Option<Endpoint>,
+    notified: Notified,
+) -> Result<Endpoint> {
+    let last = dir::last(data_dir);
     let knows_cluster = ["cluster", "register"].iter().any(|file| data_dir.join(file).exists());
-    if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !folder::is_taken(data_dir) {
-        return Err(Error::AgentStopped { folder: data_dir.to_owned() });
+    if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !dir::is_taken(data_dir) {
+        return Err(Error::AgentStopped { dir: data_dir.to_owned() });
     }
-    let unusable = |source| Error::Folder { path: data_dir.to_owned(), source };
-    let (log, log_path) = folder::log(data_dir)?;
+    let unusable = |source| Error::Dir { path: data_dir.to_owned(), source };
+    let (log, log_path) = dir::log(data_dir)?;
     let said_before = log.metadata().map_err(unusable)?.len();
     // Not the path that we were called by: that may be another program by now.
     let mut command = Command::new("/proc/self/exe");
@@ -191,13 +196,13 @@ async fn start(data_dir: &Path, socket: &Path, running: impl Fn() -> Option<Endp
     let since = Instant::now();
     loop {
         if let Some(agent) = running() {
-            if told == Told::All {
+            if notified == Notified::All {
                 let log = log_path.display();
                 say(format_args!(
                     "started an agent for this user; it ends {IDLE} after its last client. Its log: {log}"
                 ));
             }
-            if let Some((uid, pid)) = neighbour().filter(|_| told != Told::Nothing) {
+            if let Some((uid, pid)) = neighbour().filter(|_| notified != Notified::Nothing) {
                 say(format_args!(
                     "warning: another user's agent runs on this machine (uid {uid}, process {pid}). Jobs of that user \
                      do not exclude yours, unless both agents are members of one cluster"

@@ -40,8 +40,8 @@ fn bash_completes_a_command() {
 
 #[test]
 fn every_command_has_a_manual_page() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let pages = folder.path().join("deep/man1");
+    let dir = tempfile::tempdir().expect("a folder");
+    let pages = dir.path().join("deep/man1");
     printed(&["man", pages.to_str().expect("a path")]);
     let mut names: Vec<String> = fs::read_dir(&pages)
         .expect("it was made")
@@ -92,10 +92,13 @@ fn who_mistypes_hears_what_may_have_been_meant() {
         ("run r true", Some("behind `--`")),
     ] {
         let output = peerlock(&typed.split(' ').collect::<Vec<_>>());
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{typed}: {told}");
-        assert!(said.is_none_or(|said| told.contains(said)), "{typed}: {told}");
-        assert!(said.is_some() || !told.contains("similar") && !told.contains("as a value"), "{typed}: {told}");
+        let notified = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{typed}: {notified}");
+        assert!(said.is_none_or(|said| notified.contains(said)), "{typed}: {notified}");
+        assert!(
+            said.is_some() || !notified.contains("similar") && !notified.contains("as a value"),
+            "{typed}: {notified}"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! The clock of leases.
 //!
 //! A lease is safe as long as the clocks of any two machines run at the same rate within 1 %, suspend included
-//! (`crates/register/src/leases.rs`). No single clock of Linux does:
+//! (`crates/registry/src/leases.rs`). No single clock of Linux does:
 //!
 //! | clock | counts suspend | rate |
 //! | --- | --- | --- |
@@ -179,7 +179,7 @@ pub struct Clock(Option<Arc<Pausable>>);
 /// tokio's clock, and the simulated time in suspend.
 #[derive(Debug)]
 struct Pausable {
-    began: (Moment, Instant),
+    started: (Moment, Instant),
     slept: AtomicU64,
 }
 
@@ -191,7 +191,7 @@ impl Clock {
 
     /// Returns a clock for tests, which follows tokio's clock and can be suspended.
     pub fn pausable() -> Self {
-        Self(Some(Arc::new(Pausable { began: (Moment::now(), Instant::now()), slept: AtomicU64::new(0) })))
+        Self(Some(Arc::new(Pausable { started: (Moment::now(), Instant::now()), slept: AtomicU64::new(0) })))
     }
 
     /// Returns the present moment.
@@ -199,7 +199,7 @@ impl Clock {
         match &self.0 {
             None => Moment::now(),
             Some(clock) => {
-                let (moment, instant) = clock.began;
+                let (moment, instant) = clock.started;
                 moment + instant.elapsed() + Duration::from_nanos(clock.slept.load(Ordering::Relaxed))
             }
         }
@@ -284,9 +284,9 @@ mod tests {
 
         /// Returns how far a moment is outside the interval of its reads.
         fn error(&self) -> Duration {
-            let began = self.now();
+            let started = self.now();
             let moment = moment(|clock| self.read(clock));
-            began.saturating_sub(moment).max(moment.saturating_sub(self.now()))
+            started.saturating_sub(moment).max(moment.saturating_sub(self.now()))
         }
     }
 
@@ -349,25 +349,25 @@ mod tests {
             disciplined: Duration::from_micros(disciplined),
             raw: Duration::from_micros(raw),
         };
-        let began = at(2_000_000, 1_000_000);
+        let started = at(2_000_000, 1_000_000);
         for (now, ppm) in [
             (at(3_000_000, 2_000_000), 0),
             (at(3_083_333, 2_000_000), 83_333),
             (at(2_916_667, 2_000_000), -83_333),
             (at(2_000_000, 1_000_000), 0),
         ] {
-            assert_eq!(now.ppm_since(began), ppm, "{now:?}");
+            assert_eq!(now.ppm_since(started), ppm, "{now:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn sleeper_wakes_in_time_or_soon_after_a_resume() {
         let clock = Clock::pausable();
-        let (then, began) = (clock.now() + 10 * SECOND, Instant::now());
+        let (then, started) = (clock.now() + 10 * SECOND, Instant::now());
         clock.sleep_until(then).await;
-        assert!(clock.now() >= then && began.elapsed() < 10 * SECOND + Duration::from_millis(10));
+        assert!(clock.now() >= then && started.elapsed() < 10 * SECOND + Duration::from_millis(10));
         // The machine is suspended for nine of the next ten seconds, unnoticed by tokio's timers.
-        let (then, began) = (clock.now() + 10 * SECOND, Instant::now());
+        let (then, started) = (clock.now() + 10 * SECOND, Instant::now());
         let sleeper = tokio::spawn({
             let clock = clock.clone();
             async move { clock.sleep_until(then).await }
@@ -375,6 +375,6 @@ mod tests {
         tokio::task::yield_now().await;
         clock.suspend(3600 * SECOND);
         sleeper.await.unwrap();
-        assert!(began.elapsed() <= LONGEST_NAP + Duration::from_millis(10), "{:?}", began.elapsed());
+        assert!(started.elapsed() <= LONGEST_NAP + Duration::from_millis(10), "{:?}", started.elapsed());
     }
 }

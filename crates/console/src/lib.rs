@@ -8,13 +8,13 @@ mod say;
 
 use std::time::Duration;
 
-use peerlock_base::{Span, SpanError};
+use peerlock_types::{Span, SpanError};
 
 pub use near::near;
 pub use pages::{completions, man};
 pub use parsing::after_parsing;
 pub use progress::progress_bar;
-pub use say::{say, tell};
+pub use say::{notify, say};
 
 /// The exit code for wrong options, as in sysexits.h.
 pub const USAGE: u8 = 64;

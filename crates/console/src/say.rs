@@ -2,7 +2,7 @@
 
 use std::io::{Write as _, stderr};
 
-use peerlock_base::visible;
+use peerlock_types::visible;
 use serde::Serialize;
 
 /// Writes a message to a person, with the name of the program. Control characters in it are made visible.
@@ -13,7 +13,7 @@ pub fn say(program: &str, what: impl std::fmt::Display) {
 }
 
 /// Writes a message to a machine: one JSON object.
-pub fn tell(program: &str, what: &impl Serialize) {
+pub fn notify(program: &str, what: &impl Serialize) {
     match serde_json::to_string(what) {
         Ok(line) => write(line + "\n"),
         Err(error) => say(program, error),

@@ -18,7 +18,7 @@ use crate::document::{Document, finish};
 use crate::events::Log;
 use crate::metrics::{Labelled, Times};
 use crate::watch::Watch;
-use crate::{Failure, Program, SecretView, by_hand, events, health, metrics, page, resources, view};
+use crate::{Failure, Program, SecretView, admin, events, health, metrics, page, resources, view};
 
 /// The longest lease by default. Leases this long are for slots that a person checks daily.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -42,7 +42,7 @@ struct Shared {
     files: Option<Arc<dyn Files>>,
     longest_lease: Duration,
     /// When the agent started, and how long the machine had slept by then.
-    began: (Moment, Duration),
+    started: (Moment, Duration),
     /// Set when the agent is to stop once its grants have ended.
     draining: watch::Sender<bool>,
     connections: Arc<Connections>,
@@ -77,7 +77,7 @@ impl App {
         let (times, log) = (Times::collect(service.events()), Log::collect(service.events()));
         let watch = Arc::new(Watch::of_agent(service.clone()));
         let (draining, connections) = (watch::Sender::new(false), Arc::default());
-        let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
+        let (labelled, started) = (Labelled::default(), (Moment::now(), slept()));
         let shared = Shared {
             service,
             watch,
@@ -87,7 +87,7 @@ impl App {
             program,
             files,
             longest_lease,
-            began,
+            started,
             draining,
             connections,
         };
@@ -125,8 +125,8 @@ impl App {
 
     /// Returns the uptime, and how long the machine slept during it.
     pub(crate) fn runs(&self) -> (Duration, Duration) {
-        let (began, slept_before) = self.shared.began;
-        (Moment::now().since(began), slept().saturating_sub(slept_before))
+        let (started, slept_before) = self.shared.started;
+        (Moment::now().since(started), slept().saturating_sub(slept_before))
     }
 
     /// Returns how many connections are open, and how many there have been.
@@ -159,7 +159,7 @@ impl App {
     /// Returns the API's routes with their documentation.
     fn routes(&self) -> OpenApiRouter {
         let routes = resources::routes()
-            .merge(by_hand::routes())
+            .merge(admin::routes())
             .merge(events::routes())
             .merge(health::routes())
             .merge(metrics::routes())

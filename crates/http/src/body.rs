@@ -48,7 +48,7 @@ pub struct Slots {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Whom {
+pub struct EvictTarget {
     /// Its ID, as in `GET /v1/peers`.
     #[cfg_attr(feature = "server", schema(pattern = "^[0-9]{1,20}$"))]
     pub peer: String,

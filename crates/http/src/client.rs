@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::body::{Done, Line, Released, Renewed, Slots, Voters, Wanted, Which, Whom};
+use crate::body::{Done, EvictTarget, Line, Released, Renewed, Slots, Voters, Wanted, Which};
 use crate::{AgentView, Endpoint, Failure, SecretView, Token};
 use connection::{Connection, FRESH};
 use lines::Lines;
@@ -246,15 +246,15 @@ impl Agent {
     /// # Errors
     /// See [`Error`].
     pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
-        let whom = Whom { peer: peer.to_string() };
-        self.ask(Method::POST, &resource(name, "/expel")?, Some(&whom)).await.map(|Done {}| ())
+        let target = EvictTarget { peer: peer.to_string() };
+        self.ask(Method::POST, &resource(name, "/expel")?, Some(&target)).await.map(|Done {}| ())
     }
 
     /// Selects the voters; with `None` the cluster chooses.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+    pub async fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
         let voters = Voters { hosts: hosts.map(|hosts| hosts.iter().map(PeerId::to_string).collect()) };
         self.ask(Method::POST, "/v1/voters", Some(&voters)).await.map(|Done {}| ())
     }

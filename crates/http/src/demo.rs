@@ -25,14 +25,14 @@ use crate::{Failure, page, view};
 pub struct Demo {
     watch: Arc<Watch>,
     connections: Arc<Connections>,
-    wishes: mpsc::UnboundedSender<Wish>,
+    commands: mpsc::UnboundedSender<DemoCommand>,
     clients: Arc<AtomicU16>,
 }
 
 /// The state of a peer of a demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum DemoFault {
     /// It runs.
     Runs,
     /// It was killed, as by `kill -9`; its directory still exists.
@@ -83,7 +83,7 @@ pub enum Act {
 
 /// A change whose result is awaited.
 #[derive(Debug)]
-pub struct Wish {
+pub struct DemoCommand {
     /// The change.
     pub act: Act,
     /// Receives the result.
@@ -98,10 +98,10 @@ struct Settings {
 
 impl Demo {
     /// Creates a demo without peers, and the receiver of its commands.
-    pub fn new() -> (Self, mpsc::UnboundedReceiver<Wish>) {
-        let (wishes, wished) = mpsc::unbounded_channel();
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<DemoCommand>) {
+        let (commands, wished) = mpsc::unbounded_channel();
         let (watch, connections, clients) = (Arc::new(Watch::of_demo()), Arc::default(), Arc::default());
-        (Self { watch, connections, wishes, clients }, wished)
+        (Self { watch, connections, commands, clients }, wished)
     }
 
     /// Adds a peer, or replaces one that was restarted.
@@ -113,8 +113,8 @@ impl Demo {
     }
 
     /// Records the state of a peer.
-    pub fn fate(&self, number: usize, fate: Fate) {
-        self.watch.fate(number, fate);
+    pub fn fault(&self, number: usize, fault: DemoFault) {
+        self.watch.fault(number, fault);
     }
 
     /// Records the number of clients per peer.
@@ -144,7 +144,7 @@ async fn settings(State(demo): State<Demo>) -> Json<Settings> {
 /// Answers when the change is done, or with the reason why it cannot be.
 async fn act(State(demo): State<Demo>, Input(act): Input<Act>) -> Result<Json<Settings>, Failure> {
     let (done, is_done) = oneshot::channel();
-    _ = demo.wishes.send(Wish { act, done });
+    _ = demo.commands.send(DemoCommand { act, done });
     is_done.await.unwrap_or(Err(Error::Stopped))?;
     Ok(demo.settings())
 }

@@ -19,7 +19,7 @@ use crate::input::About;
 use crate::{App, Failure};
 
 /// Number of events kept for slow and reconnecting readers.
-const KEPT: usize = 4096;
+const BUFFERED: usize = 4096;
 /// A comment is sent after this long without an event: the reader sees that the agent is alive, and the agent notices a
 /// closed connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -34,13 +34,13 @@ pub fn routes() -> OpenApiRouter<App> {
 pub struct Log {
     /// Prefix of the event IDs, which differs between processes.
     process: u32,
-    kept: Mutex<Kept>,
+    buffer: Mutex<Buffer>,
     /// The last number.
     last: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Buffer {
     events: VecDeque<(u64, Happening)>,
     /// The peer has stopped: no events follow.
     over: bool,
@@ -50,32 +50,32 @@ impl Log {
     /// Collects events until the peer stops.
     pub fn collect(mut events: Receiver<Happening>) -> Arc<Self> {
         let process = getrandom::u32().expect("the operating system has a random source");
-        let log = Arc::new(Self { process, kept: Mutex::default(), last: watch::Sender::new(0) });
-        let kept = Arc::clone(&log);
+        let log = Arc::new(Self { process, buffer: Mutex::default(), last: watch::Sender::new(0) });
+        let buffer = Arc::clone(&log);
         tokio::spawn(async move {
             loop {
                 match events.recv().await {
-                    Ok(happening) => kept.add(happening),
+                    Ok(happening) => buffer.add(happening),
                     // Missed events have numbers, too, so that every reader learns how many it has missed.
-                    Err(RecvError::Lagged(missed)) => kept.last.send_modify(|last| *last += missed),
-                    Err(RecvError::Closed) => break kept.end(),
+                    Err(RecvError::Lagged(missed)) => buffer.last.send_modify(|last| *last += missed),
+                    Err(RecvError::Closed) => break buffer.end(),
                 }
             }
         });
         log
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Buffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, happening: Happening) {
         self.last.send_modify(|last| {
             *last += 1;
-            let mut kept = self.lock();
-            kept.events.push_back((*last, happening));
-            if kept.events.len() > KEPT {
-                kept.events.pop_front();
+            let mut buffer = self.lock();
+            buffer.events.push_back((*last, happening));
+            if buffer.events.len() > BUFFERED {
+                buffer.events.pop_front();
             }
         });
     }
@@ -86,18 +86,18 @@ impl Log {
 
     /// Returns the number after which a reader continues: after the one it has seen; after the newest if it names none;
     /// with the oldest if it has seen another process's.
-    fn after(&self, seen: Option<&str>) -> u64 {
+    fn after(&self, observed: Option<&str>) -> u64 {
         let newest = *self.last.borrow();
-        let Some(seen) = seen else { return newest };
-        let ours = seen.split_once('-').filter(|(process, _)| u32::from_str_radix(process, 16) == Ok(self.process));
+        let Some(observed) = observed else { return newest };
+        let ours = observed.split_once('-').filter(|(process, _)| u32::from_str_radix(process, 16) == Ok(self.process));
         ours.and_then(|(_, number)| number.parse().ok()).map_or(0, |number: u64| number.min(newest))
     }
 
     /// Returns the first event after this one, if there is one; or how many were missed, with the number of the last.
     fn next(&self, after: u64) -> Option<(u64, Happening)> {
-        let kept = self.lock();
-        let at = kept.events.partition_point(|(number, _)| *number <= after);
-        let (number, happening) = kept.events.get(at)?;
+        let buffer = self.lock();
+        let at = buffer.events.partition_point(|(number, _)| *number <= after);
+        let (number, happening) = buffer.events.get(at)?;
         match number - after - 1 {
             0 => Some((*number, happening.clone())),
             count => {
@@ -109,18 +109,18 @@ impl Log {
 
     /// Streams all events after this one.
     fn read(self: Arc<Self>, after: u64) -> impl Stream<Item = (u64, Happening)> {
-        let news = self.last.subscribe();
-        stream::unfold((self, news, after), async |(log, mut news, after)| {
+        let update = self.last.subscribe();
+        stream::unfold((self, update, after), async |(log, mut update, after)| {
             loop {
-                news.borrow_and_update();
+                update.borrow_and_update();
                 if let Some((number, happening)) = log.next(after) {
-                    return Some(((number, happening), (log, news, number)));
+                    return Some(((number, happening), (log, update, number)));
                 }
                 if log.lock().over {
                     return None;
                 }
                 // The sender lives as long as `log`.
-                _ = news.changed().await;
+                _ = update.changed().await;
             }
         })
     }
@@ -152,8 +152,8 @@ async fn events(
     headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
     let log = Arc::clone(app.log());
-    let seen = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default());
-    let happenings = Arc::clone(&log).read(log.after(seen));
+    let observed = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default());
+    let happenings = Arc::clone(&log).read(log.after(observed));
     let wanted = happenings.filter(move |(_, happening)| {
         std::future::ready(name.as_ref().is_none_or(|name| happening.event.is_about(name)))
     });
@@ -192,17 +192,17 @@ mod tests {
 
     #[tokio::test]
     async fn reader_continues_and_learns_how_many_it_missed() {
-        let (log, events) = filled(KEPT + 3).await;
-        let newest = (KEPT + 3) as u64;
+        let (log, events) = filled(BUFFERED + 3).await;
+        let newest = (BUFFERED + 3) as u64;
         let id = |number: u64| format!("{:08x}-{number}", log.process);
-        for (seen, after) in [
+        for (observed, after) in [
             (None, newest),
             (Some(id(newest - 1)), newest - 1),
             (Some(id(u64::MAX)), newest),
             (Some("00000000-7".to_owned()), 0),
             (Some("nonsense".to_owned()), 0),
         ] {
-            assert_eq!(log.after(seen.as_deref()), after, "{seen:?}");
+            assert_eq!(log.after(observed.as_deref()), after, "{observed:?}");
         }
         let first: Vec<_> = Arc::clone(&log).read(1).take(2).collect().await;
         let missed = |count| Event::Missed { count };
@@ -221,10 +221,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn comment_is_sent_when_idle() {
         let mut body = streamed(stream::pending()).into_response().into_body();
-        let began = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(&frame[..], b":\n\n");
-        assert_eq!(began.elapsed(), KEEP_ALIVE, "by a clock that only goes when everybody waits");
+        assert_eq!(started.elapsed(), KEEP_ALIVE, "by a clock that only goes when everybody waits");
     }
 
     #[tokio::test]

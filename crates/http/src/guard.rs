@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use peerlock_service::Class;
 
-use crate::crowd::Place;
+use crate::connection_limit::Place;
 use crate::input::finish;
 use crate::{Failure, Token};
 

@@ -32,9 +32,9 @@ async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
         let message = format!("the join address {} belongs to another cluster ({})", other.address, other.cluster);
         return Err(Failure::new(Class::Unavailable, message));
     }
-    match (health.session, health.ends, health.trouble) {
+    match (health.session, health.ends, health.problem) {
         (Some(session), Some(ends), None) => Ok(Json(Healthy { session, ends })),
-        (_, _, trouble) => Err(Failure::new(Class::Unavailable, trouble.unwrap_or_default())),
+        (_, _, problem) => Err(Failure::new(Class::Unavailable, problem.unwrap_or_default())),
     }
 }
 

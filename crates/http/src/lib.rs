@@ -3,9 +3,9 @@
 //! The library `peerlock` uses the client alone (`default-features = false`).
 
 mod about;
-mod body;
 #[cfg(feature = "server")]
-mod by_hand;
+mod admin;
+mod body;
 pub mod client;
 mod endpoint;
 mod failure;
@@ -15,9 +15,9 @@ mod token;
 #[cfg(feature = "server")]
 mod app;
 #[cfg(feature = "server")]
-mod connections;
+mod connection_limit;
 #[cfg(feature = "server")]
-mod crowd;
+mod connections;
 #[cfg(feature = "server")]
 mod demo;
 #[cfg(feature = "server")]
@@ -52,7 +52,7 @@ mod waits;
 mod watch;
 
 pub use about::{AgentView, Healthy, Program, SecretView};
-pub use body::{Done, Line, Released, Renewed, Slots, Voters, Which, Whom};
+pub use body::{Done, EvictTarget, Line, Released, Renewed, Slots, Voters, Which};
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use failure::Failure;
 pub use token::{BadToken, Token};
@@ -62,7 +62,7 @@ pub use app::{App, Files, LONGEST_LEASE};
 #[cfg(feature = "server")]
 pub use connections::Site;
 #[cfg(feature = "server")]
-pub use demo::{Act, Demo, Fate, Wish};
+pub use demo::{Act, Demo, DemoCommand, DemoFault};
 #[cfg(feature = "server")]
 pub use guard::TokenInForce;
 #[cfg(feature = "server")]

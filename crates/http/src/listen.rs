@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 
-use crate::crowd::Crowd;
+use crate::connection_limit::ConnectionLimit;
 use crate::guard::{Guard, TokenInForce};
 use crate::{Endpoint, Token};
 
@@ -21,7 +21,7 @@ const MOST_PATH: usize = 107;
 pub struct Listener {
     pub(crate) socket: Socket,
     pub(crate) guard: Guard,
-    pub(crate) crowd: Arc<Crowd>,
+    pub(crate) connection_limit: Arc<ConnectionLimit>,
     endpoint: Endpoint,
     /// Last, so that the file is removed after the socket is closed.
     _file: Option<SocketFile>,
@@ -84,12 +84,18 @@ impl Listener {
     /// See [`ListenError`].
     pub async fn bind(endpoint: &Endpoint, token: Option<Token>, most: usize) -> Result<Self, ListenError> {
         let cannot = |source| ListenError::Cannot { endpoint: endpoint.clone(), source };
-        let crowd = Crowd::new(most);
+        let connection_limit = ConnectionLimit::new(most);
         match endpoint {
             Endpoint::Unix(path) => {
                 let (listener, file) = bind_unix(path)?;
                 let endpoint = endpoint.clone();
-                Ok(Self { socket: Socket::Unix(listener), guard: Guard::Unix, crowd, endpoint, _file: Some(file) })
+                Ok(Self {
+                    socket: Socket::Unix(listener),
+                    guard: Guard::Unix,
+                    connection_limit,
+                    endpoint,
+                    _file: Some(file),
+                })
             }
             Endpoint::Tcp(address) => {
                 let token = token.ok_or_else(|| ListenError::NoToken { endpoint: endpoint.clone() })?;
@@ -100,7 +106,7 @@ impl Listener {
                 })?;
                 let endpoint = Endpoint::Tcp(listener.local_addr().map_err(cannot)?.to_string());
                 let guard = Guard::Token(TokenInForce::new(token));
-                Ok(Self { socket: Socket::Tcp(listener), guard, crowd, endpoint, _file: None })
+                Ok(Self { socket: Socket::Tcp(listener), guard, connection_limit, endpoint, _file: None })
             }
         }
     }

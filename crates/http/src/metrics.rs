@@ -68,13 +68,13 @@ pub struct Labelled(Mutex<BTreeSet<Name>>);
 impl Labelled {
     /// Selects resources: those selected before, then more by name while there is room.
     fn choose<'a>(&self, known: &'a [ResourceHealth]) -> Vec<&'a ResourceHealth> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|name| known.binary_search_by(|resource| resource.name.cmp(name)).is_ok());
-        let room = MOST_RESOURCES.saturating_sub(kept.len());
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.retain(|name| known.binary_search_by(|resource| resource.name.cmp(name)).is_ok());
+        let room = MOST_RESOURCES.saturating_sub(log.len());
         let new: Vec<Name> =
-            known.iter().map(|it| &it.name).filter(|name| !kept.contains(*name)).take(room).cloned().collect();
-        kept.extend(new);
-        known.iter().filter(|resource| kept.contains(&resource.name)).collect()
+            known.iter().map(|it| &it.name).filter(|name| !log.contains(*name)).take(room).cloned().collect();
+        log.extend(new);
+        known.iter().filter(|resource| log.contains(&resource.name)).collect()
     }
 }
 
@@ -156,8 +156,8 @@ fn cluster(registry: &mut Registry, counters: &Counters, peers: &[PeerView], hea
             ("received", "Frames from other peers", c.received),
             ("sent", "Frames to other peers", c.sent),
             ("malformed", "Frames of an unknown version or format", c.malformed),
-            ("strange", "Unexpected messages", c.strange),
-            ("strangers", "Connections that did not prove membership", c.strangers),
+            ("unexpected_messages", "Unexpected messages", c.unexpected),
+            ("unauthenticated_connections", "Connections that did not prove membership", c.unauthenticated),
             ("sessions_lost", "Sessions of this peer that expired before it left", c.sessions_lost),
         ],
     );

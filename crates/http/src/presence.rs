@@ -70,10 +70,10 @@ impl Client {
     /// Resolves when the client has closed the connection or its sending half, even with unread bytes before.
     async fn gone(self: Arc<Self>) {
         // No priority data was requested, so the only event is the end (or that of the runtime).
-        while self.told().await.is_ok_and(|told| !told.is_read_closed()) {}
+        while self.received().await.is_ok_and(|received| !received.is_read_closed()) {}
     }
 
-    async fn told(&self) -> io::Result<Ready> {
+    async fn received(&self) -> io::Result<Ready> {
         match self {
             Self::Unix(read) => read.ready(Interest::PRIORITY).await,
             Self::Tcp(read) => read.ready(Interest::PRIORITY).await,

@@ -22,8 +22,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::Failure;
+use crate::connection_limit::Place;
 use crate::connections::{Connections, Site};
-use crate::crowd::Place;
 use crate::guard::guard;
 use crate::input::{Caller, whole};
 use crate::listen::{Listener, Socket};
@@ -42,7 +42,7 @@ const REFUSALS: usize = 16;
 /// thousand unauthenticated connections use no more than 30 MB.
 const MOST_HEAD: usize = 16 * 1024;
 /// The kernel's ID of an unknown user.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// Serves all listeners until `shutdown` resolves. Then notifies waiters and holders, ends event streams, and returns
 /// after two seconds at most.
@@ -70,8 +70,8 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
                 let peer = stream.peer_cred().ok();
                 // 0 is a process without an ID in this namespace, as of another container.
                 let pid = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
-                let user = peer.map_or(NOBODY, |peer| peer.uid());
-                match listener.crowd.user(user) {
+                let user = peer.map_or(UNPRIVILEGED, |peer| peer.uid());
+                match listener.connection_limit.user(user) {
                     Ok(place) => {
                         let visit = Visit { caller: Caller(pid), place: Arc::new(place) };
                         tokio::spawn(connection(stream.into(), router.clone(), visit, connections.begin()));
@@ -81,7 +81,7 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
             }),
             Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| {
                 tune(&stream);
-                match listener.crowd.stranger() {
+                match listener.connection_limit.unauthenticated() {
                     Ok((place, goes)) => {
                         let visit = Visit { caller: Caller(None), place: Arc::new(place) };
                         let connection = connection(stream.into(), router.clone(), visit, connections.begin());

@@ -20,8 +20,8 @@ use utoipa_axum::routes;
 
 use crate::input::About;
 use crate::waits::{Second, Waits};
-use crate::watch::{Seen, Watch};
-use crate::{Failure, Fate};
+use crate::watch::{Found, Watch};
+use crate::{DemoFault, Failure};
 
 /// Limit of waiters listed.
 const MOST_SHOWN: usize = 100;
@@ -56,7 +56,7 @@ pub struct View {
     /// The current second since the start.
     pub now_s: u64,
     /// Why nothing is granted here, if an agent has no session.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
     /// The peers in ring order.
     pub peers: Vec<ViewPeer>,
     /// One line per known resource: stalled ones first, then by name.
@@ -81,7 +81,7 @@ pub struct ViewPeer {
     /// For how long it is or is not connected, if known.
     pub since_ms: Option<u64>,
     /// Whether its internal state is included.
-    pub seen: bool,
+    pub observed: bool,
     /// Its voter role.
     pub voter: Voter,
     /// The ID of its session, if it has one.
@@ -89,7 +89,7 @@ pub struct ViewPeer {
     /// When the session expires unless it is renewed, if the peer's state is included.
     pub session_ms: Option<u64>,
     /// Its state in a demo.
-    pub fate: Option<Fate>,
+    pub fault: Option<DemoFault>,
 }
 
 /// A resource in the list.
@@ -105,7 +105,7 @@ pub struct ViewSummary {
     /// How many clients of the included peers wait.
     pub waiting: usize,
     /// Why it is stalled, if it is.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// The selected resource, as the included or asked peers know it.
@@ -131,7 +131,7 @@ pub struct ViewResource {
     /// The waits of clients, for each second of the last two minutes with a grant.
     pub waits: Vec<Second>,
     /// Why it is stalled, or why the other peers could not be asked.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// Where a peer sends its requests.
@@ -194,9 +194,9 @@ pub struct Looked<'a> {
     /// Whether `members` has all peers of the cluster.
     pub whole: bool,
     /// The watched peers, with their state.
-    pub members: &'a [(PeerId, Fate)],
+    pub members: &'a [(PeerId, DemoFault)],
     /// Those that have answered.
-    pub seen: &'a [Seen],
+    pub observed: &'a [Found],
     /// All peers, as one of them knows.
     pub known: &'a [PeerView],
     /// All resources, if they were requested.
@@ -214,35 +214,35 @@ impl Looked<'_> {
             None => resources.first(),
         };
         let chosen = chosen.map(|summary| {
-            let parts = self.seen.iter().flat_map(|Seen { inspection, .. }| {
+            let parts = self.observed.iter().flat_map(|Found { inspection, .. }| {
                 let part = inspection.parts.iter().find(|part| part.name == summary.name);
                 part.map(|part| (inspection.peer, part))
             });
             resource(summary, &parts.collect(), waits.get(&summary.name), self.now_s)
         });
-        let own = self.seen.first().filter(|_| !self.whole);
-        let trouble = own.and_then(|seen| seen.health.trouble.clone());
-        View { whole: self.whole, now_s: self.now_s, trouble, peers: self.peers(), resources, chosen }
+        let own = self.observed.first().filter(|_| !self.whole);
+        let problem = own.and_then(|observed| observed.health.problem.clone());
+        View { whole: self.whole, now_s: self.now_s, problem, peers: self.peers(), resources, chosen }
     }
 
     fn summaries(&self) -> Vec<ViewSummary> {
         let mut all: BTreeMap<&Name, ViewSummary> = BTreeMap::new();
-        let new = |name: &Name| ViewSummary { name: name.clone(), slots: None, inside: 0, waiting: 0, trouble: None };
+        let new = |name: &Name| ViewSummary { name: name.clone(), slots: None, inside: 0, waiting: 0, problem: None };
         for resource in self.listed {
-            let trouble = resource.recovering.then(|| RECOVERING.to_owned());
-            all.insert(&resource.name, ViewSummary { slots: resource.slots, trouble, ..new(&resource.name) });
+            let problem = resource.recovering.then(|| RECOVERING.to_owned());
+            all.insert(&resource.name, ViewSummary { slots: resource.slots, problem, ..new(&resource.name) });
         }
-        for resource in self.seen.iter().flat_map(|seen| &seen.health.resources) {
+        for resource in self.observed.iter().flat_map(|observed| &observed.health.resources) {
             let summary = all.entry(&resource.name).or_insert_with(|| new(&resource.name));
             summary.slots = summary.slots.or(resource.slots);
             summary.inside += resource.holding;
             summary.waiting += resource.waiting;
             if let Some(stall) = &resource.stall {
-                summary.trouble = Some(stall.why.clone());
+                summary.problem = Some(stall.why.clone());
             }
         }
         let mut all: Vec<_> = all.into_values().collect();
-        all.sort_by_key(|summary| summary.trouble.is_none());
+        all.sort_by_key(|summary| summary.problem.is_none());
         all
     }
 
@@ -250,7 +250,7 @@ impl Looked<'_> {
         // In a demo, peers may still wait for one of an earlier demo on the same port.
         let mut all: Vec<PeerId> = self.members.iter().map(|(peer, _)| *peer).collect();
         if !self.whole {
-            let met = self.seen.iter().flat_map(|seen| seen.inspection.others.iter().copied());
+            let met = self.observed.iter().flat_map(|observed| observed.inspection.others.iter().copied());
             all.extend(met.chain(self.known.iter().map(|known| known.peer)));
         }
         let mut places: Vec<_> = all.into_iter().map(|peer| (Key::of_peer(peer), peer)).collect();
@@ -261,9 +261,9 @@ impl Looked<'_> {
 
     fn peer(&self, peer: PeerId, key: Key) -> ViewPeer {
         let known = self.known.iter().find(|known| known.peer == peer);
-        let seen = self.seen.iter().find(|seen| seen.inspection.peer == peer);
+        let observed = self.observed.iter().find(|observed| observed.inspection.peer == peer);
         let member = self.members.iter().position(|(member, _)| *member == peer).filter(|_| self.whole);
-        let fate = member.map(|number| self.members[number].1);
+        let fault = member.map(|number| self.members[number].1);
         let address = known.map_or(String::new(), |known| known.address.clone());
         let label = match (member, known) {
             (Some(number), _) => (number + 1).to_string(),
@@ -271,7 +271,10 @@ impl Looked<'_> {
             (None, _) if address.is_empty() => peer.to_string(),
             (None, _) => address.clone(),
         };
-        let up = fate.map_or_else(|| seen.is_some() || known.is_some_and(|known| known.up), |fate| fate == Fate::Runs);
+        let up = fault.map_or_else(
+            || observed.is_some() || known.is_some_and(|known| known.up),
+            |fault| fault == DemoFault::Runs,
+        );
         ViewPeer {
             peer: peer.to_string(),
             label,
@@ -280,11 +283,11 @@ impl Looked<'_> {
             up,
             // In a demo, the other peers are not connected to one that is cut off, though it runs.
             since_ms: known.filter(|known| known.up == up).map(|known| millis(known.since)),
-            seen: seen.is_some(),
+            observed: observed.is_some(),
             voter: known.map_or(Voter::No, |known| known.voter),
             session: known.and_then(|known| known.session),
-            session_ms: seen.and_then(|seen| seen.health.ends).map(millis),
-            fate,
+            session_ms: observed.and_then(|observed| observed.health.ends).map(millis),
+            fault,
         }
     }
 
@@ -309,11 +312,11 @@ fn resource(
     waits: Option<&Waits>,
     now_s: u64,
 ) -> ViewResource {
-    let keeper = parts.iter().find_map(|(peer, part)| Some((*peer, part.line.as_ref()?)));
+    let keeper = parts.iter().find_map(|(peer, part)| Some((*peer, part.queue.as_ref()?)));
     let client = |at: &TicketView| parts.get(&at.peer)?.clients.iter().find(|client| client.ticket == at.ticket);
     // The coordinator learns of a grant a little later.
     let waiting =
-        || keeper.iter().flat_map(|(_, line)| *line).filter(|at| client(at).is_none_or(|at| at.slot.is_none()));
+        || keeper.iter().flat_map(|(_, queue)| *queue).filter(|at| client(at).is_none_or(|at| at.slot.is_none()));
     let waiter = |at: &TicketView| ViewWaiter {
         peer: at.peer.to_string(),
         ticket: at.ticket,
@@ -345,7 +348,7 @@ fn resource(
         waiting: if keeper.is_some() { waiting().count() } else { summary.waiting },
         entries: waits.map_or(0, Waits::entries),
         waits: waits.map_or(Vec::new(), |waits| waits.until(now_s)),
-        trouble: summary.trouble.clone(),
+        problem: summary.problem.clone(),
     }
 }
 
@@ -363,7 +366,7 @@ mod tests {
     }
 
     /// Returns a peer with one holder per slot, with tickets from 1, and one waiter.
-    fn seen(number: u64, slots: &[u32], line: Option<Vec<TicketView>>) -> Seen {
+    fn observed(number: u64, slots: &[u32], queue: Option<Vec<TicketView>>) -> Found {
         let client = |ticket, slot: Option<u32>| {
             let client = json!({ "label": format!("{number}.{ticket}"), "age_ms": 7, "fencing": slot });
             let client = serde_json::from_value(client).expect("a client");
@@ -374,9 +377,9 @@ mod tests {
         let next = Some(TicketView { peer: peer(2), ticket: 1 });
         let tokens = slots.iter().map(|&slot| TokenView { slot, free: false, next }).collect();
         let name = "r".parse().expect("a name");
-        let part = PartView { name, slots: Some(3), keeper: Some(peer(1)), line, tokens, clients };
+        let part = PartView { name, slots: Some(3), keeper: Some(peer(1)), queue, tokens, clients };
         let inspection = Inspection { peer: peer(number), others: vec![peer(7)], parts: vec![part] };
-        Seen { inspection, health: health(slots.len(), None) }
+        Found { inspection, health: health(slots.len(), None) }
     }
 
     /// Returns the health of a peer with this many holders and one waiter.
@@ -400,26 +403,27 @@ mod tests {
     #[test]
     fn a_demo_shows_the_whole_of_its_cluster() {
         // Ticket 1 of peer 3 holds a slot already; the coordinator does not know yet.
-        let line = [(2, 1), (3, 1), (1, 3)].map(|(at, ticket)| TicketView { peer: peer(at), ticket });
-        let seen = [seen(3, &[1], None), seen(1, &[0, 2], Some(line.to_vec())), seen(2, &[], None)];
-        let members = [(1, Fate::Runs), (2, Fate::CutOff), (3, Fate::Runs), (4, Fate::Killed)];
-        let members = members.map(|(number, fate)| (peer(number), fate));
+        let queue = [(2, 1), (3, 1), (1, 3)].map(|(at, ticket)| TicketView { peer: peer(at), ticket });
+        let observed = [observed(3, &[1], None), observed(1, &[0, 2], Some(queue.to_vec())), observed(2, &[], None)];
+        let members = [(1, DemoFault::Runs), (2, DemoFault::CutOff), (3, DemoFault::Runs), (4, DemoFault::Killed)];
+        let members = members.map(|(number, fault)| (peer(number), fault));
         let mut waits = Waits::default();
         waits.enter(4, Duration::from_millis(5));
         let name: Name = "r".parse().expect("a name");
         let known = [known(1, true), known(4, false)];
-        let looked = Looked { whole: true, members: &members, seen: &seen, known: &known, listed: &[], now_s: 5 };
+        let looked =
+            Looked { whole: true, members: &members, observed: &observed, known: &known, listed: &[], now_s: 5 };
         let view = looked.view(&[(name, waits)].into(), None);
 
         assert!(view.whole && view.peers.is_sorted_by_key(|peer| peer.place));
         let mut peers: Vec<_> =
-            view.peers.iter().map(|peer| (peer.label.as_str(), peer.up, peer.seen, peer.session_ms)).collect();
+            view.peers.iter().map(|peer| (peer.label.as_str(), peer.up, peer.observed, peer.session_ms)).collect();
         peers.sort();
         let inside = Some(900);
         let expected = [("1", true, true, inside), ("2", false, true, inside), ("3", true, true, inside)];
         assert_eq!(peers, [&expected[..], &[("4", false, false, None)]].concat(), "peer 7 is not of this demo");
         let [summary] = &view.resources[..] else { panic!("one resource: {view:?}") };
-        assert_eq!((summary.inside, summary.waiting, &summary.trouble), (3, 3, &None));
+        assert_eq!((summary.inside, summary.waiting, &summary.problem), (3, 3, &None));
         let resource = view.chosen.as_ref().expect("the first");
         assert_eq!((resource.keeper.as_deref(), resource.waiting, resource.entries), (Some("1"), 2, 1));
         let pointers: Vec<_> = resource.pointers.iter().map(|pointer| (&*pointer.from, &*pointer.to)).collect();
@@ -436,9 +440,10 @@ mod tests {
     /// The coordinator is frozen: the other peers' waiters are counted.
     #[test]
     fn waiters_are_counted_without_the_coordinator() {
-        let seen = [seen(2, &[0], None), seen(3, &[], None)];
-        let members = [(1, Fate::Frozen), (2, Fate::Runs), (3, Fate::Runs)].map(|(number, fate)| (peer(number), fate));
-        let looked = Looked { whole: true, members: &members, seen: &seen, known: &[], listed: &[], now_s: 0 };
+        let observed = [observed(2, &[0], None), observed(3, &[], None)];
+        let members = [(1, DemoFault::Frozen), (2, DemoFault::Runs), (3, DemoFault::Runs)]
+            .map(|(number, fault)| (peer(number), fault));
+        let looked = Looked { whole: true, members: &members, observed: &observed, known: &[], listed: &[], now_s: 0 };
         let resource = looked.view(&BTreeMap::new(), None).chosen.expect("the first");
         assert_eq!((resource.keeper, resource.queue.len(), resource.waiting), (None, 0, 2));
     }
@@ -451,14 +456,15 @@ mod tests {
                 json!({ "name": name, "slots": 2, "holding_here": 0, "waiting_here": 0, "recovering": recovering });
             serde_json::from_value(listed).expect("a resource")
         });
-        let mut own = seen(1, &[0], None);
+        let mut own = observed(1, &[0], None);
         own.health = health(1, Some("waits for host7"));
-        let members = [(peer(1), Fate::Runs)];
-        let looked = Looked { whole: false, members: &members, seen: &[own], known: &[], listed: &listed, now_s: 0 };
+        let members = [(peer(1), DemoFault::Runs)];
+        let looked =
+            Looked { whole: false, members: &members, observed: &[own], known: &[], listed: &listed, now_s: 0 };
         let view = looked.view(&BTreeMap::new(), None);
-        let all: Vec<_> = view.resources.iter().map(|one| (one.name.as_str(), one.trouble.as_deref())).collect();
+        let all: Vec<_> = view.resources.iter().map(|one| (one.name.as_str(), one.problem.as_deref())).collect();
         assert_eq!(all, [("r", Some("waits for host7")), ("z", Some(RECOVERING)), ("a", None), ("b", None)]);
-        assert_eq!(view.chosen.map(|chosen| (chosen.name.to_string(), chosen.trouble)), {
+        assert_eq!(view.chosen.map(|chosen| (chosen.name.to_string(), chosen.problem)), {
             Some(("r".to_owned(), Some("waits for host7".to_owned())))
         });
         for (name, found) in [("b", true), ("c", false)] {
@@ -469,19 +475,21 @@ mod tests {
 
     #[test]
     fn an_agent_shows_its_peer_and_where_the_others_lie() {
-        let line = vec![TicketView { peer: peer(7), ticket: 9 }];
+        let queue = vec![TicketView { peer: peer(7), ticket: 9 }];
         let known = [known(1, true), known(7, false), known(8, true)];
-        let seen = [seen(1, &[0], Some(line))];
-        let members = [(peer(1), Fate::Runs)];
-        let looked = Looked { whole: false, members: &members, seen: &seen, known: &known, listed: &[], now_s: 0 };
+        let observed = [observed(1, &[0], Some(queue))];
+        let members = [(peer(1), DemoFault::Runs)];
+        let looked =
+            Looked { whole: false, members: &members, observed: &observed, known: &known, listed: &[], now_s: 0 };
         let view = looked.view(&BTreeMap::new(), None);
         assert!(!view.whole);
         let of = |view: &View| {
-            let peers = view.peers.iter().map(|peer| (peer.label.clone(), peer.up, peer.seen, peer.fate.is_some()));
+            let peers =
+                view.peers.iter().map(|peer| (peer.label.clone(), peer.up, peer.observed, peer.fault.is_some()));
             peers.collect::<std::collections::BTreeSet<_>>()
         };
         let expected = [("host1", true, true), ("host7", false, false), ("host8", true, false)];
-        assert_eq!(of(&view), expected.map(|(label, up, seen)| (label.to_owned(), up, seen, false)).into());
+        assert_eq!(of(&view), expected.map(|(label, up, observed)| (label.to_owned(), up, observed, false)).into());
         // Equal names are distinguished by address.
         let mut alike = known.clone();
         alike[1].name = "host8".to_owned();

@@ -7,7 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// How many seconds are kept.
-pub const KEPT: u64 = 120;
+pub const RETAINED: u64 = 120;
 
 /// The grants of one resource.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,7 +43,7 @@ impl Waits {
             }
             None => self.seconds.push_back(Second { at_s, entries: 1, mean_ms: waited, max_ms: waited }),
         }
-        while self.seconds.front().is_some_and(|first| first.at_s + KEPT <= at_s) {
+        while self.seconds.front().is_some_and(|first| first.at_s + RETAINED <= at_s) {
             self.seconds.pop_front();
         }
     }
@@ -55,7 +55,7 @@ impl Waits {
 
     /// Returns the recorded seconds up to this one.
     pub fn until(&self, now_s: u64) -> Vec<Second> {
-        self.seconds.iter().filter(|second| second.at_s + KEPT > now_s).copied().collect()
+        self.seconds.iter().filter(|second| second.at_s + RETAINED > now_s).copied().collect()
     }
 }
 
@@ -79,9 +79,9 @@ mod tests {
     #[test]
     fn old_seconds_are_dropped_but_still_counted() {
         let mut waits = Waits::default();
-        (0..3 * KEPT).for_each(|at_s| waits.enter(at_s, Duration::ZERO));
-        assert_eq!((waits.entries(), waits.seconds.len() as u64), (3 * KEPT, KEPT));
-        let left: Vec<u64> = waits.until(4 * KEPT - 2).iter().map(|second| second.at_s).collect();
-        assert_eq!(left, [3 * KEPT - 1]);
+        (0..3 * RETAINED).for_each(|at_s| waits.enter(at_s, Duration::ZERO));
+        assert_eq!((waits.entries(), waits.seconds.len() as u64), (3 * RETAINED, RETAINED));
+        let left: Vec<u64> = waits.until(4 * RETAINED - 2).iter().map(|second| second.at_s).collect();
+        assert_eq!(left, [3 * RETAINED - 1]);
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
-use crate::Fate;
+use crate::DemoFault;
 use crate::view::{Looked, View, ViewResource};
 use crate::waits::Waits;
 
@@ -29,7 +29,7 @@ pub struct Watch {
     /// Whether they are all peers of the cluster.
     whole: bool,
     members: Mutex<Vec<Member>>,
-    began: Instant,
+    started: Instant,
     waits: Arc<Mutex<BTreeMap<Name, Waits>>>,
     /// The last list of all resources of the cluster.
     listed: tokio::sync::Mutex<Option<(Instant, Vec<ResourceView>)>>,
@@ -39,12 +39,12 @@ pub struct Watch {
 #[derive(Clone, Debug)]
 struct Member {
     service: Service,
-    fate: Fate,
+    fault: DemoFault,
 }
 
 /// A peer's internal state.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Found {
     pub inspection: Inspection,
     pub health: Health,
 }
@@ -62,8 +62,8 @@ impl Watch {
 
     /// Watches the future peers of a demo.
     pub fn of_demo() -> Self {
-        let (began, listed) = (Instant::now(), tokio::sync::Mutex::new(None));
-        Self { whole: true, members: Mutex::default(), began, waits: Arc::default(), listed }
+        let (started, listed) = (Instant::now(), tokio::sync::Mutex::new(None));
+        Self { whole: true, members: Mutex::default(), started, waits: Arc::default(), listed }
     }
 
     /// Adds a peer, or replaces one that was restarted.
@@ -71,8 +71,8 @@ impl Watch {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn enter(&self, number: usize, service: Service) {
-        tokio::spawn(collect(service.events(), self.began, Arc::clone(&self.waits)));
-        let member = Member { service, fate: Fate::Runs };
+        tokio::spawn(collect(service.events(), self.started, Arc::clone(&self.waits)));
+        let member = Member { service, fault: DemoFault::Runs };
         let mut members = lock(&self.members);
         match members.get_mut(number - 1) {
             Some(place) => *place = member,
@@ -81,25 +81,26 @@ impl Watch {
     }
 
     /// Records the state of a peer.
-    pub fn fate(&self, number: usize, fate: Fate) {
+    pub fn fault(&self, number: usize, fault: DemoFault) {
         if let Some(member) = lock(&self.members).get_mut(number - 1) {
-            member.fate = fate;
+            member.fault = fault;
         }
     }
 
     /// Returns a snapshot, with the details of this resource or the first.
     pub async fn view(&self, name: Option<&Name>) -> View {
         let members = lock(&self.members).clone();
-        let looks = members.iter().filter(|member| matches!(member.fate, Fate::Runs | Fate::CutOff));
-        let seen = join_all(looks.map(|member| look(&member.service))).await.into_iter().flatten().collect::<Vec<_>>();
-        let first = members.iter().find(|member| member.fate == Fate::Runs).map(|member| member.service.clone());
+        let looks = members.iter().filter(|member| matches!(member.fault, DemoFault::Runs | DemoFault::CutOff));
+        let observed =
+            join_all(looks.map(|member| look(&member.service))).await.into_iter().flatten().collect::<Vec<_>>();
+        let first = members.iter().find(|member| member.fault == DemoFault::Runs).map(|member| member.service.clone());
         let (known, listed) = match &first {
             Some(service) => join(known(service), self.listed(service)).await,
             None => (Vec::new(), Vec::new()),
         };
-        let members: Vec<_> = members.iter().map(|member| (member.service.me(), member.fate)).collect();
-        let (whole, now_s) = (self.whole, self.began.elapsed().as_secs());
-        let looked = Looked { whole, members: &members, seen: &seen, known: &known, listed: &listed, now_s };
+        let members: Vec<_> = members.iter().map(|member| (member.service.me(), member.fault)).collect();
+        let (whole, now_s) = (self.whole, self.started.elapsed().as_secs());
+        let looked = Looked { whole, members: &members, observed: &observed, known: &known, listed: &listed, now_s };
         let mut view = looked.view(&lock(&self.waits), name);
         if let (false, Some(service), Some(chosen)) = (self.whole, first, &mut view.chosen) {
             ask(&service, chosen).await;
@@ -124,10 +125,10 @@ impl Watch {
 }
 
 /// Returns a peer's state, unless it has stopped.
-async fn look(service: &Service) -> Option<Seen> {
+async fn look(service: &Service) -> Option<Found> {
     let both = join(service.inspect(), service.health());
     let (inspection, health) = timeout(SOON, both).await.ok()?;
-    Some(Seen { inspection: inspection.ok()?, health: health.ok()? })
+    Some(Found { inspection: inspection.ok()?, health: health.ok()? })
 }
 
 /// Returns all peers from the registry, or else as this peer knows them.
@@ -142,13 +143,17 @@ async fn known(service: &Service) -> Vec<PeerView> {
 async fn ask(service: &Service, chosen: &mut ViewResource) {
     match timeout(PATIENCE, service.show(chosen.name.as_str())).await {
         Ok(Ok(details)) => chosen.join(details),
-        Ok(Err(error)) => chosen.trouble = Some(error.to_string()),
-        Err(_) => chosen.trouble = Some("The other peers do not answer; retrying.".to_owned()),
+        Ok(Err(error)) => chosen.problem = Some(error.to_string()),
+        Err(_) => chosen.problem = Some("The other peers do not answer; retrying.".to_owned()),
     }
 }
 
 /// Counts the grants of a peer until it stops.
-async fn collect(mut events: broadcast::Receiver<Happening>, began: Instant, waits: Arc<Mutex<BTreeMap<Name, Waits>>>) {
+async fn collect(
+    mut events: broadcast::Receiver<Happening>,
+    started: Instant,
+    waits: Arc<Mutex<BTreeMap<Name, Waits>>>,
+) {
     loop {
         let (name, waited) = match events.recv().await {
             Ok(Happening { event: Event::Granted { name, waited, .. }, .. }) => (name, waited),
@@ -158,7 +163,7 @@ async fn collect(mut events: broadcast::Receiver<Happening>, began: Instant, wai
         };
         let mut waits = lock(&waits);
         if waits.len() < MOST_RESOURCES || waits.contains_key(&name) {
-            waits.entry(name).or_default().enter(began.elapsed().as_secs(), waited);
+            waits.entry(name).or_default().enter(started.elapsed().as_secs(), waited);
         }
     }
 }

@@ -19,8 +19,8 @@ async fn streams(stand: &Stand, token: &str) -> (TcpStream, String) {
     let request = format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut head = [0; 12];
-    let heard = timeout(LONG, stream.read_exact(&mut head)).await.expect("an answer or the end");
-    (stream, heard.map_or_else(|_| String::new(), |_| String::from_utf8(head.to_vec()).unwrap()))
+    let received = timeout(LONG, stream.read_exact(&mut head)).await.expect("an answer or the end");
+    (stream, received.map_or_else(|_| String::new(), |_| String::from_utf8(head.to_vec()).unwrap()))
 }
 
 async fn is_closed(stream: &mut TcpStream) {
@@ -37,13 +37,13 @@ async fn event_streams_at_the_port_do_not_block_the_socket() {
     let Line::Granted(granted) = hold.next().await.unwrap() else { panic!("it is free") };
     let mut open = Vec::new();
     for _ in 0..MOST {
-        let (stream, heard) = streams(&stand, token().as_str()).await;
-        assert_eq!(heard, "HTTP/1.1 200");
+        let (stream, received) = streams(&stand, token().as_str()).await;
+        assert_eq!(received, "HTTP/1.1 200");
         open.push(stream);
     }
     for _ in 0..10 * MOST {
-        let (_, heard) = streams(&stand, token().as_str()).await;
-        assert!(["HTTP/1.1 503", ""].contains(&heard.as_str()), "{heard}");
+        let (_, received) = streams(&stand, token().as_str()).await;
+        assert!(["HTTP/1.1 503", ""].contains(&received.as_str()), "{received}");
     }
     let refused = stand.tcp().peers().await.unwrap_err();
     assert_eq!(refused.class(), Class::Busy, "{refused}");
@@ -59,20 +59,20 @@ async fn event_streams_at_the_port_do_not_block_the_socket() {
 #[tokio::test]
 async fn port_displaces_oldest_connection_without_token() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
-    let (_proved, heard) = streams(&stand, token().as_str()).await;
-    assert_eq!(heard, "HTTP/1.1 200");
+    let (_proved, received) = streams(&stand, token().as_str()).await;
+    assert_eq!(received, "HTTP/1.1 200");
     let mut silent = Vec::new();
     for _ in 0..2 * MOST {
         silent.push(TcpStream::connect(stand.address()).await.unwrap());
     }
-    let (guesses, heard) = streams(&stand, "another token than theirs").await;
-    assert_eq!(heard, "HTTP/1.1 401");
+    let (guesses, received) = streams(&stand, "another token than theirs").await;
+    assert_eq!(received, "HTTP/1.1 401");
     silent.push(guesses);
     is_closed(&mut silent[0]).await;
     let mut members = Vec::new();
     for _ in 1..MOST {
-        let (stream, heard) = streams(&stand, token().as_str()).await;
-        assert_eq!(heard, "HTTP/1.1 200");
+        let (stream, received) = streams(&stand, token().as_str()).await;
+        assert_eq!(received, "HTTP/1.1 200");
         members.push(stream);
     }
     for stream in &mut silent {

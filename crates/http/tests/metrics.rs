@@ -115,12 +115,12 @@ fn of_resource(families: &BTreeMap<String, Family>, metric: &str, resource: &str
 async fn each_resource_has_metrics_whatever_its_name() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    let strange = r#"a"b\c{d="e"} ☂"#;
-    agent.acquire(&Request::new(strange).slots(3)).await.unwrap();
+    let unexpected = r#"a"b\c{d="e"} ☂"#;
+    agent.acquire(&Request::new(unexpected).slots(3)).await.unwrap();
     let _inside = agent.acquire(&Request::new("a")).await.unwrap();
     let waits = agent.hold(&Request::new("a")).await.unwrap();
     stand.until("one waits", |shown| shown.queue.len() == 1).await;
-    agent.resize(strange, 2).await.unwrap();
+    agent.resize(unexpected, 2).await.unwrap();
     let families = scraped(&stand).await;
     for (metric, of_strange, of_a) in [
         ("peerlock_resource_holders", 1.0, 1.0),
@@ -131,10 +131,10 @@ async fn each_resource_has_metrics_whatever_its_name() {
         ("peerlock_resource_stalled", 0.0, 0.0),
         ("peerlock_resource_stall_seconds", 0.0, 0.0),
     ] {
-        let got = (of_resource(&families, metric, strange), of_resource(&families, metric, "a"));
+        let got = (of_resource(&families, metric, unexpected), of_resource(&families, metric, "a"));
         assert_eq!(got, (of_strange, of_a), "{metric}");
     }
-    assert_eq!(of_resource(&families, "peerlock_resource_oldest_wait_seconds", strange), 0.0);
+    assert_eq!(of_resource(&families, "peerlock_resource_oldest_wait_seconds", unexpected), 0.0);
     assert!(of_resource(&families, "peerlock_resource_oldest_wait_seconds", "a") > 0.0);
     let alone = |metric: &str| families[metric].samples[&(metric.to_owned(), BTreeMap::new())];
     for (metric, value) in [

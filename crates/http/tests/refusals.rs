@@ -166,11 +166,11 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
         );
         let mut stream = TcpStream::connect(stand.address()).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         // It may be reset, because more was sent than read.
-        _ = timeout(LONG, stream.read_to_end(&mut heard)).await.expect("it is closed");
-        let heard = String::from_utf8(heard).unwrap();
-        assert!(heard.matches("HTTP/1.1 ").count() <= 1, "{heard}");
+        _ = timeout(LONG, stream.read_to_end(&mut received)).await.expect("it is closed");
+        let received = String::from_utf8(received).unwrap();
+        assert!(received.matches("HTTP/1.1 ").count() <= 1, "{received}");
     }
 }
 
@@ -178,8 +178,9 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
 #[tokio::test]
 async fn a_head_that_does_not_end_is_not_kept() {
     let stand = Stand::with(1, Duration::from_secs(3600)).await;
-    let (begun, ends) = ("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer", token());
-    let (endless, whole) = (format!("{begun} {}", "x".repeat(32 * 1024)), format!("{begun} {}\r\n\r\n", ends.as_str()));
+    let (started, ends) = ("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer", token());
+    let (endless, whole) =
+        (format!("{started} {}", "x".repeat(32 * 1024)), format!("{started} {}\r\n\r\n", ends.as_str()));
     let mut open = Vec::new();
     // The second takes the only place, and the third is refused.
     for (head, status) in [(&endless, " 431"), (&whole, " 200"), (&endless, " 431")] {

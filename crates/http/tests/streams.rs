@@ -56,32 +56,32 @@ async fn slow_reader_receives_the_number_of_missed_events() {
     for _ in 0..20_000 {
         drop(stand.service.acquire(Request::new("a").label("x".repeat(200))).await.unwrap());
     }
-    let (mut seen, mut missed) = (0, 0);
+    let (mut observed, mut missed) = (0, 0);
     while missed == 0 {
         match next(&mut events).await.unwrap().event {
             Event::Missed { count } => missed += count,
-            _ => seen += 1,
+            _ => observed += 1,
         }
     }
-    assert!(seen > 0 && missed > 1000, "{seen} {missed}");
+    assert!(observed > 0 && missed > 1000, "{observed} {missed}");
 }
 
 /// Returns this many events of these kinds with their IDs.
-async fn told(stand: &Stand, headers: &str, kinds: &[&str], count: usize) -> Vec<(String, String)> {
+async fn received(stand: &Stand, headers: &str, kinds: &[&str], count: usize) -> Vec<(String, String)> {
     let Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
     let mut stream = UnixStream::connect(path).await.unwrap();
     let request = format!("GET /v1/events?name=a HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let (mut lines, mut told, mut id) = (BufReader::new(stream).lines(), Vec::new(), String::new());
-    while told.len() < count {
+    let (mut lines, mut received, mut id) = (BufReader::new(stream).lines(), Vec::new(), String::new());
+    while received.len() < count {
         let line = timeout(LONG, lines.next_line()).await.expect("a line").unwrap().expect("it goes on");
         if let Some(given) = line.strip_prefix("id: ") {
             id = given.to_owned();
         } else if let Some(kind) = line.strip_prefix("event: ").filter(|kind| kinds.contains(kind)) {
-            told.push((std::mem::take(&mut id), kind.to_owned()));
+            received.push((std::mem::take(&mut id), kind.to_owned()));
         }
     }
-    told
+    received
 }
 
 /// With one slot, grants and releases alternate; a reader that continues from an ID gets the same rest.
@@ -110,9 +110,9 @@ async fn release_precedes_next_grant_and_ids_resume() {
     assert_eq!(kinds, turns);
     // An ID of an earlier process: all recent events.
     let both = ["granted", "released"];
-    let again = told(&stand, "Last-Event-ID: 00000000-5\r\n", &both, 21).await;
+    let again = received(&stand, "Last-Event-ID: 00000000-5\r\n", &both, 21).await;
     assert_eq!(again.iter().map(|(_, kind)| &kind[..]).collect::<Vec<_>>(), turns);
-    let rest = told(&stand, &format!("Last-Event-ID: {}\r\n", again[14].0), &both, 6).await;
+    let rest = received(&stand, &format!("Last-Event-ID: {}\r\n", again[14].0), &both, 6).await;
     assert_eq!(rest, again[15..]);
     let numbers = again.iter().map(|(id, _)| id.split_once('-').unwrap().1.parse::<u64>().unwrap());
     assert!(numbers.is_sorted_by(|a, b| a < b), "{again:?}");

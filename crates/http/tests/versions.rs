@@ -20,8 +20,8 @@ const GRANTED: &str =
 
 /// An agent that sends this answer to each request and then is silent.
 fn scripted(status: &'static str, lines: &[&str]) -> (Agent, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("agent.sock");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let body = lines.join("\n");
     tokio::spawn(async move {
@@ -35,7 +35,7 @@ fn scripted(status: &'static str, lines: &[&str]) -> (Agent, TempDir) {
             }
         }
     });
-    (Agent::new(Endpoint::Unix(path), None), folder)
+    (Agent::new(Endpoint::Unix(path), None), dir)
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn unknown_lines_of_a_newer_agent_are_ignored() {
         r#"{"another":"word"}"#,
         r#"{"lost":{"why":{"error":"from_the_future","message":"it says why","more":{}},"new":0}}"#,
     ];
-    let (agent, _folder) = scripted("200 OK", &lines);
+    let (agent, _dir) = scripted("200 OK", &lines);
     let mut hold = agent.hold(&Request::new("a")).await.unwrap();
     let mut next = async || timeout(LONG, hold.next()).await.expect("a line").unwrap();
     let Line::Waiting(place) = next().await else { panic!("it waits") };
@@ -63,7 +63,7 @@ async fn unknown_lines_of_a_newer_agent_are_ignored() {
 async fn unknown_refusal_of_a_newer_agent_is_no_broken_connection() {
     let body = r#"{"error":"from_the_future","message":"it says why","more":{}}"#;
     for (status, class) in [("410 Gone", Class::Lost), ("400 Bad", Class::BadRequest), ("503 No", Class::Unavailable)] {
-        let (agent, _folder) = scripted(status, &[body]);
+        let (agent, _dir) = scripted(status, &[body]);
         let refused = agent.renew("a", "h1").await.unwrap_err();
         assert_eq!(refused, Error::Refused { class, message: "it says why".into() });
     }
@@ -75,7 +75,7 @@ async fn unknown_events_of_a_newer_agent_are_ignored() {
         r#"data: {"at_ms":1,"event":"from_the_future","more":[1]}"#,
         r#"data: {"at_ms":2,"event":"missed","count":7,"more":{}}"#,
     ];
-    let (agent, _folder) = scripted("200 OK", &lines);
+    let (agent, _dir) = scripted("200 OK", &lines);
     let mut events = agent.events(None).await.unwrap();
     let event = timeout(LONG, events.next()).await.expect("an event").unwrap().unwrap().event;
     assert!(matches!(event, Event::Missed { count: 7 }), "{event:?}");
@@ -112,7 +112,7 @@ async fn unknown_fields_about_a_grant_are_ignored() {
 #[tokio::test]
 async fn missing_keep_alive_lines_end_a_connection() {
     let lines = [GRANTED, r#"{"alive":{"every_ms":30,"new":1}}"#];
-    let (agent, _folder) = scripted("200 OK", &lines);
+    let (agent, _dir) = scripted("200 OK", &lines);
     let mut hold = agent.hold(&Request::new("a")).await.unwrap();
     assert!(matches!(hold.next().await.unwrap(), Line::Granted(_)));
     let silent = timeout(LONG, hold.next()).await.expect("it is noticed").unwrap_err();
@@ -123,7 +123,7 @@ async fn missing_keep_alive_lines_end_a_connection() {
 #[tokio::test]
 async fn keep_alive_lines_count_when_they_are_read_late() {
     let lines = [GRANTED, r#"{"alive":{"every_ms":30}}"#, r#"{"waiting":{"ahead":1}}"#, r#"{"lost":{}}"#];
-    let (agent, _folder) = scripted("200 OK", &lines);
+    let (agent, _dir) = scripted("200 OK", &lines);
     let mut hold = agent.hold(&Request::new("a")).await.unwrap();
     assert!(matches!(hold.next().await.unwrap(), Line::Granted(_)));
     assert!(matches!(hold.next().await.unwrap(), Line::Waiting(_)));

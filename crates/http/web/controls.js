@@ -8,7 +8,7 @@ const ACTS = [
   ["cut_off", "cut off", "cuts it off from the network"],
   ["bring_back", "bring back", "restarts, continues or reconnects it"],
 ];
-const fits = (act, fate) => (act === "bring_back" ? fate !== "runs" : fate === "runs");
+const fits = (act, fault) => (act === "bring_back" ? fault !== "runs" : fault === "runs");
 
 const bar = html("section", { id: "controls", "aria-label": "Controls" });
 const refusal = html("p", { id: "refusal", role: "status" });
@@ -20,9 +20,9 @@ let holder = null;
 async function ask(body) {
   const request = body ? { method: "POST", body: JSON.stringify(body) } : {};
   const answer = await fetch("/demo", { ...request, headers: proof() });
-  const told = await answer.json();
-  if (answer.ok) settings = told;
-  say(refusal, answer.ok ? "" : told.message);
+  const reply = await answer.json();
+  if (answer.ok) settings = reply;
+  say(refusal, answer.ok ? "" : reply.message);
   refresh();
 }
 
@@ -56,9 +56,9 @@ export function buttons({ label }) {
   });
 }
 
-export function update(cell, { fate }) {
+export function update(cell, { fault }) {
   const focused = document.activeElement;
-  for (const button of cell.children) button.hidden = !fits(button.dataset.act, fate) && !isBusy(button);
+  for (const button of cell.children) button.hidden = !fits(button.dataset.act, fault) && !isBusy(button);
   // Moves the keyboard focus to the button that replaces a hidden one.
   if (cell.contains(focused) && focused.hidden) cell.querySelector("button:not([hidden])")?.focus();
 }

@@ -13,7 +13,7 @@ const FEW = 8;
 // Stalled ones first; `backup-2` before `backup-10`.
 const people = new Intl.Collator("en", { numeric: true });
 function inOrder(one, other) {
-  return Boolean(other.trouble) - Boolean(one.trouble) || people.compare(one.name, other.name);
+  return Boolean(other.problem) - Boolean(one.problem) || people.compare(one.name, other.name);
 }
 
 function make({ name }, choose) {
@@ -22,13 +22,13 @@ function make({ name }, choose) {
   return button;
 }
 
-function update(button, { name, slots, inside, waiting, trouble }, chosen, whose) {
+function update(button, { name, slots, inside, waiting, problem }, chosen, whose) {
   const many = button.children[1];
   button.setAttribute("aria-pressed", name === chosen);
-  button.classList.toggle("trouble", Boolean(trouble));
+  button.classList.toggle("problem", Boolean(problem));
   say(many, `${inside}/${slots ?? "?"}${waiting ? ` · ${count(waiting)}` : ""}`);
   const use = `${name}: ${inside} of ${slots ?? "?"} slots in use${whose}, ${count(waiting)} waiting`;
-  const title = trouble ? `${use}. ${trouble}` : use;
+  const title = problem ? `${use}. ${problem}` : use;
   if (button.title !== title) button.title = title;
 }
 

@@ -114,7 +114,7 @@ function drawSummary(view, resource) {
   const slots = resource?.slots ? `, ${resource.name} with ${several(resource.slots, "slot")}` : "";
   const whose = view.whole ? "" : "; grants and waits are those of this agent's clients";
   say(part("summary"), several(view.peers.length, "peer") + slots + whose);
-  say(part("trouble"), resource?.trouble ?? view.trouble ?? "");
+  say(part("problem"), resource?.problem ?? view.problem ?? "");
   say(part("empty-name"), chosen ?? "");
   part("unknown").hidden = Boolean(resource) || chosen === null;
   part("empty").hidden = Boolean(resource) || chosen !== null;
@@ -143,9 +143,9 @@ function draw(view) {
   controls?.draw(view, resource);
 }
 
-function report(trouble) {
-  document.body.classList.toggle("stale", trouble === SILENT);
-  say(part("status"), trouble);
+function report(problem) {
+  document.body.classList.toggle("stale", problem === SILENT);
+  say(part("status"), problem);
 }
 
 // Runs `work`, and returns an error text or "". Bugs of this page are logged to the console.
@@ -168,7 +168,7 @@ async function look() {
     const view = await get(chosen === null ? "/v1/view" : `/v1/view?name=${encodeURIComponent(chosen)}`);
     if (view.whole && !controls) {
       controls = await import("/assets/controls.js");
-      controls.place(part("trouble"));
+      controls.place(part("problem"));
     }
     draw(view);
   });

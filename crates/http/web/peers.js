@@ -3,17 +3,17 @@
 import { count, duration, each, html, say } from "/assets/dom.js";
 
 const rows = document.getElementById("peer-rows");
-const FATES = { runs: "runs", killed: "killed", frozen: "frozen", cut_off: "cut off" };
+const FAULTS = { runs: "runs", killed: "killed", frozen: "frozen", cut_off: "cut off" };
 const VOTES = { no: "", learns: "learns", votes: "votes", leads: "leads" };
 
 // A peer's failure in one word; empty if it runs.
-export function fate({ fate: known, up }) {
-  if (known) return known === "runs" ? "" : FATES[known];
+export function fault({ fault: known, up }) {
+  if (known) return known === "runs" ? "" : FAULTS[known];
   return up ? "" : "down";
 }
 
 function state(peer, own) {
-  if (peer.fate) return FATES[peer.fate];
+  if (peer.fault) return FAULTS[peer.fault];
   if (own) return "this agent";
   return `${peer.up ? "up" : "down"}${peer.since_ms == null ? "" : ` ${duration(peer.since_ms)}`}`;
 }
@@ -21,7 +21,7 @@ function state(peer, own) {
 // The session's ID, and when it expires unless it is renewed.
 function session(peer) {
   if (peer.session == null) return "none";
-  const left = peer.seen && peer.session_ms != null ? ` · ${duration(peer.session_ms)}` : "";
+  const left = peer.observed && peer.session_ms != null ? ` · ${duration(peer.session_ms)}` : "";
   return `${peer.session}${left}`;
 }
 
@@ -43,7 +43,7 @@ export function drawPeers(view, controls) {
     row.classList.toggle("gone", !peer.up);
     say(label, peer.label);
     if (label.title !== peer.address) label.title = peer.address;
-    say(at, state(peer, peer.seen && !view.whole));
+    say(at, state(peer, peer.observed && !view.whole));
     say(vote, VOTES[peer.voter] ?? peer.voter);
     say(stands, session(peer));
     if (acts) controls.update(acts, peer);

@@ -1,7 +1,7 @@
 // The ring: positions of the peers, their pointers to the coordinator, and the tokens.
 
 import { each, say, svg } from "/assets/dom.js";
-import { fate } from "/assets/peers.js";
+import { fault } from "/assets/peers.js";
 
 const CENTRE = 300;
 // Number of token colours in the style sheet; further slots reuse them.
@@ -14,7 +14,7 @@ picture.append(ring, ...layers);
 
 // Whether a token is at a peer that is down: it is lost until it is created again.
 export function isLost(view, { peer }) {
-  return view.whole && view.peers.some((one) => one.peer === peer && !one.up && !one.seen);
+  return view.whole && view.peers.some((one) => one.peer === peer && !one.up && !one.observed);
 }
 
 export const colour = (slot) => `slot-${slot % COLOURS}`;
@@ -100,7 +100,7 @@ function place(element, [x, y], names = ["x", "y"]) {
 
 function drawPeer(group, { peer, angle }, view, keeps, places, { radius, size }) {
   const [circle, name, line, title] = group.children;
-  const marks = { keeps, down: !peer.up, own: peer.seen && !view.whole };
+  const marks = { keeps, down: !peer.up, own: peer.observed && !view.whole };
   const spot = at(angle, radius);
   circle.setAttribute("class", ["peer", ...Object.keys(marks).filter((mark) => marks[mark])].join(" "));
   circle.setAttribute("r", size);
@@ -116,7 +116,7 @@ function drawPeer(group, { peer, angle }, view, keeps, places, { radius, size })
   say(name, isInside ? peer.label : view.whole ? "" : short(peer, view));
   line.setAttribute("text-anchor", lean);
   place(line, [x, y + (view.whole ? 4 : y < CENTRE ? -10 : 20)]);
-  const word = fate(peer);
+  const word = fault(peer);
   line.setAttribute("class", word ? "places word" : "places");
   say(line, word || places || "");
   const called = view.whole ? `Peer ${peer.label}, ${peer.address}` : `${peer.label}, ${peer.address}`;

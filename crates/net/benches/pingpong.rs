@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use peerlock_base::PeerId;
 use peerlock_net::{Config, Epoch, Event, Identity, Net, Secret};
+use peerlock_types::PeerId;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -96,7 +96,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
                 to.write_all(GREETING).await.map_err(broken)?;
                 say(&mut to, &mut noise, &[]).await?;
                 greeted(&mut from).await?;
-                let theirs = hear(&mut from, &mut noise).await?;
+                let theirs = receive(&mut from, &mut noise).await?;
                 say(&mut to, &mut noise, &voucher).await?;
                 (noise, theirs)
             }
@@ -114,7 +114,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
                 open_message(&first, &mut noise)?;
                 to.write_all(GREETING).await.map_err(broken)?;
                 say(&mut to, &mut noise, &voucher).await?;
-                let theirs = hear(&mut from, &mut noise).await?;
+                let theirs = receive(&mut from, &mut noise).await?;
                 (noise, theirs)
             }
         };
@@ -181,7 +181,7 @@ async fn say<W: AsyncWrite + Unpin>(to: &mut W, noise: &mut HandshakeState, payl
     to.write_all(&message[..LENGTH + length]).await.map_err(broken)
 }
 
-async fn hear<R: AsyncRead + Unpin>(from: &mut R, noise: &mut HandshakeState) -> Result<Vec<u8>, Refusal> {
+async fn receive<R: AsyncRead + Unpin>(from: &mut R, noise: &mut HandshakeState) -> Result<Vec<u8>, Refusal> {
     open_message(&message(from, HANDSHAKE).await?, noise)
 }
 
@@ -299,7 +299,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 mod tests {
     use std::cell::Cell;
 
-    use peerlock_base::Rng;
+    use peerlock_types::Rng;
     use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex, split};
 
     use super::*;
@@ -332,20 +332,20 @@ mod tests {
             let lengths: &[usize] = if room < 100 { &[1, 2, 500] } else { &[1, 65_519, 65_520, 200_000, 16_384, 3] };
             for &length in lengths {
                 let said: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
-                let hear = async {
-                    let mut heard = Vec::new();
-                    while heard.len() < length {
-                        heard.extend_from_slice(far.reader.next().await.unwrap());
+                let receive = async {
+                    let mut received = Vec::new();
+                    while received.len() < length {
+                        received.extend_from_slice(far.reader.next().await.unwrap());
                     }
-                    heard
+                    received
                 };
-                let (written, heard) = tokio::join!(near.writer.write(&said), hear);
-                assert!(written.is_ok() && heard == said, "{length} bytes through {room}");
+                let (written, received) = tokio::join!(near.writer.write(&said), receive);
+                assert!(written.is_ok() && received == said, "{length} bytes through {room}");
             }
             // Waiting for the next message releases the memory of a long one.
-            let (written, heard) =
+            let (written, received) =
                 tokio::join!(near.writer.write(b"short"), async { far.reader.next().await.unwrap().to_vec() });
-            assert!(written.is_ok() && heard == b"short");
+            assert!(written.is_ok() && received == b"short");
             assert!(far.reader.sealed.capacity() <= CHUNK && near.writer.buffer.capacity() <= CHUNK);
         }
     }
@@ -364,30 +364,30 @@ mod tests {
     }
 
     /// Returns the messages decrypted until the end.
-    async fn heard(mut far: Pipe, mut wire: WriteHalf<DuplexStream>, bytes: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    async fn received(mut far: Pipe, mut wire: WriteHalf<DuplexStream>, bytes: &[Vec<u8>]) -> Vec<Vec<u8>> {
         wire.write_all(&bytes.concat()).await.unwrap();
         wire.shutdown().await.unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while let Ok(said) = far.reader.next().await {
-            heard.push(said.to_vec());
+            received.push(said.to_vec());
         }
-        heard
+        received
     }
 
     #[tokio::test]
     async fn tampering_ends_the_connection() {
         let said: [&[u8]; 3] = [b"one", b"two", b"three"];
         let (wire, far, to) = sealed(&said).await;
-        assert_eq!(heard(far, to, &wire).await, said);
+        assert_eq!(received(far, to, &wire).await, said);
         for bit in 0..wire[1].len() * 8 {
             let (mut wire, far, to) = sealed(&said).await;
             wire[1][bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(heard(far, to, &wire).await, said[..1], "bit {bit}");
+            assert_eq!(received(far, to, &wire).await, said[..1], "bit {bit}");
         }
         for order in [[0, 0, 1], [1, 0, 2], [0, 2, 1]] {
             let (wire, far, to) = sealed(&said).await;
             let right = order.iter().enumerate().take_while(|(place, number)| place == *number).count();
-            assert_eq!(heard(far, to, &order.map(|number| wire[number].clone())).await, said[..right], "{order:?}");
+            assert_eq!(received(far, to, &order.map(|number| wire[number].clone())).await, said[..right], "{order:?}");
         }
     }
 
@@ -399,9 +399,9 @@ mod tests {
         far.shutdown().await.unwrap();
         KEYS.set(0);
         let opened = Channel::open(from, to, Role::Listener, &Identity::generate()).await.err();
-        let mut heard = Vec::new();
-        far.read_to_end(&mut heard).await.unwrap();
-        (opened, heard, KEYS.get())
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).await.unwrap();
+        (opened, received, KEYS.get())
     }
 
     #[tokio::test]
@@ -427,7 +427,7 @@ mod tests {
             assert_eq!(listened_to(said).await, (Some(Refusal::Broken), Vec::new(), 0), "{said:?}");
         }
         let first = [&GREETING[..], &[0, KEY as u8], &[7; KEY]].concat();
-        let (opened, heard, keys) = listened_to(&first).await;
-        assert_eq!((opened, heard.len(), keys), (Some(Refusal::Broken), GREETING.len() + LENGTH + HANDSHAKE, 1));
+        let (opened, received, keys) = listened_to(&first).await;
+        assert_eq!((opened, received.len(), keys), (Some(Refusal::Broken), GREETING.len() + LENGTH + HANDSHAKE, 1));
     }
 }

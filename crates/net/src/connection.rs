@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -93,7 +93,7 @@ pub(crate) async fn answer(
     mut report: Report,
     shared: Arc<Shared>,
 ) {
-    let goes = shared.doorstep.arrive(address);
+    let goes = shared.admission.arrive(address);
     let opened = tokio::select! {
         // A finished handshake counts, even if its place was needed at the same moment.
         biased;
@@ -102,7 +102,7 @@ pub(crate) async fn answer(
         }
         _ = goes => Err(Refusal::Crowded),
     };
-    shared.doorstep.leave(address);
+    shared.admission.leave(address);
     drop(entry);
     match opened {
         Ok(session) => run(session, report).await,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use peerlock_base::{PeerId, Rng};
+use peerlock_types::{PeerId, Rng};
 
 /// Limit of addresses.
 pub(crate) const MOST: usize = 4096;
@@ -21,7 +21,7 @@ pub(crate) struct Dials {
 }
 
 struct Wanted {
-    keep: bool,
+    maintain: bool,
     /// Attempts since the last lasting link.
     failures: u32,
     state: State,
@@ -42,10 +42,10 @@ impl Dials {
         Self { wanted: BTreeMap::new(), under_way: BTreeSet::new(), at_a_time, least, most, rng }
     }
 
-    /// Requests a dial now, and repeatedly if `keep`. Returns false if the list is full.
-    pub fn want(&mut self, address: SocketAddr, keep: bool, now: Instant) -> bool {
+    /// Requests a dial now, and repeatedly if `maintain`. Returns false if the list is full.
+    pub fn want(&mut self, address: SocketAddr, maintain: bool, now: Instant) -> bool {
         if let Some(wanted) = self.wanted.get_mut(&address) {
-            wanted.keep |= keep;
+            wanted.maintain |= maintain;
             // The caller has reason to expect an answer: end the back-off.
             if let State::Due(when) = &mut wanted.state {
                 *when = now;
@@ -54,7 +54,7 @@ impl Dials {
         }
         let room = self.wanted.len() < MOST;
         if room {
-            self.wanted.insert(address, Wanted { keep, failures: 0, state: State::Due(now) });
+            self.wanted.insert(address, Wanted { maintain, failures: 0, state: State::Due(now) });
         }
         room
     }
@@ -100,7 +100,7 @@ impl Dials {
         self.under_way.remove(&connection);
         let Some(address) = self.dialled(connection) else { return };
         match self.wanted.get_mut(&address) {
-            Some(wanted) if wanted.keep => wanted.state = State::Linked(peer, now),
+            Some(wanted) if wanted.maintain => wanted.state = State::Linked(peer, now),
             _ => self.forget(address),
         }
     }
@@ -110,7 +110,7 @@ impl Dials {
         self.under_way.remove(&connection);
         let address = self.dialled(connection)?;
         let wanted = self.wanted.get_mut(&address)?;
-        if wanted.keep && !hopeless {
+        if wanted.maintain && !hopeless {
             let wait = backoff(self.least, self.most, wanted.failures, &mut self.rng);
             wanted.failures += 1;
             wanted.state = State::Due(now + wait);

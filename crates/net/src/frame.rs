@@ -179,7 +179,7 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
-    use peerlock_base::Rng;
+    use peerlock_types::Rng;
 
     use super::*;
 

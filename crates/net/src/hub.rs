@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use peerlock_base::Rng;
+use peerlock_types::Rng;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A command from the application.
 pub(crate) enum Command {
-    Dial { address: SocketAddr, keep: bool },
+    Dial { address: SocketAddr, maintain: bool },
     Forget(SocketAddr),
 }
 
@@ -120,9 +120,9 @@ impl Hub {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Dial { address, keep } => {
+            Command::Dial { address, maintain } => {
                 self.shared.table.know(address.ip());
-                if !self.dials.want(address, keep, Instant::now()) {
+                if !self.dials.want(address, maintain, Instant::now()) {
                     self.shared.table.unreached(address, Refusal::Crowded.into());
                 }
             }

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::{fs, io};
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 use sha2::{Digest as _, Sha256};
 
 use crate::Error;

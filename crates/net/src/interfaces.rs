@@ -6,12 +6,12 @@ use if_addrs::get_if_addrs;
 
 /// Returns the addresses at which other machines can dial this one, the likeliest first: the given address, or the
 /// machine's current addresses if it is unspecified.
-pub fn dialable(told: SocketAddr) -> Vec<SocketAddr> {
-    match told.ip() {
+pub fn dialable(notified: SocketAddr) -> Vec<SocketAddr> {
+    match notified.ip() {
         every if every.is_unspecified() => {
-            addresses(every).into_iter().map(|ip| SocketAddr::new(ip, told.port())).collect()
+            addresses(every).into_iter().map(|ip| SocketAddr::new(ip, notified.port())).collect()
         }
-        _ => vec![told],
+        _ => vec![notified],
     }
 }
 
@@ -70,8 +70,8 @@ mod tests {
             (None, v4, vec!["172.17.0.1", "10.0.0.7"]),
             (Some("2001:db8::7"), v6, vec!["2001:db8::7"]),
         ] {
-            let told = in_order(all.clone(), outward.map(ip), every);
-            assert_eq!(told, expected.into_iter().map(ip).collect::<Vec<_>>(), "{outward:?} {every}");
+            let notified = in_order(all.clone(), outward.map(ip), every);
+            assert_eq!(notified, expected.into_iter().map(ip).collect::<Vec<_>>(), "{outward:?} {every}");
         }
         assert_eq!(in_order(vec![ip("127.0.0.1")], None, v4), [ip("127.0.0.1")]);
         assert_eq!(in_order(Vec::new(), Some(ip("::1")), v6), [ip("::1")]);
@@ -80,9 +80,9 @@ mod tests {
     #[test]
     fn unspecified_address_is_replaced_by_real_ones() {
         for every in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
-            let told = dialable(SocketAddr::new(every, 7400));
+            let notified = dialable(SocketAddr::new(every, 7400));
             let good = |address: &SocketAddr| !address.ip().is_unspecified() && address.port() == 7400;
-            assert!(!told.is_empty() && told.iter().all(good), "{every}: {told:?}");
+            assert!(!notified.is_empty() && notified.iter().all(good), "{every}: {notified:?}");
         }
     }
 }

@@ -31,10 +31,10 @@
 //!
 //! `docs/design/security.md` has the proof, `docs/design/network.md` the parameters.
 
+mod admission;
 mod channel;
 mod connection;
 mod dials;
-mod doorstep;
 mod error;
 mod frame;
 mod hub;

@@ -101,11 +101,11 @@ mod tests {
     #[test]
     fn flood_logs_few_lines_and_a_count() {
         let mut tap = Tap::default();
-        let begun = Instant::now();
-        let through = (0..1000).filter_map(|_| tap.open(begun)).count();
+        let started = Instant::now();
+        let through = (0..1000).filter_map(|_| tap.open(started)).count();
         assert_eq!(through, LINES as usize);
-        assert_eq!(tap.open(begun + WINDOW / 2), None);
-        assert_eq!(tap.open(begun + WINDOW), Some(1001 - u64::from(LINES)), "the next line tells of the others");
-        assert_eq!(tap.open(begun + WINDOW), Some(0));
+        assert_eq!(tap.open(started + WINDOW / 2), None);
+        assert_eq!(tap.open(started + WINDOW), Some(1001 - u64::from(LINES)), "the next line tells of the others");
+        assert_eq!(tap.open(started + WINDOW), Some(0));
     }
 }

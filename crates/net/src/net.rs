@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::doorstep::Doorstep;
+use crate::admission::Admission;
 use crate::hub::{self, Command};
 use crate::log::{self, Log};
 use crate::session::Shared;
@@ -51,7 +51,7 @@ pub struct Config {
     /// Limit of links.
     pub max_peers: usize,
     /// Limit of incoming unproved connections; the same number again for addresses of members.
-    pub max_strangers: usize,
+    pub max_unauthenticated: usize,
     /// Limit of concurrent dials.
     pub max_dials: usize,
 }
@@ -73,7 +73,7 @@ impl Config {
             outbox: 8 * 1024 * 1024,
             inbox: 2 * 1024 * 1024,
             max_peers: 16 * 1024,
-            max_strangers: 64,
+            max_unauthenticated: 64,
             max_dials: dials::MOST,
         }
     }
@@ -82,7 +82,7 @@ impl Config {
     /// and a twelfth for dials.
     pub fn within(mut self, descriptors: usize) -> Self {
         let part = (descriptors / 12).max(1);
-        self.max_strangers = self.max_strangers.min(part);
+        self.max_unauthenticated = self.max_unauthenticated.min(part);
         self.max_dials = self.max_dials.min(part);
         let others = self.max_entries() + self.max_dials;
         self.max_peers = self.max_peers.min(descriptors.saturating_sub(others).max(1));
@@ -92,7 +92,7 @@ impl Config {
     /// Returns the limit of incoming unproved connections: places of both kinds, and as many connections that have just
     /// arrived or are closing.
     pub fn max_entries(&self) -> usize {
-        3 * self.max_strangers.max(1)
+        3 * self.max_unauthenticated.max(1)
     }
 }
 
@@ -171,14 +171,14 @@ impl Net {
         let me = identity.peer();
         let goodbye = config.goodbye;
         let table = Arc::new(Table::new(me, config.clone(), secret));
-        let doorstep = Doorstep::new(Arc::clone(&table), config.max_strangers);
+        let admission = Admission::new(Arc::clone(&table), config.max_unauthenticated);
         let failed = |source| Error::Listen { address: config.listen, source };
         let listener = hub::listen(config.listen).map_err(failed)?;
         let address = SocketAddr::new(config.listen.ip(), listener.local_addr().map_err(failed)?.port());
         // Set once: this is the only call.
         let _ = table.listen.set(address);
         let advertised = table.advertised();
-        let shared = Arc::new(Shared { identity, config, table: Arc::clone(&table), doorstep, log: Log::default() });
+        let shared = Arc::new(Shared { identity, config, table: Arc::clone(&table), admission, log: Log::default() });
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let hub = tokio::spawn(hub::run(listener, shared, inbox));
         Ok(Self { me, address, advertised, goodbye, table, commands, hub })
@@ -207,12 +207,12 @@ impl Net {
 
     /// Dials an address once. Success is an `Up`, unless its peer is up already; failure is an `Unreached`.
     pub fn dial(&self, address: SocketAddr) -> Result<(), Busy> {
-        self.command(Command::Dial { address, keep: false })
+        self.command(Command::Dial { address, maintain: false })
     }
 
     /// Stays linked with the peer at this address: dials it now, and again whenever the link ends.
-    pub fn keep(&self, address: SocketAddr) -> Result<(), Busy> {
-        self.command(Command::Dial { address, keep: true })
+    pub fn maintain(&self, address: SocketAddr) -> Result<(), Busy> {
+        self.command(Command::Dial { address, maintain: true })
     }
 
     /// Stops dialling this address. An existing link stays.
@@ -255,7 +255,7 @@ impl Net {
             if let Some(event) = self.try_next() {
                 return event;
             }
-            self.table.news.notified().await;
+            self.table.changed.notified().await;
         }
     }
 
@@ -345,12 +345,12 @@ mod tests {
         let usual = Config::new("127.0.0.1:0".parse().unwrap());
         for descriptors in (5..20_000).chain([1 << 20, usize::MAX]) {
             let config = usual.clone().within(descriptors);
-            let (strangers, dials, peers) = (config.max_strangers, config.max_dials, config.max_peers);
+            let (unauthenticated, dials, peers) = (config.max_unauthenticated, config.max_dials, config.max_peers);
             assert!(config.max_entries() + dials + peers <= descriptors, "of {descriptors}: {config:?}");
-            assert!(strangers > 0 && dials > 0 && peers > 0, "of {descriptors}: {config:?}");
+            assert!(unauthenticated > 0 && dials > 0 && peers > 0, "of {descriptors}: {config:?}");
         }
         let config = usual.clone().within(1 << 20);
-        assert_eq!((config.max_peers, config.max_strangers), (usual.max_peers, usual.max_strangers));
+        assert_eq!((config.max_peers, config.max_unauthenticated), (usual.max_peers, usual.max_unauthenticated));
         assert_eq!(config.max_dials, usual.max_dials);
         assert_eq!(usual.within(360).max_peers, 240);
     }

@@ -10,9 +10,9 @@ use std::path::Path;
 /// # Errors
 /// The system's error; `AlreadyExists` if `path` exists.
 pub fn create(path: &Path, line: &str) -> io::Result<()> {
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    create_folder(folder)?;
-    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
+    let dir = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_private_dir(dir)?;
+    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(dir)?;
     writeln!(file, "{line}")?;
     file.as_file().sync_all()?;
     file.persist_noclobber(path)?;
@@ -49,13 +49,13 @@ fn own_as(_: &Path, _: &Path) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-fn create_folder(path: &Path) -> io::Result<()> {
+fn create_private_dir(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 #[cfg(not(unix))]
-fn create_folder(path: &Path) -> io::Result<()> {
+fn create_private_dir(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 

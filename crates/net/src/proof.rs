@@ -88,7 +88,7 @@ where
             let mut ended = Refusal::Broken;
             for key in secret.keys().take(TRIES) {
                 say(channel, &transcript.mac(key, Role::Dialler)).await.map_err(|_| ended)?;
-                let mac = hear(channel).await.map_err(|_| ended)?;
+                let mac = receive(channel).await.map_err(|_| ended)?;
                 if transcript.is_proved(key, Role::Listener, &mac) {
                     return Ok(key.fingerprint());
                 }
@@ -99,7 +99,7 @@ where
             }
         }
         Role::Listener => {
-            let mut mac = hear(channel).await?;
+            let mut mac = receive(channel).await?;
             for tries_left in (0..TRIES).rev() {
                 if let Some(key) = secret.keys().find(|key| transcript.is_proved(key, Role::Dialler, &mac)) {
                     say(channel, &transcript.mac(key, Role::Listener)).await?;
@@ -108,7 +108,7 @@ where
                 if tries_left > 0 {
                     // A dialler without another secret closes now, which means that the secrets differ.
                     say(channel, &ANOTHER).await.map_err(|_| Refusal::Secret)?;
-                    mac = hear(channel).await.map_err(|_| Refusal::Secret)?;
+                    mac = receive(channel).await.map_err(|_| Refusal::Secret)?;
                 }
             }
         }
@@ -120,7 +120,7 @@ async fn say<R, W: AsyncWrite + Unpin>(channel: &mut Channel<R, W>, mac: &[u8; M
     channel.writer.write(mac).await.map_err(|_| Refusal::Broken)
 }
 
-async fn hear<R: AsyncRead + Unpin, W>(channel: &mut Channel<R, W>) -> Result<[u8; MAC], Refusal> {
+async fn receive<R: AsyncRead + Unpin, W>(channel: &mut Channel<R, W>) -> Result<[u8; MAC], Refusal> {
     channel.reader.next().await.ok().and_then(|said| said.try_into().ok()).ok_or(Refusal::Broken)
 }
 
@@ -128,7 +128,7 @@ async fn hear<R: AsyncRead + Unpin, W>(channel: &mut Channel<R, W>) -> Result<[u
 mod tests {
     use std::time::Duration;
 
-    use peerlock_base::Rng;
+    use peerlock_types::Rng;
     use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex, split};
     use tokio::time::timeout;
 
@@ -225,10 +225,10 @@ mod tests {
         for (answers, expected) in [(0, Refusal::Broken), (1, Refusal::Secret)] {
             let (mut near, mut far) = connected().await;
             let listen = async move {
-                hear(&mut far).await.unwrap();
+                receive(&mut far).await.unwrap();
                 for _ in 0..answers {
                     say(&mut far, &ANOTHER).await.unwrap();
-                    hear(&mut far).await.unwrap();
+                    receive(&mut far).await.unwrap();
                 }
             };
             let (proved, ()) = tokio::join!(prove(&mut near, &both, Role::Dialler), listen);

@@ -32,8 +32,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
+use crate::admission::Admission;
 use crate::channel::{Channel, Reader, Writer};
-use crate::doorstep::Doorstep;
 use crate::frame::{Decoder, Frame, Hello};
 use crate::log::Log;
 use crate::proof::{Role, prove};
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     pub identity: Identity,
     pub config: Config,
     pub table: Arc<Table>,
-    pub doorstep: Doorstep,
+    pub admission: Admission,
     pub log: Log,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Session<R, W> {
 #[derive(Default)]
 struct Pulse {
     /// Bytes received since the detector's last beat.
-    heard: Arc<AtomicUsize>,
+    received: Arc<AtomicUsize>,
     /// Whether either side has sent data since then.
     said: AtomicBool,
     stirred: Notify,
@@ -81,9 +81,9 @@ struct Pulse {
 }
 
 impl Pulse {
-    /// Counts received bytes in `heard`.
-    fn new(heard: Arc<AtomicUsize>) -> Self {
-        Self { heard, ..Self::default() }
+    /// Counts received bytes in `received`.
+    fn new(received: Arc<AtomicUsize>) -> Self {
+        Self { received, ..Self::default() }
     }
 
     fn say(&self) {
@@ -102,7 +102,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
     pub async fn open(
         mut channel: Channel<R, W>,
         role: Role,
-        seen: SocketAddr,
+        found: SocketAddr,
         shared: Arc<Shared>,
     ) -> Result<Self, Refusal> {
         // Nothing else is interpreted before the proof.
@@ -122,9 +122,9 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
             Ok(Frame::Refuse(refusal)) => return Err(refusal),
             _ => return Err(Refusal::Broken),
         };
-        let address = reachable(&hello, seen);
+        let address = reachable(&hello, found);
         let first = secret.preferred();
-        let newcomer = Newcomer { peer, name, hello, address, seen: seen.ip(), proved, first };
+        let newcomer = Newcomer { peer, name, hello, address, found: found.ip(), proved, first };
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }
@@ -186,8 +186,8 @@ where
 }
 
 /// Returns the address at which others reach a peer: its own statement, or the source address if that is unspecified.
-fn reachable(hello: &Hello, seen: SocketAddr) -> SocketAddr {
-    let ip = if hello.listen.ip().is_unspecified() { seen.ip() } else { hello.listen.ip() };
+fn reachable(hello: &Hello, found: SocketAddr) -> SocketAddr {
+    let ip = if hello.listen.ip().is_unspecified() { found.ip() } else { hello.listen.ip() };
     SocketAddr::new(ip, hello.listen.port())
 }
 
@@ -346,7 +346,7 @@ async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -
         if let Some(why) = listen_in_use(guard, pulse, config, rested).await {
             return why;
         }
-        pulse.heard.store(0, Ordering::Relaxed);
+        pulse.received.store(0, Ordering::Relaxed);
         // Bytes that arrive meanwhile count as an answer; otherwise the peer is probed at the next beat.
         _ = timeout(config.rest, used(pulse)).await;
         rested = config.rest_beats();
@@ -372,15 +372,15 @@ async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut re
             return Some(Why::Lost);
         }
         rested = if pulse.said.swap(false, Ordering::Relaxed) { 0 } else { rested.saturating_add(1) };
-        let heard = pulse.heard.swap(0, Ordering::Relaxed);
+        let received = pulse.received.swap(0, Ordering::Relaxed);
         if pulse.lagging.load(Ordering::Relaxed) {
             // Nothing is read, so a probe would go unnoticed.
             pulse.owes.store(true, Ordering::Relaxed);
             guard.stir();
             (missed, rested) = (0, 0);
-        } else if heard > 0 {
+        } else if received > 0 {
             missed = 0;
-            if heard > MUCH {
+            if received > MUCH {
                 pulse.owes.store(true, Ordering::Relaxed);
                 guard.stir();
             }
@@ -413,7 +413,7 @@ mod tests {
     use std::cell::RefCell;
     use std::time::Duration;
 
-    use peerlock_base::PeerId;
+    use peerlock_types::PeerId;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 
     use super::*;
@@ -421,13 +421,13 @@ mod tests {
 
     #[test]
     fn peer_address_is_stated_or_observed() {
-        for (listen, seen, expected) in [
+        for (listen, found, expected) in [
             ("10.0.0.7:7400", "192.0.2.1:50000", "10.0.0.7:7400"),
             ("0.0.0.0:7400", "192.0.2.1:50000", "192.0.2.1:7400"),
             ("[::]:7400", "[2001:db8::1]:50000", "[2001:db8::1]:7400"),
         ] {
             let hello = Hello { incarnation: 0, over: (0, 0), listen: listen.parse().unwrap() };
-            assert_eq!(reachable(&hello, seen.parse().unwrap()).to_string(), expected, "{listen} {seen}");
+            assert_eq!(reachable(&hello, found.parse().unwrap()).to_string(), expected, "{listen} {found}");
         }
     }
 
@@ -458,9 +458,9 @@ mod tests {
             let config = Config::new("127.0.0.1:0".parse().unwrap());
             let (address, proved) = ("127.0.0.1:1".parse::<SocketAddr>().unwrap(), secret().preferred());
             let hello = Hello { incarnation: 1, over: (0, 0), listen: address };
-            let (peer, name, seen) = (PeerId::new(2), Identity::generate().name(), address.ip());
+            let (peer, name, found) = (PeerId::new(2), Identity::generate().name(), address.ip());
             let table = Arc::new(Table::new(PeerId::new(1), config.clone(), secret()));
-            let guard = table.take(Newcomer { peer, name, hello, address, seen, proved, first: proved }).unwrap();
+            let guard = table.take(Newcomer { peer, name, hello, address, found, proved, first: proved }).unwrap();
             Self { guard, pulse: Pulse::default(), config }
         }
 
@@ -477,7 +477,7 @@ mod tests {
                         sleep(Duration::from_millis(100)).await;
                         if self.pulse.asks.swap(false, Ordering::Relaxed) {
                             *counts.borrow_mut().last_mut().unwrap() += 1;
-                            self.pulse.heard.fetch_add(usize::from(*other == Other::Answers), Ordering::Relaxed);
+                            self.pulse.received.fetch_add(usize::from(*other == Other::Answers), Ordering::Relaxed);
                         }
                     }
                 }
@@ -528,8 +528,8 @@ mod tests {
         identities.map(|identity| {
             let config = Config::new("127.0.0.1:0".parse().unwrap());
             let table = Arc::new(Table::new(identity.peer(), config.clone(), secret()));
-            let doorstep = Doorstep::new(Arc::clone(&table), 1);
-            Arc::new(Shared { identity, config, table, doorstep, log: Log::default() })
+            let admission = Admission::new(Arc::clone(&table), 1);
+            Arc::new(Shared { identity, config, table, admission, log: Log::default() })
         })
     }
 
@@ -573,7 +573,7 @@ mod tests {
             if let Some(event) = shared.table.pop() {
                 return event;
             }
-            shared.table.news.notified().await;
+            shared.table.changed.notified().await;
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 use tokio::sync::Notify;
 
 use crate::frame::Hello;
@@ -42,7 +42,7 @@ pub(crate) struct Newcomer {
     /// The address at which others can reach it.
     pub address: SocketAddr,
     /// The source address of this connection.
-    pub seen: IpAddr,
+    pub found: IpAddr,
     /// The secret that it has proved, and the one preferred when the proof started.
     pub proved: Fingerprint,
     pub first: Fingerprint,
@@ -57,7 +57,7 @@ pub(crate) struct Table {
     pub listen: OnceLock<SocketAddr>,
     state: Mutex<State>,
     /// Notified when there is an event for the application.
-    pub news: Notify,
+    pub changed: Notify,
     /// Notified when a link has ended.
     pub ended: Notify,
 }
@@ -136,7 +136,7 @@ impl Table {
             config,
             listen: OnceLock::new(),
             state: Mutex::new(State::new(secret)),
-            news: Notify::new(),
+            changed: Notify::new(),
             ended: Notify::new(),
         }
     }
@@ -244,7 +244,7 @@ impl Table {
             before = if process == newcomer.hello.incarnation { link.before } else { Some(process) };
             self.end_locked(state, peer, epoch, Why::Replaced);
         }
-        state.know(newcomer.seen, self.config.max_peers);
+        state.know(newcomer.found, self.config.max_peers);
         state.last_epoch += 1;
         let epoch = Epoch(state.last_epoch);
         let signals = Arc::<Signals>::default();
@@ -261,7 +261,7 @@ impl Table {
         state.metrics.ups += 1;
         state.changes += 1;
         state.inbox.push_back(Event::Up { peer, epoch, address: newcomer.address });
-        self.news.notify_one();
+        self.changed.notify_one();
         LinkGuard { table: Arc::clone(self), peer, address: newcomer.address, epoch, number, signals }
     }
 
@@ -274,8 +274,8 @@ impl Table {
     /// changes, also those proved with another one, so that the new proofs show which peers know it.
     pub fn replace_secret(&self, secret: Secret) {
         let mut state = self.lock();
-        let anew = state.secret.preferred() != secret.preferred();
-        let stays = |proved| secret.accepts(proved) && (!anew || proved == secret.preferred());
+        let replace = state.secret.preferred() != secret.preferred();
+        let stays = |proved| secret.accepts(proved) && (!replace || proved == secret.preferred());
         let links = state.links.iter().filter(|(_, link)| !stays(link.newcomer.proved));
         let over: Vec<_> = links.map(|(peer, link)| (*peer, link.epoch)).collect();
         state.secret = secret;
@@ -320,7 +320,7 @@ impl Table {
         *state.metrics.downs.entry(why).or_default() += 1;
         state.changes += 1;
         state.inbox.push_back(Event::Down { peer, epoch, why });
-        self.news.notify_one();
+        self.changed.notify_one();
         self.ended.notify_waiters();
     }
 
@@ -402,7 +402,7 @@ impl Table {
         if state.unreached < UNREACHED {
             state.unreached += 1;
             state.inbox.push_back(Event::Unreached { address, why });
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
@@ -551,7 +551,7 @@ impl LinkGuard {
         state.metrics.received_bytes += bytes.len() as u64;
         state.inbox.push_back(Event::Message { from: self.peer, epoch: self.epoch, bytes });
         drop(state);
-        self.table.news.notify_one();
+        self.table.changed.notify_one();
         Ok(true)
     }
 

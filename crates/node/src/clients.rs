@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_base::{Key, Span, Ticket, Time};
-use peerlock_mutex::Grant;
-use peerlock_register::{Label, Ttl};
+use peerlock_protocol::Grant;
+use peerlock_registry::{Label, Ttl};
+use peerlock_types::{Key, Span, Ticket, Time};
 
-use crate::heir::{Kept, Since};
 use crate::lease::{Bound, Lease, Verdict};
+use crate::takeover::{GrantRecord, Since};
 use crate::{Error, Name};
 
 /// A request of a client, as long as it waits or is inside.
@@ -41,7 +41,7 @@ pub struct Wanted {
     /// How long before the end of its lease a grant is taken for lost.
     pub grace: Span,
     /// We renew the lease as long as we run; else the client does.
-    pub kept: bool,
+    pub auto_renew: bool,
     /// The grant outlives this process: its end is written into the register before the client is told, and only its
     /// client renews it. What the client calls it, so that a later process of this host knows it again
     /// ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, the same for nobody else. `None` if it ends
@@ -146,7 +146,7 @@ impl Entry {
     }
 
     /// Whether it is inside and was told to stop.
-    pub fn is_told(&self) -> bool {
+    pub fn is_notified(&self) -> bool {
         matches!(self.stage, Stage::Held { lease: Lease { lost: Some(_), .. }, .. })
     }
 
@@ -158,7 +158,7 @@ impl Entry {
 
 /// The tickets of one resource.
 #[derive(Clone, Debug)]
-struct Crowd {
+struct Waiters {
     name: Name,
     waiting: BTreeSet<TicketId>,
     holding: BTreeSet<TicketId>,
@@ -171,7 +171,7 @@ pub struct Clients {
     aliases: BTreeMap<Ticket, TicketId>,
     requests: BTreeMap<(Key, String), TicketId>,
     /// Every resource that was asked for here, and not [forgotten](Self::forget) since.
-    crowds: BTreeMap<Key, Crowd>,
+    waiters: BTreeMap<Key, Waiters>,
     last_alias: u64,
     last_ticket: u64,
 }
@@ -190,7 +190,7 @@ impl Clients {
 
     /// How much there is to look over: tickets, and the resources that were ever asked for here.
     pub fn extent(&self) -> usize {
-        self.tickets.len() + self.crowds.len()
+        self.tickets.len() + self.waiters.len()
     }
 
     /// Whether there are none.
@@ -200,7 +200,7 @@ impl Clients {
 
     /// How many are inside.
     pub fn holding(&self) -> usize {
-        self.crowds.values().map(|crowd| crowd.holding.len()).sum()
+        self.waiters.values().map(|waiters| waiters.holding.len()).sum()
     }
 
     /// The ticket of this number, unless nothing is left of it.
@@ -233,13 +233,13 @@ impl Clients {
             let before = self.requests.insert((resource, request), ticket);
             assert!(before.is_none(), "the same request is one ticket: who asks again is told which");
         }
-        let crowd = self.crowds.entry(resource).or_insert_with(|| Crowd {
+        let waiters = self.waiters.entry(resource).or_insert_with(|| Waiters {
             name: wanted.name.clone(),
             waiting: BTreeSet::new(),
             holding: BTreeSet::new(),
         });
-        let first = crowd.waiting.is_empty();
-        crowd.waiting.insert(ticket);
+        let first = waiters.waiting.is_empty();
+        waiters.waiting.insert(ticket);
         let stage = Stage::Waiting { ahead: None, first: None };
         let (alias, revoked, returned, refused) = (None, false, false, 0);
         self.tickets.insert(ticket, Entry { wanted, resource, alias, asked: now, stage, revoked, returned, refused });
@@ -274,26 +274,26 @@ impl Clients {
 
     /// A client of an earlier process of this host that is inside until then, unless it comes here: a ticket, and when
     /// to look at it. Nobody is there to be told anything before its end.
-    pub fn inherit(&mut self, kept: &Kept, now: Time, bound: Bound) -> (TicketId, Time) {
-        let Kept { grant, since, until, .. } = *kept;
+    pub fn inherit(&mut self, record: &GrantRecord, now: Time, bound: Bound) -> (TicketId, Time) {
+        let GrantRecord { grant, since, until, .. } = *record;
         assert!(until <= bound.until, "a session is renewed later than the one before it, and no shorter");
-        let (ticket, _) = self.admit(kept.wanted(), now);
+        let (ticket, _) = self.admit(record.wanted(), now);
         let (ttl, grace) = (until.since(now), Span::ZERO);
-        let lease = Lease { ttl, grace, kept: false, renewed: now, bound: Some(bound), lost: None };
+        let lease = Lease { ttl, grace, auto_renew: false, renewed: now, bound: Some(bound), lost: None };
         let entry = self.tickets.get_mut(&ticket).expect("it was just admitted");
         entry.stage = Stage::Held { grant, since, lease };
-        if let Some(crowd) = self.crowds.get_mut(&entry.resource) {
-            crowd.waiting.remove(&ticket);
-            crowd.holding.insert(ticket);
+        if let Some(waiters) = self.waiters.get_mut(&entry.resource) {
+            waiters.waiting.remove(&ticket);
+            waiters.holding.insert(ticket);
         }
         (ticket, lease.next())
     }
 
     /// It comes here, and has its lease as it was asked for, if it has not ended.
     pub fn resume(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
-        let Wanted { ttl, grace, kept, .. } = self.tickets.get(&ticket)?.wanted;
+        let Wanted { ttl, grace, auto_renew, .. } = self.tickets.get(&ticket)?.wanted;
         let lease = self.lease(ticket).filter(|lease| lease.lost.is_none() && now < lease.deadline())?;
-        *lease = Lease { ttl, grace, kept, renewed: now, ..*lease };
+        *lease = Lease { ttl, grace, auto_renew, renewed: now, ..*lease };
         Some(*lease)
     }
 
@@ -312,7 +312,7 @@ impl Clients {
             Some(Stage::Held { grant, .. }) => grant.fencing == number,
             Some(Stage::Entering { .. } | Stage::Waiting { .. }) | None => false,
         };
-        self.crowds.get(&resource)?.holding.iter().find(is_it).copied()
+        self.waiters.get(&resource)?.holding.iter().find(is_it).copied()
     }
 
     /// Somebody has asked for a ticket's slot: when its lease ends, whether it was told to stop before or not.
@@ -377,12 +377,12 @@ impl Clients {
     pub fn grant(&mut self, ticket: TicketId, grant: Grant, since: Time, bound: Option<Bound>) -> Option<(Time, Time)> {
         let entry = self.tickets.get_mut(&ticket)?;
         assert!(!entry.is_held(), "{ticket:?} is let in twice");
-        let Wanted { ttl, grace, kept, .. } = entry.wanted;
-        let lease = Lease { ttl, grace, kept: kept && bound.is_some(), renewed: since, bound, lost: None };
+        let Wanted { ttl, grace, auto_renew, .. } = entry.wanted;
+        let lease = Lease { ttl, grace, auto_renew: auto_renew && bound.is_some(), renewed: since, bound, lost: None };
         entry.stage = Stage::Held { grant, since: since.into(), lease };
-        let crowd = self.crowds.get_mut(&entry.resource)?;
-        crowd.waiting.remove(&ticket);
-        crowd.holding.insert(ticket);
+        let waiters = self.waiters.get_mut(&entry.resource)?;
+        waiters.waiting.remove(&ticket);
+        waiters.holding.insert(ticket);
         Some((lease.next(), lease.deadline()))
     }
 
@@ -394,7 +394,8 @@ impl Clients {
 
     /// The session stands for longer: whose leases do, and until when.
     pub fn extend(&mut self, bound: Bound) -> Vec<(TicketId, Time)> {
-        let holding: Vec<TicketId> = self.crowds.values().flat_map(|crowd| crowd.holding.iter().copied()).collect();
+        let holding: Vec<TicketId> =
+            self.waiters.values().flat_map(|waiters| waiters.holding.iter().copied()).collect();
         let extend = |ticket: TicketId| {
             let lease = self.lease(ticket)?;
             lease.extend(bound).then(|| (ticket, lease.deadline()))
@@ -463,44 +464,46 @@ impl Clients {
         if let Some(request) = entry.wanted.request.clone() {
             self.requests.remove(&(entry.resource, request));
         }
-        if let Some(crowd) = self.crowds.get_mut(&entry.resource) {
-            crowd.waiting.remove(&ticket);
-            crowd.holding.remove(&ticket);
+        if let Some(waiters) = self.waiters.get_mut(&entry.resource) {
+            waiters.waiting.remove(&ticket);
+            waiters.holding.remove(&ticket);
         }
         Some(entry)
     }
 
     /// Every resource that was asked for here: its name, how many of its clients are inside and how many wait.
     pub fn resources(&self) -> impl Iterator<Item = (Key, &Name, usize, usize)> {
-        self.crowds.iter().map(|(key, crowd)| (*key, &crowd.name, crowd.holding.len(), crowd.waiting.len()))
+        self.waiters.iter().map(|(key, waiters)| (*key, &waiters.name, waiters.holding.len(), waiters.waiting.len()))
     }
 
     /// Forgets the resources with nobody here of which this is true.
     pub fn forget(&mut self, is_unused: impl Fn(Key) -> bool) {
-        let has_any = |crowd: &Crowd| !crowd.holding.is_empty() || !crowd.waiting.is_empty();
-        self.crowds.retain(|resource, crowd| has_any(crowd) || !is_unused(*resource));
+        let has_any = |waiters: &Waiters| !waiters.holding.is_empty() || !waiters.waiting.is_empty();
+        self.waiters.retain(|resource, waiters| has_any(waiters) || !is_unused(*resource));
     }
 
     /// Whether anybody here waits for a resource or is inside.
     pub fn has_any(&self, resource: Key) -> bool {
-        self.crowds.get(&resource).is_some_and(|crowd| !crowd.holding.is_empty() || !crowd.waiting.is_empty())
+        self.waiters.get(&resource).is_some_and(|waiters| !waiters.holding.is_empty() || !waiters.waiting.is_empty())
     }
 
     /// How many wait for a resource.
     pub fn waits(&self, resource: Key) -> usize {
-        self.crowds.get(&resource).map_or(0, |crowd| crowd.waiting.len())
+        self.waiters.get(&resource).map_or(0, |waiters| waiters.waiting.len())
     }
 
     /// The tickets that wait for a resource.
     pub fn waiting(&self, resource: Key) -> impl Iterator<Item = (TicketId, &Entry)> {
-        let waiting = self.crowds.get(&resource).into_iter().flat_map(|crowd| &crowd.waiting);
+        let waiting = self.waiters.get(&resource).into_iter().flat_map(|waiters| &waiters.waiting);
         waiting.filter_map(|ticket| Some((*ticket, self.tickets.get(ticket)?)))
     }
 
     /// The tickets of a resource: those inside, then those who wait.
     pub fn of(&self, resource: Key) -> impl Iterator<Item = &Entry> {
-        let crowd = self.crowds.get(&resource).into_iter();
-        crowd.flat_map(|crowd| crowd.holding.iter().chain(&crowd.waiting)).filter_map(|ticket| self.tickets.get(ticket))
+        let waiters = self.waiters.get(&resource).into_iter();
+        waiters
+            .flat_map(|waiters| waiters.holding.iter().chain(&waiters.waiting))
+            .filter_map(|ticket| self.tickets.get(ticket))
     }
 
     /// What must be true after each step, whatever happened, under this session; `has_alarm` tells whether a ticket
@@ -519,8 +522,8 @@ impl Clients {
             );
         }
         for (ticket, entry) in &self.tickets {
-            let crowd = self.crowds.get(&entry.resource).expect("a ticket's resource was asked for");
-            let (waits, holds) = (crowd.waiting.contains(ticket), crowd.holding.contains(ticket));
+            let waiters = self.waiters.get(&entry.resource).expect("a ticket's resource was asked for");
+            let (waits, holds) = (waiters.waiting.contains(ticket), waiters.holding.contains(ticket));
             assert_eq!((waits, holds), (!entry.is_held(), entry.is_held()), "{ticket:?} is in exactly one place");
             assert!(
                 !holds || entry.alias.is_some() || entry.is_detached(),
@@ -532,7 +535,7 @@ impl Clients {
             let watched = holds || matches!(entry.wanted.wait, Wait::For(_));
             assert!(!watched || has_alarm(*ticket), "nobody looks when the time of {ticket:?} is over");
         }
-        let placed: usize = self.crowds.values().map(|crowd| crowd.waiting.len() + crowd.holding.len()).sum();
+        let placed: usize = self.waiters.values().map(|waiters| waiters.waiting.len() + waiters.holding.len()).sum();
         assert_eq!(placed, self.tickets.len(), "somebody waits or is inside of whom nothing is left");
     }
 }
@@ -547,7 +550,7 @@ mod tests {
             slots: None,
             ttl: Span::from_secs(30),
             grace: Span::from_secs(6),
-            kept: false,
+            auto_renew: false,
             wait: Wait::Forever,
             label: String::new(),
             pid: None,

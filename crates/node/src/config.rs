@@ -1,5 +1,5 @@
-use peerlock_base::Span;
-use peerlock_register::Versions;
+use peerlock_registry::Versions;
+use peerlock_types::Span;
 
 /// How patient a peer is. Every default is our choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Config {
     /// next program.
     pub versions: Versions,
     /// How patient the register is.
-    pub register: peerlock_register::Config,
+    pub registry: peerlock_registry::Config,
 }
 
 impl Default for Config {
@@ -40,7 +40,7 @@ impl Default for Config {
             most_clients: 100_000,
             ration: 250_000,
             versions: Versions::OURS,
-            register: peerlock_register::Config::default(),
+            registry: peerlock_registry::Config::default(),
         }
     }
 }

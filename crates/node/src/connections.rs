@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Drain;
 
-use peerlock_base::{PeerId, Span, Time};
+use peerlock_types::{PeerId, Span, Time};
 use serde::{Deserialize, Serialize};
 
 /// How often each end looks whether it is to ask the other, and tries again to connect.
@@ -90,7 +90,7 @@ struct End {
     epoch: Option<u64>,
     sent: u64,
     received: u64,
-    heard: Time,
+    last_received: Time,
     /// When it was last told something, and when either last was.
     said: Time,
     used: Time,
@@ -100,14 +100,14 @@ struct End {
 
 impl End {
     fn new(number: u64, answer: u64, now: Time) -> Self {
-        Self { number, answer, epoch: None, sent: 0, received: 0, heard: now, said: now, used: now, asked: 0 }
+        Self { number, answer, epoch: None, sent: 0, received: 0, last_received: now, said: now, used: now, asked: 0 }
     }
 
     /// Whether it is to be asked now. What was heard so soon after it was told something may have been said before.
     fn is_due(&self, now: Time) -> bool {
         let is_used = now.since(self.used) < REST;
-        let is_silent = now.since(self.heard) >= if is_used { BEAT } else { REST };
-        self.epoch.is_none() || self.asked > 0 || is_silent || is_used && self.heard < self.said + BEAT
+        let is_silent = now.since(self.last_received) >= if is_used { BEAT } else { REST };
+        self.epoch.is_none() || self.asked > 0 || is_silent || is_used && self.last_received < self.said + BEAT
     }
 }
 
@@ -154,8 +154,8 @@ impl Connections {
     }
 
     /// How many connections there are or are wanted, and how much is to be sent.
-    #[cfg(any(test, feature = "forge"))]
-    pub fn kept(&self) -> usize {
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn retained(&self) -> usize {
         self.ends.len() + self.wanted.len() + self.packets.len() + self.changes.len()
     }
 
@@ -304,7 +304,7 @@ impl Connections {
 
     fn up(&mut self, peer: PeerId, now: Time) {
         let Some(end) = self.ends.get_mut(&peer) else { return };
-        (end.heard, end.asked) = (now, 0);
+        (end.last_received, end.asked) = (now, 0);
         if end.epoch.is_none() {
             self.epochs += 1;
             end.epoch = Some(self.epochs);
@@ -508,21 +508,21 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_given_up_soon_where_something_was_said_not_long_ago() {
         // A rest begins while it is asked in vain, in the third.
-        for (before, is_told, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
+        for (before, is_notified, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
             let (mut one, mut two) = connected();
             let (now, _) = rest(&mut one, &mut two, NOW, before);
-            if is_told {
+            if is_notified {
                 one.send(peer(2), 1, vec![7], now);
             }
             // Nothing of what it says arrives any more. It looks between two beats of before: who was heard just now
             // and told something then is asked at once all the same.
-            let first = now + if is_told { BEAT / 2 } else { BEAT };
+            let first = now + if is_notified { BEAT / 2 } else { BEAT };
             let mut is_down = |beat: u64| {
                 one.beat(peer(1), first + BEAT * (beat - 1));
                 one.packets.clear();
                 one.changes.iter().any(|change| matches!(change, Change::Down(..)))
             };
-            assert_eq!((1..100).find(|beat| is_down(*beat)), Some(beats), "{before} {is_told}");
+            assert_eq!((1..100).find(|beat| is_down(*beat)), Some(beats), "{before} {is_notified}");
         }
     }
 }

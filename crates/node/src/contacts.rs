@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_base::{PeerId, Span, Time};
-use peerlock_register::{ClusterId, Versions};
+use peerlock_registry::{ClusterId, Versions};
+use peerlock_types::{PeerId, Span, Time};
 
-use crate::link::{Frame, Heard, Link};
+use crate::link::{Frame, Link, Received};
 use crate::membership::MOST_ADDRESSES;
 use crate::relay::{PATIENCE, is_due, is_relayed};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
@@ -31,7 +31,7 @@ pub struct Contact {
     /// … or, if that is later, when there was something for it again: since then it is looked for.
     missed: Time,
     /// When something was last heard on the connection that there is, or it began.
-    heard: Time,
+    last_received: Time,
     /// When there was something unconfirmed for it that followed a time without.
     owed: Time,
     /// When something was last said that one of us needs, either way.
@@ -85,18 +85,18 @@ impl Contact {
     /// Whether nothing was heard of it for a second in which something was not confirmed: its connection may have
     /// broken without a word, of which the transport tells us seconds later.
     fn is_doubted(&self, now: Time) -> bool {
-        self.link.keeps() && now.since(self.missed.max(self.heard)) >= PATIENCE
+        self.link.keeps() && now.since(self.missed.max(self.last_received)) >= PATIENCE
     }
 
     /// Whether we would know by now if its connection had broken, as far as one can.
     pub fn is_trusted(&self, now: Time) -> bool {
-        now.since(self.heard) < PATIENCE * 2 && !self.is_doubted(now)
+        now.since(self.last_received) < PATIENCE * 2 && !self.is_doubted(now)
     }
 
     /// How many messages to it were not confirmed.
-    #[cfg(any(test, feature = "forge"))]
-    pub fn kept(&self) -> usize {
-        self.link.kept()
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn retained(&self) -> usize {
+        self.link.retained()
     }
 
     /// The connection, of whatever kind.
@@ -107,7 +107,7 @@ impl Contact {
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum Update {
     /// A host is connected and has said hello.
     Met(PeerId),
     /// These messages to a host got lost, and nobody will say them again.
@@ -189,8 +189,8 @@ impl Contacts {
     }
 
     /// Those of the hosts that we are linked with that are to be told, and where we reached them.
-    pub fn linked(&self, is_told: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
-        let open = self.open().filter(|(host, _)| is_told(*host));
+    pub fn linked(&self, is_notified: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
+        let open = self.open().filter(|(host, _)| is_notified(*host));
         open.map(|(host, contact)| (host, contact.address.clone())).take(MOST_ADDRESSES).collect()
     }
 
@@ -209,7 +209,7 @@ impl Contacts {
             since: now,
             lost: now,
             missed: now,
-            heard: now,
+            last_received: now,
             owed: now,
             used: now,
             let_go: false,
@@ -229,7 +229,7 @@ impl Contacts {
         self.make_room(host);
         let contact = self.entry(host, now);
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
-        (contact.relayed, contact.used, contact.heard) = (None, now, now);
+        (contact.relayed, contact.used, contact.last_received) = (None, now, now);
         (contact.let_go, contact.is_let_go, contact.is_lost) = (false, false, false);
         (contact.cluster, contact.expects, contact.founder, contact.is_foreign) = (None, false, None, false);
         let hello = contact.link.up(ours);
@@ -332,17 +332,17 @@ impl Contacts {
 
     /// Returns whether nothing was received from a host for this long, and it is not expected to confirm anything.
     pub fn is_silent(&self, host: PeerId, now: Time, span: Span) -> bool {
-        self.get(host).is_none_or(|contact| !contact.link.keeps() && now.since(contact.heard) >= span)
+        self.get(host).is_none_or(|contact| !contact.link.keeps() && now.since(contact.last_received) >= span)
     }
 
     /// Returns whether a host cannot be reached as far as we know: for two seconds nothing was received from it by
     /// any way, though it had something to confirm.
     pub fn is_unreachable(&self, host: PeerId, now: Time) -> bool {
-        let silent = |contact: &Contact| now.since(contact.owed.max(contact.heard)) >= UNREACHABLE;
+        let silent = |contact: &Contact| now.since(contact.owed.max(contact.last_received)) >= UNREACHABLE;
         self.get(host).is_some_and(|contact| contact.link.keeps() && silent(contact))
     }
 
-    /// Decodes what arrived on a connection; what it means to the node is appended to `news`.
+    /// Decodes what arrived on a connection; what it means to the node is appended to `update`.
     pub fn on_bytes(
         &mut self,
         host: PeerId,
@@ -350,43 +350,43 @@ impl Contacts {
         bytes: &[u8],
         ours: Option<ClusterId>,
         now: Time,
-        news: &mut Vec<News>,
+        update: &mut Vec<Update>,
     ) {
-        let is_heard = |contact: &&mut Contact| contact.way() == Some(epoch) && !contact.is_foreign;
-        let Some(contact) = self.hosts.get_mut(&host).filter(is_heard) else { return };
-        contact.heard = now;
+        let is_received = |contact: &&mut Contact| contact.way() == Some(epoch) && !contact.is_foreign;
+        let Some(contact) = self.hosts.get_mut(&host).filter(is_received) else { return };
+        contact.last_received = now;
         let (frame, version) = match decode(bytes, self.versions) {
             Ok(read) => read,
-            Err(Malformed::Version(theirs)) => return self.hang_up(host, News::Incompatible(host, theirs), news),
-            Err(malformed) => return news.push(News::Notice(Notice::Malformed(malformed))),
+            Err(Malformed::Version(theirs)) => return self.hang_up(host, Update::Incompatible(host, theirs), update),
+            Err(malformed) => return update.push(Update::Notice(Notice::Malformed(malformed))),
         };
         if let Frame::Hello { cluster, .. } = frame {
             (contact.cluster, contact.version) = (cluster, version);
             if let (Some(theirs), Some(ours)) = (cluster, ours)
                 && theirs != ours
             {
-                return self.refuse(host, theirs, news);
+                return self.refuse(host, theirs, update);
             }
         }
         let mut again = Vec::new();
         match contact.link.on_frame(frame, &mut again) {
-            Heard::Nothing => {}
-            Heard::Body(body) => news.push(News::Said(host, body)),
-            Heard::Hello => news.push(News::Met(host)),
-            Heard::NewLife { lost, is_same } => {
+            Received::Nothing => {}
+            Received::Body(body) => update.push(Update::Said(host, body)),
+            Received::Hello => update.push(Update::Met(host)),
+            Received::NewLife { lost, is_same } => {
                 if !lost.is_empty() {
-                    news.push(News::Notice(Notice::Lost { host, messages: lost.len() }));
-                    news.push(News::Lost { host, bodies: lost, goes_on: is_same });
+                    update.push(Update::Notice(Notice::Lost { host, messages: lost.len() }));
+                    update.push(Update::Lost { host, bodies: lost, goes_on: is_same });
                 }
-                news.push(News::Met(host));
+                update.push(Update::Met(host));
             }
-            Heard::Forgotten { lost } => {
-                news.push(News::Notice(Notice::Broken { host, messages: lost.len() }));
-                news.push(News::Lost { host, bodies: lost, goes_on: true });
+            Received::Forgotten { lost } => {
+                update.push(Update::Notice(Notice::Broken { host, messages: lost.len() }));
+                update.push(Update::Lost { host, bodies: lost, goes_on: true });
                 self.out.push(Effect::HangUp(host, Parting::Nonsense));
             }
-            Heard::Strange(why) => {
-                news.push(News::Notice(Notice::Strange(why)));
+            Received::Unexpected(why) => {
+                update.push(Update::Notice(Notice::Unexpected(why)));
                 self.out.push(Effect::HangUp(host, Parting::Nonsense));
             }
         }
@@ -400,31 +400,31 @@ impl Contacts {
     }
 
     /// A host belongs to another cluster: nothing is heard of it on this connection any more.
-    pub fn refuse(&mut self, host: PeerId, theirs: ClusterId, news: &mut Vec<News>) {
-        self.hang_up(host, News::Foreign(host, theirs), news);
+    pub fn refuse(&mut self, host: PeerId, theirs: ClusterId, update: &mut Vec<Update>) {
+        self.hang_up(host, Update::Foreign(host, theirs), update);
     }
 
-    fn hang_up(&mut self, host: PeerId, why: News, news: &mut Vec<News>) {
+    fn hang_up(&mut self, host: PeerId, why: Update, update: &mut Vec<Update>) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             contact.is_foreign = true;
             contact.link.down();
         }
         self.out.push(Effect::HangUp(host, Parting::Nonsense));
-        news.push(why);
+        update.push(why);
     }
 
     /// Sends what must arrive, now or when the host is met. False if the host is not connected.
-    pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, news: &mut Vec<News>) -> bool {
+    pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, update: &mut Vec<Update>) -> bool {
         // Before it has a number: what is never sent can never be confirmed.
         if body.len() > MOST_BYTES {
-            news.push(News::Notice(Notice::TooLong { host: to, bytes: body.len() }));
+            update.push(Update::Notice(Notice::TooLong { host: to, bytes: body.len() }));
             // The next message may be as long: `goes_on` would have it counted again at once.
-            news.push(News::Lost { host: to, bodies: vec![body], goes_on: false });
+            update.push(Update::Lost { host: to, bodies: vec![body], goes_on: false });
             return true;
         }
         if !self.hosts.contains_key(&to) && self.hosts.len() >= MOST_HOSTS {
-            news.push(News::Notice(Notice::Unmet(to)));
-            news.push(News::Lost { host: to, bodies: vec![body], goes_on: true });
+            update.push(Update::Notice(Notice::Unmet(to)));
+            update.push(Update::Lost { host: to, bodies: vec![body], goes_on: true });
             return true;
         }
         let contact = self.entry(to, now);
@@ -436,8 +436,8 @@ impl Contacts {
             (Ok(Some(frame)), Some(epoch)) => self.post(to, epoch, &frame),
             (Ok(_), _) => {}
             (Err(broken), _) => {
-                news.push(News::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
-                news.push(News::Lost { host: to, bodies: broken.lost, goes_on: true });
+                update.push(Update::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
+                update.push(Update::Lost { host: to, bodies: broken.lost, goes_on: true });
                 self.out.push(Effect::HangUp(to, Parting::Nonsense));
             }
         }
@@ -447,15 +447,15 @@ impl Contacts {
     /// What a host has not confirmed is forgotten, and nobody hears of it: a mistake.
     pub fn drop_unconfirmed(&mut self, host: PeerId) {
         if let Some(contact) = self.hosts.get_mut(&host) {
-            contact.link.begin_anew();
+            contact.link.restart();
         }
     }
 
     /// A link breaks, as it does when too much is unconfirmed.
     #[cfg(test)]
-    pub fn break_link(&mut self, host: PeerId, goes_on: bool, news: &mut Vec<News>) {
-        let bodies = self.hosts.get_mut(&host).expect("it was met").link.begin_anew();
-        news.push(News::Lost { host, bodies, goes_on });
+    pub fn break_link(&mut self, host: PeerId, goes_on: bool, update: &mut Vec<Update>) {
+        let bodies = self.hosts.get_mut(&host).expect("it was met").link.restart();
+        update.push(Update::Lost { host, bodies, goes_on });
         self.out.push(Effect::HangUp(host, Parting::Nonsense));
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use peerlock_base::{Key, Ticket};
+use peerlock_types::{Key, Ticket};
 
 use crate::Name;
 
@@ -16,7 +16,7 @@ pub struct Detached {
     /// knows: by resource and number, what the protocol knows the slot by, which goes on then.
     ending: BTreeMap<(Key, u64), Ticket>,
     /// Those on the pages that the register has told so far.
-    seen: BTreeSet<(Key, u64)>,
+    found: BTreeSet<(Key, u64)>,
     /// Up to which entry all of these pages go at least.
     index: Option<u64>,
     /// The entry up to which one went on which something was that has returned.
@@ -73,7 +73,7 @@ impl Detached {
 
     /// This one is on a page.
     pub fn see(&mut self, resource: Key, fencing: u64) {
-        self.seen.insert((resource, fencing));
+        self.found.insert((resource, fencing));
     }
 
     /// One on a page that goes up to this entry has returned.
@@ -89,8 +89,8 @@ impl Detached {
     /// The register has told all of them: those that it has, if that is not older than what has returned.
     pub fn end_pages(&mut self) -> Option<BTreeSet<(Key, u64)>> {
         self.is_known = true;
-        let (seen, index) = (take(&mut self.seen), self.index.take());
-        (index >= Some(self.returned)).then_some(seen)
+        let (found, index) = (take(&mut self.found), self.index.take());
+        (index >= Some(self.returned)).then_some(found)
     }
 }
 

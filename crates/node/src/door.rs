@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use peerlock_base::{PeerId, Time};
-use peerlock_mutex::Grant;
-use peerlock_register::ClusterId;
-use peerlock_register::disk::Write;
+use peerlock_protocol::Grant;
+use peerlock_registry::ClusterId;
+use peerlock_registry::disk::Write;
+use peerlock_types::{PeerId, Time};
 
 use crate::clients::{TicketId, Wanted};
-use crate::{ClusterView, Error, Event, Keep, Listing, Name, Notice, Progress, ResourceDetails, ResourceView};
+use crate::{ClusterView, Error, Event, JournalEntry, Listing, Name, Notice, Progress, ResourceDetails, ResourceView};
 
 /// Everything that can happen to a node.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub enum Input {
     /// process must end: nobody knows what the file says then.
     Written(u64),
     /// [`Effect::Belongs`] is written down.
-    Kept,
+    ClusterRecorded,
     /// A client asks. The same request of the same session for the same resource gets the same ticket, granted or not.
     Acquire {
         /// Whom to answer with [`Answer::Ticket`].
@@ -77,7 +77,7 @@ pub enum Input {
     },
     /// Somebody wants to see the cluster: who its members are, who votes, who has a session.
     Look {
-        /// Whom to answer with [`Answer::Seen`].
+        /// Whom to answer with [`Answer::Found`].
         call: u64,
     },
     /// Somebody wants to see the names of the resources that there are, a page at a time.
@@ -129,7 +129,7 @@ pub enum Input {
         fencing: u64,
     },
     /// These hosts are to vote from now on, and nobody else; or as many as fit, chosen by the register.
-    Seats {
+    SetVoters {
         /// Whom to answer with [`Answer::Seated`].
         call: u64,
         /// The hosts; `None` for the register's own choice.
@@ -225,7 +225,7 @@ pub enum Effect {
         write: Write,
     },
     /// This process belongs to this cluster from now on: to be written down for the next one. Answered by
-    /// [`Input::Kept`]; before that it opens no session and tells nobody. Said once by [`Origin::Seeks`], and by
+    /// [`Input::ClusterRecorded`]; before that it opens no session and tells nobody. Said once by [`Origin::Seeks`], and by
     /// [`Origin::Founds`] when the voter's file is there; who founds by `expect` says it then, too.
     ///
     /// [`Origin::Seeks`]: crate::Origin::Seeks
@@ -234,7 +234,7 @@ pub enum Effect {
     /// To be written down for the next process of this host, where that outlives this one but not the machine: at once,
     /// and before what follows in the same step. Not answered. Whoever drives a node whose clients all die with it need
     /// not.
-    Keep(Keep),
+    Record(JournalEntry),
     /// Where all members listen, whenever that has changed: to be written down for the next process, which hands them
     /// to [`Input::Start`]. Not answered.
     Members(Vec<String>),
@@ -303,7 +303,7 @@ pub enum Effect {
     /// After [`Input::Leave`].
     Left {
         /// Whether the register has ended its session. If not, nobody could be told, and others wait for its end.
-        told: bool,
+        confirmed: bool,
     },
 }
 
@@ -320,7 +320,7 @@ pub enum Answer {
     /// To [`Input::Show`].
     Shown(ResourceDetails),
     /// To [`Input::Look`].
-    Seen(ClusterView),
+    Found(ClusterView),
     /// To [`Input::List`]: the next resources in the order of their names; none if there are no more.
     Listed(Vec<ResourceView>),
     /// To [`Input::Resize`]: it has as many from now on.
@@ -331,6 +331,6 @@ pub enum Answer {
     Expelled,
     /// To [`Input::Revoke`]: nobody is inside with it any more.
     Revoked,
-    /// To [`Input::Seats`]: it is decided; the change itself takes a moment.
+    /// To [`Input::SetVoters`]: it is decided; the change itself takes a moment.
     Seated,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_base::{PeerId, roughly};
+use peerlock_types::{PeerId, roughly};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::SHORTEST_TTL;
@@ -267,16 +267,16 @@ impl Missing {
 }
 
 /// Which voters are not there, in words.
-fn absent(who: &[Missing]) -> String {
+fn absent(hosts: &[Missing]) -> String {
     let one = |it: &Missing| format!("{} for {}", it.called(), roughly(it.since));
-    match who {
+    match hosts {
         [] => "no voter has answered yet".to_owned(),
-        who => format!("no connection to the voters {}", who.iter().map(one).collect::<Vec<_>>().join(", ")),
+        hosts => format!("no connection to the voters {}", hosts.iter().map(one).collect::<Vec<_>>().join(", ")),
     }
 }
 
 /// Whom a recovery waits for, and until when, in words.
-fn awaited(who: &[Missing]) -> String {
+fn awaited(hosts: &[Missing]) -> String {
     let one = |it: &Missing| match it.ends {
         Some(ends) if ends.is_zero() => {
             format!("{} (not connected for {}; its session ends any moment)", it.called(), roughly(it.since))
@@ -287,11 +287,11 @@ fn awaited(who: &[Missing]) -> String {
         }
         None => format!("{} (connected, and has not answered for {})", it.called(), roughly(it.since)),
     };
-    match who {
+    match hosts {
         [] => "its next coordinator is not known yet. It goes on by itself".to_owned(),
-        who => {
-            let who = who.iter().map(one).collect::<Vec<_>>().join(", ");
-            format!("it waits for {who}. It goes on by itself when they have answered or their sessions are over")
+        hosts => {
+            let hosts = hosts.iter().map(one).collect::<Vec<_>>().join(", ");
+            format!("it waits for {hosts}. It goes on by itself when they have answered or their sessions are over")
         }
     }
 }

@@ -4,7 +4,7 @@
 //! with it as long as it is there: then no two can be named by everybody they have met, as long as these are more than
 //! half of all who expect each other.
 
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 
 /// Whom we have named.
 #[derive(Default)]

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

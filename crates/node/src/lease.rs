@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use peerlock_base::{Span, Time};
+use peerlock_types::{Span, Time};
 
-use crate::sabotage::{Sabotage, makes};
+use crate::mutation::{Mutation, makes};
 
 /// No lease is shorter.
 pub const SHORTEST_TTL: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ pub struct Lease {
     pub ttl: Span,
     pub grace: Span,
     /// We renew it ourselves as long as we run; else the client has to.
-    pub kept: bool,
+    pub auto_renew: bool,
     pub renewed: Time,
     /// The session that it ends with; none if it is detached.
     pub bound: Option<Bound>,
@@ -57,7 +57,7 @@ impl Lease {
     /// When it ends unless it is renewed.
     pub fn deadline(&self) -> Time {
         let own = self.renewed + self.ttl;
-        if makes(Sabotage::BeyondSession) {
+        if makes(Mutation::BeyondSession) {
             return own;
         }
         self.lost.unwrap_or_else(|| self.bound.map_or(own, |bound| own.min(bound.until)))
@@ -67,7 +67,7 @@ impl Lease {
     pub fn next(&self) -> Time {
         match self.lost {
             Some(end) => end,
-            None if self.kept => self.last_call().min(self.renewed + self.ttl / 3),
+            None if self.auto_renew => self.last_call().min(self.renewed + self.ttl / 3),
             None => self.last_call(),
         }
     }
@@ -110,7 +110,7 @@ impl Lease {
             self.lost = Some(self.deadline());
             return Verdict::Lost;
         }
-        if self.kept && now >= self.renewed + self.ttl / 3 {
+        if self.auto_renew && now >= self.renewed + self.ttl / 3 {
             self.renewed = now;
             return Verdict::Renewed;
         }
@@ -131,7 +131,7 @@ mod tests {
     fn what_becomes_of_a_lease_of_30_seconds_with_a_grace_of_6() {
         use Verdict::{Lost, Over, Renewed, Stands};
         let at = |second| Time::ZERO + Span::from_secs(second);
-        for (kept, seconds) in [
+        for (auto_renew, seconds) in [
             (false, &[(1, Stands), (23, Stands), (24, Lost), (25, Stands), (29, Stands), (30, Over)][..]),
             (true, &[(1, Stands), (10, Renewed), (19, Stands), (20, Renewed), (43, Renewed), (44, Stands)]),
             // Frozen for a while.
@@ -139,9 +139,9 @@ mod tests {
             (true, &[(10, Renewed), (90, Lost), (90, Over)]),
         ] {
             let (ttl, grace) = (Span::from_secs(30), Span::from_secs(6));
-            let mut lease = Lease { ttl, grace, kept, renewed: at(0), bound: None, lost: None };
+            let mut lease = Lease { ttl, grace, auto_renew, renewed: at(0), bound: None, lost: None };
             for &(second, verdict) in seconds {
-                assert_eq!(lease.look(at(second)), verdict, "kept: {kept}, second {second}");
+                assert_eq!(lease.look(at(second)), verdict, "kept: {auto_renew}, second {second}");
             }
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     fn a_client_may_renew_until_it_is_told_to_stop() {
         let at = |second| Time::ZERO + Span::from_secs(second);
         let (ttl, grace) = (Span::from_secs(30), Span::from_secs(6));
-        let mut lease = Lease { ttl, grace, kept: false, renewed: at(0), bound: None, lost: None };
+        let mut lease = Lease { ttl, grace, auto_renew: false, renewed: at(0), bound: None, lost: None };
         assert!(lease.renew(at(23)));
         assert_eq!((lease.deadline(), lease.next()), (at(53), at(47)));
         assert!(!lease.renew(at(47)), "too late");
@@ -165,7 +165,7 @@ mod tests {
         let at = |second| Time::ZERO + Span::from_secs(second);
         let until = |second| Bound { until: at(second), grace: Span::from_secs(6) };
         let (ttl, grace) = (Span::from_secs(600), Span::from_secs(120));
-        let mut lease = Lease { ttl, grace, kept: true, renewed: at(0), bound: Some(until(15)), lost: None };
+        let mut lease = Lease { ttl, grace, auto_renew: true, renewed: at(0), bound: Some(until(15)), lost: None };
         assert_eq!((lease.deadline(), lease.look(at(8))), (at(15), Stands));
         assert!(lease.extend(until(20)));
         assert_eq!(lease.look(at(13)), Stands);
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!((lease.look(at(19)), lease.look(at(20))), (Stands, Over));
 
         let (ttl, grace) = (Span::from_secs(3), Span::from_secs(1));
-        let mut short = Lease { ttl, grace, kept: true, renewed: at(0), bound: Some(until(15)), lost: None };
+        let mut short = Lease { ttl, grace, auto_renew: true, renewed: at(0), bound: Some(until(15)), lost: None };
         assert_eq!((short.deadline(), short.look(at(1))), (at(3), Renewed));
         assert!(!short.extend(until(20)), "it ends long before its session");
     }

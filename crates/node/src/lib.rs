@@ -51,8 +51,8 @@
 //! Nothing here reads a clock, a socket or a random source: time comes with each step, and chance with the node's
 //! birth. (The register's engine links std, and so does this crate.)
 
-mod birth;
 mod bytes;
+mod cached_view;
 mod clients;
 mod config;
 pub mod connections;
@@ -60,14 +60,15 @@ mod contacts;
 mod detached;
 mod door;
 mod error;
-#[cfg(any(test, feature = "forge"))]
-pub mod forge;
 mod founding;
-mod heir;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+mod incidents;
 pub mod json;
 mod lease;
 mod link;
 mod membership;
+mod mutation;
 mod name;
 mod node;
 mod notice;
@@ -75,30 +76,29 @@ mod orders;
 mod others;
 mod parts;
 mod relay;
-mod sabotage;
-mod sight;
-mod standing;
+mod session_state;
+mod setup;
 mod survey;
+mod takeover;
 mod timers;
-mod trouble;
 mod view;
 mod wire;
 
-pub use birth::{Birth, Origin};
 pub use clients::{TicketId, Wait, Wanted};
 pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent, Parting};
 pub use error::{Class, Error, Missing};
-pub use heir::{Estate, Keep, Kept, Since};
 pub use lease::SHORTEST_TTL;
+#[cfg(feature = "mutation")]
+pub use mutation::{Mutation, mutation};
 pub use name::{MOST_SLOTS, Name, check_slots};
 pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;
-pub use peerlock_register::disk::Write;
-pub use peerlock_register::file::Damage;
-pub use peerlock_register::{ClusterId, Refusal, SessionId, Ttl};
-#[cfg(feature = "sabotage")]
-pub use sabotage::{Sabotage, sabotage};
+pub use peerlock_registry::disk::Write;
+pub use peerlock_registry::file::Damage;
+pub use peerlock_registry::{ClusterId, Refusal, SessionId, Ttl};
+pub use setup::{Origin, Setup};
+pub use takeover::{GrantRecord, JournalEntry, Predecessor, Since};
 pub use view::{
     ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, OtherCluster, PartClient,
     PartView, PeerView, Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView,

@@ -25,10 +25,10 @@
 
 use std::collections::VecDeque;
 
-use peerlock_register::ClusterId;
+use peerlock_registry::ClusterId;
 use serde::{Deserialize, Serialize};
 
-use crate::sabotage::{Sabotage, makes};
+use crate::mutation::{Mutation, makes};
 
 /// Which process, and how often it has broken this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub enum Frame {
 
 /// What a frame means to the peer above.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// Nothing that concerns it: a confirmation, or a message that has come before.
     Nothing,
     /// A message, which comes once and in order if it had to arrive.
@@ -97,7 +97,7 @@ pub enum Heard {
         lost: Vec<Vec<u8>>,
     },
     /// It makes no sense: the connection must be closed, and a new one will do.
-    Strange(&'static str),
+    Unexpected(&'static str),
 }
 
 /// There was more to keep than a link may.
@@ -109,7 +109,7 @@ pub struct Broken {
 
 /// At most this many messages, and this many bytes, are kept for a peer that does not confirm them: more than one that
 /// asks for each of its clients at once.
-pub const MOST_KEPT: usize = 40_000;
+pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +133,12 @@ pub struct Link {
     /// … and of the last that has gone out.
     gone_out: u64,
     /// Those not confirmed: the last of them has the number `sent`.
-    kept: VecDeque<Vec<u8>>,
+    retained: VecDeque<Vec<u8>>,
     bytes: usize,
     /// How many of their messages we have.
     has: u64,
     /// How many of them they know that we have.
-    told: u64,
+    acked: u64,
 }
 
 impl Link {
@@ -155,10 +155,10 @@ impl Link {
             theirs: None,
             sent: 0,
             gone_out: 0,
-            kept: VecDeque::new(),
+            retained: VecDeque::new(),
             bytes: 0,
             has: 0,
-            told: 0,
+            acked: 0,
         }
     }
 
@@ -180,13 +180,13 @@ impl Link {
 
     /// Whether there are messages that have not been confirmed.
     pub fn keeps(&self) -> bool {
-        !self.kept.is_empty()
+        !self.retained.is_empty()
     }
 
     /// How many messages have not been confirmed.
-    #[cfg(any(test, feature = "forge"))]
-    pub fn kept(&self) -> usize {
-        self.kept.len()
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn retained(&self) -> usize {
+        self.retained.len()
     }
 
     /// Sends a message that must arrive: what goes out now, if anything can.
@@ -194,23 +194,23 @@ impl Link {
     /// # Errors
     /// If too much is unconfirmed, this message included: then all of it is dropped, and the connection must be closed.
     pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Broken> {
-        if self.kept.len() >= MOST_KEPT || self.bytes + body.len() > MOST_BYTES {
-            let lost = self.begin_anew().into_iter().chain([body]).collect();
+        if self.retained.len() >= MAX_RETAINED || self.bytes + body.len() > MOST_BYTES {
+            let lost = self.restart().into_iter().chain([body]).collect();
             return Err(Broken { lost });
         }
         self.sent += 1;
         self.bytes += body.len();
         let frame = (self.stage == Stage::Open).then(|| self.data(self.sent, body.clone()));
-        self.kept.push_back(body);
+        self.retained.push_back(body);
         if frame.is_some() {
-            (self.told, self.gone_out) = (self.has, self.sent);
+            (self.acked, self.gone_out) = (self.has, self.sent);
         }
         Ok(frame)
     }
 
     /// Drops everything, and goes on as another life.
-    pub fn begin_anew(&mut self) -> Vec<Vec<u8>> {
-        let lost = self.kept.drain(..).collect();
+    pub fn restart(&mut self) -> Vec<Vec<u8>> {
+        let lost = self.retained.drain(..).collect();
         let mine = Life { part: self.mine.part + 1, ..self.mine };
         *self = Self { theirs: self.theirs, ..Self::of(mine) };
         lost
@@ -223,8 +223,8 @@ impl Link {
 
     /// Takes out what has never gone out, so that nobody can have seen it.
     fn take_unsent(&mut self) -> Vec<Vec<u8>> {
-        let confirmed = self.sent - self.kept.len() as u64;
-        let unsent: Vec<_> = self.kept.drain((self.gone_out.max(confirmed) - confirmed) as usize..).collect();
+        let confirmed = self.sent - self.retained.len() as u64;
+        let unsent: Vec<_> = self.retained.drain((self.gone_out.max(confirmed) - confirmed) as usize..).collect();
         self.bytes -= unsent.iter().map(Vec::len).sum::<usize>();
         self.sent -= unsent.len() as u64;
         unsent
@@ -232,28 +232,28 @@ impl Link {
 
     /// What the other side does not know yet of what we have.
     pub fn ack(&mut self) -> Option<Frame> {
-        if self.stage != Stage::Open || self.told == self.has {
+        if self.stage != Stage::Open || self.acked == self.has {
             return None;
         }
-        self.told = self.has;
+        self.acked = self.has;
         Some(Frame::Ack { has: self.has })
     }
 
     /// How many messages the other side does not know of that we have.
     pub fn unacknowledged(&self) -> u64 {
-        self.has - self.told
+        self.has - self.acked
     }
 
     /// A frame arrived; what has to be retransmitted goes to `out`.
-    pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Heard {
+    pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Received {
         match (self.stage, frame) {
-            (Stage::Closed, _) => Heard::Nothing,
+            (Stage::Closed, _) => Received::Nothing,
             (Stage::Greeting, Frame::Hello { life, has, .. }) => self.on_hello(life, has, out),
             (Stage::Greeting, _) => self.close("a message before a hello"),
             (Stage::Open, Frame::Hello { .. }) => self.close("a second hello"),
-            (Stage::Open, Frame::Loose { body }) => Heard::Body(body),
+            (Stage::Open, Frame::Loose { body }) => Received::Body(body),
             (Stage::Open, Frame::Ack { has }) => match self.confirm(has) {
-                true => Heard::Nothing,
+                true => Received::Nothing,
                 false => self.close("thanks for messages that were never sent"),
             },
             (Stage::Open, Frame::Data { number, has, body }) => {
@@ -264,27 +264,27 @@ impl Link {
                     return self.close("a message is missing");
                 }
                 self.has = number;
-                Heard::Body(body)
+                Received::Body(body)
             }
         }
     }
 
-    fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Heard {
-        let heard = if let Some(theirs) = self.theirs.filter(|theirs| *theirs != life) {
+    fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Received {
+        let last_received = if let Some(theirs) = self.theirs.filter(|theirs| *theirs != life) {
             let unsent = self.take_unsent();
-            let lost = self.kept.drain(..).collect();
+            let lost = self.retained.drain(..).collect();
             *self = Self::of(self.mine);
             (self.sent, self.bytes) = (unsent.len() as u64, unsent.iter().map(Vec::len).sum());
-            self.kept = unsent.into();
-            Heard::NewLife { lost, is_same: theirs.process == life.process }
+            self.retained = unsent.into();
+            Received::NewLife { lost, is_same: theirs.process == life.process }
         } else {
-            Heard::Hello
+            Received::Hello
         };
         self.theirs = Some(life);
         // Else it would wait for messages that are not here any more, on every connection.
-        let confirmed = self.sent - self.kept.len() as u64;
+        let confirmed = self.sent - self.retained.len() as u64;
         if has.is_some_and(|(mine, has)| mine == self.mine && has < confirmed) {
-            return Heard::Forgotten { lost: self.begin_anew() };
+            return Received::Forgotten { lost: self.restart() };
         }
         if let Some((mine, has)) = has
             && mine == self.mine
@@ -293,12 +293,12 @@ impl Link {
             return self.close("thanks for messages that were never sent");
         }
         self.stage = Stage::Open;
-        self.told = self.has; // Our own hello has said so, or there was nothing to say.
+        self.acked = self.has; // Our own hello has said so, or there was nothing to say.
         self.gone_out = self.sent;
-        let first = self.sent - self.kept.len() as u64 + 1;
-        let again = self.kept.len().saturating_sub(usize::from(makes(Sabotage::Resend)));
-        out.extend((first..).zip(&self.kept).take(again).map(|(number, body)| self.data(number, body.clone())));
-        heard
+        let first = self.sent - self.retained.len() as u64 + 1;
+        let again = self.retained.len().saturating_sub(usize::from(makes(Mutation::Resend)));
+        out.extend((first..).zip(&self.retained).take(again).map(|(number, body)| self.data(number, body.clone())));
+        last_received
     }
 
     /// The other side has the first `has` of our messages. False if there are fewer.
@@ -306,8 +306,8 @@ impl Link {
         if has > self.sent {
             return false;
         }
-        while self.sent - (self.kept.len() as u64) < has + u64::from(makes(Sabotage::Ack))
-            && let Some(body) = self.kept.pop_front()
+        while self.sent - (self.retained.len() as u64) < has + u64::from(makes(Mutation::Ack))
+            && let Some(body) = self.retained.pop_front()
         {
             self.bytes -= body.len();
         }
@@ -318,15 +318,15 @@ impl Link {
         Frame::Data { number, has: self.has, body }
     }
 
-    fn close(&mut self, why: &'static str) -> Heard {
+    fn close(&mut self, why: &'static str) -> Received {
         self.stage = Stage::Closed;
-        Heard::Strange(why)
+        Received::Unexpected(why)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use peerlock_base::Rng;
+    use peerlock_types::Rng;
 
     use super::*;
 
@@ -335,12 +335,12 @@ mod tests {
         link: Link,
         wire: VecDeque<Frame>,
         said: u64,
-        heard: Vec<u64>,
+        last_received: Vec<u64>,
     }
 
     impl End {
         fn new(process: u64) -> Self {
-            Self { link: Link::new(process, 0), wire: VecDeque::new(), said: 0, heard: Vec::new() }
+            Self { link: Link::new(process, 0), wire: VecDeque::new(), said: 0, last_received: Vec::new() }
         }
 
         fn say(&mut self) {
@@ -378,16 +378,16 @@ mod tests {
         }
 
         /// One frame of end `from` arrives.
-        fn deliver(&mut self, from: usize) -> Option<Heard> {
+        fn deliver(&mut self, from: usize) -> Option<Received> {
             let frame = self.ends[from].wire.pop_front()?;
             let to = &mut self.ends[1 - from];
             let mut out = Vec::new();
-            let heard = to.link.on_frame(frame, &mut out);
+            let last_received = to.link.on_frame(frame, &mut out);
             to.wire.extend(out);
-            if let Heard::Body(body) = &heard {
-                to.heard.push(u64::from_be_bytes(body.as_slice().try_into().unwrap()));
+            if let Received::Body(body) = &last_received {
+                to.last_received.push(u64::from_be_bytes(body.as_slice().try_into().unwrap()));
             }
-            Some(heard)
+            Some(last_received)
         }
 
         /// A last connection on which everything arrives.
@@ -404,8 +404,12 @@ mod tests {
 
         fn check(&self) {
             for (from, to) in [(0, 1), (1, 0)] {
-                assert_eq!(self.ends[to].heard, (1..=self.ends[from].said).collect::<Vec<_>>(), "{from} to {to}");
-                assert_eq!(self.ends[from].link.kept(), 0);
+                assert_eq!(
+                    self.ends[to].last_received,
+                    (1..=self.ends[from].said).collect::<Vec<_>>(),
+                    "{from} to {to}"
+                );
+                assert_eq!(self.ends[from].link.retained(), 0);
             }
         }
     }
@@ -450,10 +454,10 @@ mod tests {
                         pair.ends[end].wire.extend(ack);
                     }
                     _ => {
-                        let heard = pair.deliver(end);
+                        let last_received = pair.deliver(end);
                         assert!(
-                            !matches!(heard, Some(Heard::Strange(_) | Heard::NewLife { .. })),
-                            "seed {seed}: {heard:?}"
+                            !matches!(last_received, Some(Received::Unexpected(_) | Received::NewLife { .. })),
+                            "seed {seed}: {last_received:?}"
                         );
                     }
                 }
@@ -475,12 +479,12 @@ mod tests {
         pair.ends[1] = End::new(3);
         pair.up();
         _ = pair.deliver(0);
-        let Some(Heard::NewLife { lost, is_same: false }) = pair.deliver(1) else { panic!("it is another process") };
+        let Some(Received::NewLife { lost, is_same: false }) = pair.deliver(1) else { panic!("it is another process") };
         assert_eq!(lost, [2u64.to_be_bytes()]);
         pair.ends[0].say();
         pair.ends[1].say();
         pair.finish();
-        assert_eq!((&pair.ends[0].heard[..], &pair.ends[1].heard[..]), (&[1][..], &[3, 4][..]));
+        assert_eq!((&pair.ends[0].last_received[..], &pair.ends[1].last_received[..]), (&[1][..], &[3, 4][..]));
     }
 
     #[test]
@@ -491,18 +495,22 @@ mod tests {
         pair.ends[1].say();
         pair.finish();
         pair.cut();
-        (0..MOST_KEPT).for_each(|_| pair.ends[0].say());
+        (0..MAX_RETAINED).for_each(|_| pair.ends[0].say());
         let Err(Broken { lost }) = pair.ends[0].link.send(vec![0]) else { panic!("no more fits") };
-        assert_eq!(lost.len(), MOST_KEPT + 1);
+        assert_eq!(lost.len(), MAX_RETAINED + 1);
         pair.ends[0].say();
         pair.ends[1].say();
         pair.up();
         _ = pair.deliver(1);
-        assert_eq!(pair.deliver(0), Some(Heard::NewLife { lost: Vec::new(), is_same: true }), "the other side is told");
+        assert_eq!(
+            pair.deliver(0),
+            Some(Received::NewLife { lost: Vec::new(), is_same: true }),
+            "the other side is told"
+        );
         pair.ends[1].say();
         pair.finish();
-        assert_eq!(pair.ends[1].heard, [MOST_KEPT as u64 + 1]);
-        assert_eq!(pair.ends[0].heard, [1, 2, 3]);
+        assert_eq!(pair.ends[1].last_received, [MAX_RETAINED as u64 + 1]);
+        assert_eq!(pair.ends[0].last_received, [1, 2, 3]);
     }
 
     /// Once it was told what came after that again and again, and closed every connection for what was missing.
@@ -512,14 +520,14 @@ mod tests {
         let mut link = Link::new(1, 0);
         let hello = |has| Frame::Hello { life: theirs, has, cluster: None };
         let Frame::Hello { life: mine, .. } = link.up(None) else { panic!("it begins with a hello") };
-        assert_eq!(link.on_frame(hello(None), &mut out), Heard::Hello);
+        assert_eq!(link.on_frame(hello(None), &mut out), Received::Hello);
         link.send(vec![1]).expect("there is room");
         link.on_frame(Frame::Ack { has: 1 }, &mut out);
         link.send(vec![2]).expect("there is room");
         link.down();
         link.up(None);
-        let heard = link.on_frame(hello(Some((mine, 0))), &mut out);
-        assert_eq!((heard, &out[..]), (Heard::Forgotten { lost: vec![vec![2]] }, &[][..]));
+        let last_received = link.on_frame(hello(Some((mine, 0))), &mut out);
+        assert_eq!((last_received, &out[..]), (Received::Forgotten { lost: vec![vec![2]] }, &[][..]));
         let Frame::Hello { life, .. } = link.up(None) else { panic!("it begins with a hello") };
         assert!(life > mine, "another life");
         link.on_frame(hello(Some((mine, 0))), &mut out);
@@ -547,9 +555,10 @@ mod tests {
         ] {
             let mut link = Link::new(1, 0);
             link.up(None);
-            let heard: Vec<Heard> = frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
-            assert!(matches!(heard.last(), Some(Heard::Strange(_))), "{frames:?}: {heard:?}");
-            assert_eq!(link.on_frame(data(2, 0), &mut Vec::new()), Heard::Nothing, "nothing more is believed");
+            let last_received: Vec<Received> =
+                frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
+            assert!(matches!(last_received.last(), Some(Received::Unexpected(_))), "{frames:?}: {last_received:?}");
+            assert_eq!(link.on_frame(data(2, 0), &mut Vec::new()), Received::Nothing, "nothing more is believed");
         }
     }
 }

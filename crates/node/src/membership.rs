@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 
 /// At most this many addresses are told, and dialled: as many as a network keeps.
 pub const MOST_ADDRESSES: usize = 4096;
@@ -20,7 +20,7 @@ enum Why {
     /// This host listens there, as the register says, and is needed.
     Needed(PeerId),
     /// A host has named it, and nobody was found there, so often.
-    Told { by: PeerId, failures: u32 },
+    Event { by: PeerId, failures: u32 },
 }
 
 /// An address that is dialled.
@@ -36,7 +36,7 @@ impl Dialled {
     fn host(&self) -> Option<PeerId> {
         match self.why {
             Why::Needed(host) => Some(host),
-            Why::Given | Why::Told { .. } => self.found,
+            Why::Given | Why::Event { .. } => self.found,
         }
     }
 }
@@ -84,8 +84,8 @@ impl Membership {
         let (mut over, mut due) = (Vec::new(), Vec::new());
         for address in addresses {
             if self.dialled.len() >= MOST_ADDRESSES && !self.dialled.contains_key(&address) {
-                let told = self.dialled.iter().find(|(_, it)| matches!(it.why, Why::Told { .. }));
-                let weaker = told.map(|(address, _)| address.clone());
+                let sent = self.dialled.iter().find(|(_, it)| matches!(it.why, Why::Event { .. }));
+                let weaker = sent.map(|(address, _)| address.clone());
                 weaker.iter().for_each(|address| _ = self.dialled.remove(address));
                 over.extend(weaker);
             }
@@ -116,12 +116,13 @@ impl Membership {
 
     /// The same, by the word of a host: such a one has an end.
     fn dial_by_word(&mut self, address: &str, by: PeerId) -> bool {
-        let by_word = self.dialled.values().filter(|it| matches!(it.why, Why::Told { by: teller, .. } if teller == by));
+        let by_word =
+            self.dialled.values().filter(|it| matches!(it.why, Why::Event { by: teller, .. } if teller == by));
         if self.dialled.contains_key(address) || self.dialled.len() >= MOST_ADDRESSES || by_word.count() >= MOST_BY_WORD
         {
             return false;
         }
-        self.dialled.insert(address.to_owned(), Dialled { why: Why::Told { by, failures: 0 }, found: None });
+        self.dialled.insert(address.to_owned(), Dialled { why: Why::Event { by, failures: 0 }, found: None });
         true
     }
 
@@ -129,7 +130,7 @@ impl Membership {
     pub fn on_found(&mut self, address: &str, host: PeerId) {
         if let Some(dialled) = self.dialled.get_mut(address) {
             dialled.found = Some(host);
-            if let Why::Told { failures, .. } = &mut dialled.why {
+            if let Why::Event { failures, .. } = &mut dialled.why {
                 *failures = 0;
             }
         }
@@ -137,7 +138,9 @@ impl Membership {
 
     /// Nobody of ours was found at an address: whether it is not to be dialled any more.
     pub fn on_unreached(&mut self, address: &str) -> bool {
-        let Some(Dialled { why: Why::Told { failures, .. }, .. }) = self.dialled.get_mut(address) else { return false };
+        let Some(Dialled { why: Why::Event { failures, .. }, .. }) = self.dialled.get_mut(address) else {
+            return false;
+        };
         *failures += 1;
         let is_over = *failures >= MOST_FAILURES;
         if is_over {
@@ -152,7 +155,7 @@ impl Membership {
     }
 
     /// How many addresses are dialled, or were.
-    #[cfg(any(test, feature = "forge"))]
+    #[cfg(any(test, feature = "fuzz"))]
     pub fn dialled(&self) -> usize {
         self.dialled.len()
     }
@@ -205,12 +208,12 @@ impl Membership {
 /// An address as a peer tells it, seen from here: what is on the teller's own machine to the teller is on the teller's
 /// machine to us. So two peers of one machine that listen on all its addresses, and have met inside it, are found by
 /// others.
-fn from_here(told: &str, teller: &str) -> String {
-    match (told.parse::<SocketAddr>(), teller.parse::<SocketAddr>()) {
+fn from_here(sent: &str, teller: &str) -> String {
+    match (sent.parse::<SocketAddr>(), teller.parse::<SocketAddr>()) {
         (Ok(socket), Ok(teller)) if socket.ip().is_loopback() && !teller.ip().is_loopback() => {
             SocketAddr::new(teller.ip(), socket.port()).to_string()
         }
-        _ => told.to_owned(),
+        _ => sent.to_owned(),
     }
 }
 
@@ -220,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_here_to_the_teller_is_there_to_us() {
-        for (told, teller, expected) in [
+        for (sent, teller, expected) in [
             ("127.0.0.1:7401", "10.0.0.7:7400", "10.0.0.7:7401"),
             ("[::1]:7401", "[2001:db8::7]:7400", "[2001:db8::7]:7401"),
             ("127.0.0.1:7401", "127.0.0.1:7400", "127.0.0.1:7401"),
@@ -228,7 +231,7 @@ mod tests {
             ("10.0.0.8:7400", "127.0.0.1:7400", "10.0.0.8:7400"),
             ("no address", "10.0.0.7:7400", "no address"),
         ] {
-            assert_eq!(from_here(told, teller), expected, "{told} from {teller}");
+            assert_eq!(from_here(sent, teller), expected, "{sent} from {teller}");
         }
     }
 
@@ -292,8 +295,8 @@ mod tests {
         }
         assert_eq!(membership.dialled(), 1);
         for teller in 0..40 {
-            let told = at(1000 * teller..1000 * teller + 1000).into_iter().map(|it| (PeerId::new(9), it));
-            membership.on_hosts(PeerId::new(100 + teller), "", &told.collect::<Vec<_>>(), |_| false);
+            let sent = at(1000 * teller..1000 * teller + 1000).into_iter().map(|it| (PeerId::new(9), it));
+            membership.on_hosts(PeerId::new(100 + teller), "", &sent.collect::<Vec<_>>(), |_| false);
         }
         assert_eq!(membership.dialled(), MOST_ADDRESSES);
         let (over, due) = membership.dial_host(PeerId::new(7), ["new:1".to_owned()]);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use peerlock_base::{Key, is_hidden};
+use peerlock_types::{Key, is_hidden};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -26,7 +26,7 @@ pub struct Name {
     key: Key,
 }
 
-pub use peerlock_base::MOST_SLOTS;
+pub use peerlock_types::MOST_SLOTS;
 
 const MOST_BYTES: usize = 255;
 

@@ -4,7 +4,6 @@ mod ask;
 mod cluster;
 mod detached;
 mod health;
-mod heir;
 mod inspect;
 mod links;
 mod look;
@@ -15,34 +14,35 @@ mod remove;
 mod revoke;
 mod serve;
 mod session;
+mod takeover;
 
 use std::mem::take;
 use std::time::Duration;
 
-use peerlock_base::{Key, PeerId, Rng, Time};
-use peerlock_mutex::{Grant, custody};
-use peerlock_register::leases::patience;
-use peerlock_register::{ClusterId, Versions};
+use peerlock_protocol::{Grant, custody};
+use peerlock_registry::leases::patience;
+use peerlock_registry::{ClusterId, Versions};
+use peerlock_types::{Key, PeerId, Rng, Time};
 
+use crate::cached_view::CachedView;
 use crate::clients::{Clients, TicketId};
 use crate::connections::{Packet, Segment};
-use crate::contacts::{Contacts, News};
+use crate::contacts::{Contacts, Update};
 use crate::detached::Detached;
 use crate::founding::Founding;
-use crate::heir::Heir;
+use crate::incidents::Incidents;
 use crate::link::Frame;
 use crate::membership::Membership;
 use crate::orders::Orders;
 use crate::others::Others;
 use crate::parts::Parts;
 use crate::relay::Relay;
-use crate::sight::Sight;
-use crate::standing::{Ask, Standing};
+use crate::session_state::{Ask, SessionState};
 use crate::survey::Survey;
+use crate::takeover::Takeover;
 use crate::timers::Timers;
-use crate::trouble::Troubles;
 use crate::wire::{Body, decode, decode_body, encode_body};
-use crate::{Answer, Birth, Config, Counters, Damage, Effect, Error, Input, Missing, Notice};
+use crate::{Answer, Config, Counters, Damage, Effect, Error, Input, Missing, Notice, Setup};
 
 /// The names of the alarms.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +68,7 @@ enum Alarm {
     /// The register has not answered this call.
     Caller(u64),
     /// There is still no session.
-    Trouble,
+    Health,
     /// Tell the others what we have of theirs.
     Acks,
     /// Connections by way of other hosts are to be looked after.
@@ -93,7 +93,7 @@ pub fn describe(bytes: &[u8]) -> String {
             body => format!("data {number}, has {has}: {body:?}"),
         },
         Ok(Frame::Loose { body }) => match decode_body(&body) {
-            Ok(Body::Register(letter)) => format!("a letter of {} bytes", letter.len()),
+            Ok(Body::Registry(registry_message)) => format!("a letter of {} bytes", registry_message.len()),
             Ok(Body::Relay { from, to, packet: Packet { number, segment: Segment::Data(at, bytes), .. } }) => {
                 format!("relay({from} to {to}, {number}, #{at}: {})", describe(&bytes))
             }
@@ -110,7 +110,7 @@ pub enum Purpose {
     /// The parts of a resource talk: requests, tokens, and who is where.
     Resource,
     /// About the register: sessions and their renewal, votes, entries.
-    Register,
+    Registry,
     /// The link itself: greetings, confirmations, questions of people, and what is passed on for others.
     Link,
 }
@@ -121,7 +121,7 @@ pub fn purpose(bytes: &[u8]) -> Purpose {
         // By the place of its kind in `Body`, which is the first byte: all else need not be read for that.
         Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => match body.first() {
             Some(0) => Purpose::Resource,
-            Some(1) => Purpose::Register,
+            Some(1) => Purpose::Registry,
             _ => Purpose::Link,
         },
         _ => Purpose::Link,
@@ -144,19 +144,19 @@ pub struct Node {
     clients: Clients,
     parts: Parts,
     survey: Survey,
-    heir: Heir,
+    takeover: Takeover,
     orders: Orders,
     membership: Membership,
     contacts: Contacts,
     relay: Relay,
     founding: Founding,
-    standing: Standing,
-    sight: Sight,
+    session_state: SessionState,
+    cached_view: CachedView,
     detached: Detached,
-    troubles: Troubles,
+    incidents: Incidents,
     others: Others,
     /// What was heard of hosts and is not dealt with yet. Empty between steps.
-    news: Vec<News>,
+    update: Vec<Update>,
     phase: Phase,
     draining: Draining,
     counters: Counters,
@@ -189,31 +189,31 @@ impl Node {
     ///
     /// # Errors
     /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
-    pub fn new(host: PeerId, addresses: Vec<String>, mut birth: Birth, config: Config) -> Result<Self, Damage> {
-        let mut heir = Heir::new(birth.estate.take(), &birth.boot);
-        let standing = Standing::new(host, &addresses, &mut birth, &mut heir, config)?;
-        let clients = Clients::after(birth.rng.bits() >> 33);
+    pub fn new(host: PeerId, addresses: Vec<String>, mut setup: Setup, config: Config) -> Result<Self, Damage> {
+        let mut takeover = Takeover::new(setup.predecessor.take(), &setup.boot);
+        let session_state = SessionState::new(host, &addresses, &mut setup, &mut takeover, config)?;
+        let clients = Clients::after(setup.rng.bits() >> 33);
         Ok(Self {
             config,
-            rng: birth.rng,
+            rng: setup.rng,
             now: Time::ZERO,
             timers: Timers::new(),
             attend_at: None,
             clients,
             parts: Parts::new(config.ration),
             survey: Survey::default(),
-            heir,
+            takeover,
             orders: Orders::default(),
             membership: Membership::new(host, addresses),
-            contacts: Contacts::new(birth.process, config.versions),
+            contacts: Contacts::new(setup.process, config.versions),
             relay: Relay::new(),
             founding: Founding::default(),
-            standing,
-            sight: Sight::default(),
+            session_state,
+            cached_view: CachedView::default(),
             detached: Detached::default(),
-            troubles: Troubles::default(),
+            incidents: Incidents::default(),
             others: Others::default(),
-            news: Vec::new(),
+            update: Vec::new(),
             phase: Phase::Joining,
             draining: Draining::No,
             counters: Counters::default(),
@@ -239,7 +239,7 @@ impl Node {
             Input::Net(event) => self.on_net(event),
             Input::Wake => self.wake(),
             Input::Written(number) => self.on_written(number),
-            Input::Kept => self.on_kept(),
+            Input::ClusterRecorded => self.on_recorded(),
             Input::Acquire { call, wanted } => self.acquire(call, wanted),
             Input::Release { call, ticket } => self.release(call, ticket),
             Input::Renew { call, ticket } => self.renew(call, ticket),
@@ -252,7 +252,7 @@ impl Node {
             Input::Remove { call, name } => self.remove(call, name),
             Input::Expel { call, name, peer } => self.expel(call, name, peer),
             Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),
-            Input::Seats { call, hosts } => self.seat(call, hosts),
+            Input::SetVoters { call, hosts } => self.set_voters(call, hosts),
             Input::Drain => self.drain(),
             Input::Close => self.close(),
             Input::Leave => self.leave(),
@@ -276,7 +276,7 @@ impl Node {
 
     /// Returns whether this process has founded the cluster.
     pub fn has_founded(&self, cluster: ClusterId) -> bool {
-        self.standing.has_founded(cluster)
+        self.session_state.has_founded(cluster)
     }
 
     /// Returns whether a host has answered at an address that was to be joined.
@@ -291,7 +291,7 @@ impl Node {
     fn wake(&mut self) {
         while let Some(alarm) = self.timers.due(self.now) {
             match alarm {
-                Alarm::Part(resource, timer) => self.part_step(resource, peerlock_mutex::Input::Timer(timer)),
+                Alarm::Part(resource, timer) => self.part_step(resource, peerlock_protocol::Input::Timer(timer)),
                 Alarm::Recount(resource, generation, host) => self.on_recount_alarm(resource, generation, host),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
                 Alarm::Survey(resource) => self.ask_for_line(resource),
@@ -301,13 +301,13 @@ impl Node {
                 Alarm::Look => self.look_at_cluster(),
                 Alarm::Lookers => self.answer_lookers(),
                 Alarm::Caller(call) => self.give_up_register(call),
-                Alarm::Trouble => self.on_trouble_alarm(),
+                Alarm::Health => self.on_health_alarm(),
                 Alarm::Acks => self.contacts.ack_all(),
                 Alarm::Relay => self.look_after_relays(),
                 Alarm::Waiters => self.probe_waiters(),
                 Alarm::Sweep => self.sweep(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
-                Alarm::Leave => self.left(self.standing.has_left()),
+                Alarm::Leave => self.left(self.session_state.has_left()),
                 Alarm::Resume(call) => self.on_resume_alarm(call),
             }
         }
@@ -316,14 +316,14 @@ impl Node {
     /// Does what has come up in this step: news of hosts, and what the register says.
     fn settle(&mut self) {
         loop {
-            let mut news = take(&mut self.news);
-            news.drain(..).for_each(|news| self.on_news(news));
-            if self.news.is_empty() {
-                self.news = news; // With the room that it has.
+            let mut update = take(&mut self.update);
+            update.drain(..).for_each(|update| self.on_update(update));
+            if self.update.is_empty() {
+                self.update = update; // With the room that it has.
             }
             self.attend();
             self.detour();
-            if self.news.is_empty() {
+            if self.update.is_empty() {
                 break;
             }
         }
@@ -334,14 +334,14 @@ impl Node {
             self.draining = Draining::Done;
             self.effects.push(Effect::Drained);
         }
-        self.attend_at = self.standing.next().filter(|_| self.phase != Phase::Left);
+        self.attend_at = self.session_state.next().filter(|_| self.phase != Phase::Left);
     }
 
     /// What must be true between steps. Where nobody counts the time, everything is looked over once in an eighth as
     /// many steps as there are tickets, resources and hosts, so that it costs the same whatever their number.
     fn check(&mut self) {
-        assert!(self.news.is_empty(), "what comes up in a step is dealt with in that step");
-        let bound = self.standing.bound();
+        assert!(self.update.is_empty(), "what comes up in a step is dealt with in that step");
+        let bound = self.session_state.bound();
         assert!(bound.is_none_or(|bound| self.now < bound.until), "the session is over, and still used");
         assert!(bound.is_some() || self.parts.is_empty(), "without a session this process takes part in nothing");
         self.unchecked += 1;
@@ -352,9 +352,9 @@ impl Node {
         let is_set = |alarm| self.timers.is_set(&alarm);
         self.clients.check(bound, |ticket| is_set(Alarm::Ticket(ticket)));
         self.survey.check(|number| is_set(Alarm::Query(number)));
-        self.heir.check(|ticket| self.clients.get(ticket).is_some(), |call| is_set(Alarm::Resume(call)));
+        self.takeover.check(|ticket| self.clients.get(ticket).is_some(), |call| is_set(Alarm::Resume(call)));
         self.parts.check();
-        self.sight.check(is_set(Alarm::Lookers));
+        self.cached_view.check(is_set(Alarm::Lookers));
         self.contacts.check(|host, epoch| self.relay.is_up(host, epoch));
         self.relay.check();
         self.founding.check(|host| host == self.host() || self.contacts.is_connected(host));
@@ -372,8 +372,9 @@ impl Node {
             let part = self.parts.get(resource).expect("nothing ends in the register of what we do not take part in");
             let is_here = part.custody.held().any(|(_, user)| user == Some(alias));
             assert!(is_here, "grant {fencing} of {} is ending, and its slot is not here", part.name);
-            let ask = |session| Ask::Attach(session, part.name.clone(), fencing);
-            let is_asked = self.standing.session().is_some_and(|session| self.standing.is_asking(&ask(session)));
+            let ask = |session| Ask::DropDetached(session, part.name.clone(), fencing);
+            let is_asked =
+                self.session_state.session().is_some_and(|session| self.session_state.is_asking(&ask(session)));
             assert!(is_asked, "grant {fencing} of {} is ending, and nobody tells the register", part.name);
         }
         match self.phase {
@@ -389,14 +390,14 @@ impl Node {
         self.effects.push(Effect::Answer { call, answer });
     }
 
-    fn strange(&mut self, why: &'static str) {
-        self.notice(Notice::Strange(why));
+    fn unexpected(&mut self, why: &'static str) {
+        self.notice(Notice::Unexpected(why));
     }
 
     fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Malformed(_) => self.counters.malformed += 1,
-            Notice::Strange(_) => self.counters.strange += 1,
+            Notice::Unexpected(_) => self.counters.unexpected += 1,
             _ => {}
         }
         self.effects.push(Effect::Notice(notice));
@@ -412,7 +413,7 @@ impl Node {
         }
         match body {
             Body::Part { resource, message } => self.on_part_message(from, resource, message),
-            Body::Register(letter) => self.on_letter(from, &letter),
+            Body::Registry(registry_message) => self.on_registry_message(from, &registry_message),
             Body::Greeting { cluster, expects, founder, hosts } => {
                 self.on_greeting(from, cluster, expects, founder, &hosts);
             }
@@ -426,8 +427,8 @@ impl Node {
     }
 
     /// Says something that must arrive.
-    fn tell(&mut self, to: PeerId, body: &Body) {
-        let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.news);
+    fn send_body(&mut self, to: PeerId, body: &Body) {
+        let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.update);
         self.contacts.use_now(to, self.now);
         if !is_connected {
             self.reach(to);
@@ -476,10 +477,10 @@ impl Node {
     /// register's leader may have been there, too.
     fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
         let missing = self.missing(peer, asked);
-        let last = self.sight.sessions_of(peer).next_back();
-        let ttl = last.map_or(self.standing.ttl(), |(_, ttl)| ttl.span());
-        let register = self.config.register;
-        let ends = patience(ttl, register.slack) + register.tick * (2 * register.election_ticks as u64);
+        let last = self.cached_view.sessions_of(peer).next_back();
+        let ttl = last.map_or(self.session_state.ttl(), |(_, ttl)| ttl.span());
+        let registry = self.config.registry;
+        let ends = patience(ttl, registry.slack) + registry.tick * (2 * registry.election_ticks as u64);
         let is_away = self.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
         Missing { ends: is_away.then(|| Duration::from(ends).saturating_sub(missing.since)), ..missing }
     }

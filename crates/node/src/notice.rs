@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use peerlock_base::{PeerId, roughly};
-use peerlock_register::{ClusterId, Refusal, Versions};
+use peerlock_registry::{ClusterId, Refusal, Versions};
+use peerlock_types::{PeerId, roughly};
 
 use crate::wire::Malformed;
 use crate::{Error, Missing};
@@ -12,7 +12,7 @@ pub enum Notice {
     /// A frame of no version or format that we know. It was dropped.
     Malformed(Malformed),
     /// A message that made no sense. It was dropped.
-    Strange(&'static str),
+    Unexpected(&'static str),
     /// A process of this host has ended before it confirmed all messages.
     Lost {
         /// The host whose process has ended.
@@ -96,7 +96,7 @@ pub enum Notice {
     /// The cluster does not let this process in. It goes on asking.
     Refused(Refusal),
     /// A letter about the register that is not for us, and why. Said once in a row.
-    Letter(String),
+    Incident(String),
     /// This process's voter does not go on: a sentence for people.
     Halted(String),
 }
@@ -106,7 +106,7 @@ impl Notice {
     pub fn in_words(&self, called: impl Fn(PeerId) -> String) -> String {
         match self {
             Self::Malformed(how) => format!("a malformed frame: {how:?}"),
-            Self::Strange(why) => format!("a strange message: {why}"),
+            Self::Unexpected(why) => format!("a strange message: {why}"),
             Self::Lost { host, messages } => {
                 format!("{messages} messages were lost: a process of {} has ended", called(*host))
             }
@@ -146,7 +146,7 @@ impl Notice {
                 called(*host)
             ),
             Self::Refused(why) => format!("the cluster does not let this process in: {why}"),
-            Self::Letter(why) => format!("a letter about the register is dropped: {why}"),
+            Self::Incident(why) => format!("a letter about the register is dropped: {why}"),
             Self::Halted(why) => format!("the register has halted here: {why}"),
         }
     }

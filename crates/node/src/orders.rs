@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;
 
-use peerlock_base::{PeerId, Time};
-use peerlock_register::Page;
+use peerlock_registry::Page;
+use peerlock_types::{PeerId, Time};
 
 use crate::Name;
 
@@ -16,7 +16,7 @@ pub struct Revocation {
     pub peer: PeerId,
     pub fencing: u64,
     /// When its host last answered; before that, when it was first asked.
-    pub heard: Time,
+    pub last_received: Time,
 }
 
 /// A name that somebody here wants removed.
@@ -26,7 +26,7 @@ pub struct Removal {
     /// The register is being asked, and has not answered.
     is_asking: bool,
     /// It exists in the register as of this entry.
-    seen: Option<u64>,
+    found: Option<u64>,
     /// The hosts that take part, as the register has told it last.
     parties: BTreeSet<PeerId>,
     /// Those that have said that nobody uses it there.
@@ -37,7 +37,7 @@ pub struct Removal {
 
 /// What follows for a name that is to be removed from what the register has told.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum Found {
     /// Nothing: a voter that is behind may not know yet what we have seen at another. We look again after a while.
     Nothing,
     /// There is no such name.
@@ -82,25 +82,25 @@ impl Removal {
     }
 
     /// The register has told what it knows.
-    pub fn on_seen(&mut self, page: Page) -> Seen {
+    pub fn on_result(&mut self, page: Page) -> Found {
         self.is_asking = false;
-        if self.seen.is_some_and(|index| page.index < index) {
-            return Seen::Nothing;
+        if self.found.is_some_and(|index| page.index < index) {
+            return Found::Nothing;
         }
-        let Some(seen) = page.resources.into_iter().next() else {
-            return Seen::Gone { was_there: self.seen.is_some() };
+        let Some(found) = page.resources.into_iter().next() else {
+            return Found::Gone { was_there: self.found.is_some() };
         };
-        self.seen = Some(page.index);
-        if let Some(grant) = seen.detached.first() {
-            return Seen::Detached(grant.host);
+        self.found = Some(page.index);
+        if let Some(grant) = found.detached.first() {
+            return Found::Detached(grant.host);
         }
-        self.parties = seen.parties.iter().map(|party| party.host).collect();
+        self.parties = found.parties.iter().map(|party| party.host).collect();
         if self.parties.is_empty() {
             self.is_asking = true;
-            return Seen::Unused(seen.generation);
+            return Found::Unused(found.generation);
         }
         self.is_refused = false;
-        Seen::Shared { hosts: self.parties.clone(), give_up: self.parties.is_subset(&self.unused) }
+        Found::Shared { hosts: self.parties.clone(), give_up: self.parties.is_subset(&self.unused) }
     }
 
     /// A host has said that nobody uses it there. Whether all of them have, only now.
@@ -129,7 +129,7 @@ pub struct Orders {
 impl Orders {
     /// Somebody has asked for the grant of a client of that host.
     pub fn revoke(&mut self, call: u64, name: Name, peer: PeerId, fencing: u64, now: Time) {
-        self.revocations.insert(call, Revocation { name, peer, fencing, heard: now });
+        self.revocations.insert(call, Revocation { name, peer, fencing, last_received: now });
     }
 
     pub fn revocation(&self, call: u64) -> Option<&Revocation> {
@@ -139,13 +139,13 @@ impl Orders {
     /// A host has answered about a grant. False if it was not asked, or that is over.
     pub fn on_answered(&mut self, call: u64, from: PeerId, now: Time) -> bool {
         let revocation = self.revocations.get_mut(&call).filter(|it| it.peer == from);
-        revocation.map(|it| it.heard = now).is_some()
+        revocation.map(|it| it.last_received = now).is_some()
     }
 
     /// Somebody wants a name removed.
     pub fn remove(&mut self, call: u64, name: Name, now: Time) {
         let (parties, unused) = (BTreeSet::new(), BTreeSet::new());
-        let removal = Removal { name, since: now, is_asking: false, seen: None, parties, unused, is_refused: false };
+        let removal = Removal { name, since: now, is_asking: false, found: None, parties, unused, is_refused: false };
         self.removals.insert(call, removal);
     }
 
@@ -170,8 +170,8 @@ impl Orders {
     }
 
     /// How much is under way.
-    #[cfg(any(test, feature = "forge"))]
-    pub fn kept(&self) -> usize {
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn retained(&self) -> usize {
         self.revocations.len() + self.removals.len()
     }
 }
@@ -208,6 +208,6 @@ mod tests {
         orders.end(1);
         orders.end(2);
         orders.check(|_| false, |_| false);
-        assert_eq!(orders.kept(), 0);
+        assert_eq!(orders.retained(), 0);
     }
 }

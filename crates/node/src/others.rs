@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{PeerId, Time};
-use peerlock_register::ClusterId;
+use peerlock_registry::ClusterId;
+use peerlock_types::{PeerId, Time};
 
 /// At most this many hosts are kept: one is enough to report that there is a second cluster.
 const MOST: usize = 100;
@@ -44,8 +44,8 @@ impl Others {
     }
 
     /// How many entries there are.
-    #[cfg(any(test, feature = "forge"))]
-    pub fn kept(&self) -> usize {
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn retained(&self) -> usize {
         self.hosts.len()
     }
 }
@@ -61,12 +61,12 @@ mod tests {
         others.meet(PeerId::new(1), other("10.0.0.1:7400"));
         others.meet(PeerId::new(1), other("10.0.0.1:7400"));
         others.meet(PeerId::new(2), other("10.0.0.2:7400"));
-        assert_eq!(others.kept(), 2);
+        assert_eq!(others.retained(), 2);
         others.on_member(PeerId::new(3), "10.0.0.2:7400");
         assert_eq!(others.iter().map(|(host, _)| host).collect::<Vec<_>>(), [PeerId::new(1)]);
         others.on_member(PeerId::new(1), "10.0.0.7:7400");
-        assert_eq!(others.kept(), 0);
+        assert_eq!(others.retained(), 0);
         (0..2 * MOST as u64).for_each(|host| others.meet(PeerId::new(host), other("")));
-        assert_eq!(others.kept(), MOST);
+        assert_eq!(others.retained(), MOST);
     }
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
 use std::mem::take;
 
-use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
-use peerlock_mutex::register::Session;
-use peerlock_mutex::{self as mutex, Custody, Cx, Effect, Grant, Input, custody};
+use peerlock_protocol::registry::Session;
+use peerlock_protocol::{self as protocol, Custody, Cx, Effect, Grant, Input, custody};
+use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 
 use crate::Name;
-use crate::sabotage::without;
+use crate::mutation::without;
 
 /// Our part in one resource. To be read only: what happens to it are verbs of [`Parts`].
 pub struct Part {
@@ -94,7 +94,7 @@ impl Parts {
         let mut effects = Vec::new();
         let Some(part) = self.parts.get_mut(&resource) else { return effects };
         let generation = part.custody.generation();
-        mutex::step(&mut part.custody, input, &mut Cx::new(me, now, rng, &mut effects));
+        protocol::step(&mut part.custody, input, &mut Cx::new(me, now, rng, &mut effects));
         part.used = now;
         if part.custody.generation() > generation {
             part.opened = now;
@@ -161,15 +161,17 @@ impl Parts {
             _ => 0,
         };
         if *said > self.ration {
-            *said = self.parts.values().map(|part| part.custody.kept(Some(from))).sum();
+            *said = self.parts.values().map(|part| part.custody.retained(Some(from))).sum();
         }
-        let accumulates =
-            matches!(message.body, custody::Body::Tell(_) | custody::Body::Dropped { .. } | custody::Body::Next { .. });
+        let accumulates = matches!(
+            message.body,
+            custody::Body::Update(_) | custody::Body::Dropped { .. } | custody::Body::Next { .. }
+        );
         *said <= self.ration || !accumulates
     }
 
     /// Only of these hosts it is still counted what they say.
-    pub fn keep_rations(&mut self, is_there: impl Fn(PeerId) -> bool) {
+    pub fn retain_rations(&mut self, is_there: impl Fn(PeerId) -> bool) {
         self.rations.retain(|host, _| is_there(*host));
     }
 
@@ -182,15 +184,15 @@ impl Parts {
     }
 
     /// How much is kept because somebody else has said something.
-    #[cfg(any(test, feature = "forge"))]
-    pub fn kept(&self) -> usize {
-        self.parts.values().map(|part| 1 + part.custody.kept(None)).sum::<usize>() + self.rations.len()
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn retained(&self) -> usize {
+        self.parts.values().map(|part| 1 + part.custody.retained(None)).sum::<usize>() + self.rations.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use peerlock_mutex::token::{Claim, Token};
+    use peerlock_protocol::token::{Claim, Token};
 
     use super::*;
 
@@ -254,7 +256,8 @@ mod tests {
             Custody::founded(coordinator, custody::Config::default(), coordinator.peer, 1);
         let accepted = (1..=30).filter(|ticket| {
             let claim = Claim { peer: PeerId::new(2), ticket: Ticket::new(*ticket) };
-            let message = custody::Message { generation: 1, body: custody::Body::Tell(custody::News::Request(claim)) };
+            let message =
+                custody::Message { generation: 1, body: custody::Body::Update(custody::Update::Request(claim)) };
             let has_room = parts.has_room(claim.peer, &message);
             if has_room {
                 let input = Input::Message { from: claim.peer, message };

@@ -29,7 +29,7 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{PeerId, Span, Time};
+use peerlock_types::{PeerId, Span, Time};
 
 use crate::Effect;
 use crate::connections::{BEAT, Change, Connections, Packet};
@@ -139,9 +139,9 @@ impl Relay {
     }
 
     /// How many hosts are known by way of others.
-    #[cfg(any(test, feature = "forge"))]
-    pub fn kept(&self) -> usize {
-        self.via.len() + self.connections.kept()
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn retained(&self) -> usize {
+        self.via.len() + self.connections.retained()
     }
 
     /// A host is linked with us now.

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use peerlock_base::{Key, PeerId, Ticket, Time};
-use peerlock_mutex::token::Claim;
-use peerlock_mutex::{Custody, custody};
-use peerlock_register::ResourceView;
+use peerlock_protocol::token::Claim;
+use peerlock_protocol::{Custody, custody};
+use peerlock_registry::ResourceView;
+use peerlock_types::{Key, PeerId, Ticket, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{Client, MOST_TOLD};
+use crate::wire::{Client, MAX_LISTED};
 use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
 
 /// How often anybody is asked for a [`Query`].
@@ -27,38 +27,38 @@ const QUESTIONS: usize = 8;
 
 /// Who waits for a resource, and where its tokens are, as its coordinator knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct QueueReport {
     /// The resource's generation.
     pub generation: u64,
     /// How many may be inside, as that generation has it.
     pub slots: u32,
-    /// Who waits, oldest first: all, or the first of a line that is longer than [`MOST_TOLD`].
+    /// Who waits, oldest first: all, or the first of a line that is longer than [`MAX_LISTED`].
     pub waiting: Vec<Claim>,
     /// The places of those of the asker's clients that wait behind these.
     pub behind: Vec<(Ticket, u32)>,
     /// Where each token is.
-    pub seats: Vec<TokenPlace>,
+    pub locations: Vec<TokenPlace>,
 }
 
-impl Line {
+impl QueueReport {
     /// The line that we keep, for who asks; nothing if we keep none.
     pub fn of(custody: &Custody, asker: PeerId) -> Option<Self> {
-        let line = custody.line()?;
-        let seat = |&custody::Seat { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
-        let behind = line.waiting().zip(0..).skip(MOST_TOLD).filter(|(claim, _)| claim.peer == asker);
+        let report = custody.queue()?;
+        let location = |&custody::Location { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
+        let behind = report.waiting().zip(0..).skip(MAX_LISTED).filter(|(claim, _)| claim.peer == asker);
         Some(Self {
             generation: custody.generation(),
             slots: custody.slots(),
-            waiting: line.waiting().take(MOST_TOLD).collect(),
+            waiting: report.waiting().take(MAX_LISTED).collect(),
             behind: behind.map(|(claim, place)| (claim.ticket, place)).collect(),
-            seats: line.seats().map(seat).collect(),
+            locations: report.locations().map(location).collect(),
         })
     }
 
     /// Nobody takes part: all slots are free, but for detached ones.
-    fn of_nobody(seen: &ResourceView) -> Self {
-        let (generation, slots) = (seen.generation, seen.slots);
-        Self { generation, slots, waiting: Vec::new(), behind: Vec::new(), seats: Vec::new() }
+    fn without_parties(found: &ResourceView) -> Self {
+        let (generation, slots) = (found.generation, found.slots);
+        Self { generation, slots, waiting: Vec::new(), behind: Vec::new(), locations: Vec::new() }
     }
 }
 
@@ -98,8 +98,8 @@ pub struct Query {
     pub name: Name,
     pub asked: Time,
     tries: u8,
-    seen: Option<ResourceView>,
-    line: Option<Line>,
+    found: Option<ResourceView>,
+    report: Option<QueueReport>,
     /// Since when the coordinator has been counting, and whom it waits for, if it still does.
     counting: Option<(Time, Vec<PeerId>)>,
     /// Who has not told yet.
@@ -114,9 +114,9 @@ pub struct Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// To look into the register.
-    Register,
+    Registry,
     /// To ask this coordinator.
-    Line(PeerId),
+    QueueReport(PeerId),
     /// Nothing: it must do with what was told.
     Finish,
 }
@@ -172,9 +172,9 @@ impl Survey {
     pub fn on_line(&mut self, number: u64) -> Option<(Key, bool)> {
         let (resource, watched) = self.asked_with(number)?;
         (watched.silent, watched.counting) = (None, None);
-        let is_news = number > watched.answered;
+        let is_update = number > watched.answered;
         watched.answered = watched.answered.max(number);
-        Some((resource, is_news))
+        Some((resource, is_update))
     }
 
     /// The coordinator has answered that it has been counting since then.
@@ -193,8 +193,8 @@ impl Survey {
             name,
             asked: now,
             tries: 0,
-            seen: None,
-            line: None,
+            found: None,
+            report: None,
             counting: None,
             silent,
             clients,
@@ -214,29 +214,29 @@ impl Survey {
     pub fn try_again(&mut self, number: u64) -> Next {
         let Some(query) = self.queries.get_mut(&number) else { return Next::Finish };
         query.tries += 1;
-        match (&query.seen, &query.line) {
+        match (&query.found, &query.report) {
             _ if query.tries > QUERY_TRIES => Next::Finish,
-            (None, _) => Next::Register,
-            (Some(ResourceView { coordinator: Some((_, host)), .. }), None) => Next::Line(*host),
+            (None, _) => Next::Registry,
+            (Some(ResourceView { coordinator: Some((_, host)), .. }), None) => Next::QueueReport(*host),
             (Some(_), _) => Next::Finish,
         }
     }
 
     /// The register has told what there is of a resource.
-    pub fn on_query_seen(&mut self, number: u64, seen: ResourceView) {
+    pub fn on_query_result(&mut self, number: u64, found: ResourceView) {
         if let Some(query) = self.queries.get_mut(&number) {
-            (query.seen, query.tries) = (Some(seen), 0);
+            (query.found, query.tries) = (Some(found), 0);
         }
     }
 
     /// The coordinator has answered a query: the resource, and everybody who is to be asked next. Of many that is who
     /// is inside, and who comes soon: the others are shown without what their clients say of themselves.
-    pub fn on_query_line(&mut self, number: u64, line: Line) -> Option<(Key, BTreeSet<PeerId>)> {
-        let query = self.queries.get_mut(&number).filter(|query| query.line.is_none())?;
-        let inside = line.seats.iter().map(|seat| seat.at);
+    pub fn on_query_line(&mut self, number: u64, report: QueueReport) -> Option<(Key, BTreeSet<PeerId>)> {
+        let query = self.queries.get_mut(&number).filter(|query| query.report.is_none())?;
+        let inside = report.locations.iter().map(|location| location.at);
         // Whose clients may be inside without a token, since their session is over.
-        let detached = query.seen.iter().flat_map(|seen| seen.detached.iter().map(|grant| grant.host));
-        let named = inside.chain(detached).chain(line.waiting.iter().map(|claim| claim.peer));
+        let detached = query.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host));
+        let named = inside.chain(detached).chain(report.waiting.iter().map(|claim| claim.peer));
         let mut asked = BTreeSet::new();
         for peer in named {
             if asked.len() >= MOST_ASKED {
@@ -245,7 +245,7 @@ impl Survey {
             asked.insert(peer);
         }
         query.silent = asked;
-        query.line = Some(line);
+        query.report = Some(report);
         Some((query.name.key(), query.silent.clone()))
     }
 
@@ -265,18 +265,17 @@ impl Survey {
     /// Whether nobody is missing any more.
     pub fn is_complete(&self, number: u64) -> bool {
         let query = self.queries.get(&number);
-        query.is_some_and(|query| query.line.is_some() && query.silent.is_empty() && !query.awaits_names)
+        query.is_some_and(|query| query.report.is_some() && query.silent.is_empty() && !query.awaits_names)
     }
 
     /// The hosts that a query will show.
     pub fn shown(&self, number: u64) -> BTreeSet<PeerId> {
         let Some(query) = self.queries.get(&number) else { return BTreeSet::new() };
-        let detached = query.seen.iter().flat_map(|seen| seen.detached.iter().map(|grant| grant.host));
-        let line = query
-            .line
-            .iter()
-            .flat_map(|line| line.waiting.iter().map(|claim| claim.peer).chain(line.seats.iter().map(|seat| seat.at)));
-        line.chain(detached).collect()
+        let detached = query.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host));
+        let report = query.report.iter().flat_map(|report| {
+            report.waiting.iter().map(|claim| claim.peer).chain(report.locations.iter().map(|location| location.at))
+        });
+        report.chain(detached).collect()
     }
 
     /// The register was asked what hosts are called.
@@ -305,14 +304,15 @@ impl Survey {
     }
 
     /// How much is kept of what others have answered.
-    #[cfg(any(test, feature = "forge"))]
-    pub fn kept(&self) -> usize {
-        let counting = self.watched.values().map(|watched| watched.counting.as_ref().map_or(0, |(_, who)| who.len()));
-        let told = self.queries.values().map(|query| {
-            let line = query.line.as_ref().map_or(0, |line| line.waiting.len() + line.seats.len());
-            line + query.silent.len() + query.names.len() + query.clients.values().map(Vec::len).sum::<usize>()
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn retained(&self) -> usize {
+        let counting =
+            self.watched.values().map(|watched| watched.counting.as_ref().map_or(0, |(_, hosts)| hosts.len()));
+        let sent = self.queries.values().map(|query| {
+            let report = query.report.as_ref().map_or(0, |report| report.waiting.len() + report.locations.len());
+            report + query.silent.len() + query.names.len() + query.clients.values().map(Vec::len).sum::<usize>()
         });
-        self.watched.len() + self.queries.len() + counting.sum::<usize>() + told.sum::<usize>()
+        self.watched.len() + self.queries.len() + counting.sum::<usize>() + sent.sum::<usize>()
     }
 
     /// What must be true after each step; `has_alarm` tells whether a query will be looked at again.
@@ -327,56 +327,56 @@ impl Query {
     /// Who has not answered, and since when, if the register has told of the resource: those that the coordinator waits
     /// for, or the coordinator itself.
     pub fn missing(&self) -> Option<(Time, Vec<PeerId>)> {
-        let coordinator = self.seen.as_ref()?.coordinator.map(|(_, host)| host);
+        let coordinator = self.found.as_ref()?.coordinator.map(|(_, host)| host);
         Some(self.counting.clone().unwrap_or_else(|| (self.asked, coordinator.into_iter().collect())))
     }
 
     /// What was told, with hosts called as people know them; nothing if the coordinator has not answered.
     pub fn details(self, host_of: impl Fn(PeerId) -> String) -> Option<ResourceDetails> {
-        let Self { name, seen, line, clients, names, .. } = self;
+        let Self { name, found, report, clients, names, .. } = self;
         let host_of = |host| names.get(&host).cloned().unwrap_or_else(|| host_of(host));
-        let seen = seen?;
-        let line = match (line, &seen.coordinator) {
-            (Some(line), _) => line,
-            (None, None) => Line::of_nobody(&seen),
+        let found = found?;
+        let report = match (report, &found.coordinator) {
+            (Some(report), _) => report,
+            (None, None) => QueueReport::without_parties(&found),
             (None, Some(_)) => return None,
         };
         let find =
             |peer: PeerId, is: &dyn Fn(&Client) -> bool| Some(clients.get(&peer)?.iter().find(|it| is(it))?.view());
         let mut holders: Vec<SlotView> = Vec::new();
-        for seat in &line.seats {
+        for location in &report.locations {
             // One that is over may not have heard of it: the youngest has the slot.
-            let there = clients.get(&seat.at).into_iter().flatten();
-            let inside = there.filter(|client| client.grant.is_some_and(|(slot, _)| slot == seat.slot));
+            let there = clients.get(&location.at).into_iter().flatten();
+            let inside = there.filter(|client| client.grant.is_some_and(|(slot, _)| slot == location.slot));
             let client = inside.max_by_key(|client| client.grant.map(|(_, fencing)| fencing)).map(Client::view);
             let fencing = client.as_ref().and_then(|client| client.fencing);
-            let detached = seen.detached.iter().any(|grant| Some(grant.fencing) == fencing);
-            let (peer, host, free) = (seat.at, host_of(seat.at), client.is_none() && seat.free);
-            holders.push(SlotView { slot: seat.slot, peer, host, free, detached, client });
+            let detached = found.detached.iter().any(|grant| Some(grant.fencing) == fencing);
+            let (peer, host, free) = (location.at, host_of(location.at), client.is_none() && location.free);
+            holders.push(SlotView { slot: location.slot, peer, host, free, detached, client });
         }
-        for grant in &seen.detached {
+        for grant in &found.detached {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
-                let told = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
+                let sent = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
                 // What its client calls it is for nobody else.
                 let unknown = || ClientView { fencing: Some(grant.fencing), ..ClientView::default() };
-                let client = told.unwrap_or_else(unknown);
+                let client = sent.unwrap_or_else(unknown);
                 let (peer, host) = (grant.host, host_of(grant.host));
                 let (slot, free, detached, client) = (grant.slot, false, true, Some(client));
                 holders.push(SlotView { slot, peer, host, free, detached, client });
             }
         }
         holders.sort_by_key(|holder| holder.slot);
-        let queue = line.waiting.iter().map(|claim| WaiterView {
+        let queue = report.waiting.iter().map(|claim| WaiterView {
             peer: claim.peer,
             host: host_of(claim.peer),
             client: find(claim.peer, &|client| client.ticket == Some(claim.ticket)),
         });
         Some(ResourceDetails {
-            slots: line.slots,
-            coordinator: seen.coordinator.map(|(_, host)| host),
+            slots: report.slots,
+            coordinator: found.coordinator.map(|(_, host)| host),
             holders,
             queue: queue.collect(),
-            generation: line.generation,
+            generation: report.generation,
             name,
         })
     }
@@ -390,8 +390,8 @@ pub fn expected(first: (Time, u32), now: Time, ahead: u32) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use peerlock_base::Span;
-    use peerlock_register::{GrantView, Label, SessionId, Ttl};
+    use peerlock_registry::{GrantView, Label, SessionId, Ttl};
+    use peerlock_types::Span;
 
     use super::*;
 
@@ -403,13 +403,13 @@ mod tests {
         Time::ZERO + Span::from_secs(second)
     }
 
-    fn line() -> Line {
-        let seat = TokenPlace { slot: 0, at: HOLDER, free: false, next: None };
+    fn report() -> QueueReport {
+        let location = TokenPlace { slot: 0, at: HOLDER, free: false, next: None };
         let waiting = vec![Claim { peer: COORDINATOR, ticket: Ticket::new(7) }];
-        Line { generation: 3, slots: 2, waiting, behind: vec![], seats: vec![seat] }
+        QueueReport { generation: 3, slots: 2, waiting, behind: vec![], locations: vec![location] }
     }
 
-    fn seen() -> ResourceView {
+    fn found() -> ResourceView {
         let grant = GrantView {
             fencing: 50,
             slot: 1,
@@ -461,12 +461,12 @@ mod tests {
     fn a_query_asks_the_register_then_the_coordinator_then_everybody_named() {
         let mut survey = Survey::default();
         let number = survey.query(9, "r".parse().unwrap(), at(0));
-        assert_eq!(survey.try_again(number), Next::Register);
-        survey.on_query_seen(number, seen());
-        assert_eq!(survey.try_again(number), Next::Line(COORDINATOR));
-        let asked = survey.on_query_line(number, line()).unwrap().1;
+        assert_eq!(survey.try_again(number), Next::Registry);
+        survey.on_query_result(number, found());
+        assert_eq!(survey.try_again(number), Next::QueueReport(COORDINATOR));
+        let asked = survey.on_query_line(number, report()).unwrap().1;
         assert_eq!(asked, [COORDINATOR, HOLDER, GONE].into());
-        assert_eq!(survey.on_query_line(number, line()), None, "answered already");
+        assert_eq!(survey.on_query_line(number, report()), None, "answered already");
         survey.on_query_clients(COORDINATOR, number, vec![client(7, None)]);
         survey.on_query_clients(HOLDER, number, vec![client(3, Some((0, 44)))]);
         assert!(!survey.is_complete(number));
@@ -486,9 +486,9 @@ mod tests {
     fn of_a_long_line_some_are_asked_and_what_hosts_are_called_is_waited_for() {
         let mut survey = Survey::default();
         let number = survey.query(9, "r".parse().unwrap(), at(0));
-        survey.on_query_seen(number, seen());
+        survey.on_query_result(number, found());
         let waiting = (100..1100).map(|peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) });
-        let asked = survey.on_query_line(number, Line { waiting: waiting.collect(), ..line() }).unwrap().1;
+        let asked = survey.on_query_line(number, QueueReport { waiting: waiting.collect(), ..report() }).unwrap().1;
         assert_eq!(asked.len(), MOST_ASKED);
         assert!(
             asked.contains(&HOLDER) && asked.contains(&GONE) && asked.contains(&PeerId::new(100)),
@@ -507,8 +507,8 @@ mod tests {
     fn a_coordinator_that_does_not_answer_is_asked_four_times_and_named() {
         let mut survey = Survey::default();
         let number = survey.query(9, "r".parse().unwrap(), at(0));
-        survey.on_query_seen(number, seen());
-        let asked = (0..10).filter(|_| survey.try_again(number) == Next::Line(COORDINATOR)).count();
+        survey.on_query_result(number, found());
+        let asked = (0..10).filter(|_| survey.try_again(number) == Next::QueueReport(COORDINATOR)).count();
         assert_eq!(asked, usize::from(QUERY_TRIES));
         let query = survey.finish(number).unwrap();
         assert_eq!(query.missing(), Some((at(0), vec![COORDINATOR])));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_base::Time;
+use peerlock_types::Time;
 
 /// Which alarms are set for when.
 #[derive(Clone, Debug)]

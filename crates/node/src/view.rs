@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use peerlock_base::PeerId;
-use peerlock_register::Label;
+use peerlock_registry::Label;
+use peerlock_types::PeerId;
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::{IntoParams, ToSchema};
@@ -200,7 +200,7 @@ pub struct Health {
     pub leaves: bool,
     /// Why it grants nothing, in words, if it has no session or leaves.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
     /// The resources that it takes part in or has clients of, by name.
     pub resources: Vec<ResourceHealth>,
     /// Hosts of other clusters that have the same secret: what is held there excludes nobody here.
@@ -310,7 +310,7 @@ pub struct ClusterView {
     pub session: Option<Duration>,
     /// What keeps this peer from having one, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// One peer from the inside, at one moment: what it knows by itself, without asking anybody.
@@ -335,7 +335,7 @@ pub struct PartView {
     /// part in it.
     pub keeper: Option<PeerId>,
     /// The line, the next first, if this peer keeps it.
-    pub line: Option<Vec<TicketView>>,
+    pub queue: Option<Vec<TicketView>>,
     /// The tokens that are here, by slot.
     pub tokens: Vec<TokenView>,
     /// The clients of this peer: those inside, then those who wait.
@@ -550,9 +550,9 @@ pub struct Counters {
     /// Frames that were of no version or format that we know.
     pub malformed: u64,
     /// Messages that made no sense.
-    pub strange: u64,
+    pub unexpected: u64,
     /// Connections that were refused because nobody proved on them to belong to the cluster.
-    pub strangers: u64,
+    pub unauthenticated: u64,
     /// How often a session of this peer was over.
     pub sessions_lost: u64,
     /// Tickets that were asked for.

@@ -11,16 +11,16 @@
 
 use std::time::Duration;
 
-use peerlock_base::{Key, MOST_SLOTS, PeerId, Span, Ticket, Time};
-use peerlock_mutex::custody::{self, MOST_WAITING};
-use peerlock_register::{ClusterId, Versions};
+use peerlock_protocol::custody::{self, MOST_WAITING};
+use peerlock_registry::{ClusterId, Versions};
+use peerlock_types::{Key, MOST_SLOTS, PeerId, Span, Ticket, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::ClientView;
 use crate::clients::{Entry, Stage};
 use crate::connections::Packet;
 use crate::link::Frame;
-use crate::survey::Line;
+use crate::survey::QueueReport;
 
 /// In the place of a version: a hello.
 const HELLO: u16 = 0;
@@ -36,7 +36,7 @@ pub enum Body {
         message: custody::Message,
     },
     /// A letter about the register. May get lost.
-    Register(#[serde(with = "crate::bytes")] Vec<u8>),
+    Registry(#[serde(with = "crate::bytes")] Vec<u8>),
     /// After every hello, and again when anything of it has changed. May get lost.
     Greeting {
         /// The cluster that the sender belongs to, if it knows one.
@@ -85,7 +85,7 @@ pub enum Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// For the coordinator of this resource: who waits, and where are the tokens?
-    Line(Key),
+    QueueReport(Key),
     /// Which clients of this resource are with you?
     Here(Key),
     /// Tell whoever is inside this resource with this fencing number to stop, if that is a client of yours.
@@ -107,9 +107,9 @@ pub enum Question {
 /// Answers to [`Question`]s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// To `Question::Line`, by the coordinator.
-    Line(Line),
-    /// To `Question::Line`, by a coordinator that is still counting.
+    /// To `Question::QueueReport`, by the coordinator.
+    QueueReport(QueueReport),
+    /// To `Question::QueueReport`, by a coordinator that is still counting.
     Counting {
         /// Who has not answered it yet.
         missing: Vec<PeerId>,
@@ -189,7 +189,7 @@ pub enum Malformed {
 /// The longest that a message may be. The network takes a little more: what is around it has to fit, too.
 pub const MOST_BYTES: usize = (1 << 20) - 1024;
 /// Of a longer line only so many are told, and of clients as many as have room in so many bytes.
-pub const MOST_TOLD: usize = 16_384;
+pub const MAX_LISTED: usize = 16_384;
 const MOST_BYTES_HERE: usize = 512 << 10;
 /// At most so many hosts are named in a greeting, and as many are missing as there can be members.
 const MOST_GREETED: usize = 4096;
@@ -211,16 +211,19 @@ impl Body {
                 let is_one = |(_, address): &(PeerId, String)| address.len() <= MOST_ADDRESS;
                 within(hosts.len() <= MOST_GREETED && hosts.iter().all(is_one), "hosts that cannot be")
             }
-            Self::Reply { reply: Reply::Line(line), .. } => {
-                let Line { slots, waiting, behind, seats, .. } = line;
-                let is_line = waiting.len() <= MOST_TOLD && behind.len() <= MOST_WAITING;
-                within(is_line && *slots <= MOST_SLOTS && seats.len() <= MOST_SLOTS as usize, "a line that cannot be")
+            Self::Reply { reply: Reply::QueueReport(queue), .. } => {
+                let QueueReport { slots, waiting, behind, locations, .. } = queue;
+                let is_line = waiting.len() <= MAX_LISTED && behind.len() <= MOST_WAITING;
+                within(
+                    is_line && *slots <= MOST_SLOTS && locations.len() <= MOST_SLOTS as usize,
+                    "a line that cannot be",
+                )
             }
             Self::Reply { reply: Reply::Counting { missing, .. }, .. } => {
                 within(missing.len() <= MOST_MISSING, "more missing than there can be")
             }
             Self::Reply { reply: Reply::Here(_) | Reply::Revoked(_) | Reply::Used(_), .. }
-            | Self::Register(_)
+            | Self::Registry(_)
             | Self::Ask { .. }
             | Self::Relay { .. }
             | Self::Idle
@@ -305,9 +308,9 @@ fn part<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Malfor
 
 #[cfg(test)]
 mod tests {
-    use peerlock_base::Rng;
-    use peerlock_mutex::custody::News;
-    use peerlock_mutex::token::Claim;
+    use peerlock_protocol::custody::Update;
+    use peerlock_protocol::token::Claim;
+    use peerlock_types::Rng;
 
     use super::*;
     use crate::Purpose;
@@ -316,18 +319,18 @@ mod tests {
 
     #[test]
     fn a_message_comes_back_as_it_was() {
-        let news = News::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
-        let message = custody::Message { generation: 3, body: custody::Body::Tell(news) };
+        let update = Update::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
+        let message = custody::Message { generation: 3, body: custody::Body::Update(update) };
         let greeting = Body::Greeting { cluster: None, expects: true, founder: None, hosts: Vec::new() };
         let packet = Packet { number: 9, answer: 8, segment: Segment::Data(1, vec![3]) };
         let relay = Body::Relay { from: PeerId::new(7), to: PeerId::new(8), packet };
-        for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Register(vec![1, 2]), relay] {
+        for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Registry(vec![1, 2]), relay] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };
             let back = decode(&encode(&frame, 1, Versions::OURS), Versions::OURS);
             let Ok((Frame::Data { body: bytes, .. }, 1)) = back else { panic!("{frame:?}") };
             let purpose = match body {
                 Body::Part { .. } => Purpose::Resource,
-                Body::Register(_) => Purpose::Register,
+                Body::Registry(_) => Purpose::Registry,
                 _ => Purpose::Link,
             };
             assert_eq!(crate::purpose(&encode(&frame, 1, Versions::OURS)), purpose);
@@ -341,7 +344,7 @@ mod tests {
         let data = Frame::Data { number: 7, has: 8, body: vec![200, 3] };
         assert_eq!(encode(&data, 1, Versions::OURS), [1, 1, 7, 8, 2, 200, 3]);
         assert_eq!(encode(&Frame::Loose { body: vec![200, 3] }, 1, Versions::OURS), [1, 3, 2, 200, 3]);
-        assert_eq!(encode_body(&Body::Register(vec![200, 3])), [1, 2, 200, 3]);
+        assert_eq!(encode_body(&Body::Registry(vec![200, 3])), [1, 2, 200, 3]);
     }
 
     #[test]
@@ -376,9 +379,9 @@ mod tests {
     #[test]
     fn what_is_counted_on_from_is_checked_where_it_is_decoded() {
         use custody::Body as Said;
-        use peerlock_mutex::custody::{Answer as Counted, Following, Report};
-        use peerlock_mutex::register::Session;
-        use peerlock_mutex::token::Token;
+        use peerlock_protocol::custody::{Answer as Counted, Following, Report};
+        use peerlock_protocol::registry::Session;
+        use peerlock_protocol::token::Token;
         let part = |generation, body| {
             let message = custody::Message { generation, body };
             decode_body(&encode_body(&Body::Part { resource: Key::of(b"r"), message }))
@@ -391,7 +394,7 @@ mod tests {
             stay: 1,
             following: Following::default(),
         };
-        let left = |stay| Said::Tell(News::Left { slot: 0, stay, to: claim, turn: 0 });
+        let left = |stay| Said::Update(Update::Left { slot: 0, stay, to: claim, turn: 0 });
         let answer = |tokens: usize, waiting: usize| {
             let report = Report { token: Token { slot: 0, fencing: 1 }, in_use: false };
             let waiting = vec![(Ticket::new(1), None); waiting];
@@ -399,7 +402,7 @@ mod tests {
         };
         let next = |claims| {
             let following = Following { turn: 0, claims: vec![claim; claims], more: false };
-            Said::Next { slot: 0, stay: 1, following, anew: false }
+            Said::Next { slot: 0, stay: 1, following, replaces: false }
         };
         for (good, bad) in [
             (part(1, token(1023, 1)), part(1, token(1024, 1))),

@@ -11,17 +11,17 @@ use peerlock::testing::Network;
 /// A store that remembers the largest fencing number of each slot. Any database can: `UPDATE … WHERE fencing <= $1`.
 #[derive(Default)]
 struct Store {
-    seen: BTreeMap<u32, u64>,
+    found: BTreeMap<u32, u64>,
     text: String,
 }
 
 impl Store {
     fn write(&mut self, slot: u32, fencing: u64, text: &str) -> Result<(), String> {
-        let seen = self.seen.entry(slot).or_default();
-        if fencing < *seen {
-            return Err(format!("{fencing} comes too late: {seen} has written already"));
+        let found = self.found.entry(slot).or_default();
+        if fencing < *found {
+            return Err(format!("{fencing} comes too late: {found} has written already"));
         }
-        *seen = fencing;
+        *found = fencing;
         self.text = text.to_owned();
         Ok(())
     }

@@ -224,12 +224,12 @@ impl Client {
         self.shared.wait_for(self.shared.client.expel(name, peer))
     }
 
-    /// As [`crate::Client::seats`].
+    /// As [`crate::Client::set_voters`].
     ///
     /// # Errors
-    /// As [`crate::Client::seats`].
-    pub fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
-        self.shared.wait_for(self.shared.client.seats(hosts))
+    /// As [`crate::Client::set_voters`].
+    pub fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+        self.shared.wait_for(self.shared.client.set_voters(hosts))
     }
 
     /// As [`crate::Client::events`]: from now on, of one resource or of everything.

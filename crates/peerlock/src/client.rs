@@ -81,7 +81,7 @@ impl Client {
             }
             Self::Agent(_) => {
                 let (_, grace) = request.lease();
-                Grant::kept(self.hold(request, progress).await?, grace).await
+                Grant::retained(self.hold(request, progress).await?, grace).await
             }
         }
     }
@@ -297,10 +297,10 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+    pub async fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
         match self {
-            Self::Peer(peer) => peer.service.seats(hosts).await,
-            Self::Agent(Agent(agent)) => agent.seats(hosts).await,
+            Self::Peer(peer) => peer.service.set_voters(hosts).await,
+            Self::Agent(Agent(agent)) => agent.set_voters(hosts).await,
         }
     }
 
@@ -325,14 +325,14 @@ impl Client {
 }
 
 /// Waits for a grant, and tells of the place in line.
-async fn follow(acquire: Acquire, mut tell: impl FnMut(Progress)) -> Result<PeerGrant, Error> {
+async fn follow(acquire: Acquire, mut notify: impl FnMut(Progress)) -> Result<PeerGrant, Error> {
     let mut progress = acquire.progress();
     tokio::pin!(acquire);
     loop {
         tokio::select! {
             biased;
             grant = &mut acquire => return grant,
-            Ok(()) = progress.changed() => tell(*progress.borrow_and_update()),
+            Ok(()) = progress.changed() => notify(*progress.borrow_and_update()),
         }
     }
 }

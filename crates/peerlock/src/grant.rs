@@ -72,14 +72,14 @@ impl Grant {
     }
 
     /// Begins to keep what is held at an agent.
-    pub(crate) async fn kept(mut hold: Hold, grace: Duration) -> Result<Self, Error> {
+    pub(crate) async fn retained(mut hold: Hold, grace: Duration) -> Result<Self, Error> {
         let granted = hold.granted().clone();
         let (asked, stands) = hold.confirm(|| sleep(RETRY)).await?;
         let (status, lease) = watch::channel(LeaseStatus::new(asked, stands, grace));
         let socket = hold.socket().filter(|_| hold.ends_with_connection());
         let (opened, connection) = watch::channel(socket.map_or_else(Weak::new, |socket| Arc::downgrade(&socket)));
         let (release, released) = oneshot::channel();
-        tokio::spawn(keep(hold, grace, (status, opened), released));
+        tokio::spawn(maintain(hold, grace, (status, opened), released));
         Ok(Self { granted, keeper: Keeper::Agent(AgentKeeper { lease, release: Some(release), connection }) })
     }
 
@@ -165,7 +165,7 @@ impl Grant {
 
 /// Keeps a slot until its grant is released or dropped. One that is lost is not given back before: the holder has its
 /// time to stop.
-async fn keep(
+async fn maintain(
     mut hold: Hold,
     grace: Duration,
     (lease, socket): (watch::Sender<LeaseStatus>, watch::Sender<Weak<OwnedFd>>),
@@ -223,6 +223,6 @@ async fn until_lost(
     tokio::select! {
         biased;
         () = too_late => {}
-        _ = hold.keep(renewed, opened, async || {}) => {}
+        _ = hold.maintain(renewed, opened, async || {}) => {}
     }
 }

@@ -72,7 +72,7 @@ pub enum Stop {
 }
 
 /// What the other side says of a slot while it is held.
-enum Word {
+enum RegistryEvent {
     Lost(Error),
     /// The connection is gone. If the agent still runs, so is the slot; if not, the next one goes on with it.
     Broken,
@@ -181,7 +181,7 @@ impl Hold {
     /// `opened` gets each connection that the slot is to belong to. Over TCP the same happens when only the connection
     /// has ended. If none comes before the lease ends: who keeps a
     /// slot must stop by itself when the last that it was told is over.
-    pub async fn keep(
+    pub async fn maintain(
         &mut self,
         mut renewed: impl FnMut(Moment, Duration),
         mut opened: impl FnMut(Arc<OwnedFd>),
@@ -195,8 +195,8 @@ impl Hold {
                 () = sleep(pause) => None,
             };
             match word {
-                Some(Word::Lost(why)) => return self.lose(why),
-                Some(Word::Broken) => {
+                Some(RegistryEvent::Lost(why)) => return self.lose(why),
+                Some(RegistryEvent::Broken) => {
                     // If the agent is there, it has freed the slot with its connection, unless that was TCP.
                     if let Err(why) = self.resume(&mut opened, &mut absent).await {
                         self.why_lost = Some(self.gone(why));
@@ -275,8 +275,8 @@ impl Hold {
             () = ready(()) => None,
         };
         match word {
-            Some(Word::Lost(why)) => self.lose(why),
-            Some(Word::Broken) | None => {
+            Some(RegistryEvent::Lost(why)) => self.lose(why),
+            Some(RegistryEvent::Broken) | None => {
                 self.why_lost = Some(Error::Lost);
                 Stop::AtOnce
             }
@@ -290,11 +290,11 @@ impl Hold {
         if is_over { Stop::AtOnce } else { Stop::InGrace }
     }
 
-    async fn word(&mut self) -> Word {
+    async fn word(&mut self) -> RegistryEvent {
         let lines = match &mut self.holder {
             Holder::Peer(_, grant) => {
                 grant.lost().await;
-                return Word::Lost(grant.why_lost().unwrap_or(Error::Lost));
+                return RegistryEvent::Lost(grant.why_lost().unwrap_or(Error::Lost));
             }
             Holder::Agent(slot) => &mut slot.lines,
         };
@@ -302,11 +302,11 @@ impl Hold {
         loop {
             match open.next().await {
                 Ok(Line::Waiting(_) | Line::Granted(_) | Line::Alive { .. }) => {}
-                Ok(Line::Lost { why }) => return Word::Lost(why.map_or(Error::Lost, |why| why.0)),
-                Ok(Line::Failed(why)) => return Word::Lost(why.0),
+                Ok(Line::Lost { why }) => return RegistryEvent::Lost(why.map_or(Error::Lost, |why| why.0)),
+                Ok(Line::Failed(why)) => return RegistryEvent::Lost(why.0),
                 Err(_) => {
                     *lines = None;
-                    return Word::Broken;
+                    return RegistryEvent::Broken;
                 }
             }
         }

@@ -60,8 +60,8 @@ pub use peer::{PORT, Peer, PeerBuilder, StartError, runtime};
 pub use peerlock_http::{BadEndpoint, BadToken, Endpoint, Token};
 pub use peerlock_net::{Error as NetworkError, Fingerprint, Identity, Keyring, Secret};
 pub use peerlock_service::{
-    Class, ClientView, ClusterId, ClusterView, Error, Estate, Event, GrantFile, Granted, Happening, Health, Listing,
-    MOST_SLOTS, Missing, Moment, Name, OtherCluster, PeerId, PeerView, Progress, Request, ResourceDetails,
+    Class, ClientView, ClusterId, ClusterView, Error, Event, GrantFile, Granted, Happening, Health, Listing,
+    MOST_SLOTS, Missing, Moment, Name, OtherCluster, PeerId, PeerView, Predecessor, Progress, Request, ResourceDetails,
     ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, Voter, WaiterView, places, store,
 };
 #[doc(hidden)]

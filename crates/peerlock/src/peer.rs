@@ -5,14 +5,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use peerlock_base::Span;
 use peerlock_net::{self as net, Identity, Keyring, Net, Secret};
+use peerlock_types::Span;
 use tokio::net::lookup_host;
 use tokio::runtime::Runtime;
 
 use peerlock_http::BadEndpoint;
 use peerlock_service::store::{Known, Store, Unusable};
-use peerlock_service::{self as service, Config, Error, Estate, GrantFile, PeerId, RealNetwork, Service, places};
+use peerlock_service::{self as service, Config, Error, GrantFile, PeerId, Predecessor, RealNetwork, Service, places};
 
 use crate::Client;
 
@@ -70,7 +70,7 @@ pub enum StartError {
     Places(#[from] places::NoDataDir),
     /// What the processes before have left in its folder.
     #[error(transparent)]
-    Folder(#[from] Unusable),
+    Dir(#[from] Unusable),
     /// None of the names to join means an address.
     #[error("cannot find the address of {name}: {source}. Check the name, or give an IP address and port")]
     Unresolved {
@@ -234,16 +234,16 @@ impl PeerBuilder {
 
     /// What an agent keeps in its data folder: it may vote, and comes back to the same cluster.
     #[doc(hidden)]
-    pub fn folder(mut self, store: Store, known: Known) -> Self {
-        self.knows_cluster = known.cluster.is_some() || known.register.is_some();
-        self.service = self.service.folder(store, known);
+    pub fn dir(mut self, store: Store, known: Known) -> Self {
+        self.knows_cluster = known.cluster.is_some() || known.registry.is_some();
+        self.service = self.service.dir(store, known);
         self
     }
 
     /// Where an agent writes down what it grants, and what the one before it has left there.
     #[doc(hidden)]
-    pub fn grants(mut self, file: GrantFile, estate: Option<Estate>) -> Self {
-        self.service = self.service.grants(file, estate);
+    pub fn grants(mut self, file: GrantFile, predecessor: Option<Predecessor>) -> Self {
+        self.service = self.service.grants(file, predecessor);
         self
     }
 

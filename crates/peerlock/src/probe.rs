@@ -102,18 +102,18 @@ pub async fn probe(
         others.filter_map(|other| Some((other.parse().ok()?, State::Dialling))).collect();
     for address in hosts.keys() {
         // There are not so many that the network would not take them.
-        _ = net.keep(*address);
+        _ = net.maintain(*address);
     }
-    let began = Instant::now();
+    let started = Instant::now();
     let is_ours = |state: &State| matches!(state, State::Done(Answer::Cluster(cluster)) if *cluster == ours);
-    while !hosts.values().any(is_ours) && hosts.values().any(|state| !state.is_settled(me, began.elapsed())) {
+    while !hosts.values().any(is_ours) && hosts.values().any(|state| !state.is_settled(me, started.elapsed())) {
         if let Ok(event) = timeout(LOOK, net.next()).await {
             note(&mut hosts, event);
         }
     }
     net.shutdown().await;
     // The listener is closed by a task of its own.
-    while TcpListener::bind(listen).is_err() && began.elapsed() < 2 * GOES_FIRST {
+    while TcpListener::bind(listen).is_err() && started.elapsed() < 2 * GOES_FIRST {
         sleep(LOOK).await;
     }
     Ok(hosts

@@ -39,8 +39,8 @@ fn acquire_blocking(path: &PathBuf) {
 
 #[test]
 fn dropping_gives_back_while_the_runtime_is_busy() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("agent.sock");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.sock");
     agent(path.clone());
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let client = Agent::at(Endpoint::Unix(path.clone()), None).client();

@@ -21,7 +21,7 @@ struct Stand {
     agent: Agent,
     stop: oneshot::Sender<()>,
     server: JoinHandle<()>,
-    _folder: TempDir,
+    _dir: TempDir,
 }
 
 /// Waits until something is so.
@@ -37,13 +37,13 @@ async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
 impl Stand {
     async fn start() -> Self {
         let peer = Network::new().peer().await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::Unix(folder.path().join("agent.sock"));
+        let dir = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::Unix(dir.path().join("agent.sock"));
         let listener = Listener::bind(&endpoint, None, 1024).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let app = App::new(peer.service().clone());
         let server = tokio::spawn(serve(vec![listener], app, async { _ = stopped.await }));
-        Self { peer, agent: Agent::at(endpoint, None), stop, server, _folder: folder }
+        Self { peer, agent: Agent::at(endpoint, None), stop, server, _dir: dir }
     }
 
     fn clients(&self) -> [Client; 2] {
@@ -88,11 +88,11 @@ async fn a_place_in_line_is_told_and_dropping_gives_it_up() {
     let stand = Stand::start().await;
     for client in stand.clients() {
         let grant = client.acquire("a").await.unwrap();
-        let (told, mut is_told) = tokio::sync::mpsc::unbounded_channel();
+        let (notified, mut is_notified) = tokio::sync::mpsc::unbounded_channel();
         let waiter = client.clone();
         let waiting =
-            tokio::spawn(async move { waiter.acquire_showing("a", |place| _ = told.send(place)).await.map(drop) });
-        while timeout(LONG, is_told.recv()).await.expect("a place in line").unwrap().ahead != Some(0) {}
+            tokio::spawn(async move { waiter.acquire_showing("a", |place| _ = notified.send(place)).await.map(drop) });
+        while timeout(LONG, is_notified.recv()).await.expect("a place in line").unwrap().ahead != Some(0) {}
         waiting.abort();
         until("out of the line", async || client.show("a").await.unwrap().queue.is_empty()).await;
         drop(grant);
@@ -135,8 +135,8 @@ async fn who_holds_is_told_when_somebody_asks_for_the_slot() {
     for client in stand.clients() {
         let revoked = Error::Revoked { name: "a".parse().unwrap(), forced: false };
         let grant = client.acquire("a").await.unwrap();
-        let seen = client.show("a").await.unwrap();
-        assert_eq!(seen.holders[0].client.as_ref().unwrap().pid, Some(std::process::id()));
+        let found = client.show("a").await.unwrap();
+        assert_eq!(found.holders[0].client.as_ref().unwrap().pid, Some(std::process::id()));
         assert_eq!(client.revoke("a", grant.fencing() + 1).await, Err(Error::Lost), "nobody has that number");
         assert!(!grant.is_lost() && grant.why_lost().is_none());
         let fencing = grant.fencing();
@@ -155,7 +155,7 @@ async fn who_holds_is_told_when_somebody_asks_for_the_slot() {
             let client = client.clone();
             async move { client.revoke("a", fencing).await }
         });
-        assert_eq!(timeout(LONG, hold.keep(|_, _| {}, |_| {}, async || {})).await.unwrap(), Stop::InGrace);
+        assert_eq!(timeout(LONG, hold.maintain(|_, _| {}, |_| {}, async || {})).await.unwrap(), Stop::InGrace);
         assert_eq!(hold.why_lost(), Some(&revoked));
         drop(hold);
         asked.await.unwrap().unwrap();
@@ -174,8 +174,9 @@ async fn who_holds_is_told_when_the_agent_stops() {
     let grant = client.acquire("a").await.unwrap();
     let mut hold = client.hold("b", |_| {}).await.unwrap();
     stand.stop.send(()).unwrap();
-    let (stop, ()) =
-        timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await.unwrap();
+    let (stop, ()) = timeout(LONG, async { tokio::join!(hold.maintain(|_, _| {}, |_| {}, async || {}), grant.lost()) })
+        .await
+        .unwrap();
     assert_eq!(stop, Stop::InGrace);
     assert!(grant.is_lost());
     stand.server.await.unwrap();
@@ -186,8 +187,8 @@ async fn who_holds_is_told_when_the_agent_stops() {
 #[tokio::test]
 async fn who_lost_its_connection_stops_at_once() {
     let stand = Stand::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("proxy.sock");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("proxy.sock");
     let proxy = tokio::net::UnixListener::bind(&path).unwrap();
     let Endpoint::Unix(behind) = stand.agent.endpoint().clone() else { panic!("it is one") };
     let cut = tokio::sync::broadcast::Sender::<()>::new(1);
@@ -209,7 +210,7 @@ async fn who_lost_its_connection_stops_at_once() {
     let mut hold = client.hold("a", |_| {}).await.unwrap();
     let grant = client.acquire("b").await.unwrap();
     cut.send(()).unwrap();
-    let stop = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await;
+    let stop = timeout(LONG, async { tokio::join!(hold.maintain(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await;
     assert_eq!(stop.expect("long before the leases end").0, Stop::AtOnce);
 }
 
@@ -271,7 +272,7 @@ fn threads_have_every_verb() {
     });
     let me = client.peers().unwrap()[0].peer;
     client.expel("a", me).unwrap();
-    client.seats(None).unwrap();
+    client.set_voters(None).unwrap();
     assert_eq!(client.cluster().unwrap().peers.len(), 1);
     client.acquire_detached("b").map(|it| client.release("b", &it.grant).unwrap()).unwrap();
     client.remove("b").unwrap();
@@ -322,8 +323,8 @@ async fn a_member_of_threads_says_goodbye() {
 async fn a_long_lease_is_renewed_on_the_connection_that_there_is() {
     let network = memory::Network::new(1).endpoint(PeerId::new(1));
     let service = Service::builder().session(Duration::from_secs(600)).start(network).await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::Unix(folder.path().join("agent.sock"));
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::Unix(dir.path().join("agent.sock"));
     let (listener, app) = (Listener::bind(&endpoint, None, 1024).await.unwrap(), App::new(service));
     let server = tokio::spawn(serve(vec![listener], app.clone(), std::future::pending()));
     let request = Request::new("a").ttl(Duration::from_secs(3600));
@@ -335,7 +336,7 @@ async fn a_long_lease_is_renewed_on_the_connection_that_there_is() {
     let (enough, mut is_enough) = oneshot::channel();
     let mut enough = Some(enough);
     tokio::select! {
-        stop = hold.keep(
+        stop = hold.maintain(
             |_, _| {
                 renewed += 1;
                 if renewed == 20 {

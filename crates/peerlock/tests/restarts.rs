@@ -18,10 +18,10 @@ const GRANTED: &str = r#"{"granted":{"grant":"h1","name":"a","slot":0,"fencing":
 const RENEWED: &str = r#"{"ttl_ms":20000}"#;
 
 fn place() -> (TempDir, PathBuf, Client) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("agent.sock");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.sock");
     let client = Agent::at(Endpoint::Unix(path.clone()), None).client();
-    (folder, path, client)
+    (dir, path, client)
 }
 
 fn listen(path: &Path) -> UnixListener {
@@ -50,7 +50,7 @@ async fn answer(stream: &mut UnixStream, line: &str) {
 
 #[tokio::test]
 async fn wait_goes_on_at_the_next_agent() {
-    let (_folder, path, client) = place();
+    let (_dir, path, client) = place();
     let first = listen(&path);
     let waits = tokio::spawn(async move { client.acquire(Request::new("a").wait(LONG)).await });
     let (request, mut stream) = asked(&first).await;
@@ -79,7 +79,7 @@ async fn wait_goes_on_at_the_next_agent() {
 
 #[tokio::test]
 async fn wait_ends_in_time_though_no_agent_comes() {
-    let (_folder, path, client) = place();
+    let (_dir, path, client) = place();
     let first = listen(&path);
     let waits = tokio::spawn(async move { client.acquire(Request::new("a").wait(Duration::from_millis(500))).await });
     let (_, mut stream) = asked(&first).await;
@@ -92,7 +92,7 @@ async fn wait_ends_in_time_though_no_agent_comes() {
 /// Whether it would be granted is known at once, or not at all.
 #[tokio::test]
 async fn trial_is_not_repeated_at_the_next_agent() {
-    let (_folder, path, client) = place();
+    let (_dir, path, client) = place();
     let first = listen(&path);
     let tries = tokio::spawn(async move { client.try_acquire("a").await });
     drop(asked(&first).await);
@@ -102,7 +102,7 @@ async fn trial_is_not_repeated_at_the_next_agent() {
 
 #[tokio::test]
 async fn absent_agent_is_an_error_at_once() {
-    let (_folder, _, client) = place();
+    let (_dir, _, client) = place();
     let ended = timeout(LONG / 4, client.acquire("a")).await.expect("it does not wait for an agent");
     assert!(matches!(ended, Err(Error::NoAgent { .. })), "{ended:?}");
 }

@@ -14,20 +14,20 @@ use tokio::time::timeout;
 const LONG: Duration = Duration::from_secs(60);
 
 /// Answers what a holder asks for, but not who wants to go on with a slot; hands out the connections of both.
-async fn answer(mut stream: UnixStream, kept: mpsc::UnboundedSender<(&'static str, UnixStream)>) {
-    let mut heard = Vec::new();
-    while let Ok(1..) = stream.read_buf(&mut heard).await {
-        let request = String::from_utf8_lossy(&heard).into_owned();
+async fn answer(mut stream: UnixStream, retained: mpsc::UnboundedSender<(&'static str, UnixStream)>) {
+    let mut received = Vec::new();
+    while let Ok(1..) = stream.read_buf(&mut received).await {
+        let request = String::from_utf8_lossy(&received).into_owned();
         if !request.ends_with('}') {
             continue;
         }
-        heard.clear();
+        received.clear();
         if request.contains("/resume ") {
-            return kept.send(("resume", stream)).unwrap();
+            return retained.send(("resume", stream)).unwrap();
         }
         if request.contains("/release ") {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").await.unwrap();
-            return kept.send(("release", stream)).unwrap();
+            return retained.send(("release", stream)).unwrap();
         }
         let (kind, body) = match request.contains("/hold ") {
             true => {
@@ -38,7 +38,7 @@ async fn answer(mut stream: UnixStream, kept: mpsc::UnboundedSender<(&'static st
         };
         stream.write_all(format!("HTTP/1.1 200 OK\r\n{kind}\r\n{body}").as_bytes()).await.unwrap();
         if kind.is_empty() {
-            return kept.send(("hold", stream)).unwrap();
+            return retained.send(("hold", stream)).unwrap();
         }
     }
 }
@@ -48,13 +48,13 @@ type Connections = mpsc::UnboundedReceiver<(&'static str, UnixStream)>;
 
 /// A grant whose agent has ended, and the connection on which it asks the next one for its slot.
 async fn left_alone() -> (Grant, UnixStream, Connections, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("agent.sock");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let (kept, mut connections) = mpsc::unbounded_channel();
+    let (retained, mut connections) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(stream, kept.clone()));
+            tokio::spawn(answer(stream, retained.clone()));
         }
     });
     let client = Agent::at(Endpoint::Unix(path), None).client();
@@ -65,13 +65,13 @@ async fn left_alone() -> (Grant, UnixStream, Connections, TempDir) {
     drop(held);
     let (verb, resumed) = timeout(LONG, connections.recv()).await.expect("it wants to go on").unwrap();
     assert_eq!(verb, "resume");
-    (grant, resumed, connections, folder)
+    (grant, resumed, connections, dir)
 }
 
 /// The next agent would keep its slot until the end of the lease.
 #[tokio::test]
 async fn what_is_dropped_while_there_is_no_agent_is_given_back_to_the_next_one() {
-    let (grant, _resumed, mut connections, _folder) = left_alone().await;
+    let (grant, _resumed, mut connections, _dir) = left_alone().await;
     drop(grant);
     let (verb, _) = timeout(LONG, connections.recv()).await.expect("it gives the slot back").unwrap();
     assert_eq!(verb, "release");
@@ -80,7 +80,7 @@ async fn what_is_dropped_while_there_is_no_agent_is_given_back_to_the_next_one()
 /// The answer may be under way when it gives up waiting for it, and the slot would be free with the connection.
 #[tokio::test]
 async fn who_must_stop_keeps_the_connection_that_its_slot_may_belong_to() {
-    let (grant, mut resumed, mut connections, _folder) = left_alone().await;
+    let (grant, mut resumed, mut connections, _dir) = left_alone().await;
     timeout(LONG, grant.lost()).await.expect("nobody renews its lease");
     let closed = timeout(Duration::from_millis(200), resumed.read(&mut [0])).await;
     assert!(closed.is_err(), "it is still inside: {closed:?}");

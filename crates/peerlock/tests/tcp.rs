@@ -198,10 +198,10 @@ fn token_is_taken_from_the_environment() {
         assert!(said.contains(expected.to_str().unwrap()), "{said}");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("token");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
     std::fs::write(&file, "0123456789-in-a-file\n").unwrap();
-    let (file, missing) = (file.to_str().unwrap(), folder.path().join("missing"));
+    let (file, missing) = (file.to_str().unwrap(), dir.path().join("missing"));
     for (token, file, expected) in [
         ("", "", "none"),
         (TOKEN, file, TOKEN),
@@ -225,6 +225,6 @@ async fn renewal_that_is_refused_without_a_line_stops_the_holder_at_once() {
     stand.until_unconnected().await;
     // By somebody who knows its name, as after the end of its lease.
     stand.remote().release("a", &hold.granted().grant.clone()).await.unwrap();
-    let stop = timeout(LONG, hold.keep(|_, _| {}, |_| {}, async || {})).await.expect("it is told");
+    let stop = timeout(LONG, hold.maintain(|_, _| {}, |_| {}, async || {})).await.expect("it is told");
     assert_eq!((stop, hold.why_lost()), (Stop::AtOnce, Some(&Error::Lost)));
 }

@@ -31,22 +31,22 @@ async fn main() -> Result<(), Failure> {
     {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let began = Instant::now();
+    let clock_start = Instant::now();
     for peer in [&first, &second] {
         use_all(peer, names, slots).await?;
     }
-    println!("{names} names of {slots} slots used at two peers in {:.1} s", began.elapsed().as_secs_f64());
+    println!("{names} names of {slots} slots used at two peers in {:.1} s", clock_start.elapsed().as_secs_f64());
 
-    let began = Instant::now();
+    let clock_start = Instant::now();
     let gone = first.leave().await;
-    println!("gone after {:.2} s: {gone:?}", began.elapsed().as_secs_f64());
-    let began = Instant::now();
+    println!("gone after {:.2} s: {gone:?}", clock_start.elapsed().as_secs_f64());
+    let clock_start = Instant::now();
     let mut clients = JoinSet::new();
     for name in (0..asked).map(|at| name(at * names / asked)) {
         let third = third.clone();
         clients.spawn(async move {
             let grant = third.acquire(Request::new(name)).await?;
-            let waited = began.elapsed();
+            let waited = clock_start.elapsed();
             grant.release().await?;
             Ok::<Duration, peerlock_service::Error>(waited)
         });
@@ -59,7 +59,7 @@ async fn main() -> Result<(), Failure> {
     let (median, slowest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
     println!("{asked} of them asked for at the third: median {median:.2} s, slowest {slowest:.2} s");
     use_all(&third, names, slots).await?;
-    println!("all of them used at the third {:.1} s after the first was gone", began.elapsed().as_secs_f64());
+    println!("all of them used at the third {:.1} s after the first was gone", clock_start.elapsed().as_secs_f64());
     Ok(())
 }
 

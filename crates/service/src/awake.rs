@@ -146,10 +146,10 @@ mod tests {
     async fn who_was_kept_from_the_core_does_not_give_it_away_at_once() {
         let mut awake = Awake::new(Duration::from_secs(3600), false);
         awake.share();
-        let kept = Instant::now() + Duration::from_secs(3600);
-        awake.ours_until = kept;
+        let persistent = Instant::now() + Duration::from_secs(3600);
+        awake.ours_until = persistent;
         awake.share();
-        assert_eq!(awake.ours_until, kept);
+        assert_eq!(awake.ours_until, persistent);
         // Who waits awake, and finds the core taken, sleeps until it is woken.
         awake.on_message();
         awake.crowded = true;

@@ -1,8 +1,8 @@
 //! What clients want of the task that owns a node, and who of them waits for what.
 
-use peerlock_base::PeerId;
 use peerlock_clock::Moment;
 use peerlock_node::{TicketId, Wanted};
+use peerlock_types::PeerId;
 use tokio::sync::{oneshot, watch};
 
 use crate::grant::{Grant, LeaseStatus};
@@ -73,7 +73,7 @@ pub enum Command {
         fencing: u64,
         reply: Reply<()>,
     },
-    Seats {
+    SetVoters {
         hosts: Option<Vec<PeerId>>,
         reply: Reply<()>,
     },

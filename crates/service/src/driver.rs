@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use peerlock_base::{Rng, Time};
 use peerlock_clock::{Clock, Moment};
 use peerlock_node::{Answer, ClusterId, Effect, Input, NetEvent, Node, Notice, TicketId};
+use peerlock_types::{Rng, Time};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -24,7 +24,7 @@ use crate::{Counters, Error, Happening, Health, Name};
 const REVOKED: usize = 1000;
 
 /// After so many commands in a row the sockets are looked at. Our choice: as many as tasks are polled between two looks
-/// (`peerlock::runtime`). Without it a client that asks again and again keeps word of the others out for 128 of them.
+/// (`peerlock::runtime`). Without it a client that asks again and again entries word of the others out for 128 of them.
 const IN_A_ROW: u32 = 8;
 
 /// After so many turns of the loop, of whatever kind, what is due has one, what waits to be sent, and other tasks. Our
@@ -46,7 +46,7 @@ pub struct Driver<T> {
     sender: mpsc::WeakUnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     clock: Clock,
-    began: Moment,
+    clock_start: Moment,
     effects: Vec<Effect>,
     /// Something was said that others wait for, and may not have been written yet.
     hurried: bool,
@@ -76,13 +76,13 @@ pub struct Driver<T> {
     abandoned: bool,
     left: bool,
     /// The cluster knows that.
-    told: bool,
+    confirmed: bool,
 }
 
 impl<T: Transport> Driver<T> {
     pub fn new(
         transport: T,
-        (node, (clock, began), store, grants): (Node, (Clock, Moment), Store, Option<GrantFile>),
+        (node, (clock, clock_start), store, grants): (Node, (Clock, Moment), Store, Option<GrantFile>),
         (sender, commands): (&mpsc::UnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
         events: broadcast::Sender<Happening>,
         (join, given, must_join): (Vec<String>, BTreeSet<String>, bool),
@@ -96,7 +96,7 @@ impl<T: Transport> Driver<T> {
             commands,
             sender: sender.downgrade(),
             events,
-            began,
+            clock_start,
             clock,
             effects: Vec::new(),
             hurried: false,
@@ -117,7 +117,7 @@ impl<T: Transport> Driver<T> {
             unreached: BTreeMap::new(),
             abandoned: false,
             left: false,
-            told: false,
+            confirmed: false,
         }
     }
 
@@ -190,15 +190,15 @@ impl<T: Transport> Driver<T> {
         }
         self.flush();
         self.transport.stop().await;
-        self.leaving.into_iter().for_each(|reply| _ = reply.send(self.told));
+        self.leaving.into_iter().for_each(|reply| _ = reply.send(self.confirmed));
     }
 
     fn now(&self) -> Time {
-        Time::from_nanos(self.clock.now().since(self.began).as_nanos() as u64)
+        Time::from_nanos(self.clock.now().since(self.clock_start).as_nanos() as u64)
     }
 
     fn moment(&self, time: Time) -> Moment {
-        self.began + Duration::from_nanos(time.as_nanos())
+        self.clock_start + Duration::from_nanos(time.as_nanos())
     }
 
     /// The clock is read here: after a sleep of the machine the node looks at the leases that ended meanwhile before it
@@ -215,7 +215,7 @@ impl<T: Transport> Driver<T> {
     fn step_at(&mut self, now: Time, input: Input) {
         let mut effects = std::mem::take(&mut self.effects);
         self.node.step(input, now, &mut effects);
-        self.keep(&mut effects);
+        self.record(&mut effects);
         let mut has_sent = false;
         for effect in effects.drain(..) {
             match effect {
@@ -252,16 +252,16 @@ impl<T: Transport> Driver<T> {
     }
 
     /// Writes down what is to be written down before anything else is done.
-    fn keep(&mut self, effects: &mut Vec<Effect>) {
-        let last = effects.iter().rposition(|effect| matches!(effect, Effect::Keep(_)));
+    fn record(&mut self, effects: &mut Vec<Effect>) {
+        let last = effects.iter().rposition(|effect| matches!(effect, Effect::Record(_)));
         let Some(last) = last.filter(|_| self.grants.is_some()) else { return };
-        let keeps = effects.drain(..=last).map(|effect| match effect {
-            Effect::Keep(keep) => on_clock(keep, self.began),
+        let entries = effects.drain(..=last).map(|effect| match effect {
+            Effect::Record(entry) => on_clock(entry, self.clock_start),
             effect => unreachable!("{effect:?} comes before something that is to be written down first"),
         });
-        let keeps = keeps.collect();
+        let entries = entries.collect();
         if let Some(file) = &mut self.grants {
-            file.keep(keeps);
+            file.record(entries);
         }
     }
 
@@ -280,7 +280,7 @@ impl<T: Transport> Driver<T> {
                 self.store.belongs(cluster);
             }
             // Nobody here outlives this process.
-            Effect::Keep(_) => {}
+            Effect::Record(_) => {}
             Effect::Members(addresses) => self.store.members(addresses),
             Effect::Joined => self.report(Ok(())),
             Effect::NotJoined if !self.must_join => {}
@@ -288,7 +288,7 @@ impl<T: Transport> Driver<T> {
                 let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
                 let tried = self.join.iter().map(|address| (address.clone(), why(address))).collect();
                 let refused = |error: &Error| matches!(error, Error::OtherCluster { .. } | Error::OtherVersion { .. });
-                let error = self.node.trouble().filter(refused).unwrap_or(Error::NoPeer { tried });
+                let error = self.node.problem().filter(refused).unwrap_or(Error::NoPeer { tried });
                 self.report(Err(error));
                 self.left = true;
             }
@@ -319,7 +319,7 @@ impl<T: Transport> Driver<T> {
             }
             Effect::Notice(notice) => self.on_notice(&notice),
             Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),
-            Effect::Left { told } => (self.left, self.told) = (true, told),
+            Effect::Left { confirmed } => (self.left, self.confirmed) = (true, confirmed),
         }
     }
 
@@ -433,9 +433,9 @@ impl<T: Transport> Driver<T> {
                 let call = self.call(Call::Done(reply));
                 self.step(Input::Revoke { call, name, peer, fencing });
             }
-            Command::Seats { hosts, reply } => {
+            Command::SetVoters { hosts, reply } => {
                 let call = self.call(Call::Done(reply));
-                self.step(Input::Seats { call, hosts });
+                self.step(Input::SetVoters { call, hosts });
             }
             Command::Show { name, reply } => {
                 let call = self.call(Call::Show(reply));
@@ -447,7 +447,7 @@ impl<T: Transport> Driver<T> {
             }
             Command::Peers { reply } => _ = reply.send(self.node.peers(self.now())),
             Command::Counters { reply } => {
-                _ = reply.send(Counters { strangers: self.transport.strangers(), ..self.node.counters() });
+                _ = reply.send(Counters { unauthenticated: self.transport.unauthenticated(), ..self.node.counters() });
             }
             Command::Health { reply } => _ = reply.send(self.health()),
             Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
@@ -480,7 +480,7 @@ impl<T: Transport> Driver<T> {
             }
             // It says which verb it answers, and whoever has called knows that.
             (Some(Call::Done(reply)), Ok(_)) => _ = reply.send(Ok(())),
-            (Some(Call::Cluster(reply)), Ok(Answer::Seen(cluster))) => _ = reply.send(Ok(cluster)),
+            (Some(Call::Cluster(reply)), Ok(Answer::Found(cluster))) => _ = reply.send(Ok(cluster)),
             (Some(Call::Resources(reply)), Ok(Answer::Listed(page))) => _ = reply.send(Ok(page)),
             (Some(Call::Resources(reply)), Err(error)) => _ = reply.send(Err(error)),
             (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.moment(until))),
@@ -608,7 +608,7 @@ impl<T: Transport> Driver<T> {
 fn input(stored: Stored) -> Input {
     match stored {
         Stored::Written(number) => Input::Written(number),
-        Stored::Belongs => Input::Kept,
+        Stored::Belongs => Input::ClusterRecorded,
     }
 }
 

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use peerlock_clock::{Clock, Moment};
-use peerlock_mutex as mutex;
 use peerlock_node::{TicketId, json};
+use peerlock_protocol as protocol;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -33,7 +33,7 @@ pub struct Grant {
     ticket: TicketId,
     id: GrantId,
     name: Name,
-    grant: mutex::Grant,
+    grant: protocol::Grant,
     lease: watch::Receiver<LeaseStatus>,
     commands: mpsc::UnboundedSender<Command>,
     clock: Clock,
@@ -106,7 +106,7 @@ impl Grant {
     pub(crate) fn new(
         (ticket, id): (TicketId, GrantId),
         name: Name,
-        grant: mutex::Grant,
+        grant: protocol::Grant,
         lease: watch::Receiver<LeaseStatus>,
         (commands, clock): (mpsc::UnboundedSender<Command>, Clock),
     ) -> Self {

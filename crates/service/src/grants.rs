@@ -1,5 +1,5 @@
 //! The file of grants: what a peer leaves for the next process of its host, which answers for whoever may still be
-//! inside (`peerlock_node::Estate`).
+//! inside (`peerlock_node::Predecessor`).
 //!
 //! ```text
 //! {"begin":{"boot":"5c8f… monotonic 0 0 boottime 0 0","host":"123"}}   which clock this is, and whose
@@ -26,9 +26,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{ClusterId, Estate, Keep, Kept, SessionId, Since, Ttl};
+use peerlock_node::{ClusterId, GrantRecord, JournalEntry, Predecessor, SessionId, Since, Ttl};
+use peerlock_types::{PeerId, Span, Time};
 use serde::{Deserialize, Serialize};
 
 /// What no longer counts is thrown out when there is more than this of it.
@@ -51,7 +51,7 @@ pub struct GrantFile {
 #[derive(Debug, Default)]
 struct Ledger {
     session: Option<(ClusterId, SessionId, Ttl)>,
-    grants: BTreeMap<String, Kept>,
+    grants: BTreeMap<String, GrantRecord>,
 }
 
 /// A line of the file.
@@ -77,7 +77,8 @@ enum Line {
         until: u64,
         ttl: u64,
         grace: u64,
-        kept: bool,
+        #[serde(alias = "kept")]
+        auto_renew: bool,
         label: String,
         pid: Option<u32>,
     },
@@ -94,10 +95,10 @@ impl GrantFile {
     ///
     /// # Errors
     /// That it cannot be written.
-    pub fn open(path: &Path, host: PeerId) -> io::Result<(Self, Option<Estate>)> {
+    pub fn open(path: &Path, host: PeerId) -> io::Result<(Self, Option<Predecessor>)> {
         let boot = boot()?;
-        if let Some(folder) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        if let Some(dir) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         let text = match fs::read(path) {
             // The last line may be torn, also within a character.
@@ -110,18 +111,18 @@ impl GrantFile {
         };
         let in_time = |ledger: &Ledger| ledger.ends_in_time(Moment::now());
         let now = read(&text, &boot, host).filter(in_time).unwrap_or_default();
-        let estate = now.estate(&boot);
-        if estate.is_none() && !text.is_empty() {
+        let predecessor = now.predecessor(&boot);
+        if predecessor.is_none() && !text.is_empty() {
             tracing::warn!(path = %path.display(), "what the agent before this one has left does not count here");
         }
         let file = begin(path, &boot, host, &now)?;
-        Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, estate))
+        Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, predecessor))
     }
 
     /// Returns whether somebody may hold a slot by what the process before has left.
-    pub fn is_held(estate: &Estate) -> bool {
+    pub fn is_held(predecessor: &Predecessor) -> bool {
         let now = Clock::default().now().nanos();
-        estate.grants.iter().any(|kept| kept.until.as_nanos() > now)
+        predecessor.grants.iter().any(|record| record.until.as_nanos() > now)
     }
 
     /// What tells this boot of the machine, and its clock, from others.
@@ -131,11 +132,11 @@ impl GrantFile {
 
     /// Writes these down, with times by the machine's clock. If that fails the process ends with a sentence: nobody is
     /// told what could not be kept.
-    pub(crate) fn keep(&mut self, keeps: Vec<Keep>) {
+    pub(crate) fn record(&mut self, entries: Vec<JournalEntry>) {
         let mut lines = Vec::new();
-        for keep in keeps {
-            put(&mut lines, &Line::of(&keep));
-            self.now.enter(keep);
+        for entry in entries {
+            put(&mut lines, &Line::of(&entry));
+            self.now.enter(entry);
         }
         self.old += lines.len();
         let written = self.file.write_all(&lines).and_then(|()| {
@@ -158,60 +159,60 @@ impl GrantFile {
 }
 
 impl Ledger {
-    /// What [`Estate::after`] does.
-    fn enter(&mut self, keep: Keep) {
-        match (keep, self.session) {
-            (Keep::Session { cluster, session, ttl }, before) => {
+    /// What [`Predecessor::after`] does.
+    fn enter(&mut self, entry: JournalEntry) {
+        match (entry, self.session) {
+            (JournalEntry::Session { cluster, session, ttl }, before) => {
                 if before.is_none_or(|(before, ..)| before != cluster) {
                     self.grants.clear();
                 }
                 self.session = Some((cluster, session, ttl));
             }
             (_, None) => {}
-            (Keep::Grant(kept), _) => _ = self.grants.insert(kept.note.clone(), *kept),
-            (Keep::Until { note, until }, _) => {
-                if let Some(kept) = self.grants.get_mut(&note) {
-                    kept.until = until;
+            (JournalEntry::Grant(record), _) => _ = self.grants.insert(record.note.clone(), *record),
+            (JournalEntry::Until { note, until }, _) => {
+                if let Some(record) = self.grants.get_mut(&note) {
+                    record.until = until;
                 }
             }
-            (Keep::Over { note }, _) => _ = self.grants.remove(&note),
+            (JournalEntry::Over { note }, _) => _ = self.grants.remove(&note),
         }
     }
 
     /// Returns whether every end is one that the session can have allowed: none is further away than it lasts.
     fn ends_in_time(&self, now: Moment) -> bool {
         let latest = self.session.map_or(now, |(.., ttl)| now + Duration::from_nanos(ttl.span().as_nanos()));
-        self.grants.values().all(|kept| kept.until.as_nanos() <= latest.nanos())
+        self.grants.values().all(|record| record.until.as_nanos() <= latest.nanos())
     }
 
     /// As the next process is told it.
-    fn estate(&self, boot: &str) -> Option<Estate> {
+    fn predecessor(&self, boot: &str) -> Option<Predecessor> {
         let (cluster, session, ttl) = self.session?;
         let grants = self.grants.values().cloned().collect();
-        Some(Estate { boot: boot.to_owned(), cluster, session, ttl, grants })
+        Some(Predecessor { boot: boot.to_owned(), cluster, session, ttl, grants })
     }
 }
 
 /// What was left, with times by a node's clock that began then. Who came in before that did so before its beginning.
-pub(crate) fn translated(mut estate: Estate, began: Moment) -> Estate {
-    for kept in &mut estate.grants {
-        kept.since = Since::from_nanos(kept.since.as_nanos().saturating_sub_unsigned(began.nanos()));
-        kept.until = Time::from_nanos(kept.until.as_nanos().saturating_sub(began.nanos()));
+pub(crate) fn translated(mut predecessor: Predecessor, clock_start: Moment) -> Predecessor {
+    for record in &mut predecessor.grants {
+        record.since = Since::from_nanos(record.since.as_nanos().saturating_sub_unsigned(clock_start.nanos()));
+        record.until = Time::from_nanos(record.until.as_nanos().saturating_sub(clock_start.nanos()));
     }
-    estate
+    predecessor
 }
 
 /// A word for the file, with times by the machine's clock.
-pub(crate) fn on_clock(keep: Keep, began: Moment) -> Keep {
-    let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_add(began.nanos()));
-    match keep {
-        Keep::Grant(mut kept) => {
-            kept.since = Since::from_nanos(kept.since.as_nanos().saturating_add_unsigned(began.nanos()));
-            kept.until = time(kept.until);
-            Keep::Grant(kept)
+pub(crate) fn on_clock(journal_entry: JournalEntry, clock_start: Moment) -> JournalEntry {
+    let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_add(clock_start.nanos()));
+    match journal_entry {
+        JournalEntry::Grant(mut record) => {
+            record.since = Since::from_nanos(record.since.as_nanos().saturating_add_unsigned(clock_start.nanos()));
+            record.until = time(record.until);
+            JournalEntry::Grant(record)
         }
-        Keep::Until { note, until } => Keep::Until { note, until: time(until) },
-        keep @ (Keep::Session { .. } | Keep::Over { .. }) => keep,
+        JournalEntry::Until { note, until } => JournalEntry::Until { note, until: time(until) },
+        journal_entry @ (JournalEntry::Session { .. } | JournalEntry::Over { .. }) => journal_entry,
     }
 }
 
@@ -222,8 +223,10 @@ fn begin(path: &Path, boot: &str, host: PeerId, now: &Ledger) -> io::Result<File
     let mut lines = Vec::new();
     put(&mut lines, &Line::Begin { boot: boot.to_owned(), host: host.to_string() });
     if let Some((cluster, session, ttl)) = now.session {
-        put(&mut lines, &Line::of(&Keep::Session { cluster, session, ttl }));
-        now.grants.values().for_each(|kept| put(&mut lines, &Line::of(&Keep::Grant(Box::new(kept.clone())))));
+        put(&mut lines, &Line::of(&JournalEntry::Session { cluster, session, ttl }));
+        now.grants
+            .values()
+            .for_each(|record| put(&mut lines, &Line::of(&JournalEntry::Grant(Box::new(record.clone())))));
     }
     file.write_all(&lines)?;
     fs::rename(&new, path)?;
@@ -245,21 +248,21 @@ fn read(text: &str, boot: &str, host: PeerId) -> Option<Ledger> {
         return None;
     }
     lines.try_fold(Ledger::default(), |mut ledger, line| {
-        ledger.enter(line?.keep()?);
+        ledger.enter(line?.journal_entry()?);
         Some(ledger)
     })
 }
 
 impl Line {
-    fn of(keep: &Keep) -> Self {
-        match keep.clone() {
-            Keep::Session { cluster, session, ttl } => Self::Session {
+    fn of(journal_entry: &JournalEntry) -> Self {
+        match journal_entry.clone() {
+            JournalEntry::Session { cluster, session, ttl } => Self::Session {
                 cluster: cluster.to_string(),
                 session: session.get(),
                 ttl_ms: ttl.span().as_nanos() / 1_000_000,
             },
-            Keep::Grant(kept) => {
-                let Kept { note, name, grant, since, until, ttl, grace, kept, label, pid } = *kept;
+            JournalEntry::Grant(record) => {
+                let GrantRecord { note, name, grant, since, until, ttl, grace, auto_renew, label, pid } = *record;
                 Self::Grant {
                     note,
                     name: name.to_string(),
@@ -269,34 +272,45 @@ impl Line {
                     until: until.as_nanos(),
                     ttl: ttl.as_nanos(),
                     grace: grace.as_nanos(),
-                    kept,
+                    auto_renew,
                     label,
                     pid,
                 }
             }
-            Keep::Until { note, until } => Self::Until { note, until: until.as_nanos() },
-            Keep::Over { note } => Self::Over(note),
+            JournalEntry::Until { note, until } => Self::Until { note, until: until.as_nanos() },
+            JournalEntry::Over { note } => Self::Over(note),
         }
     }
 
-    fn keep(self) -> Option<Keep> {
+    fn journal_entry(self) -> Option<JournalEntry> {
         Some(match self {
             Self::Begin { .. } => return None,
             Self::Session { cluster, session, ttl_ms } => {
                 let cluster = ClusterId::new(u128::from_str_radix(&cluster, 16).ok()?);
-                Keep::Session { cluster, session: SessionId::new(session), ttl: Ttl::from_millis(ttl_ms).ok()? }
+                JournalEntry::Session { cluster, session: SessionId::new(session), ttl: Ttl::from_millis(ttl_ms).ok()? }
             }
-            Self::Grant { note, name, slot, fencing, since, until, ttl, grace, kept, label, pid } => {
+            Self::Grant { note, name, slot, fencing, since, until, ttl, grace, auto_renew, label, pid } => {
                 // Where nobody has written it: not after the last renewal.
                 let renewed = || Since::from(Time::from_nanos(until.saturating_sub(ttl)));
                 let since = since.map_or_else(renewed, Since::from_nanos);
-                let grant = peerlock_mutex::Grant { slot, fencing };
+                let grant = peerlock_protocol::Grant { slot, fencing };
                 let (name, until) = (name.parse().ok()?, Time::from_nanos(until));
                 let (ttl, grace) = (Span::from_nanos(ttl), Span::from_nanos(grace));
-                Keep::Grant(Box::new(Kept { note, name, grant, since, until, ttl, grace, kept, label, pid }))
+                JournalEntry::Grant(Box::new(GrantRecord {
+                    note,
+                    name,
+                    grant,
+                    since,
+                    until,
+                    ttl,
+                    grace,
+                    auto_renew,
+                    label,
+                    pid,
+                }))
             }
-            Self::Until { note, until } => Keep::Until { note, until: Time::from_nanos(until) },
-            Self::Over(note) => Keep::Over { note },
+            Self::Until { note, until } => JournalEntry::Until { note, until: Time::from_nanos(until) },
+            Self::Over(note) => JournalEntry::Over { note },
         })
     }
 }
@@ -320,28 +334,28 @@ mod tests {
 
     const HOST: PeerId = PeerId::new(7);
 
-    fn session(session: u64) -> Keep {
+    fn session(session: u64) -> JournalEntry {
         let (cluster, ttl) = (ClusterId::new(0xc1), Ttl::from_millis(15_000).unwrap());
-        Keep::Session { cluster, session: SessionId::new(session), ttl }
+        JournalEntry::Session { cluster, session: SessionId::new(session), ttl }
     }
 
-    fn grant(note: &str, until: u64) -> Keep {
-        Keep::Grant(Box::new(Kept {
+    fn grant(note: &str, until: u64) -> JournalEntry {
+        JournalEntry::Grant(Box::new(GrantRecord {
             note: note.into(),
             name: "a \"name\"".parse().unwrap(),
-            grant: peerlock_mutex::Grant { slot: 1, fencing: 1 << 33 },
+            grant: peerlock_protocol::Grant { slot: 1, fencing: 1 << 33 },
             since: Since::from_nanos(5),
             until: Time::from_nanos(until),
             ttl: Span::from_secs(30),
             grace: Span::from_secs(6),
-            kept: false,
+            auto_renew: false,
             label: "ada@host: \\ ü".into(),
             pid: Some(12),
         }))
     }
 
-    fn until(note: &str, until: u64) -> Keep {
-        Keep::Until { note: note.into(), until: Time::from_nanos(until) }
+    fn until(note: &str, until: u64) -> JournalEntry {
+        JournalEntry::Until { note: note.into(), until: Time::from_nanos(until) }
     }
 
     fn path() -> PathBuf {
@@ -353,18 +367,20 @@ mod tests {
         let path = path();
         let (mut file, none) = GrantFile::open(&path, HOST).unwrap();
         assert_eq!(none, None);
-        file.keep(vec![session(4), grant("one", 10), grant("two", 20)]);
-        file.keep(vec![until("one", 30)]);
-        file.keep(vec![Keep::Over { note: "two".into() }]);
+        file.record(vec![session(4), grant("one", 10), grant("two", 20)]);
+        file.record(vec![until("one", 30)]);
+        file.record(vec![JournalEntry::Over { note: "two".into() }]);
         let whole = fs::read(&path).unwrap();
-        let (_, estate) = GrantFile::open(&path, HOST).unwrap();
-        let estate = estate.unwrap();
+        let (_, predecessor) = GrantFile::open(&path, HOST).unwrap();
+        let predecessor = predecessor.unwrap();
         let expected = [session(4), grant("one", 30)];
-        let expected = expected.into_iter().fold(None, |before, keep| Estate::after(before, &estate.boot, keep));
-        assert_eq!(Some(estate.clone()), expected);
+        let expected = expected
+            .into_iter()
+            .fold(None, |before, journal_entry| Predecessor::after(before, &predecessor.boot, journal_entry));
+        assert_eq!(Some(predecessor.clone()), expected);
         // Written anew it says the same, and what was never whole was never told.
         let (_, again) = GrantFile::open(&path, HOST).unwrap();
-        assert_eq!(again.as_ref(), Some(&estate));
+        assert_eq!(again.as_ref(), Some(&predecessor));
         let mut had_some = false;
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
@@ -382,7 +398,7 @@ mod tests {
     fn what_is_of_another_boot_or_host_or_makes_no_sense_does_not_count_at_all() {
         let path = path();
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
-        file.keep(vec![session(4), grant("one", 10)]);
+        file.record(vec![session(4), grant("one", 10)]);
         let good = fs::read_to_string(&path).unwrap();
         assert!(read(&good, &file.boot, HOST).is_some());
         assert!(read(&good, "another", HOST).is_none());
@@ -403,12 +419,16 @@ mod tests {
     /// An upgrade is a take-over, too, and so is the way back.
     #[test]
     fn what_a_program_has_left_that_does_not_know_since_when_counts() {
-        let line = |keep: &Keep| String::from_utf8(serde_json::to_vec(&Line::of(keep)).unwrap()).unwrap();
+        let line = |journal_entry: &JournalEntry| {
+            String::from_utf8(serde_json::to_vec(&Line::of(journal_entry)).unwrap()).unwrap()
+        };
         let text = line(&grant("one", 40_000_000_000));
         assert!(text.contains("\"since\":5,"), "{text}");
         for (text, since) in [(text.clone(), 5), (text.replace("\"since\":5,", ""), 10_000_000_000)] {
-            let Some(Keep::Grant(kept)) = serde_json::from_str::<Line>(&text).unwrap().keep() else { panic!("{text}") };
-            assert_eq!(kept.since.as_nanos(), since, "not after its last renewal");
+            let Some(JournalEntry::Grant(record)) = serde_json::from_str::<Line>(&text).unwrap().journal_entry() else {
+                panic!("{text}")
+            };
+            assert_eq!(record.since.as_nanos(), since, "not after its last renewal");
         }
         // And what that one reads of ours: it passes over what it does not know.
         let more = text.replace("\"since\"", "\"whence\":1,\"since\"");
@@ -418,13 +438,18 @@ mod tests {
     #[test]
     fn who_came_in_before_a_process_began_is_inside_for_longer_than_that() {
         let second = 1_000_000_000;
-        let estate = [session(4), grant("one", 70 * second)];
-        let estate = estate.into_iter().fold(None, |before, keep| Estate::after(before, "boot", keep)).unwrap();
-        let began = Moment::from_nanos(100 * second);
-        let kept = translated(estate, began).grants.remove(0);
-        let inside = kept.since.until(Time::from_nanos(3 * second)).as_nanos();
-        assert_eq!(inside, began.nanos() - 5 + 3 * second);
-        let Keep::Grant(back) = on_clock(Keep::Grant(Box::new(kept)), began) else { unreachable!() };
+        let predecessor = [session(4), grant("one", 70 * second)];
+        let predecessor = predecessor
+            .into_iter()
+            .fold(None, |before, journal_entry| Predecessor::after(before, "boot", journal_entry))
+            .unwrap();
+        let clock_start = Moment::from_nanos(100 * second);
+        let record = translated(predecessor, clock_start).grants.remove(0);
+        let inside = record.since.until(Time::from_nanos(3 * second)).as_nanos();
+        assert_eq!(inside, clock_start.nanos() - 5 + 3 * second);
+        let JournalEntry::Grant(back) = on_clock(JournalEntry::Grant(Box::new(record)), clock_start) else {
+            unreachable!()
+        };
         assert_eq!(back.since.as_nanos(), 5);
     }
 
@@ -434,9 +459,9 @@ mod tests {
         for (seconds, counts) in [(14, true), (16, false)] {
             let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
             let end = Moment::now() + Duration::from_secs(seconds);
-            file.keep(vec![session(4), grant("one", 10), grant("two", end.nanos())]);
-            let (_, estate) = GrantFile::open(&path, HOST).unwrap();
-            assert_eq!(estate.is_some(), counts, "the session lasts for 15 s, the grant for {seconds} s");
+            file.record(vec![session(4), grant("one", 10), grant("two", end.nanos())]);
+            let (_, predecessor) = GrantFile::open(&path, HOST).unwrap();
+            assert_eq!(predecessor.is_some(), counts, "the session lasts for 15 s, the grant for {seconds} s");
         }
         fs::remove_file(&path).unwrap();
     }
@@ -448,13 +473,13 @@ mod tests {
     #[test]
     fn file_of_another_time_namespace_does_not_count() {
         if let Some(path) = std::env::var_os(ASKED) {
-            let (_, estate) = GrantFile::open(Path::new(&path), HOST).unwrap();
-            println!("counts={}", estate.is_some());
+            let (_, predecessor) = GrantFile::open(Path::new(&path), HOST).unwrap();
+            println!("counts={}", predecessor.is_some());
             return;
         }
         let path = path();
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
-        file.keep(vec![session(4), grant("one", (Moment::now() + Duration::from_secs(10)).nanos())]);
+        file.record(vec![session(4), grant("one", (Moment::now() + Duration::from_secs(10)).nanos())]);
         let written = fs::read(&path).unwrap();
         let counts = |program: &str, arguments: &[&str]| {
             fs::write(&path, &written).unwrap();
@@ -488,33 +513,34 @@ mod tests {
     #[test]
     fn whatever_is_written_the_next_process_finds_what_an_estate_would_be() {
         let path = path();
-        let mut rng = peerlock_base::Rng::new(1);
+        let mut rng = peerlock_types::Rng::new(1);
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
-        let mut expected: Option<Estate> = None;
+        let mut expected: Option<Predecessor> = None;
         let mut most = 0;
         for at in 0..2000 {
             let note = format!("h{}", rng.below(20));
-            let is_there = expected.iter().flat_map(|estate| &estate.grants).any(|kept| kept.note == note);
-            let keep = match rng.below(50) {
+            let is_there =
+                expected.iter().flat_map(|predecessor| &predecessor.grants).any(|record| record.note == note);
+            let journal_entry = match rng.below(50) {
                 0 => session(at),
                 1 => {
                     let ttl = Ttl::from_millis(9000).unwrap();
-                    Keep::Session { cluster: ClusterId::new(0xc2), session: SessionId::new(at), ttl }
+                    JournalEntry::Session { cluster: ClusterId::new(0xc2), session: SessionId::new(at), ttl }
                 }
-                2..10 if is_there => Keep::Over { note },
+                2..10 if is_there => JournalEntry::Over { note },
                 2..20 if !is_there => grant(&note, at),
                 _ => until(&note, at),
             };
             let boot = file.boot().to_owned();
-            expected = Estate::after(expected, &boot, keep.clone());
-            file.keep(vec![keep]);
+            expected = Predecessor::after(expected, &boot, journal_entry.clone());
+            file.record(vec![journal_entry]);
             if rng.below(20) == 0 {
                 let found;
                 (file, found) = GrantFile::open(&path, HOST).unwrap();
                 // In which order they came does not matter.
-                let by_note = |mut estate: Estate| {
-                    estate.grants.sort_by(|one, other| one.note.cmp(&other.note));
-                    estate
+                let by_note = |mut predecessor: Predecessor| {
+                    predecessor.grants.sort_by(|one, other| one.note.cmp(&other.note));
+                    predecessor
                 };
                 assert_eq!(found.map(by_note), expected.clone().map(by_note));
             }
@@ -528,11 +554,11 @@ mod tests {
     fn it_does_not_grow_with_what_is_over() {
         let path = path();
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
-        file.keep(vec![session(4), grant("one", 10)]);
-        (0..20_000).for_each(|at| file.keep(vec![until("one", at)]));
+        file.record(vec![session(4), grant("one", 10)]);
+        (0..20_000).for_each(|at| file.record(vec![until("one", at)]));
         assert!(fs::metadata(&path).unwrap().len() < 2 * MOST_OLD as u64);
-        let (_, estate) = GrantFile::open(&path, HOST).unwrap();
-        assert_eq!(estate.unwrap().grants[0].until.as_nanos(), 19_999);
+        let (_, predecessor) = GrantFile::open(&path, HOST).unwrap();
+        assert_eq!(predecessor.unwrap().grants[0].until.as_nanos(), 19_999);
         fs::remove_file(&path).unwrap();
     }
 }

@@ -20,14 +20,14 @@ pub use driver::random;
 pub use grant::{Grant, GrantId, Granted};
 pub use grants::GrantFile;
 pub use net::RealNetwork;
-pub use peerlock_base::{Key, PeerId, Span};
 pub use peerlock_clock::{Clock, Moment, slept};
 pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
-    Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Estate, Event, Happening, Health, Inspection,
-    Listing, MOST_SLOTS, Missing, Name, OtherCluster, PartClient, PartView, PeerView, Progress, ResourceDetails,
+    Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Event, Happening, Health, Inspection, Listing,
+    MOST_SLOTS, Missing, Name, OtherCluster, PartClient, PartView, PeerView, Predecessor, Progress, ResourceDetails,
     ResourceHealth, ResourceView, SHORTEST_TTL, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
     hello_cluster, json,
 };
+pub use peerlock_types::{Key, PeerId, Span};
 pub use request::Request;
 pub use service::{Acquire, Builder, Service};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peerlock_base::{PeerId, Rng};
+use peerlock_types::{PeerId, Rng};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 

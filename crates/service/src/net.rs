@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use peerlock_base::PeerId;
 use peerlock_net::{Epoch, Net, Refusal, Unsent, Why};
+use peerlock_types::PeerId;
 
 use crate::transport::{Event, Parting, Transport};
 
@@ -17,7 +17,7 @@ pub struct RealNetwork {
     net: Net,
     /// The connections that are up, with their numbers here, and where they lead.
     links: BTreeMap<PeerId, (u64, Epoch, SocketAddr)>,
-    begun: u64,
+    started: u64,
     /// Addresses that are to be dialled, or not any more, and for which the network has no room now.
     waiting: VecDeque<(SocketAddr, bool)>,
 }
@@ -25,13 +25,13 @@ pub struct RealNetwork {
 impl RealNetwork {
     /// This network, before anything was heard of it.
     pub fn new(net: Net) -> Self {
-        Self { net, links: BTreeMap::new(), begun: 0, waiting: VecDeque::new() }
+        Self { net, links: BTreeMap::new(), started: 0, waiting: VecDeque::new() }
     }
 
     /// Hands on what waits, as long as there is room.
     fn hand_on(&mut self) {
-        while let Some(&(address, keep)) = self.waiting.front() {
-            let is_taken = if keep { self.net.keep(address) } else { self.net.forget(address) };
+        while let Some(&(address, is_dialled)) = self.waiting.front() {
+            let is_taken = if is_dialled { self.net.maintain(address) } else { self.net.forget(address) };
             if is_taken.is_err() {
                 return;
             }
@@ -96,12 +96,12 @@ impl Transport for RealNetwork {
         }
     }
 
-    fn strangers(&self) -> u64 {
-        let stranger = |refusal: &Refusal| match refusal {
+    fn unauthenticated(&self) -> u64 {
+        let unauthenticated = |refusal: &Refusal| match refusal {
             Refusal::Secret | Refusal::Timeout | Refusal::Broken | Refusal::Version | Refusal::Crowded => true,
             Refusal::Collision | Refusal::Twin | Refusal::Myself | Refusal::Duplicate | Refusal::Leaving => false,
         };
-        self.net.metrics().refused.iter().filter(|(refusal, _)| stranger(refusal)).map(|(_, count)| count).sum()
+        self.net.metrics().refused.iter().filter(|(refusal, _)| unauthenticated(refusal)).map(|(_, count)| count).sum()
     }
 
     async fn next(&mut self) -> Option<Event> {
@@ -118,9 +118,9 @@ impl Transport for RealNetwork {
             };
             return Some(match event {
                 peerlock_net::Event::Up { peer, epoch, address } => {
-                    self.begun += 1;
-                    self.links.insert(peer, (self.begun, epoch, address));
-                    Event::Up { peer, epoch: self.begun, address: address.to_string() }
+                    self.started += 1;
+                    self.links.insert(peer, (self.started, epoch, address));
+                    Event::Up { peer, epoch: self.started, address: address.to_string() }
                 }
                 peerlock_net::Event::Down { peer, epoch, why } => match self.links.get(&peer) {
                     Some(&(number, known, _)) if known == epoch => {

@@ -116,7 +116,7 @@ fn agent_in_use_of(
         return Ok(usual);
     }
     // Without a folder for data there is nobody's agent in it.
-    let last = data_dir_of(root, &variable).map_or(Last::Never, |folder| last(&folder));
+    let last = data_dir_of(root, &variable).map_or(Last::Never, |dir| last(&dir));
     match last {
         Last::At(socket) => Ok(socket),
         Last::Never if !is_named && exists(Path::new(SYSTEM_SOCKET)) => Ok(SYSTEM_SOCKET.into()),
@@ -134,12 +134,12 @@ enum Last {
 }
 
 /// What is there now must be of who has the folder.
-fn last_socket(folder: &Path) -> Last {
-    let Ok(last) = last_agent(folder) else { return Last::Never };
+fn last_socket(dir: &Path) -> Last {
+    let Ok(last) = last_agent(dir) else { return Last::Never };
     let socket = last.map(|last| last.socket).filter(|socket| socket.is_absolute());
     let owner = |path: &Path| std::fs::metadata(path).ok().map(|file| file.uid());
     match socket {
-        Some(socket) if owner(&socket).is_some() && owner(&socket) == owner(folder) => Last::At(socket),
+        Some(socket) if owner(&socket).is_some() && owner(&socket) == owner(dir) => Last::At(socket),
         Some(_) | None => Last::Gone,
     }
 }
@@ -178,25 +178,25 @@ pub fn last_agent(data_dir: &Path) -> std::io::Result<Option<Occupant>> {
 }
 
 fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, NoDataDir> {
-    if let Some(folder) = variable("PEERLOCK_DATA_DIR") {
-        return Ok(folder);
+    if let Some(dir) = variable("PEERLOCK_DATA_DIR") {
+        return Ok(dir);
     }
     if root {
         return Ok(SYSTEM_DATA_DIR.into());
     }
     let home = || variable("HOME").map(|home| home.join(".local/share"));
-    variable("XDG_DATA_HOME").or_else(home).map(|folder| folder.join("peerlock")).ok_or(NoDataDir)
+    variable("XDG_DATA_HOME").or_else(home).map(|dir| dir.join("peerlock")).ok_or(NoDataDir)
 }
 
 fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, NoDataDir> {
-    if let Some(folder) = variable("PEERLOCK_RUNTIME_DIR").or_else(|| variable("PEERLOCK_DATA_DIR")) {
-        return Ok(folder.join("agent.sock"));
+    if let Some(dir) = variable("PEERLOCK_RUNTIME_DIR").or_else(|| variable("PEERLOCK_DATA_DIR")) {
+        return Ok(dir.join("agent.sock"));
     }
     if root {
         return Ok(SYSTEM_SOCKET.into());
     }
     match variable("XDG_RUNTIME_DIR") {
-        Some(folder) => Ok(folder.join("peerlock/agent.sock")),
+        Some(dir) => Ok(dir.join("peerlock/agent.sock")),
         None => Ok(data_dir_of(root, variable)?.join("agent.sock")),
     }
 }
@@ -253,15 +253,15 @@ mod tests {
 
     #[test]
     fn an_agent_says_where_it_is() {
-        let folder = env::temp_dir().join(format!("peerlock-places-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        assert_eq!(last_socket(&folder), Last::Never);
-        let socket = folder.join("its.sock");
-        std::fs::write(folder.join("agent.lock"), format!("812\nstays\n{}\n", socket.display())).unwrap();
-        assert_eq!(last_socket(&folder), Last::Gone);
+        let dir = env::temp_dir().join(format!("peerlock-places-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        assert_eq!(last_socket(&dir), Last::Never);
+        let socket = dir.join("its.sock");
+        std::fs::write(dir.join("agent.lock"), format!("812\nstays\n{}\n", socket.display())).unwrap();
+        assert_eq!(last_socket(&dir), Last::Gone);
         std::fs::write(&socket, "").unwrap();
-        assert_eq!(last_socket(&folder), Last::At(socket));
-        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(last_socket(&dir), Last::At(socket));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

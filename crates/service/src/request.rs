@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_base::{Span, is_hidden};
+use peerlock_types::{Span, is_hidden};
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
@@ -28,7 +28,7 @@ pub(crate) enum Keeping {
     /// host.
     Client,
     /// The client renews it, and the register knows of it: it outlives this peer.
-    Register,
+    Registry,
 }
 
 /// What is asked for: a resource by its name, and how. A name alone is a request, too.
@@ -160,14 +160,14 @@ impl Request {
             (false, Some(wait)) => Wait::For(span(wait)),
         };
         let (slots, label, pid, request) = (self.slots, self.label.unwrap_or_default(), self.pid, self.request_id);
-        let detached = (keeping == Keeping::Register).then(|| GrantId::new_detached(&name));
+        let detached = (keeping == Keeping::Registry).then(|| GrantId::new_detached(&name));
         if detached.is_some() && ttl > LONGEST_DETACHED {
             return bad("a slot that outlives its peer can stand for 30 days at most: renew it");
         }
-        let kept = keeping == Keeping::Peer;
+        let auto_renew = keeping == Keeping::Peer;
         let (ttl, grace) = (span(ttl), span(grace));
         let taken_over_as = (keeping == Keeping::Client).then(|| GrantId::new_held(&name));
-        Ok(Wanted { name, slots, ttl, grace, kept, detached, taken_over_as, wait, label, pid, request })
+        Ok(Wanted { name, slots, ttl, grace, auto_renew, detached, taken_over_as, wait, label, pid, request })
     }
 }
 

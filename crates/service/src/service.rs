@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use peerlock_base::{PeerId, Rng, roughly};
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Birth, Class, ClusterId, Estate, Name, Node, Origin, TicketId, Ttl};
+use peerlock_node::{Class, ClusterId, Name, Node, Origin, Predecessor, Setup, TicketId, Ttl};
+use peerlock_types::{PeerId, Rng, roughly};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
@@ -80,8 +80,8 @@ pub struct Builder {
     config: Config,
     process: Option<u64>,
     clock: Clock,
-    folder: Option<(Store, Known)>,
-    grants: Option<(GrantFile, Option<Estate>)>,
+    dir: Option<(Store, Known)>,
+    grants: Option<(GrantFile, Option<Predecessor>)>,
     expect: Option<usize>,
     session: Option<Duration>,
     name: Option<String>,
@@ -105,15 +105,15 @@ impl Builder {
 
     /// Keeps what the next process of this host has to know, and begins with what the last one has left: a peer with a
     /// folder may vote, and always comes back to the same cluster.
-    pub fn folder(mut self, store: Store, known: Known) -> Self {
-        self.folder = Some((store, known));
+    pub fn dir(mut self, store: Store, known: Known) -> Self {
+        self.dir = Some((store, known));
         self
     }
 
     /// Writes down what is granted to clients that do not die with this process, and goes on with what the one before
     /// it has written, which must be gone.
-    pub fn grants(mut self, file: GrantFile, estate: Option<Estate>) -> Self {
-        self.grants = Some((file, estate));
+    pub fn grants(mut self, file: GrantFile, predecessor: Option<Predecessor>) -> Self {
+        self.grants = Some((file, predecessor));
         self
     }
 
@@ -184,14 +184,14 @@ impl Builder {
                 roughly(LONGEST_SESSION)
             ),
         })?;
-        let keeps = self.folder.is_some() || self.votes_from_memory;
-        let (store, known) = self.folder.unwrap_or_else(|| (Store::memory(), Known::default()));
+        let keeps = self.dir.is_some() || self.votes_from_memory;
+        let (store, known) = self.dir.unwrap_or_else(|| (Store::memory(), Known::default()));
         let new_cluster = || match self.process {
             Some(process) => ClusterId::new(process.into()),
             None => ClusterId::new(u128::from(random()) << 64 | u128::from(random())),
         };
         let origin = match known {
-            Known { register: Some(file), .. } => Origin::Votes(file),
+            Known { registry: Some(file), .. } => Origin::Votes(file),
             Known { cluster: Some(cluster), .. } => Origin::Belongs(cluster),
             _ if self.join.is_empty() && self.expect.is_none() => Origin::Founds(new_cluster()),
             _ => Origin::Seeks { expect: self.expect.map(|hosts| (hosts, new_cluster())) },
@@ -199,12 +199,12 @@ impl Builder {
         let may_come_later =
             matches!(origin, Origin::Votes(_) | Origin::Belongs(_) | Origin::Seeks { expect: Some(_) });
         let must_join = origin == Origin::Seeks { expect: None };
-        let began = self.clock.now();
-        let (grants, estate) = self.grants.unzip();
+        let clock_start = self.clock.now();
+        let (grants, predecessor) = self.grants.unzip();
         let name = self.name.unwrap_or_else(|| self.process.map_or_else(host_name, |_| format!("peer-{me}")));
-        let birth = Birth {
+        let setup = Setup {
             boot: grants.as_ref().map(|file| file.boot().to_owned()).unwrap_or_default(),
-            estate: estate.flatten().map(|estate| translated(estate, began)),
+            predecessor: predecessor.flatten().map(|predecessor| translated(predecessor, clock_start)),
             // Without a folder each process has a host number of its own, but for those that share a transport.
             process: self.process.or(store.process()).unwrap_or_else(|| millis(SystemTime::now())),
             rng: self.process.map_or_else(chance, |process| Rng::stream(me.get(), process)),
@@ -215,13 +215,13 @@ impl Builder {
         };
         let damaged =
             |why: peerlock_node::Damage| Error::Refused { class: Class::Unavailable, message: why.to_string() };
-        let node = Node::new(me, transport.addresses(), birth, self.config).map_err(damaged)?;
+        let node = Node::new(me, transport.addresses(), setup, self.config).map_err(damaged)?;
         let (commands, receiver) = mpsc::unbounded_channel();
         let events = broadcast::Sender::new(EVENTS);
         let (started, is_started) = oneshot::channel();
         let given = self.join.iter().cloned().collect();
         let join = self.join.into_iter().chain(known.members).collect();
-        let own = (node, (self.clock.clone(), began), store, grants);
+        let own = (node, (self.clock.clone(), clock_start), store, grants);
         let driver =
             Driver::new(transport, own, (&commands, receiver), events.clone(), (join, given, must_join), started);
         tokio::spawn(driver.run(Awake::new(self.config.awake.into(), self.clients_elsewhere)));
@@ -288,7 +288,7 @@ impl Service {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn acquire_detached(&self, request: impl Into<Request>) -> Acquire {
-        self.ask(request.into(), Keeping::Register)
+        self.ask(request.into(), Keeping::Registry)
     }
 
     fn ask(&self, request: Request, keeping: Keeping) -> Acquire {
@@ -372,7 +372,7 @@ impl Service {
             // There is still no session, or the register has not told what this host has from before.
             Err(_) => {
                 let untold = || "the register has not told yet which grants this peer has from before".to_owned();
-                let message = self.cluster().await?.trouble.unwrap_or_else(untold);
+                let message = self.cluster().await?.problem.unwrap_or_else(untold);
                 Err(Error::Refused { class: Class::Unavailable, message })
             }
         }
@@ -479,8 +479,8 @@ impl Service {
     ///
     /// # Errors
     /// That no majority can be reached, or why these cannot vote.
-    pub async fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
-        self.call(|reply| Command::Seats { hosts, reply }).await?
+    pub async fn set_voters(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+        self.call(|reply| Command::SetVoters { hosts, reply }).await?
     }
 
     /// What this peer has counted.

@@ -16,10 +16,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use peerlock_base::PeerId;
 use peerlock_node::{ClusterId, Damage, Write};
-use peerlock_register::disk::{Disk as _, DiskThread, FileDisk};
-use peerlock_register::{State, Versions, inspect, last_state};
+use peerlock_registry::disk::{Disk as _, DiskThread, FileDisk};
+use peerlock_registry::{State, Versions, inspect, last_state};
+use peerlock_types::PeerId;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The number of the write that removes a voter's file because its cluster has gone on without it; a voter's own count
@@ -36,8 +36,8 @@ pub struct Store {
 enum Place {
     /// Nowhere: a peer that is a cluster of one, or a member that never votes.
     Memory(UnboundedSender<Stored>),
-    Folder {
-        register: DiskThread,
+    Dir {
+        registry: DiskThread,
         cluster: mpsc::Sender<Change>,
     },
 }
@@ -67,7 +67,7 @@ pub struct Known {
     /// Where its members listen, as it was heard last.
     pub members: Vec<String>,
     /// The voter's file.
-    pub register: Option<Vec<u8>>,
+    pub registry: Option<Vec<u8>>,
 }
 
 impl Known {
@@ -75,14 +75,14 @@ impl Known {
     ///
     /// # Errors
     /// See [`Unusable`].
-    pub fn read(folder: &Path) -> Result<Self, Unusable> {
-        let (mut known, path) = (known(folder)?, folder.join("register"));
-        known.register = match fs::read(&path) {
+    pub fn read(dir: &Path) -> Result<Self, Unusable> {
+        let (mut known, path) = (known(dir)?, dir.join("register"));
+        known.registry = match fs::read(&path) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(Unusable::Io { path, source }),
         };
-        if let Some(bytes) = &known.register {
+        if let Some(bytes) = &known.registry {
             known.cluster = Some(cluster_of(&path, bytes, known.cluster)?);
         }
         Ok(known)
@@ -103,22 +103,22 @@ impl Known {
     }
 
     fn state(&self) -> Option<State> {
-        last_state(self.register.as_ref()?, Versions::OURS).ok()
+        last_state(self.registry.as_ref()?, Versions::OURS).ok()
     }
 }
 
-/// Moves the files away by which a folder belongs to a cluster, as `cluster.left` and `register.left`: its next agent
+/// Moves the files away by which a folder belongs to a cluster, as `cluster.left` and `registry.left`: its next agent
 /// belongs to none. No process may use the folder.
 ///
 /// # Errors
 /// That a file cannot be moved.
-pub fn leave(folder: &Path) -> io::Result<()> {
+pub fn leave(dir: &Path) -> io::Result<()> {
     // In this order: a voter's file alone names its cluster, and `cluster` alone would be a member without any voter.
     for file in ["cluster", "register"] {
-        let path = folder.join(file);
+        let path = dir.join(file);
         match fs::rename(&path, path.with_extension("left")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => File::open(folder)?.sync_all()?,
+            Ok(()) | Err(_) => File::open(dir)?.sync_all()?,
         }
     }
     Ok(())
@@ -147,7 +147,7 @@ pub enum Unusable {
     },
     /// The voter's file.
     #[error("{path}: {source}")]
-    Register {
+    Registry {
         /// The voter's file itself.
         path: PathBuf,
         /// What is wrong with it.
@@ -155,14 +155,14 @@ pub enum Unusable {
     },
     /// The two files are not of the same cluster: one of them was put there by hand.
     #[error(
-        "{path} belongs to the cluster {register}, and `cluster` beside it says {cluster}: it was copied, or is an old \
+        "{path} belongs to the cluster {registry}, and `cluster` beside it says {cluster}: it was copied, or is an old \
          one. Move it away, and this host comes back as a new voter of {cluster}"
     )]
     Clusters {
         /// The voter's file.
         path: PathBuf,
         /// The cluster of the voter's file.
-        register: ClusterId,
+        registry: ClusterId,
         /// The cluster that the folder belongs to.
         cluster: ClusterId,
     },
@@ -180,24 +180,24 @@ impl Store {
     ///
     /// # Errors
     /// See [`Unusable`].
-    pub fn folder(folder: &Path) -> Result<(Self, Known), Unusable> {
-        let (path, register) = (folder.join("cluster"), folder.join("register"));
+    pub fn dir(dir: &Path) -> Result<(Self, Known), Unusable> {
+        let (path, registry) = (dir.join("cluster"), dir.join("register"));
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| Unusable::Io { path, source }
         };
         let mut known = read(&path)?;
-        let mut disk = FileDisk::new(&register);
-        known.register = disk.load().map_err(io(&register))?;
-        if let Some(bytes) = &known.register {
-            let id = cluster_of(&register, bytes, known.cluster)?;
+        let mut disk = FileDisk::new(&registry);
+        known.registry = disk.load().map_err(io(&registry))?;
+        if let Some(bytes) = &known.registry {
+            let id = cluster_of(&registry, bytes, known.cluster)?;
             if known.cluster != Some(id) {
                 // A process has ended between the two files, when it founded the cluster or recovered it.
                 write(&path, id, &known.members).map_err(io(&path))?;
                 known.cluster = Some(id);
             }
         }
-        let counter = folder.join("process");
+        let counter = dir.join("process");
         let process = count_up(&counter, SystemTime::now()).map_err(io(&counter))?;
         let (done, stored) = unbounded_channel();
         let (cluster, changes) = mpsc::channel();
@@ -206,12 +206,12 @@ impl Store {
             FOLLOWS => _ = removed.send(Change::Gone),
             number => _ = written.send(Stored::Written(number)),
         };
-        let register = DiskThread::start(disk, done_with, peerlock_register::disk::Failure::end_process);
-        let register = register.map_err(io(folder))?;
+        let registry = DiskThread::start(disk, done_with, peerlock_registry::disk::Failure::end_process);
+        let registry = registry.map_err(io(dir))?;
         let (id, members) = (known.cluster, known.members.clone());
-        let keep = move || keep(&path, id, members, &changes, &done);
-        thread::Builder::new().name("cluster".into()).spawn(keep).map_err(io(folder))?;
-        Ok((Self { place: Place::Folder { register, cluster }, process: Some(process), stored }, known))
+        let journal_entry = move || journal_entry(&path, id, members, &changes, &done);
+        thread::Builder::new().name("cluster".into()).spawn(journal_entry).map_err(io(dir))?;
+        Ok((Self { place: Place::Dir { registry, cluster }, process: Some(process), stored }, known))
     }
 
     /// The number of this process, if it has a folder: higher than that of every earlier process of the folder.
@@ -222,19 +222,19 @@ impl Store {
     pub(crate) fn write(&self, number: u64, write: Write) {
         match &self.place {
             Place::Memory(done) => _ = done.send(Stored::Written(number)),
-            Place::Folder { register, .. } => register.write(number, write),
+            Place::Dir { registry, .. } => registry.write(number, write),
         }
     }
 
     pub(crate) fn belongs(&self, id: ClusterId) {
         match &self.place {
             Place::Memory(done) => _ = done.send(Stored::Belongs),
-            Place::Folder { cluster, .. } => _ = cluster.send(Change::Belongs(id)),
+            Place::Dir { cluster, .. } => _ = cluster.send(Change::Belongs(id)),
         }
     }
 
     pub(crate) fn members(&self, addresses: Vec<String>) {
-        if let Place::Folder { cluster, .. } = &self.place {
+        if let Place::Dir { cluster, .. } = &self.place {
             _ = cluster.send(Change::Members(addresses));
         }
     }
@@ -243,10 +243,10 @@ impl Store {
     /// so that its session is used no more; when it starts again it is a member of the new one, without its voter's
     /// file.
     pub(crate) fn follow(&self, id: ClusterId) {
-        if let Place::Folder { register, cluster } = &self.place {
+        if let Place::Dir { registry, cluster } = &self.place {
             _ = cluster.send(Change::Follows(id));
             // Behind whatever is being written.
-            register.write(FOLLOWS, Write::Remove);
+            registry.write(FOLLOWS, Write::Remove);
         }
     }
 
@@ -262,7 +262,7 @@ impl Store {
 }
 
 /// Writes the file `cluster` whenever there is something new to say, until the peer has gone.
-fn keep(
+fn journal_entry(
     path: &Path,
     mut id: Option<ClusterId>,
     mut members: Vec<String>,
@@ -357,8 +357,8 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// See [`Unusable`].
-pub fn known(folder: &Path) -> Result<Known, Unusable> {
-    read(&folder.join("cluster"))
+pub fn known(dir: &Path) -> Result<Known, Unusable> {
+    read(&dir.join("cluster"))
 }
 
 fn read(path: &Path) -> Result<Known, Unusable> {
@@ -370,24 +370,24 @@ fn read(path: &Path) -> Result<Known, Unusable> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let id = lines.next().filter(|line| line.len() == 32).and_then(|line| u128::from_str_radix(line, 16).ok());
     let cluster = id.map(ClusterId::new).ok_or_else(|| Unusable::Cluster { path: path.to_owned() })?;
-    Ok(Known { cluster: Some(cluster), members: lines.map(str::to_owned).collect(), register: None })
+    Ok(Known { cluster: Some(cluster), members: lines.map(str::to_owned).collect(), registry: None })
 }
 
 /// The cluster of a voter's file, which must be whole, and of the cluster that its folder belongs to, or follow it.
 fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<ClusterId, Unusable> {
     let path = path.to_owned();
-    let (register, torn) = match inspect(bytes, Versions::OURS) {
+    let (registry, torn) = match inspect(bytes, Versions::OURS) {
         Ok(inspected) => inspected,
-        Err(source) => return Err(Unusable::Register { path, source }),
+        Err(source) => return Err(Unusable::Registry { path, source }),
     };
-    if let Some(cluster) = cluster.filter(|cluster| *cluster != register && !register.follows(*cluster)) {
-        return Err(Unusable::Clusters { path, register, cluster });
+    if let Some(cluster) = cluster.filter(|cluster| *cluster != registry && !registry.follows(*cluster)) {
+        return Err(Unusable::Clusters { path, registry, cluster });
     }
     if torn > 0 {
         tracing::warn!(path = %path.display(), bytes = torn, "a record that was being written when the machine stopped \
             is cut off");
     }
-    Ok(register)
+    Ok(registry)
 }
 
 /// Makes a recovered cluster this folder's own: its register and its id, one after the other, so that whatever happens
@@ -395,10 +395,10 @@ fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<C
 ///
 /// # Errors
 /// See [`Unusable`].
-pub fn replace(folder: &Path, register: Vec<u8>, id: ClusterId) -> Result<(), Unusable> {
-    let (path, cluster) = (folder.join("register"), folder.join("cluster"));
+pub fn replace(dir: &Path, registry: Vec<u8>, id: ClusterId) -> Result<(), Unusable> {
+    let (path, cluster) = (dir.join("register"), dir.join("cluster"));
     let known = read(&cluster)?;
-    let written = FileDisk::new(&path).write(&Write::Replace(register));
+    let written = FileDisk::new(&path).write(&Write::Replace(registry));
     written.map_err(|source| Unusable::Io { path, source })?;
     write(&cluster, id, &known.members).map_err(|source| Unusable::Io { path: cluster, source })
 }
@@ -406,16 +406,16 @@ pub fn replace(folder: &Path, register: Vec<u8>, id: ClusterId) -> Result<(), Un
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 mod tests {
-    use peerlock_register::VoterId;
-    use peerlock_register::file::{Header, Record, Writer};
+    use peerlock_registry::VoterId;
+    use peerlock_registry::file::{Header, Record, Writer};
 
     use super::*;
 
     #[tokio::test]
     async fn what_is_kept_is_known_to_the_next_process() {
-        let folder = std::env::temp_dir().join(format!("peerlock-store-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let (mut store, known) = Store::folder(&folder).unwrap();
+        let dir = std::env::temp_dir().join(format!("peerlock-store-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (mut store, known) = Store::dir(&dir).unwrap();
         assert_eq!(known, Known::default());
         store.members(vec!["10.0.0.1:7400".into()]);
         store.belongs(ClusterId::new(7));
@@ -426,30 +426,30 @@ mod tests {
         assert_eq!(store.next().await, Some(Stored::Written(1)));
         store.belongs(ClusterId::new(7)); // Behind the addresses.
         assert_eq!(store.next().await, Some(Stored::Belongs));
-        let (_, known) = Store::folder(&folder).unwrap();
+        let (_, known) = Store::dir(&dir).unwrap();
         let members = vec!["10.0.0.1:7400".to_owned(), "10.0.0.2:7400".to_owned()];
-        assert_eq!(known, Known { cluster: Some(ClusterId::new(7)), members, register: Some(file) });
-        fs::write(folder.join("cluster"), "not an id\n").unwrap();
-        assert!(matches!(Store::folder(&folder), Err(Unusable::Cluster { .. })));
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(known, Known { cluster: Some(ClusterId::new(7)), members, registry: Some(file) });
+        fs::write(dir.join("cluster"), "not an id\n").unwrap();
+        assert!(matches!(Store::dir(&dir), Err(Unusable::Cluster { .. })));
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     /// Whether the clock was put back, or the file is damaged.
     #[test]
     fn process_number_of_a_folder_only_rises() {
-        let folder = std::env::temp_dir().join(format!("peerlock-store-process-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("process");
+        let dir = std::env::temp_dir().join(format!("peerlock-store-process-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("process");
         let at = |millis| UNIX_EPOCH + std::time::Duration::from_millis(millis);
         for (now, expected) in [(0, 1), (5000, 5000), (5000, 5001), (10, 5002), (6000, 6000)] {
             assert_eq!(count_up(&path, at(now)).unwrap(), expected, "{now}");
         }
         fs::write(&path, "no number").unwrap();
         assert_eq!(count_up(&path, at(7000)).unwrap(), 7000);
-        let numbers = [1, 2].map(|_| Store::folder(&folder).unwrap().0.process().unwrap());
+        let numbers = [1, 2].map(|_| Store::dir(&dir).unwrap().0.process().unwrap());
         assert!(7000 < numbers[0] && numbers[0] < numbers[1], "{numbers:?}");
         assert_eq!(Store::memory().process(), None);
-        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     /// A voter's file with nothing in it yet.
@@ -461,34 +461,34 @@ mod tests {
     /// Whoever has a voter's file must know its cluster when it loses its vote: else it would begin another one.
     #[test]
     fn a_voters_file_says_which_cluster_the_folder_belongs_to() {
-        let folder = std::env::temp_dir().join(format!("peerlock-store-clusters-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let dir = std::env::temp_dir().join(format!("peerlock-store-clusters-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
         let (old, other) = (ClusterId::new(7), ClusterId::new(8 << 64));
         let line = |id: ClusterId| format!("{id}\n10.0.0.1:7400\n");
-        for (says, register, knows) in [
+        for (says, registry, knows) in [
             (None, old, Some(format!("{old}\n"))), // Founded, and crashed before the second file.
             (Some(line(old)), old.recovered(7), Some(line(old.recovered(7)))), // Recovered, and crashed then.
             (Some(line(old)), old, Some(line(old))),
             (Some(line(old.recovered(7))), old, None),
             (Some(line(other)), old, None),
         ] {
-            _ = fs::remove_file(folder.join("cluster"));
-            says.iter().for_each(|says| fs::write(folder.join("cluster"), says).unwrap());
-            fs::write(folder.join("register"), voters_file(register)).unwrap();
-            match (Store::folder(&folder), &knows) {
+            _ = fs::remove_file(dir.join("cluster"));
+            says.iter().for_each(|says| fs::write(dir.join("cluster"), says).unwrap());
+            fs::write(dir.join("register"), voters_file(registry)).unwrap();
+            match (Store::dir(&dir), &knows) {
                 (Ok((_, known)), Some(line)) => {
-                    assert_eq!(known.cluster, Some(register), "{says:?}");
-                    assert_eq!(fs::read_to_string(folder.join("cluster")).unwrap(), *line);
+                    assert_eq!(known.cluster, Some(registry), "{says:?}");
+                    assert_eq!(fs::read_to_string(dir.join("cluster")).unwrap(), *line);
                 }
                 (Err(Unusable::Clusters { .. }), None) => {
-                    assert_eq!(fs::read_to_string(folder.join("cluster")).ok(), says, "nothing has changed");
+                    assert_eq!(fs::read_to_string(dir.join("cluster")).ok(), says, "nothing has changed");
                 }
-                (opened, _) => panic!("{says:?}, {register}: {:?}", opened.map(|(_, known)| known)),
+                (opened, _) => panic!("{says:?}, {registry}: {:?}", opened.map(|(_, known)| known)),
             }
         }
-        fs::write(folder.join("register"), [7; 100]).unwrap();
-        let refused = Store::folder(&folder).map(|_| ()).unwrap_err().to_string();
-        assert!(refused.starts_with(&folder.join("register").display().to_string()), "{refused}");
-        fs::remove_dir_all(&folder).unwrap();
+        fs::write(dir.join("register"), [7; 100]).unwrap();
+        let refused = Store::dir(&dir).map(|_| ()).unwrap_err().to_string();
+        assert!(refused.starts_with(&dir.join("register").display().to_string()), "{refused}");
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

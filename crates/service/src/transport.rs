@@ -2,11 +2,11 @@
 
 use std::future::Future;
 
-use peerlock_base::PeerId;
 /// What a transport reports.
 pub use peerlock_node::NetEvent as Event;
 /// Why a connection is ended.
 pub use peerlock_node::Parting;
+use peerlock_types::PeerId;
 
 /// Connections to other peers, as they come and go.
 ///
@@ -43,7 +43,7 @@ pub trait Transport: Send + 'static {
     fn hang_up(&mut self, peer: PeerId, why: Parting);
 
     /// How many connections were refused so far because nobody proved on them to belong here.
-    fn strangers(&self) -> u64 {
+    fn unauthenticated(&self) -> u64 {
         0
     }
 

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use peerlock_base::Rng;
 use peerlock_service::memory::Network;
 use peerlock_service::{Clock, Error, PeerId, Request, Service};
+use peerlock_types::Rng;
 use tokio::time::{sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -150,13 +150,13 @@ async fn nobody_is_there_to_join() {
 #[tokio::test(start_paused = true)]
 async fn who_wakes_up_has_lost_what_it_held() {
     let (peer, clock) = start(&Network::new(31), 1).await;
-    let kept = peer.acquire(Request::new("kept").ttl(30 * SECOND)).await.unwrap();
+    let persistent = peer.acquire(Request::new("kept").ttl(30 * SECOND)).await.unwrap();
     let detached = peer.acquire_detached(Request::new("detached").ttl(30 * SECOND)).await.unwrap().detach();
     sleep(5 * SECOND).await;
-    let deadline = kept.deadline();
+    let deadline = persistent.deadline();
     clock.suspend(60 * SECOND);
-    timeout(2 * SECOND, kept.lost()).await.expect("it looks at the clock although no timer has expired");
-    assert_eq!(kept.deadline(), deadline, "a lease that has ended is not renewed, not even by who keeps it");
+    timeout(2 * SECOND, persistent.lost()).await.expect("it looks at the clock although no timer has expired");
+    assert_eq!(persistent.deadline(), deadline, "a lease that has ended is not renewed, not even by who keeps it");
     assert_eq!(peer.renew(&detached).await.unwrap_err(), Error::Lost);
 }
 

@@ -68,7 +68,7 @@ impl Guard {
 
     /// Sends the group to kill and when, and optionally another connection to keep open. Replaces an earlier task;
     /// earlier connections stay open. Returns whether the guard is alive.
-    pub fn tell(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) -> bool {
+    pub fn notify(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) -> bool {
         let group = u64::from(group.as_raw().unsigned_abs()).to_le_bytes();
         let message = [group, end.nanos().to_le_bytes()].concat();
         let connection: Vec<RawFd> = connection.map(OwnedFd::as_raw_fd).into_iter().collect();
@@ -113,20 +113,20 @@ pub fn watch() -> ExitCode {
 fn wait() -> io::Result<Option<Pid>> {
     let input = io::stdin();
     let timer = Timer::new()?;
-    let mut told: Option<(Pid, Moment)> = None;
+    let mut notified: Option<(Pid, Moment)> = None;
     loop {
         let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::NONE)?;
         // Messages first: after a freeze, a renewal that was sent in time may be waiting.
         if fds[0].any() != Some(false) {
             match next(&input)? {
-                Some(news) => {
-                    timer.set(news.1)?;
-                    told = Some(news);
+                Some(update) => {
+                    timer.set(update.1)?;
+                    notified = Some(update);
                 }
-                None => return Ok(told.map(|(group, _)| group)),
+                None => return Ok(notified.map(|(group, _)| group)),
             }
-        } else if let Some((group, end)) = told {
+        } else if let Some((group, end)) = notified {
             if Moment::now() >= end {
                 return Ok(Some(group));
             }

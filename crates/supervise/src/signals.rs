@@ -79,8 +79,8 @@ impl Signals {
     /// on them staying ignored, and a handler would become the default action in the command.
     fn listen_to(signals: &[Signal]) -> io::Result<Self> {
         let ignored = ignored(&std::fs::read_to_string("/proc/self/status")?);
-        let heard = signals.iter().copied().filter(|&name| ignored & mask(name) == 0);
-        heard.map(|name| Ok((name, signal(SignalKind::from_raw(name as i32))?))).collect::<io::Result<_>>().map(Self)
+        let received = signals.iter().copied().filter(|&name| ignored & mask(name) == 0);
+        received.map(|name| Ok((name, signal(SignalKind::from_raw(name as i32))?))).collect::<io::Result<_>>().map(Self)
     }
 
     /// Returns the number of the next signal. Cancel-safe.

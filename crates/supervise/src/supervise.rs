@@ -148,15 +148,19 @@ impl fmt::Display for Notice {
 /// sender renews no more.
 ///
 /// The error means that nothing was started. Dropping this future kills the command (except with [`OnLost::Leave`]).
-/// `tell` should write a notice atomically (`eprintln!` does not), because the command may use the same terminal. The
+/// `notify` should write a notice atomically (`eprintln!` does not), because the command may use the same terminal. The
 /// program must call [`errand`](crate::errand::errand) first in its `main`.
-pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl FnMut(Notice)) -> io::Result<Outcome> {
+pub async fn supervise(
+    job: &Job,
+    mut lease: watch::Receiver<Moment>,
+    notify: impl FnMut(Notice),
+) -> io::Result<Outcome> {
     let mut signals = Signals::listen()?;
     let mut alarm = Alarm::new()?;
     let end = *lease.borrow_and_update();
     let mut connection = job.connection.clone();
     connection.as_mut().map(watch::Receiver::mark_unchanged);
-    let mut run = Supervision::start(job, end, tell).await?;
+    let mut run = Supervision::start(job, end, notify).await?;
     let mut ended = None;
     let mut pause = LOOK;
     loop {
@@ -167,7 +171,7 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
                 ChildEvent::Ended => ended = Some(run.on_ended()?),
             },
             end = change(&mut lease) => run.on_renewed(end),
-            connection = another(&mut connection) => run.tell_guard(Some(&connection)),
+            connection = another(&mut connection) => run.notify_guard(Some(&connection)),
             rung = alarm.until(run.lease.next()) => {
                 rung?;
                 run.on_time();
@@ -184,9 +188,9 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
 }
 
 /// Returns the next value; pends forever if the sender is gone.
-async fn change<V: Clone>(news: &mut watch::Receiver<V>) -> V {
-    match news.changed().await {
-        Ok(()) => news.borrow_and_update().clone(),
+async fn change<V: Clone>(update: &mut watch::Receiver<V>) -> V {
+    match update.changed().await {
+        Ok(()) => update.borrow_and_update().clone(),
         Err(_) => pending().await,
     }
 }
@@ -210,28 +214,28 @@ struct Supervision<T> {
     guard: Option<Guard>,
     connection: Option<watch::Receiver<Arc<OwnedFd>>>,
     slack: Duration,
-    has_begun: bool,
+    has_started: bool,
     /// Whether `Outlives` has been reported.
     outlives: bool,
     terminal: Option<Terminal>,
     child: Child,
-    tell: T,
+    notify: T,
 }
 
 impl<T: FnMut(Notice)> Supervision<T> {
-    async fn start(job: &Job, end: Moment, tell: T) -> io::Result<Self> {
+    async fn start(job: &Job, end: Moment, notify: T) -> io::Result<Self> {
         let lease = Countdown::new(job.on_lost, job.grace, end);
         let connection = job.connection.clone();
         let guard = lease.dead_by().map(|_| Guard::start(latest(&connection)?)).transpose()?;
         let mut terminal = Terminal::find();
         let foreground = terminal.as_mut().is_some_and(Terminal::starts_in_foreground);
         let child = Child::start(job, foreground).await?;
-        let (slack, has_begun, outlives) = (job.slack, true, false);
-        let mut run = Self { lease, guard, connection, slack, has_begun, outlives, terminal, child, tell };
-        run.tell_guard(None);
+        let (slack, has_started, outlives) = (job.slack, true, false);
+        let mut run = Self { lease, guard, connection, slack, has_started, outlives, terminal, child, notify };
+        run.notify_guard(None);
         // This process may have been frozen, or blocked by writing a message.
         if run.lease.is_late(Moment::now()) {
-            run.has_begun = false;
+            run.has_started = false;
             let _waits = run.child.signal(Signal::SIGKILL);
             run.say(Notice::NotStarted);
         } else {
@@ -240,23 +244,23 @@ impl<T: FnMut(Notice)> Supervision<T> {
         Ok(run)
     }
 
-    fn tell_guard(&mut self, connection: Option<&OwnedFd>) {
+    fn notify_guard(&mut self, connection: Option<&OwnedFd>) {
         let (Some(guard), Some(end), group) = (&mut self.guard, self.lease.dead_by(), self.child.group()) else {
             return;
         };
         // The guard was killed. Until another one runs, at the latest at the next renewal, the command dies with this
         // process by its parent-death signal, and this process watches its lease.
-        if !guard.tell(group, end, connection)
+        if !guard.notify(group, end, connection)
             && let Ok(mut another) = latest(&self.connection).and_then(Guard::start)
         {
-            another.tell(group, end, None);
+            another.notify(group, end, None);
             *guard = another;
         }
     }
 
     fn on_renewed(&mut self, end: Moment) {
         self.lease.ends(end);
-        self.tell_guard(None);
+        self.notify_guard(None);
     }
 
     fn on_time(&mut self) {
@@ -278,7 +282,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
 
     /// Reports a notice. The command may have the terminal.
     fn say(&mut self, notice: Notice) {
-        holding_back(|| (self.tell)(notice));
+        holding_back(|| (self.notify)(notice));
     }
 
     fn say_whether(&mut self, done: nix::Result<()>, notice: Notice) {
@@ -323,7 +327,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
     /// Handles the command's exit. If the lease was lost, the rest of its group is killed; otherwise its remaining
     /// processes may run on.
     fn on_ended(&mut self) -> io::Result<Outcome> {
-        let was_lost = self.lease.is_lost() || !self.has_begun;
+        let was_lost = self.lease.is_lost() || !self.has_started;
         // This process may have been frozen; the guard has killed the group at the end of the lease.
         let over = self.lease.is_over(Moment::now());
         if over {

@@ -36,7 +36,7 @@ use tokio::time::sleep;
 
 use crate::crew::FAILED;
 use crate::door::{Door, Failure, Pass, Place};
-use crate::kept::{Kept, take};
+use crate::held_grant::{HeldGrant, take};
 use crate::{clock, relay};
 
 /// The environment variable with the cluster secret. Arguments would be visible to other users.
@@ -70,9 +70,9 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
         ["peer", listen, advertise, ref join @ ..] => {
             in_tasks(async || Ok(Place::Peer(peer(listen.parse()?, advertise.parse()?, join).await?)))
         }
-        ["stayer", folder, ref join @ ..] => {
-            let (store, known) = Store::folder(Path::new(folder))?;
-            let builder = local(join)?.folder(store, known);
+        ["stayer", dir, ref join @ ..] => {
+            let (store, known) = Store::dir(Path::new(dir))?;
+            let builder = local(join)?.dir(store, known);
             in_tasks(async || Ok(Place::Peer(started(builder).await?)))
         }
         ["mortal", session, ref join @ ..] => {
@@ -125,10 +125,10 @@ fn ping(address: SocketAddr) -> Result<(), Failure> {
             if !pause.is_zero() {
                 std::thread::sleep(pause);
             }
-            let begun = clock::now();
+            let running = clock::now();
             stream.write_all(&buffer)?;
             stream.read_exact(&mut buffer)?;
-            writeln!(answer, "{}", clock::now() - begun)?;
+            writeln!(answer, "{}", clock::now() - running)?;
         }
         say(&(answer + "end"))?;
     }
@@ -179,14 +179,14 @@ async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
 fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), Failure> {
     peerlock::runtime()?.block_on(async {
         let place = place().await?;
-        let (lines, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (lines, mut commands) = tokio::sync::mpsc::unbounded_channel();
         std::thread::spawn(move || {
             std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
         });
         let mut state = State::default();
         say("end")?;
-        while let Some(line) = told.recv().await {
-            let answer = match on_told(&place, &line, &mut state).await {
+        while let Some(line) = commands.recv().await {
+            let answer = match on_command(&place, &line, &mut state).await {
                 Ok(answer) => answer + "end",
                 Err(why) => format!("{FAILED}{}", why.to_string().replace('\n', " ")),
             };
@@ -202,10 +202,10 @@ fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), F
 struct State {
     inside: Vec<Door>,
     waiting: JoinSet<Result<Pass, Failure>>,
-    held: Vec<Kept>,
+    held: Vec<HeldGrant>,
 }
 
-async fn on_told(place: &Place, line: &str, state: &mut State) -> Result<String, Failure> {
+async fn on_command(place: &Place, line: &str, state: &mut State) -> Result<String, Failure> {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["found", name, slots] => found(place, name, slots.parse()?).await,
@@ -214,8 +214,8 @@ async fn on_told(place: &Place, line: &str, state: &mut State) -> Result<String,
         ["contend", name, slots, ref numbers @ ..] => {
             let numbers: Result<Vec<u64>, _> = numbers.iter().map(|number| number.parse()).collect();
             let [clients, first, stride, hold, start, end] = numbers?[..] else { return Err("numbers missing".into()) };
-            let crowd = Crowd { clients, first, stride, hold: Duration::from_nanos(hold), start, end };
-            contend(place, name, slots.parse()?, crowd).await
+            let load = Load { clients, first, stride, hold: Duration::from_nanos(hold), start, end };
+            contend(place, name, slots.parse()?, load).await
         }
         ["hold", name, resources] => {
             for number in 0..resources.parse::<usize>()? {
@@ -259,17 +259,17 @@ async fn alone(place: &Place, name: &str, rounds: usize) -> Result<String, Failu
     let mut door = place.door(name, 1).await?;
     let mut answer = String::new();
     for _ in 0..rounds {
-        let begun = clock::now();
+        let running = clock::now();
         door.enter().await?;
         door.leave().await?;
-        writeln!(answer, "{}", clock::now() - begun)?;
+        writeln!(answer, "{}", clock::now() - running)?;
     }
     Ok(answer)
 }
 
 /// The clients of one process in a case.
 #[derive(Clone, Copy)]
-struct Crowd {
+struct Load {
     clients: u64,
     /// The position of the first client in the queue, and the distance to the next.
     first: u64,
@@ -279,26 +279,26 @@ struct Crowd {
     end: u64,
 }
 
-async fn contend(place: &Place, name: &str, slots: u32, crowd: Crowd) -> Result<String, Failure> {
+async fn contend(place: &Place, name: &str, slots: u32, load: Load) -> Result<String, Failure> {
     let mut clients = JoinSet::new();
-    for client in 0..crowd.clients {
-        let place = (crowd.first + client * crowd.stride, place.door(name, slots).await?);
+    for client in 0..load.clients {
+        let place = (load.first + client * load.stride, place.door(name, slots).await?);
         clients.spawn(async move {
             let (number, mut door) = place;
-            sleep(clock::until(crowd.start + number * clock::nanos(STAGGER))).await;
+            sleep(clock::until(load.start + number * clock::nanos(STAGGER))).await;
             let mut entries = String::new();
             loop {
                 let asked = clock::now();
                 let ((slot, fencing), sent) = enter(&mut door).await?;
                 let entered = clock::now();
-                if crowd.hold > Duration::ZERO {
-                    stay(crowd.hold).await?;
+                if load.hold > Duration::ZERO {
+                    stay(load.hold).await?;
                 }
                 let left = clock::now();
                 door.leave().await?;
                 let sent = sent.unwrap_or(asked);
                 writeln!(entries, "{slot} {fencing} {asked} {sent} {entered} {left}")?;
-                if left > crowd.end {
+                if left > load.end {
                     return Ok::<String, Failure>(entries);
                 }
             }

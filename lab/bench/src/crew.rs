@@ -28,9 +28,9 @@ pub struct Crew<'a> {
 
 /// A running child. Dropping it kills the child.
 pub struct Worker {
-    who: String,
+    system: String,
     child: Child,
-    told: ChildStdin,
+    commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
@@ -46,12 +46,12 @@ impl Crew<'_> {
 
     /// Starts a child and waits until it is ready. Also returns the lines it printed.
     pub async fn start(&self, part: &[&str]) -> Result<(Worker, Vec<String>), Error> {
-        let who = format!("the part `{}`", part.join(" "));
-        let failed = |why: &str| Error::Child { who: who.clone(), why: why.to_owned() };
+        let system = format!("the part `{}`", part.join(" "));
+        let failed = |why: &str| Error::Child { system: system.clone(), why: why.to_owned() };
         let mut child = self.command(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let told = child.stdin.take().ok_or_else(|| failed("it has no standard input"))?;
+        let commands = child.stdin.take().ok_or_else(|| failed("it has no standard input"))?;
         let answers = child.stdout.take().ok_or_else(|| failed("it has no standard output"))?;
-        let mut worker = Worker { who, child, told, answers: BufReader::new(answers).lines() };
+        let mut worker = Worker { system, child, commands, answers: BufReader::new(answers).lines() };
         let words = worker.answer().await?;
         Ok((worker, words))
     }
@@ -81,13 +81,13 @@ impl Worker {
 
     /// Sends a command and waits for the answer.
     pub async fn ask(&mut self, what: &str) -> Result<Vec<String>, Error> {
-        self.tell(what).await?;
+        self.send(what).await?;
         self.answer().await
     }
 
     /// Sends a command. The caller must read the answer.
-    pub async fn tell(&mut self, what: &str) -> Result<(), Error> {
-        let written = self.told.write_all(format!("{what}\n").as_bytes()).await;
+    pub async fn send(&mut self, what: &str) -> Result<(), Error> {
+        let written = self.commands.write_all(format!("{what}\n").as_bytes()).await;
         written.map_err(|error| self.failed(&error.to_string()))
     }
 
@@ -97,11 +97,11 @@ impl Worker {
 
     /// Waits for the answer to a long command.
     pub async fn answer_within(&mut self, patience: Duration) -> Result<Vec<String>, Error> {
-        let answer = timeout(patience, self.hear()).await;
+        let answer = timeout(patience, self.read()).await;
         answer.unwrap_or_else(|_| Err(self.failed(&format!("there was no answer for {patience:?}"))))
     }
 
-    async fn hear(&mut self) -> Result<Vec<String>, Error> {
+    async fn read(&mut self) -> Result<Vec<String>, Error> {
         let mut answer = Vec::new();
         loop {
             match self.answers.next_line().await {
@@ -127,7 +127,7 @@ impl Worker {
 
     /// Returns the error that this child has failed.
     pub fn failed(&self, why: &str) -> Error {
-        Error::Child { who: self.who.clone(), why: why.to_owned() }
+        Error::Child { system: self.system.clone(), why: why.to_owned() }
     }
 }
 
@@ -168,15 +168,15 @@ mod tests {
 
     /// Returns the error if these parts get a command and the first is awaited.
     async fn failure(parts: &[&str], patience: Duration) -> String {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
         std::fs::write(&program, PROGRAM).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
         let crew = Crew { program: &program, secret: String::new() };
         let mut workers = Vec::new();
         for part in parts {
             let mut worker = crew.start(&[*part]).await.unwrap().0;
-            worker.tell("something").await.unwrap();
+            worker.send("something").await.unwrap();
             workers.push(worker);
         }
         answers(&mut workers, patience).await.unwrap_err().to_string()
@@ -185,11 +185,17 @@ mod tests {
     /// One test, since concurrent ones would hold each other's program open for writing, which prevents its execution.
     #[tokio::test]
     async fn ended_worker_is_named_and_silent_worker_times_out() {
-        let told = failure(&["waits", "waits", "dies"], PATIENCE).await;
-        assert!(told.starts_with("the part `dies` of the bench has failed: it has ended (exit status: 3)"), "{told}");
-        let told = failure(&["waits", "says"], PATIENCE).await;
-        assert!(told.starts_with("the part `says` of the bench has failed: it has its reasons"), "{told}");
-        let told = failure(&["waits"], Duration::from_millis(20)).await;
-        assert!(told.starts_with("the part `waits` of the bench has failed: there was no answer for 20ms"), "{told}");
+        let commands = failure(&["waits", "waits", "dies"], PATIENCE).await;
+        assert!(
+            commands.starts_with("the part `dies` of the bench has failed: it has ended (exit status: 3)"),
+            "{commands}"
+        );
+        let commands = failure(&["waits", "says"], PATIENCE).await;
+        assert!(commands.starts_with("the part `says` of the bench has failed: it has its reasons"), "{commands}");
+        let commands = failure(&["waits"], Duration::from_millis(20)).await;
+        assert!(
+            commands.starts_with("the part `waits` of the bench has failed: there was no answer for 20ms"),
+            "{commands}"
+        );
     }
 }

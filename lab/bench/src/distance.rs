@@ -47,22 +47,22 @@ pub async fn measure(
     let address = said(&address).parse().map_err(std::io::Error::other)?;
     let mut probe = crew.start(&["ping", &way.to(address).await?.to_string()]).await?.0;
     let mut crews = vec![peers(crew, PEERS, &mut way).await?];
-    let mut who = vec![("peerlock", "a lock between peers")];
+    let mut system = vec![("peerlock", "a lock between peers")];
     let mut servers: Vec<Server> = Vec::new();
     for &against in &options.against {
         let server = against.start(crew, &mut way).await?;
-        who.push((against.name(), server.what));
+        system.push((against.name(), server.what));
         crews.push(clients(crew, against, &server).await?);
         servers.push(server);
     }
 
     let mut all: Vec<(Duration, Vec<u64>, Vec<Setting>)> =
-        options.delays.iter().map(|&delay| (delay, Vec::new(), settings(&who, delay))).collect();
+        options.delays.iter().map(|&delay| (delay, Vec::new(), settings(&system, delay))).collect();
     for _ in 0..pace.far_rounds {
         for (delay, pings, settings) in &mut all {
             way.delay(*delay).await?;
             for setting in settings {
-                progress(Progress::Step(format!("{}, {} ms apart", setting.who, delay.as_secs_f64() * 1e3)));
+                progress(Progress::Step(format!("{}, {} ms apart", setting.system, delay.as_secs_f64() * 1e3)));
                 pings.extend(ping(&mut probe, pace.far_pings, Duration::ZERO).await?);
                 setting.contend(&mut crews[setting.crew], *delay * pace.far_turn).await?;
             }
@@ -78,11 +78,11 @@ pub async fn measure(
     Ok(far)
 }
 
-fn settings(who: &[(&'static str, &'static str)], delay: Duration) -> Vec<Setting> {
+fn settings(system: &[(&'static str, &'static str)], delay: Duration) -> Vec<Setting> {
     let mut settings = Vec::new();
     for hold in HOLDS {
-        for (crew, (who, what)) in who.iter().enumerate() {
-            let setting = Setting::handover(crew, who, what, CLIENTS).crowded().hold(delay * hold);
+        for (crew, (system, what)) in system.iter().enumerate() {
+            let setting = Setting::handover(crew, system, what, CLIENTS).crowded().hold(delay * hold);
             settings.push(Setting { delay, ..setting });
         }
     }

@@ -29,18 +29,18 @@ pub enum Error {
         words: String,
     },
     /// A child could not be started or has ended.
-    #[error("{who} of the bench has failed: {why}. Try again; if it stays, that is a mistake of ours")]
+    #[error("{system} of the bench has failed: {why}. Try again; if it stays, that is a mistake of ours")]
     Child {
         /// The child's description.
-        who: String,
+        system: String,
         /// The reason.
         why: String,
     },
     /// The clients' records violate a guarantee.
-    #[error("{who} broke a promise: {what}")]
+    #[error("{system} broke a promise: {what}")]
     Broken {
         /// The lock that was measured: peerlock, or a server.
-        who: String,
+        system: String,
         /// The guarantee, and how it was violated.
         what: String,
     },

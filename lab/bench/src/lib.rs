@@ -25,7 +25,7 @@ mod door;
 mod error;
 mod etcd;
 mod floor;
-mod kept;
+mod held_grant;
 mod plan;
 mod recovery;
 mod redis;

@@ -184,7 +184,7 @@ async fn near(
             times.extend(worker.numbers::<1>(&answer)?.concat());
         }
         for setting in &mut settings {
-            progress(Progress::Step(format!("{}, {} clients", setting.who, setting.clients)));
+            progress(Progress::Step(format!("{}, {} clients", setting.system, setting.clients)));
             floor.measure().await?;
             let length = if setting.hold.is_zero() { pace.turn } else { pace.long_turn };
             setting.contend(&mut crews[setting.crew], length).await?;
@@ -209,8 +209,8 @@ fn our_settings() -> Vec<Setting> {
 }
 
 /// The settings in which servers are compared with peerlock.
-fn their_settings(crew: usize, who: &'static str, what: &'static str) -> Vec<Setting> {
-    let lock = |clients| Setting::handover(crew, who, what, clients);
+fn their_settings(crew: usize, system: &'static str, what: &'static str) -> Vec<Setting> {
+    let lock = |clients| Setting::handover(crew, system, what, clients);
     [lock(COMPARED)].into_iter().chain(crowded(lock)).collect()
 }
 
@@ -255,17 +255,17 @@ struct Pair {
     peer: Worker,
     agent: Worker,
     client: Worker,
-    _folder: TempDir,
+    _dir: TempDir,
 }
 
 impl Pair {
     async fn start(crew: &Crew<'_>) -> Result<Self, Error> {
-        let folder = tempfile::tempdir()?;
-        let socket = folder.path().join("agent.sock").display().to_string();
+        let dir = tempfile::tempdir()?;
+        let socket = dir.path().join("agent.sock").display().to_string();
         let (peer, address) = crew.start(&["peer", "127.0.0.1:0", "127.0.0.1:0"]).await?;
         let (agent, _) = crew.start(&["agent", &socket, said(&address)]).await?;
         let (client, _) = crew.start(&["client", &socket]).await?;
-        Ok(Self { peer, agent, client, _folder: folder })
+        Ok(Self { peer, agent, client, _dir: dir })
     }
 
     /// Measures an agent with many waiters for many resources that another peer holds.

@@ -24,7 +24,7 @@ use crate::relay::Way;
 use crate::{Against, Error, Progress, clock};
 
 /// The time given to the waiter to be queued before the holder dies.
-const IN_LINE: Duration = Duration::from_millis(500);
+const QUEUED: Duration = Duration::from_millis(500);
 /// The number of peers that survive, each with a disk.
 const STAY: usize = 3;
 
@@ -54,7 +54,7 @@ pub struct Recovery {
 #[derive(Clone, Debug, Serialize)]
 pub struct RecoveryRow {
     /// The lock measured.
-    pub who: &'static str,
+    pub system: &'static str,
     /// A description: a heading in the table.
     pub what: &'static str,
     /// The duration of the holder's session or lease after a renewal.
@@ -102,13 +102,13 @@ async fn ours(options: &RecoveryOptions, crew: &Crew<'_>, step: &Step<'_>) -> Re
     // Fields in this order: a process is killed before its directory is removed.
     let (mut folders, mut stayers, mut first) = (Vec::new(), Vec::new(), None);
     for _ in 0..STAY {
-        let folder = TempDir::new()?;
-        let path = folder.path().display().to_string();
+        let dir = TempDir::new()?;
+        let path = dir.path().display().to_string();
         let part = ["stayer", path.as_str()].into_iter().chain(first.as_deref()).collect::<Vec<_>>();
         let (stayer, address) = crew.start(&part).await?;
         first.get_or_insert_with(|| said(&address).to_owned());
         stayers.push(stayer);
-        folders.push(folder);
+        folders.push(dir);
     }
     let first = first.unwrap_or_default();
     let what = "the holder's peer is killed; three others keep the register on disk";
@@ -142,7 +142,7 @@ async fn rows(
     options: &RecoveryOptions,
     crew: &Crew<'_>,
     step: &Step<'_>,
-    (who, what): (&'static str, &'static str),
+    (system, what): (&'static str, &'static str),
     waiter: &mut Worker,
     holder: impl Fn(Duration) -> Vec<String>,
 ) -> Result<Vec<RecoveryRow>, Error> {
@@ -152,13 +152,13 @@ async fn rows(
         let part: Vec<&str> = part.iter().map(String::as_str).collect();
         let mut seconds = Vec::new();
         for time in 0..options.times {
-            step.borrow_mut()(format!("{who}, lease {lease:?}, {}", time + 1));
+            step.borrow_mut()(format!("{system}, lease {lease:?}, {}", time + 1));
             let take = format!("take bench-recovery-{}-{time} {}", lease.as_millis(), lease.as_millis());
             let mut holder = crew.start(&part).await?.0;
             holder.ask(&take).await?;
-            waiter.tell(&take).await?;
+            waiter.send(&take).await?;
             // A different moment between two renewals each time.
-            sleep(IN_LINE + lease / 3 * time as u32 / options.times as u32).await;
+            sleep(QUEUED + lease / 3 * time as u32 / options.times as u32).await;
             let killed = clock::now();
             holder.kill().await?;
             let answer = waiter.answer_within(lease + PATIENCE).await?;
@@ -166,14 +166,14 @@ async fn rows(
             // Not a violation: the lease expires if the machine is too busy to renew it.
             let Some(nanos) = entered.checked_sub(killed) else {
                 let why = format!("its lease of {lease:?} had ended, and the next one was in, before it was killed");
-                return Err(Error::Child { who: format!("a holder ({who})"), why });
+                return Err(Error::Child { system: format!("a holder ({system})"), why });
             };
             waiter.ask("give").await?;
             seconds.push(nanos as f64 / 1e9);
         }
         seconds.sort_by(f64::total_cmp);
         let median_s = median(&seconds);
-        rows.push(RecoveryRow { who, what, lease_s: lease.as_secs_f64(), seconds, median_s });
+        rows.push(RecoveryRow { system, what, lease_s: lease.as_secs_f64(), seconds, median_s });
     }
     Ok(rows)
 }
@@ -201,13 +201,13 @@ impl fmt::Display for Recovery {
         for row in &self.rows {
             let ((low, high), count) = (row.range(), row.seconds.len());
             let times = [row.median_s, low, high, row.median_s - row.lease_s].map(|it| format!("{it:>10.2}"));
-            writeln!(f, "{:<9}{:>10} {count:>10} {}", row.who, row.lease_s, times.join(" "))?;
+            writeln!(f, "{:<9}{:>10} {count:>10} {}", row.system, row.lease_s, times.join(" "))?;
         }
         let mut said: Vec<&str> = Vec::new();
         for row in &self.rows {
-            if !said.contains(&row.who) {
-                writeln!(f, "{}{}: {}", if said.is_empty() { "\n" } else { "" }, row.who, row.what)?;
-                said.push(row.who);
+            if !said.contains(&row.system) {
+                writeln!(f, "{}{}: {}", if said.is_empty() { "\n" } else { "" }, row.system, row.what)?;
+                said.push(row.system);
             }
         }
         self.left_out.iter().try_for_each(|line| writeln!(f, "{line}"))

@@ -53,7 +53,7 @@ pub struct Uncontended {
 #[derive(Clone, Debug, Serialize)]
 pub struct Case {
     /// The lock measured: peerlock or a server.
-    pub who: &'static str,
+    pub system: &'static str,
     /// The setting in a few words.
     pub what: &'static str,
     /// Clients in all processes.
@@ -181,8 +181,8 @@ fn heading(f: &mut fmt::Formatter<'_>, above: &str, below: &str) -> fmt::Result 
 }
 
 fn name(f: &mut fmt::Formatter<'_>, case: &Case) -> fmt::Result {
-    let Case { who, clients, processes, slots, hold_ms, delay_ms, .. } = case;
-    write!(f, "{who:<9}{clients:>8}{processes:>7}{slots:>6}{hold_ms:>6}{delay_ms:>7} │")
+    let Case { system, clients, processes, slots, hold_ms, delay_ms, .. } = case;
+    write!(f, "{system:<9}{clients:>8}{processes:>7}{slots:>6}{hold_ms:>6}{delay_ms:>7} │")
 }
 
 fn handovers(f: &mut fmt::Formatter<'_>, cases: &[Case]) -> fmt::Result {
@@ -207,9 +207,9 @@ fn handovers(f: &mut fmt::Formatter<'_>, cases: &[Case]) -> fmt::Result {
     }
     let mut said = vec!["peerlock"];
     for case in cases {
-        if !said.contains(&case.who) {
-            writeln!(f, "{}: {}", case.who, case.what)?;
-            said.push(case.who);
+        if !said.contains(&case.system) {
+            writeln!(f, "{}: {}", case.system, case.what)?;
+            said.push(case.system);
         }
     }
     Ok(())

@@ -32,7 +32,7 @@ pub struct Server {
     /// A description of the competitor.
     pub what: &'static str,
     nodes: Vec<Child>,
-    folder: TempDir,
+    dir: TempDir,
 }
 
 /// The arguments of each node.
@@ -57,7 +57,7 @@ impl Against {
         let (program, package) = self.program();
         let is_there = |what: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path).any(|folder| folder.join(what).is_file())
+            std::env::split_paths(&path).any(|dir| dir.join(what).is_file())
         };
         let missing = match self {
             _ if !is_there(program) => program,
@@ -69,21 +69,21 @@ impl Against {
 
     /// Starts it behind `way` and waits until it works.
     pub(crate) async fn start(self, crew: &Crew<'_>, way: &mut Way) -> Result<Server, Error> {
-        let folder = tempfile::tempdir()?;
+        let dir = tempfile::tempdir()?;
         let Start { addresses, what, nodes } = match self {
-            Self::Etcd => etcd(folder.path(), way).await?,
-            Self::Redis => redis(folder.path(), way).await?,
-            Self::ZooKeeper => zookeeper(folder.path(), way).await?,
+            Self::Etcd => etcd(dir.path(), way).await?,
+            Self::Redis => redis(dir.path(), way).await?,
+            Self::ZooKeeper => zookeeper(dir.path(), way).await?,
         };
         let mut running = Vec::new();
         for arguments in nodes {
             let part = ["server", self.program().0].into_iter().chain(arguments.iter().map(String::as_str));
-            let log = File::options().create(true).append(true).open(folder.path().join("log"))?;
+            let log = File::options().create(true).append(true).open(dir.path().join("log"))?;
             let mut command = crew.command(&part.collect::<Vec<_>>());
-            command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(folder.path());
+            command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(dir.path());
             running.push(command.spawn()?);
         }
-        let mut server = Server { addresses, what, nodes: running, folder };
+        let mut server = Server { addresses, what, nodes: running, dir };
         server.wait(self).await?;
         Ok(server)
     }
@@ -114,7 +114,7 @@ impl Server {
                 let ended = self.nodes.iter_mut().find_map(|node| node.try_wait().ok().flatten());
                 if ended.is_some() || Instant::now() >= until {
                     let why = ended.map_or(why, |status| format!("it has ended ({status})"));
-                    let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                    let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
                     let words = log.lines().next_back().unwrap_or("none").to_owned();
                     return Err(Error::Mute { against, why, words });
                 }
@@ -134,11 +134,11 @@ async fn ports(count: usize, way: &mut Way) -> Result<Vec<(SocketAddr, SocketAdd
     Ok(ports)
 }
 
-fn told(ports: &[(SocketAddr, SocketAddr)]) -> Vec<SocketAddr> {
-    ports.iter().map(|(_, told)| *told).collect()
+fn commands(ports: &[(SocketAddr, SocketAddr)]) -> Vec<SocketAddr> {
+    ports.iter().map(|(_, commands)| *commands).collect()
 }
 
-async fn etcd(folder: &Path, way: &mut Way) -> Result<Start, Error> {
+async fn etcd(dir: &Path, way: &mut Way) -> Result<Start, Error> {
     let all = ports(2 * NODES, way).await?;
     let (clients, peers) = all.split_at(NODES);
     let url = |address: SocketAddr| format!("http://{address}");
@@ -146,7 +146,7 @@ async fn etcd(folder: &Path, way: &mut Way) -> Result<Start, Error> {
     let arguments = |node: usize| {
         [
             ("--name", format!("node{node}")),
-            ("--data-dir", folder.join(format!("node{node}")).display().to_string()),
+            ("--data-dir", dir.join(format!("node{node}")).display().to_string()),
             ("--listen-client-urls", url(clients[node].0)),
             ("--advertise-client-urls", url(clients[node].1)),
             ("--listen-peer-urls", url(peers[node].0)),
@@ -159,32 +159,32 @@ async fn etcd(folder: &Path, way: &mut Way) -> Result<Start, Error> {
         .collect()
     };
     Ok(Start {
-        addresses: told(clients),
+        addresses: commands(clients),
         what: "lock of the v3 API by the JSON gateway, 3 nodes, each write on the disks of two",
         nodes: (0..NODES).map(arguments).collect(),
     })
 }
 
-async fn redis(folder: &Path, way: &mut Way) -> Result<Start, Error> {
+async fn redis(dir: &Path, way: &mut Way) -> Result<Start, Error> {
     let clients = ports(1, way).await?;
     let address = clients[0].0;
-    let (ip, port, folder) = (address.ip().to_string(), address.port().to_string(), folder.display().to_string());
-    let arguments = ["--bind", &ip, "--port", &port, "--dir", &folder, "--save", "", "--appendonly", "no"];
+    let (ip, port, dir) = (address.ip().to_string(), address.port().to_string(), dir.display().to_string());
+    let arguments = ["--bind", &ip, "--port", &port, "--dir", &dir, "--save", "", "--appendonly", "no"];
     Ok(Start {
-        addresses: told(&clients),
+        addresses: commands(&clients),
         what: "a token passed with BLPOP and RPUSH, 1 node; no lease, no fencing, not on disk: not safe",
         nodes: vec![arguments.map(str::to_owned).into()],
     })
 }
 
-async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
+async fn zookeeper(dir: &Path, way: &mut Way) -> Result<Start, Error> {
     let all = ports(3 * NODES, way).await?;
     let (clients, others) = all.split_at(NODES);
     // Followers connect to the leader on the first, and elect it on the second.
     let (peers, elections) = others.split_at(NODES);
     let mut nodes = Vec::new();
     for (node, (client, _)) in clients.iter().enumerate() {
-        let data = folder.join(format!("node{node}"));
+        let data = dir.join(format!("node{node}"));
         std::fs::create_dir(&data)?;
         std::fs::write(data.join("myid"), node.to_string())?;
         let config = data.join("zoo.cfg");
@@ -196,7 +196,7 @@ async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
         nodes.push([no_files, "-Xmx256m", log, "-cp", &jars, main, &config].map(str::to_owned).into());
     }
     Ok(Start {
-        addresses: told(clients),
+        addresses: commands(clients),
         what: "ephemeral sequential nodes, each watched by the next, 3 nodes, each write on the disks of two",
         nodes,
     })

@@ -18,7 +18,7 @@ const SLOW_HANDOVER: u32 = 10;
 
 /// One case and its results so far.
 pub struct Setting {
-    pub who: &'static str,
+    pub system: &'static str,
     pub what: &'static str,
     pub clients: usize,
     /// The number of processes with clients.
@@ -34,10 +34,10 @@ pub struct Setting {
 
 impl Setting {
     /// A lock with hold time 0, in as many processes as there are cores.
-    pub fn handover(crew: usize, who: &'static str, what: &'static str, clients: usize) -> Self {
+    pub fn handover(crew: usize, system: &'static str, what: &'static str, clients: usize) -> Self {
         let processes = cores().clamp(2, PEERS).min(clients);
         let (hold, delay) = (Duration::ZERO, Duration::ZERO);
-        Self { who, what, clients, processes, slots: 1, hold, delay, crew, turns: Vec::new() }
+        Self { system, what, clients, processes, slots: 1, hold, delay, crew, turns: Vec::new() }
     }
 
     /// Spreads the clients over all peers.
@@ -51,8 +51,8 @@ impl Setting {
     }
 
     fn name(&self) -> String {
-        let Self { who, clients, processes, slots, .. } = self;
-        format!("bench-{who}-{clients}-{processes}-{slots}-{}", self.hold.as_micros())
+        let Self { system, clients, processes, slots, .. } = self;
+        format!("bench-{system}-{clients}-{processes}-{slots}-{}", self.hold.as_micros())
     }
 
     /// The time until every client has been queued once: the queue is then in steady state.
@@ -79,7 +79,7 @@ impl Setting {
         for (process, worker) in workers[..processes].iter_mut().enumerate() {
             let clients = (self.clients + processes - 1 - process) / processes;
             worker
-                .tell(&format!("contend {name} {slots} {clients} {process} {processes} {hold} {begin} {over}"))
+                .send(&format!("contend {name} {slots} {clients} {process} {processes} {hold} {begin} {over}"))
                 .await?;
         }
         // Reading the answers earlier would compete with the clients for cores.
@@ -92,7 +92,7 @@ impl Setting {
             }
         }
         let turn = turn(entries, start, end);
-        self.turns.push(turn.map_err(|what| Error::Broken { who: self.who.to_owned(), what })?);
+        self.turns.push(turn.map_err(|what| Error::Broken { system: self.system.to_owned(), what })?);
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Setting {
         let ideal = (!self.hold.is_zero()).then(|| f64::from(self.slots) / self.hold.as_secs_f64());
         let bare = (two_cores.p50_us * 1e3) as u64;
         Case {
-            who: self.who,
+            system: self.system,
             what: self.what,
             clients: self.clients,
             processes: self.processes,

@@ -51,7 +51,7 @@ const LONGEST: f64 = 3.0;
 /// Returns all targets, in the order of the report.
 pub fn targets(uncontended: &[Uncontended], cases: &[Case], memory: &Memory) -> Vec<Target> {
     let mut targets = Vec::new();
-    for case in cases.iter().filter(|case| case.who == "peerlock") {
+    for case in cases.iter().filter(|case| case.system == "peerlock") {
         of_order(case, &mut targets);
         match case.share_of_ideal.filter(|_| case.slots > 1) {
             None => of_handover(case, &mut targets),
@@ -91,7 +91,7 @@ fn name(case: &Case) -> String {
 fn is_the_same(ours: &Case, other: &Case) -> bool {
     let what =
         |case: &Case| (case.clients, case.processes, case.slots, case.hold_ms.to_bits(), case.delay_ms.to_bits());
-    other.who != "peerlock" && what(ours) == what(other)
+    other.system != "peerlock" && what(ours) == what(other)
 }
 
 /// Returns whether more processes have clients than there are cores.
@@ -130,20 +130,20 @@ fn beside(ours: &Case, other: &Case, targets: &mut Vec<Target>) {
     if ours.gap.count == 0 || other.gap.count == 0 {
         return;
     }
-    let (name, who) = (name(ours), other.who);
+    let (name, system) = (name(ours), other.system);
     if ours.delay_ms > 0.0 || ours.hold_ms > 0.0 || is_crowded(ours) {
-        let what = format!("{name}: median gap in µs, beside {who}'s");
+        let what = format!("{name}: median gap in µs, beside {system}'s");
         targets.push(Target::at_most(what, ours.gap.p50_us, other.gap.p50_us));
         return;
     }
-    let times = match who {
+    let times = match system {
         "redis" => 3.0,
         _ => 50.0,
     };
     // Hand-overs, not entries: repeated grants to a client that still has the token do not count.
     let handed = ours.gaps_per_second / other.gaps_per_second;
-    targets.push(Target::at_least(format!("{name}: hand-overs, as a multiple of {who}'s"), handed, times));
-    let what = format!("{name}: spread of waits in ms, beside {who}'s");
+    targets.push(Target::at_least(format!("{name}: hand-overs, as a multiple of {system}'s"), handed, times));
+    let what = format!("{name}: spread of waits in ms, beside {system}'s");
     targets.push(Target::at_most(what, ours.spread_ms, other.spread_ms));
 }
 
@@ -153,11 +153,11 @@ mod tests {
     use crate::statistics::Times;
 
     /// A case that meets all targets, with a median gap of this many messages of 10 µs.
-    fn case(who: &'static str, processes: usize, delay_ms: f64, messages: f64) -> Case {
+    fn case(system: &'static str, processes: usize, delay_ms: f64, messages: f64) -> Case {
         let message = 10.0 + delay_ms * 1e3;
         let times = |p50_us| Times { count: 5, p50_us, p99_us: p50_us, max_us: p50_us };
         Case {
-            who,
+            system,
             what: "",
             clients: 8,
             processes,
@@ -192,7 +192,7 @@ mod tests {
         };
         let memory = Memory { through: "", waiting: 0, resources: 0, before_mb: 1.0, resident_mb: 1.0 };
         for processes in [2, 8] {
-            let cases = ["peerlock", "redis"].map(|who| case(who, processes, 0.0, 2.0));
+            let cases = ["peerlock", "redis"].map(|system| case(system, processes, 0.0, 2.0));
             let [ours, theirs] = cases;
             for cases in [[idle(ours.clone()), theirs.clone()], [ours.clone(), idle(theirs.clone())]] {
                 let all = targets(&[], &cases, &memory);

@@ -1,9 +1,9 @@
 //! A setting as it is written by users: anything may be left out.
 
 use clap::{Args, Command};
-use peerlock_base::Span;
 use peerlock_sim::latency::Model;
 use peerlock_sim::{self as sim, Hold, Links, OverlayKind};
+use peerlock_types::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_base::Span;
 use peerlock_sim::{Cut, Spells};
+use peerlock_types::Span;
 use thiserror::Error;
 
 /// Two values written with a slash between them: `60s/5s`, `0.01/2s`.

@@ -97,13 +97,13 @@ impl Protocol {
 
     /// Returns the help text of `--protocol`: all protocols by environment.
     pub(crate) fn help() -> String {
-        let group = |(among, who): (Among, &str)| {
+        let group = |(among, peer): (Among, &str)| {
             let there = Self::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&among));
             let name = |(name, protocol): &(&str, Self)| match protocol.among()[0] == among {
                 true => name.to_string(),
                 false => format!("{name} (there with --overlay)"),
             };
-            format!("{}: {}", who, there.map(name).collect::<Vec<_>>().join(", "))
+            format!("{}: {}", peer, there.map(name).collect::<Vec<_>>().join(", "))
         };
         let groups = [
             (Among::Peers, "among a fixed number of peers"),

@@ -2,7 +2,6 @@
 
 use std::hash::Hash;
 
-use peerlock_base::{PeerId, Span};
 use peerlock_protocols::backed::{self, Backable, Ring};
 use peerlock_protocols::token::Layout;
 use peerlock_protocols::{
@@ -11,6 +10,7 @@ use peerlock_protocols::{
 };
 use peerlock_sim::latency::MatrixError;
 use peerlock_sim::{self as sim, Drive, Failure, Ideal, Report, Simulated, Wire};
+use peerlock_types::{PeerId, Span};
 use thiserror::Error;
 
 use crate::setting::session;

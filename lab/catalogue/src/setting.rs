@@ -1,9 +1,9 @@
 //! Everything that one run depends on. All checks are here.
 
-use peerlock_base::Span;
 use peerlock_protocols::Quorum;
 use peerlock_sim::latency::Model;
 use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind, Spells, Ttl};
+use peerlock_types::Span;
 use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
@@ -335,8 +335,8 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
             "ideal is a bound for when nothing goes wrong: leave faults out, or use another protocol".into(),
         );
     }
-    let is_told = flags.backups.is_some() && faults != Faults::default();
-    Ok(Faults { detection: faults.detection.or(is_told.then_some(DETECTION)), ..faults })
+    let is_notified = flags.backups.is_some() && faults != Faults::default();
+    Ok(Faults { detection: faults.detection.or(is_notified.then_some(DETECTION)), ..faults })
 }
 
 /// The default number of replicas and of votes; with another number of replicas the same share, or the smallest

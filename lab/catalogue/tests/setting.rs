@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use clap::{Args as _, Command, FromArgMatches as _};
-use peerlock_base::{Rng, Span};
 use peerlock_catalogue::{Flags, Form, Pair, Protocol, Setting};
+use peerlock_types::{Rng, Span};
 
 fn from_words(words: &[String]) -> Result<Setting, String> {
     let command = Flags::augment_args(Command::new("simulate")).no_binary_name(true);

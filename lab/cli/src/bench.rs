@@ -139,10 +139,10 @@ fn with_bar<T>(
 /// Tells what was measured: as text or JSON, and then as a page in a folder. If that cannot be written, the numbers are
 /// seen nevertheless.
 fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R, &str) -> String) -> Result<()> {
-    let shown = tell(options, report);
-    let Some(folder) = &options.out else { return shown };
+    let shown = notify(options, report);
+    let Some(dir) = &options.out else { return shown };
     // Also if whoever reads the numbers has seen enough of them.
-    let page = crate::html::write(folder, "bench", &page(report, &crate::html::command()), report)?;
+    let page = crate::html::write(dir, "bench", &page(report, &crate::html::command()), report)?;
     shown?;
     if !options.json {
         writeln!(stdout(), "\n{}", page.display())?;
@@ -150,7 +150,7 @@ fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R,
     Ok(())
 }
 
-fn tell<R: Serialize + Display>(options: &Options, report: &R) -> Result<()> {
+fn notify<R: Serialize + Display>(options: &Options, report: &R) -> Result<()> {
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;

@@ -35,18 +35,18 @@ pub struct Row {
 }
 
 /// Makes sure that pages can be written here, before anything is measured: that takes minutes.
-pub fn prepare(folder: &Path) -> Result<()> {
-    let output = |source| Output { path: folder.into(), source };
-    fs::create_dir_all(folder).map_err(output)?;
-    access(folder, AccessFlags::W_OK).map_err(|error| output(error.into()))?;
+pub fn prepare(dir: &Path) -> Result<()> {
+    let output = |source| Output { path: dir.into(), source };
+    fs::create_dir_all(dir).map_err(output)?;
+    access(dir, AccessFlags::W_OK).map_err(|error| output(error.into()))?;
     Ok(())
 }
 
 /// Writes a page, `NAME.html`, and its numbers beside it, `NAME.json`. Returns where the page is.
-pub fn write(folder: &Path, name: &str, html: &str, numbers: &impl Serialize) -> Result<PathBuf> {
-    let page = folder.join(format!("{name}.html"));
+pub fn write(dir: &Path, name: &str, html: &str, numbers: &impl Serialize) -> Result<PathBuf> {
+    let page = dir.join(format!("{name}.html"));
     let json = serde_json::to_string_pretty(numbers).map_err(std::io::Error::from)? + "\n";
-    for (path, text) in [(&page, html), (&folder.join(format!("{name}.json")), json.as_str())] {
+    for (path, text) in [(&page, html), (&dir.join(format!("{name}.json")), json.as_str())] {
         fs::write(path, text).map_err(|source| Output { path: path.clone(), source })?;
     }
     Ok(page)

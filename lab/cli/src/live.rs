@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use peerlock_base::Span;
 use peerlock_catalogue::{Flags, Setting};
 use peerlock_live::{Comparison, Costs, Death, Kill, Live, Place, Row};
+use peerlock_types::Span;
 use serde_json::json;
 
 use crate::html;
@@ -111,7 +111,7 @@ pub fn run(options: &Options) -> Result<()> {
     // Before the page: if that cannot be written, what was measured is seen nevertheless.
     let shown = show(options, &setting, &live, compared.as_ref(), took);
     let page = match (&options.out, &compared) {
-        (Some(folder), Some(both)) => {
+        (Some(dir), Some(both)) => {
             let row = Row {
                 name: setting.name(),
                 kind: "as asked for",
@@ -121,11 +121,11 @@ pub fn run(options: &Options) -> Result<()> {
             };
             let rows = [row];
             let html = page::comparison(&rows, live.processes, &html::command());
-            Some(html::write(folder, "live", &html, &rows)?)
+            Some(html::write(dir, "live", &html, &rows)?)
         }
         _ => None,
     };
-    shown.and_then(|()| tell(options, page))
+    shown.and_then(|()| notify(options, page))
 }
 
 /// A broken rule is told as `simulate` tells it; what makes no sense on sockets is the caller's mistake.
@@ -174,10 +174,13 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         )?;
     }
     for Death { peers, at, before, after, goes_on, .. } in &live.deaths {
-        let whom: Vec<String> = peers.iter().map(ToString::to_string).collect();
+        let target: Vec<String> = peers.iter().map(ToString::to_string).collect();
         let goes_on = goes_on.map_or("never".into(), |span| format!("{:.3} s", span.as_secs_f64()));
-        let whom = whom.join(", ");
-        writeln!(out, "killed at {at}: peer {whom}; {before} entries before, {after} after, the next after {goes_on}")?;
+        let target = target.join(", ");
+        writeln!(
+            out,
+            "killed at {at}: peer {target}; {before} entries before, {after} after, the next after {goes_on}"
+        )?;
     }
     for kill in &live.spared {
         writeln!(out, "nobody was killed by {kill}: there was no such peer then, or it was dead already")?;
@@ -191,13 +194,13 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
 fn as_json(death: &Death) -> serde_json::Value {
     let peers: Vec<u64> = death.peers.iter().map(|peer| peer.get()).collect();
     json!({
-        "trial": death.trial, "peers": peers, "at": death.at.since(peerlock_base::Time::ZERO).as_secs_f64(),
+        "trial": death.trial, "peers": peers, "at": death.at.since(peerlock_types::Time::ZERO).as_secs_f64(),
         "before": death.before, "after": death.after, "goes_on": death.goes_on.map(Span::as_secs_f64),
     })
 }
 
 /// Where the page is, if there is one, for people.
-fn tell(options: &Options, page: Option<PathBuf>) -> Result<()> {
+fn notify(options: &Options, page: Option<PathBuf>) -> Result<()> {
     match page {
         Some(page) if !options.json => Ok(writeln!(stdout(), "\n{}", page.display())?),
         _ => Ok(()),
@@ -218,7 +221,7 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
     };
     let start = Instant::now();
     let command = html::command();
-    let told = match table {
+    let notified = match table {
         Table::Protocols => peerlock_live::protocols(wanted, seed, &steps).map(|table| {
             let html = page::comparison(&table.0, options.processes.into(), &command);
             (serde_json::to_value(&table), table.to_string(), html)
@@ -227,13 +230,13 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
             .map(|table| (serde_json::to_value(&table), table.to_string(), page::kills(&table.0, &command))),
     };
     bar.finish_and_clear();
-    let (json, text, html) = told?;
+    let (json, text, html) = notified?;
     let json = json.map_err(std::io::Error::from)?;
     let text = if options.json { json.to_string() } else { format!("{text}\n{:.0} s", start.elapsed().as_secs_f64()) };
     let shown = writeln!(stdout(), "{text}");
-    let page = options.out.as_deref().map(|folder| html::write(folder, "live", &html, &json)).transpose()?;
+    let page = options.out.as_deref().map(|dir| html::write(dir, "live", &html, &json)).transpose()?;
     shown?;
-    tell(options, page)
+    notify(options, page)
 }
 
 /// A process of a run; for nobody else to call.

@@ -77,8 +77,12 @@ pub fn run(options: &Options) -> Result<()> {
     match claimed {
         0 => writeln!(out, "{}: no number or promise to compare with", page.display())?,
         _ => {
-            let kept = claimed - moved.len();
-            writeln!(out, "{}: {kept} of {claimed} published numbers and promises are where we say", page.display())?;
+            let retained = claimed - moved.len();
+            writeln!(
+                out,
+                "{}: {retained} of {claimed} published numbers and promises are where we say",
+                page.display()
+            )?;
         }
     }
     out.flush()?;

@@ -21,7 +21,7 @@ struct Bench {
     mark: String,
     child: Option<Child>,
     /// Where it has its temporary files.
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -29,14 +29,14 @@ impl Bench {
         let mark = format!("PEERLOCK_TEST_MARK={name}-{}", std::process::id());
         let (key, value) = mark.split_once('=').unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock-lab"));
-        let folder = tempfile::tempdir().unwrap();
-        command.arg("bench").args(arguments).env(key, value).env("TMPDIR", folder.path());
+        let dir = tempfile::tempdir().unwrap();
+        command.arg("bench").args(arguments).env(key, value).env("TMPDIR", dir.path());
         let child = Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-        Self { mark, child, folder }
+        Self { mark, child, dir }
     }
 
     fn temporary_files(&self) -> usize {
-        fs::read_dir(self.folder.path()).unwrap().count()
+        fs::read_dir(self.dir.path()).unwrap().count()
     }
 
     /// The groups of all its processes, and how many are in each.
@@ -93,7 +93,7 @@ impl Drop for Bench {
 
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// The servers to compare with that are here.
@@ -118,8 +118,8 @@ fn words(bytes: &[u8]) -> String {
 
 #[test]
 fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("new/folder");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("new/folder");
     let mut arguments = vec!["--quick", "--json", "--delay", "5ms", "--out", out.to_str().unwrap()];
     let servers = servers();
     arguments.extend(servers.iter().flat_map(|server| ["--against", server]));
@@ -140,8 +140,8 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
     let names: Vec<String> = cases.iter().map(checked_name).collect();
     // Where all processes have a core, those that share one are the same case.
     let shared = std::thread::available_parallelism().map_or(1, usize::from) < 8;
-    let crowded = |who: &str| {
-        let cases = ["32 1 0 0", "8 1 1 0"].map(|case| format!("{who} {case}"));
+    let crowded = |peer: &str| {
+        let cases = ["32 1 0 0", "8 1 1 0"].map(|case| format!("{peer} {case}"));
         cases[usize::from(!shared)..].to_vec()
     };
     let ours = ["2 1 0 0", "8 1 0 0", "32 1 0 0", "100 1 0 0"].map(|case| format!("peerlock {case}"));
@@ -150,14 +150,14 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
     let theirs = |server: &&str| [vec![format!("{server} 32 1 0 0")], crowded(server)].concat();
     expected.extend(servers.iter().flat_map(theirs));
     for hold in ["0", "10"] {
-        expected.extend(["peerlock"].iter().chain(&servers).map(|who| format!("{who} 8 1 {hold} 5")));
+        expected.extend(["peerlock"].iter().chain(&servers).map(|peer| format!("{peer} 8 1 {hold} 5")));
     }
     assert_eq!(names, expected);
     // Clients that stay inside for 10 ms cannot be let in more often than that.
     assert!(cases[semaphore]["held"]["p50_us"].as_f64().unwrap() >= 10_000.0, "{}", cases[semaphore]);
     assert_eq!(report["memory"]["waiting"], 1000);
     assert!(report["targets"].as_array().unwrap().iter().all(|target| target["met"].is_boolean()));
-    kept_back(&report);
+    held_back(&report);
 
     assert_eq!(fs::read(out.join("bench.json")).unwrap(), output.stdout);
     let page = fs::read_to_string(out.join("bench.html")).unwrap();
@@ -165,7 +165,7 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
     {
         assert!(page.contains(words), "{words}: {page}");
     }
-    assert!(servers.iter().all(|who| page.contains(&format!("<span class=\"name\">{who}</span>"))), "{page}");
+    assert!(servers.iter().all(|peer| page.contains(&format!("<span class=\"name\">{peer}</span>"))), "{page}");
     assert!(!page.contains("NaN") && !page.contains("inf%"), "{page}");
 }
 
@@ -176,17 +176,17 @@ fn checked_name(case: &Value) -> String {
     assert!(number("spread_ms") >= 0.0 && case["wait"]["max_us"].as_f64().unwrap() > 0.0, "{case}");
     assert!(number("longest_wait_over_mean") >= 1.0 && whole("out_of_order") <= whole("entries"), "{case}");
     assert!((2..=8).contains(&whole("processes")), "{case}");
-    let (who, hold, delay) = (case["who"].as_str().unwrap(), number("hold_ms"), number("delay_ms"));
-    format!("{who} {} {} {hold} {delay}", whole("clients"), whole("slots"))
+    let (peer, hold, delay) = (case["system"].as_str().unwrap(), number("hold_ms"), number("delay_ms"));
+    format!("{peer} {} {} {hold} {delay}", whole("clients"), whole("slots"))
 }
 
 /// With 5 ms between all processes no message is there earlier, and no hand-over without one; through a server it
 /// takes two.
-fn kept_back(report: &Value) {
+fn held_back(report: &Value) {
     let message = &report["delayed"][0];
     assert!(message["delay_ms"] == 5.0 && message["times"]["p50_us"].as_f64().unwrap() >= 5_000.0, "{message}");
     for case in report["cases"].as_array().unwrap().iter().filter(|case| case["delay_ms"] == 5.0) {
-        let least = if case["who"] == "peerlock" { 5_000.0 } else { 10_000.0 };
+        let least = if case["system"] == "peerlock" { 5_000.0 } else { 10_000.0 };
         let count = case["gap"]["count"].as_u64().unwrap();
         assert!(count > 0 || case["hold_ms"] == 0.0, "nobody handed over: {case}");
         assert!(count == 0 || case["gap"]["p50_us"].as_f64().unwrap() >= least, "{case}");
@@ -195,25 +195,25 @@ fn kept_back(report: &Value) {
 
 #[test]
 fn a_holder_is_killed_and_the_next_one_is_in_after_its_lease() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().display().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().display().to_string();
     let mut bench = Bench::start("recovery", &["--recovery", "--lease", "5s", "--times", "1", "--json", "--out", &out]);
     let output = bench.output();
     assert!(output.status.success(), "{}", words(&output.stderr));
     bench.wait_for_processes("children that stayed", |count| count == 0);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    let who: Vec<&str> = rows.iter().map(|row| row["who"].as_str().unwrap()).collect();
+    let peer: Vec<&str> = rows.iter().map(|row| row["system"].as_str().unwrap()).collect();
     let servers = servers();
-    let expected: Vec<&str> = ["etcd", "redis"].into_iter().filter(|who| servers.contains(who)).collect();
-    assert_eq!(who, [&["peerlock"], &expected[..]].concat());
+    let expected: Vec<&str> = ["etcd", "redis"].into_iter().filter(|peer| servers.contains(peer)).collect();
+    assert_eq!(peer, [&["peerlock"], &expected[..]].concat());
     assert_eq!(report["left_out"].as_array().unwrap().len() + expected.len(), 2);
     for row in rows {
         assert!(row["lease_s"] == 5.0 && row["seconds"].as_array().unwrap().len() == 1, "{row}");
         assert!(row["median_s"].as_f64().unwrap() > 0.0, "{row}");
     }
-    assert_eq!(fs::read(folder.path().join("bench.json")).unwrap(), output.stdout);
-    let page = fs::read_to_string(folder.path().join("bench.html")).unwrap();
+    assert_eq!(fs::read(dir.path().join("bench.json")).unwrap(), output.stdout);
+    let page = fs::read_to_string(dir.path().join("bench.html")).unwrap();
     assert!(page.contains("<h1>Recovery, measured</h1>") && page.contains("<td>peerlock</td>"), "{page}");
 }
 
@@ -238,8 +238,8 @@ fn interrupted_or_killed_it_leaves_nobody_behind() {
 /// Its name is a folder's as any other, after a bench and not instead of one.
 #[test]
 fn a_folder_whose_name_is_no_text() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join(OsStr::from_bytes(b"\xff"));
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join(OsStr::from_bytes(b"\xff"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock-lab"));
     command
         .args(["bench", "--recovery", "--lease", "2s", "--times", "1"])
@@ -254,12 +254,12 @@ fn a_folder_whose_name_is_no_text() {
 /// It is not waited for: its last words say why.
 #[test]
 fn a_server_that_ends_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = folder.path().join("redis-server");
+    let dir = tempfile::tempdir().unwrap();
+    let server = dir.path().join("redis-server");
     fs::write(&server, "#!/bin/sh\necho 'Address already in use'\nexit 7\n").unwrap();
     fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock-lab"));
-    let output = command.args(["bench", "--quick", "--against", "redis"]).env("PATH", folder.path()).output().unwrap();
+    let output = command.args(["bench", "--quick", "--against", "redis"]).env("PATH", dir.path()).output().unwrap();
     let stderr = words(&output.stderr);
     assert!(stderr.contains("it has ended (exit status: 7). Its last output: Address already in use"), "{stderr}");
 }

@@ -39,8 +39,8 @@ fn an_unknown_figure_is_a_usage_error_with_a_hint() {
 
 #[test]
 fn a_folder_that_cannot_be_made_is_said_at_once() {
-    let folder = tempdir().unwrap();
-    let file = folder.path().join("file");
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("file");
     std::fs::write(&file, "in the way").unwrap();
     let run = reproduce(&["fair-k/fig4", "--quick", "--out"]).arg(&file).assert().code(73);
     let error = text(&run.get_output().stderr);
@@ -76,9 +76,9 @@ fn a_figure_is_reproduced_and_taken_up_again() {
 /// its owner likes.
 #[test]
 fn a_figure_without_claims_is_only_made() {
-    let folder = tempdir().unwrap();
-    let file = folder.path().join("mine.toml");
-    let out = folder.path().join(OsStr::from_bytes(b"out\xff"));
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    let out = dir.path().join(OsStr::from_bytes(b"out\xff"));
     let mine = "title = \"Waits\"\norigin = \"Our own\"\nshows = \"Waits.\"\n\
                 [x]\nparameter = \"slots\"\nvalues = [1, 2]\nlabel = \"slots\"\nscale = \"linear\"\n\
                 [base]\npeers = 5\nentries = 5\nwarm-up = 1\ntrials = 2\n\

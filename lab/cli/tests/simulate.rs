@@ -116,8 +116,8 @@ fn a_file_that_cannot_be_written_is_said_before_the_run() {
 
 #[test]
 fn each_trials_numbers_are_written_also_if_nobody_reads_the_table() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trials.csv");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trials.csv");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_peerlock-lab"));
@@ -180,7 +180,7 @@ fn an_open_run_has_its_fields_and_a_throughput() {
 
 #[test]
 fn every_protocol_with_replicas_runs_and_every_fault_happens() {
-    let trouble = "--loss 0.01 --duplication 0.01 --client-crash 0.1 --replica-life 200s --lease 5s --hold 500ms";
+    let faulty = "--loss 0.01 --duplication 0.01 --client-crash 0.1 --replica-life 200s --lease 5s --hold 500ms";
     for protocol in [
         "sigma",
         "sigma --form printed",
@@ -193,8 +193,8 @@ fn every_protocol_with_replicas_runs_and_every_fault_happens() {
         for latency in ["constant:100ms", "uniform:50ms..150ms", "jitter:0s..200ms --links unordered"] {
             let run = format!("--protocol {protocol} {OPEN} --latency {latency} --count-violations");
             assert_eq!(json(&run)["resets"], 0, "{run}");
-            let trouble = json(&format!("{run} {trouble}"));
-            assert!(trouble["crashed"].as_u64() > Some(0) && trouble["resets"].as_u64() > Some(0), "{run}: {trouble}");
+            let faulty = json(&format!("{run} {faulty}"));
+            assert!(faulty["crashed"].as_u64() > Some(0) && faulty["resets"].as_u64() > Some(0), "{run}: {faulty}");
         }
     }
 }
@@ -262,9 +262,9 @@ fn a_table_is_short_and_a_pipe_gets_no_progress_bar() {
 /// One clear sentence on standard error, nothing on standard output, and the right code.
 #[test]
 fn bad_input_gives_one_sentence_and_its_code() {
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
+        let path = dir.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
@@ -344,8 +344,8 @@ fn who_types_nothing_gets_the_help() {
 
 #[test]
 fn a_matrix_that_fits_is_used() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("three");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("three");
     std::fs::write(&path, "0 20 40\n20 0 60\n40 60 0\n").unwrap();
     let object = json(&format!("--peers 3 --slots 1 --entries 50 --trials 1 --latency matrix:{}", path.display()));
     assert_eq!(object["violations"], 0);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use peerlock_base::{PeerId, Ticket};
 use peerlock_protocols::{Grant, Observe};
+use peerlock_types::{PeerId, Ticket};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Violation {
     /// These peers forward requests in a circle.
     ParentCycle(Vec<PeerId>),
     /// A peer was told something that makes no sense, in a world where everybody keeps to the rules.
-    Strange(PeerId, &'static str),
+    Unexpected(PeerId, &'static str),
     /// A peer broke its own invariant.
     Panic(PeerId, String),
     /// A slot's token is at two peers, or where its slot is in use by somebody whose peer is gone.
@@ -66,7 +66,7 @@ impl fmt::Display for Violation {
             Self::Tokens { found, expected } => write!(f, "{found} tokens are held or under way instead of {expected}"),
             Self::Coordinators(found) => write!(f, "{found} coordinators are there or under way instead of one"),
             Self::ParentCycle(peers) => write!(f, "parent pointers form a cycle: {}", list(peers.iter(), " → ")),
-            Self::Strange(peer, why) => write!(f, "{peer} was told something strange: {why}"),
+            Self::Unexpected(peer, why) => write!(f, "{peer} was told something strange: {why}"),
             Self::Panic(peer, why) => write!(f, "{peer} broke its own invariant: {why}"),
             Self::SlotTwice(slot) => write!(f, "slot {slot} can be used twice"),
             Self::SlotLost(slot) => write!(f, "slot {slot} is lost for ever"),

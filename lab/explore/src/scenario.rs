@@ -21,7 +21,7 @@
 //! | `resize` | the resource gets the next number of slots |
 //! | `detach P` | the register is told of the end of the first grant at P |
 //! | `expire` | a detached grant is over, for its client and then for the register |
-//! | `hear P` | the first word to P, or wish of P, arrives |
+//! | `receive P` | the first word to P, or wish of P, arrives |
 //! | `stabilize` | words, wishes, and then messages arrive, the oldest first, until none is under way |
 //! | `state [P…]` | each peer's state in one line, or those of some peers |
 //! | `network` | the messages under way, the oldest first |
@@ -35,10 +35,10 @@ use std::error::Error;
 use std::fmt::Display;
 
 use goldenscript::{Argument, Command, Context};
-use peerlock_base::{PeerId, Ticket};
 use peerlock_protocols::Effect;
+use peerlock_types::{PeerId, Ticket};
 
-use crate::{Action, Explorable, Fate, Letter, Trace, World};
+use crate::{Action, Explorable, Fault, Packet, Trace, World};
 
 type Failure = Box<dyn Error>;
 
@@ -63,7 +63,7 @@ pub struct Scenario<P: Explorable> {
     world_of: fn(&[&str]) -> Result<World<P>, String>,
     world: Option<World<P>>,
     /// The messages under way, in the order of sending, which a world does not know.
-    sent: Vec<Letter<P::Message>>,
+    sent: Vec<Packet<P::Message>>,
     /// Whether this is the scenario of a defect: it must end with a violation.
     is_defect: bool,
     /// What was broken, in the scenario of a defect.
@@ -103,17 +103,17 @@ impl<P: Explorable + Display> Scenario<P> {
     fn step(&mut self, action: &Action<P::Timer>, trace: &mut Trace) -> Result<(), Failure> {
         let world = self.world.as_mut().ok_or("a scenario begins with `peers …`")?;
         if let Action::Deliver(at) = *action {
-            let letter = world.letter(at);
-            let sent = self.sent.iter().position(|sent| sent == letter).ok_or("a message that nobody sent")?;
+            let packet = world.packet(at);
+            let sent = self.sent.iter().position(|sent| sent == packet).ok_or("a message that nobody sent")?;
             self.sent.remove(sent);
         }
         let from = world.actor(action);
         let mut effects = Vec::new();
         let violation = trace.step(world, action, &mut effects);
         // A world forgets what can do nothing any more.
-        self.sent.retain(|sent| world.letters().any(|letter| letter == sent));
+        self.sent.retain(|sent| world.packets().any(|packet| packet == sent));
         self.sent.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Send { to, message } => Some(Letter { from, to, message }),
+            Effect::Send { to, message } => Some(Packet { from, to, message }),
             _ => None,
         }));
         match violation {
@@ -128,11 +128,11 @@ impl<P: Explorable + Display> Scenario<P> {
     }
 
     /// Delivers the oldest message that `wanted` says yes to and that the network may deliver now; false if none is.
-    fn deliver(&mut self, wanted: impl Fn(&Letter<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
+    fn deliver(&mut self, wanted: impl Fn(&Packet<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
-        let age = |letter| self.sent.iter().position(|sent| sent == letter);
+        let age = |packet| self.sent.iter().position(|sent| sent == packet);
         let deliverable = actions.into_iter().filter_map(|action| match action {
-            Action::Deliver(at) if wanted(world.letter(at)) => Some((age(world.letter(at)), action)),
+            Action::Deliver(at) if wanted(world.packet(at)) => Some((age(world.packet(at)), action)),
             _ => None,
         });
         match deliverable.min_by_key(|(age, _)| *age) {
@@ -142,9 +142,9 @@ impl<P: Explorable + Display> Scenario<P> {
     }
 
     /// Makes the first thing happen to a session or a slot that `wanted` says yes to; false if there is none.
-    fn befall(&mut self, wanted: impl Fn(&World<P>, Fate) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
+    fn inject(&mut self, wanted: impl Fn(&World<P>, Fault) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
-        let is_it = |action: &Action<P::Timer>| matches!(action, Action::Fate(fate) if wanted(world, *fate));
+        let is_it = |action: &Action<P::Timer>| matches!(action, Action::Fault(fault) if wanted(world, *fault));
         match actions.into_iter().find(is_it) {
             Some(action) => self.step(&action, trace).map(|()| true),
             None => Ok(false),
@@ -152,20 +152,20 @@ impl<P: Explorable + Display> Scenario<P> {
     }
 
     /// The commands about sessions and slots.
-    fn fate(&mut self, name: &str, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
+    fn fault(&mut self, name: &str, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
         let (is_done, why_not) = match name {
             "resize" => {
-                let is_done = self.befall(|_, fate| matches!(fate, Fate::Resize(_)), trace)?;
+                let is_done = self.inject(|_, fault| matches!(fault, Fault::Resize(_)), trace)?;
                 (is_done, "there is no other number of slots")
             }
             "expire" => {
-                self.befall(|_, fate| matches!(fate, Fate::LeaveAlone(_)), trace)?;
-                let is_done = self.befall(|_, fate| matches!(fate, Fate::Expire(_)), trace)?;
+                self.inject(|_, fault| matches!(fault, Fault::LeaveAlone(_)), trace)?;
+                let is_done = self.inject(|_, fault| matches!(fault, Fault::Expire(_)), trace)?;
                 (is_done, "no detached grant is over")
             }
             _ => {
                 let at = self.place(words.first())?;
-                let is_done = self.befall(|world, fate| is_named(name, world, fate, at), trace)?;
+                let is_done = self.inject(|world, fault| is_named(name, world, fault, at), trace)?;
                 (is_done, "that cannot happen there now")
             }
         };
@@ -203,7 +203,7 @@ impl<P: Explorable + Display> Scenario<P> {
                 let kind = words.get(2).copied();
                 let is_kind = |message: &P::Message| kind.is_none_or(|kind| P::KINDS[P::kind(message)] == kind);
                 let wanted =
-                    |letter: &Letter<P::Message>| letter.from == from && letter.to == to && is_kind(&letter.message);
+                    |packet: &Packet<P::Message>| packet.from == from && packet.to == to && is_kind(&packet.message);
                 if !self.deliver(wanted, &mut trace)? {
                     return Err(format!("no such message from {from} to {to} can be delivered now").into());
                 }
@@ -227,16 +227,16 @@ impl<P: Explorable + Display> Scenario<P> {
                 self.step(&reset, &mut trace)?;
             }
             "stop" | "end" | "begin" | "takeover" | "force" | "detach" | "hear" | "resize" | "expire" => {
-                self.fate(name, words, &mut trace)?;
+                self.fault(name, words, &mut trace)?;
             }
             "stabilize" => {
                 while self.broken.is_none()
-                    && (self.befall(|_, fate| matches!(fate, Fate::Hear(_)), &mut trace)?
+                    && (self.inject(|_, fault| matches!(fault, Fault::Hear(_)), &mut trace)?
                         || self.deliver(|_| true, &mut trace)?)
                 {}
             }
             "state" => self.show(words, &mut trace)?,
-            "network" => self.sent.iter().for_each(|letter| trace.line(letter)),
+            "network" => self.sent.iter().for_each(|packet| trace.line(packet)),
             _ => return Err("there is no such command".into()),
         }
         Ok(trace)
@@ -252,7 +252,7 @@ impl<P: Explorable + Display> Scenario<P> {
     fn lose(&mut self, ends: (PeerId, PeerId), trace: &mut Trace) -> Result<(), Failure> {
         let world = self.world()?;
         let is_lost = |action: &Action<P::Timer>| match *action {
-            Action::Lose(at) => (world.letter(at).from, world.letter(at).to) == ends,
+            Action::Lose(at) => (world.packet(at).from, world.packet(at).to) == ends,
             _ => false,
         };
         let lost: Vec<Action<P::Timer>> = self.actions()?.into_iter().filter(is_lost).collect();
@@ -277,18 +277,18 @@ impl<P: Explorable + Display> Scenario<P> {
 }
 
 /// Whether a command of this name for the peer at this place means that.
-fn is_named<P: Explorable>(name: &str, world: &World<P>, fate: Fate, at: usize) -> bool {
-    match fate {
-        Fate::Stop(of) => name == "stop" && of == at,
-        Fate::End(session, _) => name == "end" && world.place(session.peer) == at,
-        Fate::Begin(of) => name == "begin" && of == at,
-        Fate::TakeOver(of, _) => name == "takeover" && of == at,
-        Fate::Expel(of, _) => name == "force" && of == at,
-        Fate::Forget(of) => name == "forget" && of == at,
-        Fate::Detach(of, _) => name == "detach" && of == at,
-        Fate::Hear(_) => name == "hear" && world.actor(&Action::Fate(fate)) == world.ids()[at],
-        Fate::Resize(_) | Fate::Remove | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Repeat(_) => false,
-        Fate::TakeBack(..) | Fate::Renew(_) | Fate::Free(_) | Fate::Again(_) => false,
+fn is_named<P: Explorable>(name: &str, world: &World<P>, fault: Fault, at: usize) -> bool {
+    match fault {
+        Fault::Stop(of) => name == "stop" && of == at,
+        Fault::End(session, _) => name == "end" && world.place(session.peer) == at,
+        Fault::Begin(of) => name == "begin" && of == at,
+        Fault::TakeOver(of, _) => name == "takeover" && of == at,
+        Fault::Expel(of, _) => name == "force" && of == at,
+        Fault::Forget(of) => name == "forget" && of == at,
+        Fault::Detach(of, _) => name == "detach" && of == at,
+        Fault::Hear(_) => name == "hear" && world.actor(&Action::Fault(fault)) == world.ids()[at],
+        Fault::Resize(_) | Fault::Remove | Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Repeat(_) => false,
+        Fault::TakeBack(..) | Fault::Renew(_) | Fault::Free(_) | Fault::Again(_) => false,
     }
 }
 

@@ -192,8 +192,8 @@ fn replay<P: Explorable>(
     if let Violation::Hopeless(waiting) = &mut violation {
         *waiting = world.all_waiting();
     }
-    for letter in world.letters() {
-        trace.line(format_args!("under way: {letter}"));
+    for packet in world.packets() {
+        trace.line(format_args!("under way: {packet}"));
     }
     let steps = path.len() - 1 + usize::from(last.is_some());
     Box::new(Counterexample { violation, steps, trace })

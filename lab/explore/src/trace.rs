@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use peerlock_base::{PeerId, Ticket};
 use peerlock_protocols::Effect;
+use peerlock_types::{PeerId, Ticket};
 
-use crate::{Action, Explorable, Fate, Letter, Violation, World};
+use crate::{Action, Explorable, Fault, Packet, Violation, World};
 
 /// A run as one would tell it: arrows are messages that arrived, everything else is what a client saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,11 +30,11 @@ impl Trace {
                 }
                 Effect::Lost { ticket } => self.line(format_args!("{}: lost", name(peer, *ticket))),
                 Effect::Refused { ticket } => self.line(format_args!("{}: refused", name(peer, *ticket))),
-                Effect::Strange { why } => self.line(format_args!("{peer}: strange, {why}")),
+                Effect::Unexpected { why } => self.line(format_args!("{peer}: strange, {why}")),
                 Effect::Send { .. }
                 | Effect::Route { .. }
                 | Effect::Forward { .. }
-                | Effect::Wish(_)
+                | Effect::RegistryRequest(_)
                 | Effect::SetTimer { .. }
                 | Effect::CancelTimer { .. } => {}
             }
@@ -48,13 +48,13 @@ impl Trace {
             Action::Request(at) => self.line(format_args!("{}: request", client(world.newest(at).next()))),
             Action::Leave(_, ticket) => self.line(format_args!("{}: leave", client(ticket))),
             Action::Withdraw(_, ticket) => self.line(format_args!("{}: withdraw", client(ticket))),
-            Action::Deliver(at) if !world.is_up(world.place(world.letter(at).to)) => {
-                self.line(format_args!("{} (nobody is there)", world.letter(at)));
+            Action::Deliver(at) if !world.is_up(world.place(world.packet(at).to)) => {
+                self.line(format_args!("{} (nobody is there)", world.packet(at)));
             }
-            Action::Deliver(at) => self.line(world.letter(at)),
-            Action::Lose(at) => self.line(format_args!("{} (lost)", world.letter(at))),
-            Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.letter(at))),
-            Action::Return(at) => self.line(format_args!("{} (comes back)", world.letter(at))),
+            Action::Deliver(at) => self.line(world.packet(at)),
+            Action::Lose(at) => self.line(format_args!("{} (lost)", world.packet(at))),
+            Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.packet(at))),
+            Action::Return(at) => self.line(format_args!("{} (comes back)", world.packet(at))),
             Action::Fire(_, ref timer) => self.line(format_args!("{}: timer {timer:?}", world.actor(action))),
             Action::Pass => {
                 let mut world = world.clone();
@@ -63,47 +63,47 @@ impl Trace {
             }
             Action::Reset(_) => self.line(format_args!("{}: reset", world.actor(action))),
             Action::Retire(_) => self.line(format_args!("{}: retire", world.actor(action))),
-            Action::Suspect(_, whom) => {
-                self.line(format_args!("{}: {} is gone", world.actor(action), world.ids()[whom]));
+            Action::Suspect(_, target) => {
+                self.line(format_args!("{}: {} is gone", world.actor(action), world.ids()[target]));
             }
-            Action::Miss(_, whom) => {
-                self.line(format_args!("{}: {} cannot be reached", world.actor(action), world.ids()[whom]));
+            Action::Miss(_, target) => {
+                self.line(format_args!("{}: {} cannot be reached", world.actor(action), world.ids()[target]));
             }
-            Action::Find(_, whom) => {
-                self.line(format_args!("{}: {} can be reached again", world.actor(action), world.ids()[whom]));
+            Action::Find(_, target) => {
+                self.line(format_args!("{}: {} can be reached again", world.actor(action), world.ids()[target]));
             }
-            Action::Fate(fate) => self.fate(world, action, fate),
+            Action::Fault(fault) => self.fault(world, action, fault),
         }
     }
 
-    fn fate<P: Explorable>(&mut self, world: &World<P>, action: &Action<P::Timer>, fate: Fate) {
+    fn fault<P: Explorable>(&mut self, world: &World<P>, action: &Action<P::Timer>, fault: Fault) {
         let peer = world.actor(action);
-        match fate {
-            Fate::Hear(at) => self.line(&world.post()[at]),
-            Fate::Repeat(at) => self.line(format_args!("{} (will arrive twice)", world.post()[at])),
-            Fate::Stop(_) => self.line(format_args!("{peer}: stop")),
-            Fate::End(session, _) => self.line(format_args!("register: {session} ends")),
-            Fate::Begin(..) => self.line(format_args!("{peer}: another session")),
-            Fate::TakeOver(..) => self.line(format_args!("{peer}: another process takes over")),
-            Fate::Resize(_) => self.line(format_args!("register: {} slots", world.next_slots())),
-            Fate::Expel(..) => self.line(format_args!("register: {peer} is forced out")),
-            Fate::Forget(_) => self.line(format_args!("{peer}: nobody has used it for a while")),
-            Fate::Remove => self.line("somebody sees that nobody takes part, and wants it removed"),
-            Fate::Detach(_, ticket) => self.line(format_args!("{}: detach", name(peer, ticket))),
-            Fate::LeaveAlone(_) => self.line("a detached client leaves"),
-            Fate::Expire(_) => self.line("register: a detached grant is over"),
-            Fate::TakeBack(_, fencing) => {
+        match fault {
+            Fault::Hear(at) => self.line(&world.post()[at]),
+            Fault::Repeat(at) => self.line(format_args!("{} (will arrive twice)", world.post()[at])),
+            Fault::Stop(_) => self.line(format_args!("{peer}: stop")),
+            Fault::End(session, _) => self.line(format_args!("register: {session} ends")),
+            Fault::Begin(..) => self.line(format_args!("{peer}: another session")),
+            Fault::TakeOver(..) => self.line(format_args!("{peer}: another process takes over")),
+            Fault::Resize(_) => self.line(format_args!("register: {} slots", world.next_slots())),
+            Fault::Expel(..) => self.line(format_args!("register: {peer} is forced out")),
+            Fault::Forget(_) => self.line(format_args!("{peer}: nobody has used it for a while")),
+            Fault::Remove => self.line("somebody sees that nobody takes part, and wants it removed"),
+            Fault::Detach(_, ticket) => self.line(format_args!("{}: detach", name(peer, ticket))),
+            Fault::LeaveAlone(_) => self.line("a detached client leaves"),
+            Fault::Expire(_) => self.line("register: a detached grant is over"),
+            Fault::TakeBack(_, fencing) => {
                 self.line(format_args!("{peer}: takes detached {fencing} for over, unheard by its client"));
             }
-            Fate::Renew(at) => {
+            Fault::Renew(at) => {
                 let fencing = world.detached()[at].1.fencing;
                 self.line(format_args!("{peer}: a client renews detached {fencing} from before"));
             }
-            Fate::Free(at) => {
+            Fault::Free(at) => {
                 let fencing = world.detached()[at].1.fencing;
                 self.line(format_args!("register: detached {fencing} is taken back"));
             }
-            Fate::Again(at) => self.line(format_args!("{} (once more)", world.orders()[at])),
+            Fault::Again(at) => self.line(format_args!("{} (once more)", world.orders()[at])),
         }
     }
 
@@ -119,7 +119,7 @@ impl fmt::Display for Trace {
     }
 }
 
-impl<M: fmt::Display> fmt::Display for Letter<M> {
+impl<M: fmt::Display> fmt::Display for Packet<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} → {}  {}", self.from, self.to, self.message)
     }

@@ -1,8 +1,8 @@
 //! One run at random through a world that is too large to look at all of it.
 
-use peerlock_base::Rng;
+use peerlock_types::Rng;
 
-use crate::{Action, Counterexample, Explorable, Fate, Trace, Violation, World};
+use crate::{Action, Counterexample, Explorable, Fault, Trace, Violation, World};
 
 /// How seldom something happens that need not, such as a death: in one step of this many. Else it would all be over
 /// before the first client is inside.
@@ -64,7 +64,7 @@ fn stroll<P: Explorable>(
 /// Whether it happens sooner or later.
 fn is_certain<T>(action: &Action<T>) -> bool {
     match action {
-        Action::Fate(fate) => fate.is_certain(),
+        Action::Fault(fault) => fault.is_certain(),
         Action::Leave(..) | Action::Deliver(_) | Action::Fire(..) | Action::Pass => true,
         _ => false,
     }
@@ -74,7 +74,7 @@ fn is_certain<T>(action: &Action<T>) -> bool {
 fn is_rare<T>(action: &Action<T>) -> bool {
     match action {
         Action::Request(_) => false,
-        Action::Fate(Fate::LeaveAlone(_)) => true,
+        Action::Fault(Fault::LeaveAlone(_)) => true,
         action => !is_certain(action),
     }
 }

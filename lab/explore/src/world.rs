@@ -1,23 +1,23 @@
 //! One state of a small world, and what may happen next in it.
 
 mod detached;
-mod fate;
+mod fault;
 mod fingerprint;
 mod limits;
-mod register;
+mod registry;
 
 use std::fmt::Display;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_protocols::{Cx, Effect, Grant, Input, Observe, Protocol, UnderWay, step};
+use peerlock_types::{PeerId, Rng, Ticket, Time};
 
-use self::fate::Cluster;
-pub use self::fate::{Fate, Order, Post};
+use self::fault::Cluster;
+pub use self::fault::{Fault, Order, Post};
 use self::fingerprint::{Node, Sealed};
-pub use self::limits::{Fates, Limits, Slip};
+pub use self::limits::{FaultLimits, Limits, Slip};
 use crate::Violation;
 use crate::check::invariants;
 
@@ -28,7 +28,7 @@ impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone +
 
 /// A message under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Letter<M> {
+pub struct Packet<M> {
     /// The peer whose effect it was.
     pub from: PeerId,
     /// Who shall get it.
@@ -69,7 +69,7 @@ pub enum Action<T> {
     /// This peer can reach that one again.
     Find(usize, usize),
     /// Something happens to a session or a slot.
-    Fate(Fate),
+    Fault(Fault),
 }
 
 /// A peer with all that is local to it.
@@ -92,7 +92,7 @@ struct Local<P: Explorable> {
 }
 
 /// Which peer is told what, and the peer itself with its clients already up to date.
-type Told<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
+type Notified<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
 
 /// What may still happen.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -128,7 +128,7 @@ pub struct World<P: Explorable> {
     nodes: Vec<Arc<Node<P>>>,
     /// In the order of sending per pair where the network is ordered, and sorted where it is not: then worlds that
     /// differ only in the order of sending are one.
-    letters: Vec<Arc<Sealed<P::Message>>>,
+    packets: Vec<Arc<Sealed<P::Message>>>,
     now: Time,
     /// What is left of the limits.
     left: Left,
@@ -171,9 +171,9 @@ impl<P: Explorable> World<P> {
             unreachable,
             returns,
         };
-        let cluster = limits.fates.map(|fates| Arc::new(Cluster::new(&ids, &fates, limits.slots)));
-        let (rules, letters, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
-        Self { rules, nodes, letters, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
+        let cluster = limits.faults.map(|fault_actions| Arc::new(Cluster::new(&ids, &fault_actions, limits.slots)));
+        let (rules, packets, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
+        Self { rules, nodes, packets, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
     }
 
     /// All peers' ids, in order.
@@ -205,28 +205,28 @@ impl<P: Explorable> World<P> {
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
             Action::Pass => self.ids()[0],
-            Action::Fate(fate) => self.actor_of(fate),
+            Action::Fault(fault) => self.actor_of(fault),
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
             Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],
             Action::Miss(at, _) | Action::Find(at, _) => self.ids()[at],
-            Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
-            Action::Return(at) => self.letter(at).from,
+            Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.packet(at).to,
+            Action::Return(at) => self.packet(at).from,
         }
     }
 
     /// The message at this place among those under way.
-    pub fn letter(&self, at: usize) -> &Letter<P::Message> {
-        &self.letters[at].letter
+    pub fn packet(&self, at: usize) -> &Packet<P::Message> {
+        &self.packets[at].packet
     }
 
     /// The messages under way.
-    pub fn letters(&self) -> impl ExactSizeIterator<Item = &Letter<P::Message>> {
-        self.letters.iter().map(|sealed| &sealed.letter)
+    pub fn packets(&self) -> impl ExactSizeIterator<Item = &Packet<P::Message>> {
+        self.packets.iter().map(|sealed| &sealed.packet)
     }
 
     /// All messages that are under way get lost. To set a stage: it costs nothing of the limits.
-    pub fn forget_letters(&mut self) {
-        self.letters.clear();
+    pub fn forget_messages(&mut self) {
+        self.packets.clear();
     }
 
     /// These timers never run out. To set a stage, from which only others matter.
@@ -302,12 +302,12 @@ impl<P: Explorable> World<P> {
         }
         actions.extend((passes > 0 && self.next_due().is_some()).then_some(Action::Pass));
         self.departures(actions);
-        self.fates(actions);
-        let mut before: Option<&Letter<P::Message>> = None;
-        for (at, letter) in self.letters().enumerate() {
-            let repeats = |before: &Letter<P::Message>| match ordered {
-                true => (before.from, before.to) == (letter.from, letter.to),
-                false => before == letter,
+        self.fault_actions(actions);
+        let mut before: Option<&Packet<P::Message>> = None;
+        for (at, packet) in self.packets().enumerate() {
+            let repeats = |before: &Packet<P::Message>| match ordered {
+                true => (before.from, before.to) == (packet.from, packet.to),
+                false => before == packet,
             };
             if !before.is_some_and(repeats) {
                 actions.push(Action::Deliver(at));
@@ -315,12 +315,12 @@ impl<P: Explorable> World<P> {
                 actions.extend((duplications > 0).then_some(Action::Duplicate(at)));
             }
             // What never went out is behind all that did.
-            let is_last = || self.letters().skip(at + 1).all(|next| (next.from, next.to) != (letter.from, letter.to));
-            if self.left.returns > 0 && P::tokens_in(&letter.message) > 0 && is_last() {
-                let nobody_waits = self.waiting(self.place(letter.to)).is_empty();
-                actions.extend(nobody_waits.then_some(Action::Return(at)));
+            let is_last = || self.packets().skip(at + 1).all(|next| (next.from, next.to) != (packet.from, packet.to));
+            if self.left.returns > 0 && P::tokens_in(&packet.message) > 0 && is_last() {
+                let is_unwanted = self.waiting(self.place(packet.to)).is_empty();
+                actions.extend(is_unwanted.then_some(Action::Return(at)));
             }
-            before = Some(letter);
+            before = Some(packet);
         }
     }
 
@@ -329,38 +329,39 @@ impl<P: Explorable> World<P> {
         let places = 0..self.nodes.len();
         if self.left.retirements > 0 {
             let has_clients = |at: usize| !self.waiting(at).is_empty() || !self.inside(at).is_empty();
-            let leaves = |at: &usize| !has_clients(*at) && !self.nodes[*at].local.retired && self.heir(*at).is_some();
+            let leaves =
+                |at: &usize| !has_clients(*at) && !self.nodes[*at].local.retired && self.replacement(*at).is_some();
             actions.extend(places.clone().filter(leaves).map(Action::Retire));
         }
         if self.left.suspicions > 0 {
-            let pairs = places.clone().flat_map(|at| places.clone().map(move |whom| (at, whom)));
-            let suspects = pairs.filter(|&(at, whom)| at != whom && self.waiting(whom).is_empty());
-            actions.extend(suspects.map(|(at, whom)| Action::Suspect(at, whom)));
+            let pairs = places.clone().flat_map(|at| places.clone().map(move |target| (at, target)));
+            let suspects = pairs.filter(|&(at, target)| at != target && self.waiting(target).is_empty());
+            actions.extend(suspects.map(|(at, target)| Action::Suspect(at, target)));
         }
         if self.left.unreachable > 0 {
-            let pairs = places.clone().flat_map(|at| places.clone().map(move |whom| (at, whom)));
-            let misses = pairs.filter(|&(at, whom)| {
-                at != whom
+            let pairs = places.clone().flat_map(|at| places.clone().map(move |target| (at, target)));
+            let misses = pairs.filter(|&(at, target)| {
+                at != target
                     && self.may_coordinate(at)
-                    && !self.waiting(whom).is_empty()
-                    && !self.missed.contains(&(at, whom))
+                    && !self.waiting(target).is_empty()
+                    && !self.missed.contains(&(at, target))
             });
-            actions.extend(misses.map(|(at, whom)| Action::Miss(at, whom)));
+            actions.extend(misses.map(|(at, target)| Action::Miss(at, target)));
         }
-        actions.extend(self.missed.iter().map(|&(at, whom)| Action::Find(at, whom)));
+        actions.extend(self.missed.iter().map(|&(at, target)| Action::Find(at, target)));
     }
 
     /// Whether this peer coordinates, or is the first where there is no register: only a coordinator passes over
     /// waiters.
     fn may_coordinate(&self, at: usize) -> bool {
         match &self.cluster {
-            Some(cluster) => cluster.register.coordinator == Some(self.session(at)),
+            Some(cluster) => cluster.registry.coordinator == Some(self.session(at)),
             None => at == 0,
         }
     }
 
     /// The next peer that stays.
-    fn heir(&self, at: usize) -> Option<PeerId> {
+    fn replacement(&self, at: usize) -> Option<PeerId> {
         let others = (at + 1..self.nodes.len()).chain(0..at);
         others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
     }
@@ -373,14 +374,14 @@ impl<P: Explorable> World<P> {
     ) -> Option<Violation> {
         effects.clear();
         let violation = match *action {
-            Action::Fate(fate) => self.befall(fate, effects),
+            Action::Fault(fault) => self.inject(fault, effects),
             _ => self.input(action).and_then(|(at, local, input)| self.step(at, local, input, effects)),
         };
         violation.or_else(|| self.check())
     }
 
     /// The action's own part, and what it tells which peer.
-    fn input(&mut self, action: &Action<P::Timer>) -> Option<Told<P>> {
+    fn input(&mut self, action: &Action<P::Timer>) -> Option<Notified<P>> {
         let local = |at: usize| self.nodes[at].local.clone();
         match *action {
             Action::Request(at) => {
@@ -401,26 +402,26 @@ impl<P: Explorable> World<P> {
                 self.left.withdrawals -= 1;
                 Some((at, local, Input::Release(ticket)))
             }
-            Action::Deliver(letter) => {
-                let Letter { from, to, message } = self.letters.remove(letter).letter.clone();
+            Action::Deliver(packet) => {
+                let Packet { from, to, message } = self.packets.remove(packet).packet.clone();
                 let at = self.place(to);
                 let local = self.nodes[at].local.clone();
                 local.is_up.then_some((at, local, Input::Message { from, message }))
             }
-            Action::Fate(_) => None,
-            Action::Lose(letter) => {
+            Action::Fault(_) => None,
+            Action::Lose(packet) => {
                 self.left.losses -= 1;
-                self.letters.remove(letter);
+                self.packets.remove(packet);
                 None
             }
-            Action::Duplicate(letter) => {
+            Action::Duplicate(packet) => {
                 self.left.duplications -= 1;
-                self.letters.insert(letter, self.letters[letter].clone());
+                self.packets.insert(packet, self.packets[packet].clone());
                 None
             }
-            Action::Return(letter) => {
+            Action::Return(packet) => {
                 self.left.returns -= 1;
-                let Letter { from, to, message } = self.letters.remove(letter).letter.clone();
+                let Packet { from, to, message } = self.packets.remove(packet).packet.clone();
                 let at = self.place(from);
                 Some((at, self.nodes[at].local.clone(), Input::Undelivered { to, message }))
             }
@@ -443,23 +444,23 @@ impl<P: Explorable> World<P> {
             }
             Action::Retire(at) => {
                 self.left.retirements -= 1;
-                let heir = self.heir(at);
-                Some((at, Local { retired: true, ..self.nodes[at].local.clone() }, Input::Retire { heir }))
+                let replacement = self.replacement(at);
+                Some((at, Local { retired: true, ..self.nodes[at].local.clone() }, Input::Retire { replacement }))
             }
-            Action::Suspect(at, whom) => {
+            Action::Suspect(at, target) => {
                 self.left.suspicions -= 1;
-                Some((at, self.nodes[at].local.clone(), Input::PeerDown(self.ids()[whom])))
+                Some((at, self.nodes[at].local.clone(), Input::PeerDown(self.ids()[target])))
             }
-            Action::Miss(at, whom) => {
+            Action::Miss(at, target) => {
                 self.left.unreachable -= 1;
-                let place = self.missed.partition_point(|pair| *pair < (at, whom));
-                self.missed.insert(place, (at, whom));
-                Some((at, local(at), Input::Reachable { peer: self.ids()[whom], reachable: false }))
+                let place = self.missed.partition_point(|pair| *pair < (at, target));
+                self.missed.insert(place, (at, target));
+                Some((at, local(at), Input::Reachable { peer: self.ids()[target], reachable: false }))
             }
-            Action::Find(at, whom) => {
-                self.missed.retain(|pair| *pair != (at, whom));
+            Action::Find(at, target) => {
+                self.missed.retain(|pair| *pair != (at, target));
                 let local = local(at);
-                let input = Input::Reachable { peer: self.ids()[whom], reachable: true };
+                let input = Input::Reachable { peer: self.ids()[target], reachable: true };
                 local.is_up.then_some((at, local, input))
             }
         }
@@ -484,7 +485,7 @@ impl<P: Explorable> World<P> {
         for effect in effects.iter() {
             let found = match effect {
                 Effect::Send { to, message } => {
-                    self.send(Letter { from: me, to: *to, message: message.clone() });
+                    self.send(Packet { from: me, to: *to, message: message.clone() });
                     None
                 }
                 Effect::Grant { ticket, grant } => self.enter(me, &mut local, *ticket, *grant),
@@ -510,10 +511,10 @@ impl<P: Explorable> World<P> {
                     None
                 }
                 Effect::Route { .. } | Effect::Forward { .. } => {
-                    Some(Violation::Strange(me, "a message to be routed, and there is no overlay in this world"))
+                    Some(Violation::Unexpected(me, "a message to be routed, and there is no overlay in this world"))
                 }
-                Effect::Wish(wish) => self.wish(at, wish),
-                Effect::Strange { why } => Some(Violation::Strange(me, why)),
+                Effect::RegistryRequest(registry_request) => self.registry_request(at, registry_request),
+                Effect::Unexpected { why } => Some(Violation::Unexpected(me, why)),
             };
             violation = violation.or(found);
         }
@@ -529,9 +530,9 @@ impl<P: Explorable> World<P> {
     /// Takes away the messages that can do nothing any more. One by one: of two copies one may be needed.
     pub fn tidy(&mut self) {
         let mut at = 0;
-        while at < self.letters.len() {
+        while at < self.packets.len() {
             if self.is_void(at) {
-                self.letters.remove(at);
+                self.packets.remove(at);
             } else {
                 at += 1;
             }
@@ -539,10 +540,10 @@ impl<P: Explorable> World<P> {
     }
 
     fn is_void(&self, at: usize) -> bool {
-        let Letter { from, to, message } = self.letter(at);
+        let Packet { from, to, message } = self.packet(at);
         let (sender, receiver) = (self.place(*from), self.place(*to));
-        let others = self.letters().enumerate().filter(|(other, letter)| {
-            let is_between = [(letter.from, letter.to), (letter.to, letter.from)].contains(&(*from, *to));
+        let others = self.packets().enumerate().filter(|(other, packet)| {
+            let is_between = [(packet.from, packet.to), (packet.to, packet.from)].contains(&(*from, *to));
             *other != at && is_between
         });
         let Limits { replicas, requests, .. } = self.rules.limits;
@@ -550,18 +551,18 @@ impl<P: Explorable> World<P> {
         self.peer(receiver).is_void(UnderWay {
             message,
             sender: self.peer(sender),
-            others: &mut others.map(|(_, letter)| &letter.message),
+            others: &mut others.map(|(_, packet)| &packet.message),
             is_calm: self.left == Left::default() && !asks_again(sender) && !asks_again(receiver),
         })
     }
 
-    fn send(&mut self, letter: Letter<P::Message>) {
+    fn send(&mut self, packet: Packet<P::Message>) {
         let before = |sealed: &Arc<Sealed<P::Message>>| match self.rules.limits.ordered {
-            true => (sealed.letter.from, sealed.letter.to) <= (letter.from, letter.to),
-            false => sealed.letter <= letter,
+            true => (sealed.packet.from, sealed.packet.to) <= (packet.from, packet.to),
+            false => sealed.packet <= packet,
         };
-        let place = self.letters.partition_point(before);
-        self.letters.insert(place, Arc::new(self.seal(letter)));
+        let place = self.packets.partition_point(before);
+        self.packets.insert(place, Arc::new(self.seal(packet)));
     }
 
     /// A client enters; `local` is the new state of its peer, which is not yet in the table.
@@ -609,13 +610,13 @@ impl<P: Explorable> World<P> {
     }
 
     fn check(&self) -> Option<Violation> {
-        let messages = self.letters.iter().map(|sealed| &sealed.letter.message);
+        let messages = self.packets.iter().map(|sealed| &sealed.packet.message);
         let found = invariants(self.peer(0), self.ids(), |at| &self.nodes[at].facts, messages);
         found.or_else(|| self.idle()).or_else(|| self.slot_twice())
     }
 
     fn idle(&self) -> Option<Violation> {
-        if !P::NEVER_IDLE || !self.letters.is_empty() || !self.missed.is_empty() {
+        if !P::NEVER_IDLE || !self.packets.is_empty() || !self.missed.is_empty() {
             return None;
         }
         let slots = match &self.cluster {
@@ -638,8 +639,8 @@ impl<P: Explorable> World<P> {
 
 impl<P: Explorable> Clone for World<P> {
     fn clone(&self) -> Self {
-        let Self { rules, nodes, letters, now, left, grants, missed, cluster } = self;
-        let (nodes, letters, grants, missed) = (nodes.clone(), letters.clone(), grants.clone(), missed.clone());
-        Self { rules: rules.clone(), nodes, letters, now: *now, left: *left, grants, missed, cluster: cluster.clone() }
+        let Self { rules, nodes, packets, now, left, grants, missed, cluster } = self;
+        let (nodes, packets, grants, missed) = (nodes.clone(), packets.clone(), grants.clone(), missed.clone());
+        Self { rules: rules.clone(), nodes, packets, now: *now, left: *left, grants, missed, cluster: cluster.clone() }
     }
 }

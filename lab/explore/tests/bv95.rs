@@ -1,10 +1,10 @@
 //! BV95 in every order of events, in small worlds.
 
-use peerlock_base::PeerId;
 use peerlock_explore::{Limits, World, explore};
 use peerlock_protocols::Bv95;
 use peerlock_protocols::bv95::{Config, Heuristic, Organisation};
 use peerlock_protocols::token::Layout;
+use peerlock_types::PeerId;
 
 /// No order of events breaks anything.
 fn holds(peers: u64, limits: Limits, config: Config) {

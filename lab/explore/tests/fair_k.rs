@@ -3,10 +3,10 @@
 #[allow(dead_code, reason = "other tests use more of it")]
 mod case;
 
-use peerlock_base::PeerId;
 use peerlock_explore::{Limits, Violation, World, explore};
 use peerlock_protocols::FairK;
 use peerlock_protocols::fair_k::{Config, Layout};
+use peerlock_types::PeerId;
 
 /// More than any case below has; four times as many fit in a gigabyte or two.
 const MOST_STATES: usize = 10_000_000;

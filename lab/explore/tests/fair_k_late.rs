@@ -12,11 +12,11 @@
 mod case;
 mod large;
 
-use peerlock_base::PeerId;
 use peerlock_explore::{Explored, Limits, World, explore};
 use peerlock_protocols::FairKLate;
 use peerlock_protocols::fair_k_late::Config;
 use peerlock_protocols::token::Layout;
+use peerlock_types::PeerId;
 
 /// More than any case below has.
 const MOST_STATES: usize = 10_000_000;

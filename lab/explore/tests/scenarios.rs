@@ -10,16 +10,16 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Span};
-use peerlock_explore::{Explorable, Fates, Limits, Scenario, World};
+use peerlock_explore::{Explorable, FaultLimits, Limits, Scenario, World};
 use peerlock_peer::fixed::{OnRoutes, Routes};
 use peerlock_protocols::backed::{self, Ring};
 use peerlock_protocols::fair_k::{Config, Layout};
-use peerlock_protocols::register::Session;
+use peerlock_protocols::registry::Session;
 use peerlock_protocols::{
     Backed, Coordinator, Custody, E2e, FairK, FairKLate, NonE2e, Protocol, Quorum, Replicas, Sigma, coordinator,
     custody, e2e, fair_k_late, non_e2e, sigma,
 };
+use peerlock_types::{PeerId, Span};
 
 /// What the scenarios of both forms of Fair-K begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and
 /// further words, of which `ordered` means FIFO links.
@@ -82,9 +82,9 @@ fn backed(words: &[&str]) -> Result<World<Backed<FairK>>, String> {
     };
     let config = backed::Config { backups: backups.parse().map_err(|_| usage())?, recovers };
     let ring = Ring::in_order(peers.iter().copied());
-    let fates = Fates { stops: u32::MAX, ..Fates::default() };
+    let faults = FaultLimits { stops: u32::MAX, ..FaultLimits::default() };
     let faults =
-        Limits { losses: u32::MAX, suspicions: u32::MAX, fates: Some(fates), ..limits(layout.tokens.len(), false) };
+        Limits { losses: u32::MAX, suspicions: u32::MAX, faults: Some(faults), ..limits(layout.tokens.len(), false) };
     let part = |whose| FairK::new(whose, &layout, Config::PRINTED);
     Ok(World::new(faults, peers.iter().map(|&me| (me, Backed::new(me, &ring, config, part)))))
 }
@@ -105,8 +105,18 @@ fn custody(words: &[&str]) -> Result<World<Custody>, String> {
     let any = u32::MAX;
     let (stops, sessions, takeovers, forces, forgets, detached) = (any, any, any, any, any, any);
     let parties = last as usize + 1;
-    let fates = Fates { parties, stops, sessions, takeovers, forces, forgets, detached, resizes, ..Fates::default() };
-    let limits = Limits { fates: Some(fates), tidy: true, ..limits(slots as usize, false) };
+    let faults = FaultLimits {
+        parties,
+        stops,
+        sessions,
+        takeovers,
+        forces,
+        forgets,
+        detached,
+        resizes,
+        ..FaultLimits::default()
+    };
+    let limits = Limits { faults: Some(faults), tidy: true, ..limits(slots as usize, false) };
     let config = custody::Config { numbers: 100, batch: None, ..custody::Config::default() };
     let session = |peer| Session { peer, number: 0 };
     let peers = (0..=u64::from(last)).map(PeerId::new);
@@ -205,16 +215,13 @@ fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
     Ok(World::new(limits, (0..world.ids().len()).map(|at| (world.ids()[at], world.peer(at).clone()))))
 }
 
-fn play_all<P: Explorable + Display>(
-    folder: &str,
-    world_of: fn(&[&str]) -> Result<World<P>, String>,
-) -> io::Result<()> {
-    play(folder, || Scenario::new(world_of))
+fn play_all<P: Explorable + Display>(dir: &str, world_of: fn(&[&str]) -> Result<World<P>, String>) -> io::Result<()> {
+    play(dir, || Scenario::new(world_of))
 }
 
-fn play<P: Explorable + Display>(folder: &str, scenario: impl Fn() -> Scenario<P>) -> io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(folder);
-    let mut files = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+fn play<P: Explorable + Display>(dir: &str, scenario: impl Fn() -> Scenario<P>) -> io::Result<()> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(dir);
+    let mut files = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     files.sort();
     assert!(!files.is_empty());
     for file in files {
@@ -306,8 +313,8 @@ fn play_in_a_world_that_is_too_strict() {
 
 /// Plays `script` with permission to rewrite it; whether that went well, and the file afterwards.
 fn rewrite(script: &str, by: &str) -> io::Result<(bool, String)> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("two_inside.scn");
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("two_inside.scn");
     fs::write(&file, script)?;
     let mut test = Command::new(std::env::current_exe()?);
     test.args([by, "--exact"]).env("UPDATE_GOLDENFILES", "1").env(FILE, &file);

@@ -1,9 +1,9 @@
 //! Timers and resets in a world: a protocol of one peer that lets a client in when a timer runs out, and does nothing
 //! else.
 
-use peerlock_base::{PeerId, Span, Ticket};
 use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore, explore_with_hope};
 use peerlock_protocols::{Cx, Grant, Observe, Protocol};
+use peerlock_types::{PeerId, Span, Ticket};
 
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Sleeper {

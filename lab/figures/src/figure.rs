@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 use serde::Deserialize;
 use toml::{Table, Value};
 

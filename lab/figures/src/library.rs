@@ -153,15 +153,15 @@ mod tests {
 
     #[test]
     fn user_file_is_a_figure() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("my waits.toml");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("my waits.toml");
         let name = path.to_string_lossy().into_owned();
         assert!(ids(&[&name]).unwrap_err().contains("cannot use the experiment file"));
         let source = FILES[0].1;
         fs::write(&path, source).unwrap();
         assert_eq!(ids(&[&name]).unwrap(), ["own/my-waits"]);
         assert_eq!(ids(&[&name, "beyond/idle"]).unwrap(), ["beyond/idle", "own/my-waits"]);
-        let other = folder.path().join("my-waits.toml").to_string_lossy().into_owned();
+        let other = dir.path().join("my-waits.toml").to_string_lossy().into_owned();
         fs::write(&other, source).unwrap();
         let said = ids(&[&name, &other]).unwrap_err();
         assert!(said.contains("another one is called own/my-waits, too"), "{said}");
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn every_file_is_in_the_list() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
         let mut found = 0;
-        for group in fs::read_dir(folder).unwrap() {
+        for group in fs::read_dir(dir).unwrap() {
             for file in fs::read_dir(group.unwrap().path()).unwrap() {
                 let text = fs::read_to_string(file.as_ref().unwrap().path()).unwrap();
                 let known = FILES.iter().any(|(_, source)| *source == text);

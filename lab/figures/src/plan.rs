@@ -96,14 +96,14 @@ impl Plan {
     /// # Errors
     /// A protocol broke a rule, or a point cannot be written.
     pub fn run(&self, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Results, Error> {
-        let kept: Vec<Option<Measured>> =
+        let stored: Vec<Option<Measured>> =
             self.points.iter().map(|point| store.load(point, self.latencies_of(point))).collect();
-        let to_do = self.points.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+        let to_do = self.points.iter().zip(&stored).filter(|(_, stored)| stored.is_none());
         progress(Progress::ToDo(to_do.fold(0, |sum, (point, _)| point.cost().saturating_add(sum))));
 
-        let mut results = Results { points: Vec::new(), resumed: kept.iter().flatten().count() };
-        for (point, kept) in self.points.iter().zip(kept) {
-            let measured = match kept {
+        let mut results = Results { points: Vec::new(), resumed: stored.iter().flatten().count() };
+        for (point, stored) in self.points.iter().zip(stored) {
+            let measured = match stored {
                 Some(measured) => measured,
                 None => self.run_point(point, store, progress)?,
             };

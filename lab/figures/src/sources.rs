@@ -6,9 +6,9 @@ pub fn sources(lab: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut at = 0;
     while let Some(name) = names.get(at) {
         let own = lab.join(name);
-        let folder = if own.is_dir() { own } else { lab.join("../crates").join(name) };
-        list(&folder.join("src"), &mut files);
-        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+        let dir = if own.is_dir() { own } else { lab.join("../crates").join(name) };
+        list(&dir.join("src"), &mut files);
+        let manifest = std::fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
         for line in manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1) {
             if line.starts_with('[') {
                 break;
@@ -27,7 +27,7 @@ pub fn sources(lab: &std::path::Path) -> Vec<std::path::PathBuf> {
 
 fn list(path: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
     match std::fs::read_dir(path) {
-        Ok(folder) => folder.flatten().for_each(|entry| list(&entry.path(), files)),
+        Ok(dir) => dir.flatten().for_each(|entry| list(&entry.path(), files)),
         Err(_) => files.push(path.into()),
     }
 }

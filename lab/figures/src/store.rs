@@ -20,14 +20,14 @@ const UNFINISHED: Duration = Duration::from_secs(24 * 3600);
 /// The finished points of one bench, in a directory.
 #[derive(Debug)]
 pub struct Store {
-    folder: PathBuf,
+    dir: PathBuf,
     bench: String,
 }
 
 /// A point's file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct Stored {
     bench: String,
     /// The command that does the same run.
     run: String,
@@ -44,19 +44,20 @@ impl Store {
     /// # Errors
     /// The directory cannot be created.
     pub fn open(out: &Path) -> Result<Self, Error> {
-        let folder = out.join("points");
-        fs::create_dir_all(&folder).map_err(|source| Error::Output { path: folder.clone(), source })?;
-        remove_unfinished(&folder);
-        Ok(Self { folder, bench: env!("PEERLOCK_BENCH").into() })
+        let dir = out.join("points");
+        fs::create_dir_all(&dir).map_err(|source| Error::Output { path: dir.clone(), source })?;
+        remove_unfinished(&dir);
+        Ok(Self { dir, bench: env!("PEERLOCK_BENCH").into() })
     }
 
     /// Loads a finished point. A damaged or different file counts as none. `latencies` is the fingerprint of the
     /// latency file that the point reads, since the name says nothing about the content.
     pub fn load(&self, point: &Point, latencies: Option<u64>) -> Option<Measured> {
         let text = fs::read_to_string(self.path(point)).ok()?;
-        let kept: Kept = toml::from_str(&text).ok()?;
-        let is_it = kept.bench == self.bench && kept.run == point.command() && kept.latencies == in_words(latencies);
-        is_it.then_some(kept.measured)
+        let stored: Stored = toml::from_str(&text).ok()?;
+        let is_it =
+            stored.bench == self.bench && stored.run == point.command() && stored.latencies == in_words(latencies);
+        is_it.then_some(stored.measured)
     }
 
     /// Saves a finished point.
@@ -65,14 +66,14 @@ impl Store {
     /// It cannot be written.
     pub fn save(&self, point: &Point, latencies: Option<u64>, measured: &Measured) -> Result<(), Error> {
         let (bench, run) = (self.bench.clone(), point.command());
-        let kept = Kept { bench, run, latencies: in_words(latencies), measured: measured.clone() };
-        let text = toml::to_string(&kept).expect("counts stay far below 2^63, and all else has a place in TOML");
+        let stored = Stored { bench, run, latencies: in_words(latencies), measured: measured.clone() };
+        let text = toml::to_string(&stored).expect("counts stay far below 2^63, and all else has a place in TOML");
         write(&self.path(point), text.as_bytes())
     }
 
     fn path(&self, point: &Point) -> PathBuf {
         let key = format!("{} {}", self.bench, point.command());
-        self.folder.join(format!("{:016x}.toml", fingerprint(key.as_bytes())))
+        self.dir.join(format!("{:016x}.toml", fingerprint(key.as_bytes())))
     }
 }
 
@@ -88,8 +89,8 @@ fn in_words(fingerprint: Option<u64>) -> Option<String> {
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let failed = |source| Error::Output { path: path.into(), source };
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(failed)?;
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(failed)?;
     }
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(format!(".{}-{}.part", process::id(), WRITTEN.fetch_add(1, Relaxed)));
@@ -101,8 +102,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// Removes unfinished files of interrupted runs; younger ones may still be in use.
-fn remove_unfinished(folder: &Path) {
-    for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+fn remove_unfinished(dir: &Path) {
+    for file in fs::read_dir(dir).into_iter().flatten().flatten() {
         let written = file.metadata().and_then(|file| file.modified());
         let is_old = written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNFINISHED));
         if is_old && file.path().extension().is_some_and(|extension| extension == "part") {
@@ -147,24 +148,24 @@ mod tests {
     /// Two runs may share a directory.
     #[test]
     fn concurrent_writers_leave_one_whole_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("point.toml");
-        let texts = [b'a', b'b'].map(|letter| vec![letter; 100_000]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("point.toml");
+        let texts = [b'a', b'b'].map(|message| vec![message; 100_000]);
         std::thread::scope(|scope| {
             for text in &texts {
                 scope.spawn(|| (0..50).for_each(|_| write(&path, text).unwrap()));
             }
         });
         assert!(texts.contains(&fs::read(&path).unwrap()));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing unfinished is left");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");
     }
 
     #[test]
     fn failed_write_leaves_no_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a folder");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a folder");
         fs::create_dir_all(path.join("with something in it")).unwrap();
         assert!(write(&path, b"text").is_err());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing unfinished is left");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");
     }
 }

@@ -199,9 +199,9 @@ fn a_run_goes_on_where_it_stopped() {
     let page = read(out.path(), "report.html");
 
     // One point is missing, and one is damaged.
-    let kept = points(out.path());
-    fs::remove_file(&kept[0]).unwrap();
-    fs::write(&kept[1], "measured = {").unwrap();
+    let stored = points(out.path());
+    fs::remove_file(&stored[0]).unwrap();
+    fs::write(&stored[1], "measured = {").unwrap();
     let again = reproduce(out.path(), SMALL, false, 1);
     assert_eq!(again.results.resumed, 4);
     assert_eq!(again.progress.1, 2 * 3 * 8 * 40, "only two points are run");
@@ -454,8 +454,8 @@ promises = ["both", "safety"]
     assert!(page.contains(" stopped</td>") && page.contains("<td title=\"trial "), "{page}");
 
     let figure = table.replace("promises = true\n", "").replace("promises = [\"both\", \"safety\"]\n", "");
-    for folder in [out.path(), tempdir().unwrap().path()] {
-        let stopped = plan(&figure, false, 1).unwrap().run(&Store::open(folder).unwrap(), &|_| {});
+    for dir in [out.path(), tempdir().unwrap().path()] {
+        let stopped = plan(&figure, false, 1).unwrap().run(&Store::open(dir).unwrap(), &|_| {});
         let error = stopped.map(drop).unwrap_err().to_string();
         assert!(error.contains("--duplication 0.02") && error.contains("a peer has panicked: "), "{error}");
     }
@@ -475,9 +475,9 @@ fn a_quick_run_is_smaller_and_has_its_own_range() {
 #[test]
 fn same_seed_gives_same_bytes_on_any_number_of_threads() {
     let folders = [tempdir().unwrap(), tempdir().unwrap()];
-    for (threads, folder) in [1, 4].into_iter().zip(&folders) {
+    for (threads, dir) in [1, 4].into_iter().zip(&folders) {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| reproduce(folder.path(), SMALL, false, 7));
+        pool.install(|| reproduce(dir.path(), SMALL, false, 7));
     }
     let mut files: Vec<String> =
         ["report.html", "run.toml", "small/fig1.svg", "small/fig1.csv", "small/fig1.toml"].map(String::from).into();

@@ -16,11 +16,11 @@ fn fingerprint_covers_every_dependency() {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let files = sources(&lab);
     for file in [
-        "../crates/base/src/random.rs",
+        "../crates/types/src/random.rs",
         "catalogue/src/protocol.rs",
         "catalogue/src/setting.rs",
         "figures/src/metric.rs",
-        "../crates/mutex/src/custody.rs",
+        "../crates/protocol/src/custody.rs",
         "overlay/src/chord.rs",
         "overlay/src/pastry.rs",
         "peer/src/peer.rs",

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use peerlock_base::{PeerId, Time};
 use peerlock_catalogue::Setting;
 use peerlock_sim::{Actor, Came, Drive, Outside, Record, RecordOf, Recorder, Share, Trial, Wire, seed_of};
+use peerlock_types::{PeerId, Time};
 use serde::Serialize;
 
 use crate::clock::{self, Pace};
-use crate::links::{self, Heard, Links};
-use crate::wire::{News, Order, Prepare, Told};
+use crate::links::{self, Links, Received};
+use crate::wire::{ChildReport, Order, Prepare, Update};
 use crate::{Error, frame, population};
 
 /// Records are sent at this size at the latest.
@@ -32,7 +32,7 @@ enum Input {
     Order(Order),
     /// The parent has exited.
     Alone,
-    Heard(Heard),
+    Received(Received),
 }
 
 /// Runs a child of [`run`](crate::run()), from its first order to the last. It exits with its parent.
@@ -56,24 +56,24 @@ pub fn child() -> Result<(), Error> {
     let Ok(Input::Order(Order::Prepare(prepare))) = input.recv() else {
         return Err(Error::Refused("this command is for peerlock-lab live to call, and for nobody else".into()));
     };
-    let heard = links::listen(prepare.address, prepare.key, inputs, Input::Heard);
-    match heard {
-        Ok(port) => tell(&Told::Ready(port)),
+    let received = links::listen(prepare.address, prepare.key, inputs, Input::Received);
+    match received {
+        Ok(port) => emit(&ChildReport::Ready(port)),
         Err(error) => {
-            tell(&Told::Failed(format!("it cannot listen at {}: {error}", prepare.address)));
+            emit(&ChildReport::Failed(format!("it cannot listen at {}: {error}", prepare.address)));
             return Ok(());
         }
     }
     let played = meet(&prepare, input);
     if let Err(error) = &played {
-        tell(&Told::Failed(error.to_string()));
+        emit(&ChildReport::Failed(error.to_string()));
     }
     played
 }
 
-fn tell(told: &Told) {
+fn emit(child_report: &ChildReport) {
     let mut out: Stdout = stdout();
-    if frame::write_thing(&mut out, told).is_err() {
+    if frame::write_thing(&mut out, child_report).is_err() {
         exit(0); // The parent has exited.
     }
 }
@@ -89,13 +89,13 @@ fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
                 let met = Links::to(&addresses, prepare.key, prepare.share.me);
                 links = Some(met.map_err(Error::io("connect to another process of the run"))?);
             }
-            Ok(Input::Order(Order::Clock)) => tell(&Told::Clock(clock::now())),
+            Ok(Input::Order(Order::Clock)) => emit(&ChildReport::Clock(clock::now())),
             Ok(Input::Order(Order::Cut(processes))) => {
                 if let Some(links) = &mut links {
                     links.cut(processes);
                 }
             }
-            Ok(Input::Heard(Heard::Came)) => came += 1,
+            Ok(Input::Received(Received::Came)) => came += 1,
             Ok(Input::Order(Order::Begin(pace))) => break pace,
             Ok(Input::Order(Order::Stop) | Input::Alone) | Err(_) => return Ok(()),
             Ok(_) => {}
@@ -103,7 +103,7 @@ fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
         // The others connect to a restarted process only after the parent has notified them.
         if links.is_some() && (came == prepare.share.processes() || prepare.resumes) {
             came = 0;
-            tell(&Told::Linked);
+            emit(&ChildReport::Linked);
         }
     };
     let links = links.ok_or_else(|| Error::Refused("the run begins before anybody has met".into()))?;
@@ -134,13 +134,13 @@ impl Drive for Player<'_> {
             move |at, record: RecordOf<S::Actor>| book.borrow_mut().note(at, &record)
         };
         let mut world = setting.world(seed_of(*trial, seed), |_, _| Recorder::new(sink));
-        world.keep_only(share.clone());
+        world.retain_only(share.clone());
         let mut rest =
             Rest { share, population: self.population, links: self.links, input: self.input, pace: self.pace, book };
         let played = world.play_part(&mut rest, *resumes);
         rest.book.borrow_mut().send();
         played.map_err(|violation| Error::Refused(violation.to_string()))?;
-        tell(&Told::Counted(world.counted()));
+        emit(&ChildReport::Counted(world.counted()));
         Ok(())
     }
 }
@@ -149,19 +149,19 @@ impl Drive for Player<'_> {
 #[derive(Default)]
 struct Book {
     records: Vec<u8>,
-    news: Vec<(Time, News)>,
+    update: Vec<(Time, Update)>,
 }
 
 impl Book {
     fn note<M: Serialize, N: Serialize>(&mut self, at: Time, record: &Record<M, N>) {
-        let news = match *record {
-            Record::Asked { peer, .. } => Some(News::Asked(peer)),
-            Record::Entered { peer, .. } => Some(News::Entered(peer)),
-            Record::Left { peer, .. } | Record::GaveUp { peer, .. } => Some(News::Over(peer)),
-            Record::Delivered { to, .. } => Some(News::Got(to)),
+        let update = match *record {
+            Record::Asked { peer, .. } => Some(Update::Asked(peer)),
+            Record::Entered { peer, .. } => Some(Update::Entered(peer)),
+            Record::Left { peer, .. } | Record::GaveUp { peer, .. } => Some(Update::Over(peer)),
+            Record::Delivered { to, .. } => Some(Update::Got(to)),
             _ => None,
         };
-        self.news.extend(news.map(|news| (at, news)));
+        self.update.extend(update.map(|update| (at, update)));
         let bytes = postcard::to_allocvec(&(at, record)).expect("a record is plain data");
         frame::write(&mut self.records, &bytes).expect("a record is short, and memory takes it");
         if self.records.len() > MUCH {
@@ -171,7 +171,7 @@ impl Book {
 
     fn send(&mut self) {
         if !self.records.is_empty() {
-            tell(&Told::Records(take(&mut self.records), take(&mut self.news)));
+            emit(&ChildReport::Records(take(&mut self.records), take(&mut self.update)));
         }
     }
 }
@@ -201,7 +201,7 @@ impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
 
     fn served(&mut self, is_served: bool) {
         self.book.borrow_mut().send();
-        tell(&Told::Served(is_served));
+        emit(&ChildReport::Served(is_served));
     }
 
     fn wait(&mut self, until: Option<Time>) -> Came<A::Message> {
@@ -210,16 +210,16 @@ impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
         match self.input.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => Came::Nothing,
             Ok(Input::Alone) | Err(RecvTimeoutError::Disconnected) => exit(0),
-            Ok(Input::Heard(Heard::Frame(bytes))) => match postcard::from_bytes(&bytes) {
+            Ok(Input::Received(Received::Frame(bytes))) => match postcard::from_bytes(&bytes) {
                 Ok((from, to, message)) => Came::Message { from, to, message },
                 Err(_) => Came::Nothing, // Does not happen: the sender knows the key.
             },
-            Ok(Input::Heard(Heard::Gone(process))) => {
+            Ok(Input::Received(Received::Gone(process))) => {
                 let peers = (0..self.population).map(PeerId::new);
                 Came::Gone(peers.filter(|peer| self.share.home(*peer) == process).collect())
             }
             Ok(Input::Order(Order::Clock)) => {
-                tell(&Told::Clock(clock::now()));
+                emit(&ChildReport::Clock(clock::now()));
                 Came::Nothing
             }
             Ok(Input::Order(Order::Moved(process, address))) => {

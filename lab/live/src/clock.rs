@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use peerlock_base::Time;
+use peerlock_types::Time;
 use serde::{Deserialize, Serialize};
 
 /// Returns nanoseconds on `CLOCK_MONOTONIC`, which is the same in every process of a machine, unlike
@@ -16,7 +16,7 @@ pub fn now() -> u64 {
 /// The start of a run and the scale of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
-    pub began: u64,
+    pub started: u64,
     pub speed: u32,
 }
 
@@ -28,12 +28,12 @@ impl Pace {
 
     /// Returns the run's time at this moment; zero before the start.
     pub fn at(self, moment: u64) -> Time {
-        Time::from_nanos(moment.saturating_sub(self.began).saturating_mul(self.speed.into()))
+        Time::from_nanos(moment.saturating_sub(self.started).saturating_mul(self.speed.into()))
     }
 
     /// Returns the real time until `then`.
     pub fn until(self, then: Time) -> Duration {
-        let moment = self.began.saturating_add(then.as_nanos().div_ceil(self.speed.into()));
+        let moment = self.started.saturating_add(then.as_nanos().div_ceil(self.speed.into()));
         Duration::from_nanos(moment.saturating_sub(now()))
     }
 }
@@ -72,12 +72,12 @@ mod tests {
 
     #[test]
     fn pace_scales_time() {
-        let pace = Pace { began: 1_000, speed: 100 };
+        let pace = Pace { started: 1_000, speed: 100 };
         assert_eq!(pace.at(0), Time::ZERO);
         assert_eq!(pace.at(1_000), Time::ZERO);
         assert_eq!(pace.at(1_010), Time::from_nanos(1_000));
         assert_eq!(pace.until(Time::ZERO), Duration::ZERO, "a past time needs no wait");
-        let later = Pace { began: now() + 60_000_000_000, speed: 2 };
+        let later = Pace { started: now() + 60_000_000_000, speed: 2 };
         assert!(later.until(Time::from_nanos(20)) > Duration::from_secs(59));
     }
 

@@ -1,7 +1,7 @@
 //! The defaults of settings for real peers: runs of seconds, where the simulator's take hours of virtual time.
 
-use peerlock_base::Span;
 use peerlock_catalogue::{Flags, Load, Protocol, Refused, Setting};
+use peerlock_types::Span;
 
 /// Creates a setting for real peers from flags. The defaults are 32 peers (with replicas 8 replicas and 24 clients) of
 /// 10 acquisitions each, or 8 resources and 10 rounds, once.

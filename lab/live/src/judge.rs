@@ -1,7 +1,7 @@
 //! Merges the records of all processes and passes them to the simulator's watchers.
 
-use peerlock_base::{PeerId, Time};
 use peerlock_sim::{self as sim, Actor, Counted, Drive, Failure, Record, Report, Trial, Wire};
+use peerlock_types::{PeerId, Time};
 
 use crate::frame;
 
@@ -37,12 +37,12 @@ fn read<A: Actor<Message: Wire, Note: Wire>>(left: Left) -> Result<sim::Run<A>, 
     let mut rounds: Vec<(Time, sim::RecordOf<A>)> = Vec::new();
     let mut records: Vec<(Time, sim::RecordOf<A>)> = Vec::new();
     for bytes in left.records {
-        let (mut rest, mut begun) = (&bytes[..], 0);
+        let (mut rest, mut started) = (&bytes[..], 0);
         while let Some((at, record)) = frame::read_thing(&mut rest).map_err(|error| error.to_string())? {
             match record {
                 Record::Round(_) | Record::Drain(_) => {
-                    begin(&mut rounds, begun, at, record);
-                    begun += 1;
+                    begin(&mut rounds, started, at, record);
+                    started += 1;
                 }
                 record => records.push((at, record)),
             }

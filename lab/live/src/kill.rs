@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_base::{PeerId, Span};
+use peerlock_types::{PeerId, Span};
 use thiserror::Error;
 
 /// The peer whose process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Target {
     /// The peer with this number.
     Peer(PeerId),
     /// A peer that holds.
@@ -24,7 +24,7 @@ pub enum Who {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
     /// The victim.
-    pub who: Who,
+    pub target: Target,
     /// The time since the start of the run.
     pub after: Span,
     /// The time after which another process replaces it, without its memory; `None` for never.
@@ -39,7 +39,7 @@ pub struct Kill {
 )]
 pub struct KillError(String);
 
-impl fmt::Display for Who {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Peer(peer) => write!(f, "{peer}"),
@@ -52,7 +52,7 @@ impl fmt::Display for Who {
 
 impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{:#}", self.who, self.after)?;
+        write!(f, "{}@{:#}", self.target, self.after)?;
         self.down.map_or(Ok(()), |down| write!(f, "+{down:#}"))
     }
 }
@@ -62,18 +62,18 @@ impl FromStr for Kill {
 
     fn from_str(text: &str) -> Result<Self, KillError> {
         let read = || {
-            let (who, times) = text.split_once('@')?;
-            let who = match who {
-                "holder" => Who::Holder,
-                "waiter" => Who::Waiter,
-                "busiest" => Who::Busiest,
-                number => Who::Peer(PeerId::new(number.parse().ok()?)),
+            let (target, times) = text.split_once('@')?;
+            let target = match target {
+                "holder" => Target::Holder,
+                "waiter" => Target::Waiter,
+                "busiest" => Target::Busiest,
+                number => Target::Peer(PeerId::new(number.parse().ok()?)),
             };
             let (after, down) = match times.split_once('+') {
                 Some((after, down)) => (after, Some(down.parse().ok()?)),
                 None => (times, None),
             };
-            Some(Self { who, after: after.parse().ok()?, down })
+            Some(Self { target, after: after.parse().ok()?, down })
         };
         read().ok_or_else(|| KillError(text.into()))
     }

@@ -33,7 +33,7 @@ mod kill;
 mod links;
 mod parent;
 mod place;
-mod seen;
+mod stats;
 mod tables;
 mod wire;
 
@@ -43,7 +43,7 @@ use thiserror::Error;
 pub use child::child;
 pub use compare::{Comparison, Costs, difference};
 pub use defaults::setting;
-pub use kill::{Kill, KillError, Who};
+pub use kill::{Kill, KillError, Target};
 pub use parent::{Death, Live, Options, run};
 pub use place::{Place, PlaceError};
 pub use tables::{KillRow, Kills, Protocols, Row, Steps, kills, protocols, simulated};

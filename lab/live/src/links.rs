@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::frame;
 
 /// An event of the connections.
-pub enum Heard {
+pub enum Received {
     /// A message from another process, or from this one.
     Frame(Vec<u8>),
     /// A process has connected to this one.
@@ -31,26 +31,26 @@ pub struct Links {
     cut: Vec<usize>,
 }
 
-/// Listens at this address and returns the port. Frames of authenticated connections are sent to `heard`.
+/// Listens at this address and returns the port. Frames of authenticated connections are sent to `received`.
 pub fn listen<T: Send + 'static>(
     address: IpAddr,
     key: [u8; 16],
-    heard: Sender<T>,
-    as_heard: impl Fn(Heard) -> T + Clone + Send + 'static,
+    received: Sender<T>,
+    as_received: impl Fn(Received) -> T + Clone + Send + 'static,
 ) -> io::Result<u16> {
     let listener = TcpListener::bind((address, 0))?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (heard, as_heard) = (heard.clone(), as_heard.clone());
+            let (received, as_received) = (received.clone(), as_received.clone());
             thread::spawn(move || {
                 if let Ok((process, stream)) = admit(stream, &key) {
-                    let _ = heard.send(as_heard(Heard::Came));
+                    let _ = received.send(as_received(Received::Came));
                     let mut stream = BufReader::new(stream);
                     while let Ok(Some(bytes)) = frame::read(&mut stream) {
-                        let _ = heard.send(as_heard(Heard::Frame(bytes)));
+                        let _ = received.send(as_received(Received::Frame(bytes)));
                     }
-                    let _ = heard.send(as_heard(Heard::Gone(process)));
+                    let _ = received.send(as_received(Received::Gone(process)));
                 }
             });
         }

@@ -8,16 +8,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_catalogue::{Load, Setting};
 use peerlock_sim::{Report, Share};
+use peerlock_types::{PeerId, Span, Time};
 
 use crate::clock::{self, Pace, Reading};
 use crate::judge::Judge;
-use crate::kill::{Kill, Who};
+use crate::kill::{Kill, Target};
 use crate::place::Place;
-use crate::seen::Seen;
-use crate::wire::{Order, Prepare, Told};
+use crate::stats::Stats;
+use crate::wire::{ChildReport, Order, Prepare};
 use crate::{Error, check, frame, population};
 
 /// The options of a run.
@@ -117,10 +117,10 @@ pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Resu
         let mut crew = Crew::start(&setting, trial, options, &apart)?;
         crew.play(progress)?;
         clocks_apart = clocks_apart.max(crew.clocks_apart()?);
-        let seen = crew.end()?;
-        deaths.extend(seen.deaths());
-        spared.extend(seen.spared);
-        left.push(seen.left);
+        let stats = crew.end()?;
+        deaths.extend(stats.deaths());
+        spared.extend(stats.spared);
+        left.push(stats.left);
     }
     let judged = setting.drive(Judge(left)).map_err(peerlock_catalogue::Error::from)?;
     let report = judged.map_err(Error::Refused)?.map_err(peerlock_catalogue::Error::from)?;
@@ -133,8 +133,8 @@ const DETECTION: Span = Span::from_secs(5);
 /// Returns the peers with their own process: all potential victims.
 fn apart(setting: &Setting, options: &Options) -> Result<Vec<PeerId>, Error> {
     let all = population(setting);
-    let by_number = |kill: &Kill| match kill.who {
-        Who::Peer(peer) => Some(peer),
+    let by_number = |kill: &Kill| match kill.target {
+        Target::Peer(peer) => Some(peer),
         _ => None,
     };
     let named: Option<Vec<PeerId>> = options.kills.iter().map(by_number).collect();
@@ -155,7 +155,7 @@ fn apart(setting: &Setting, options: &Options) -> Result<Vec<PeerId>, Error> {
 }
 
 /// A message to the parent: the process, its incarnation, and the content; `None` at the end of its output.
-type Heard = (usize, u32, Option<Told>);
+type Received = (usize, u32, Option<ChildReport>);
 
 /// All processes of one trial. They end when this is dropped.
 struct Crew<'a> {
@@ -165,10 +165,10 @@ struct Crew<'a> {
     share: Share,
     key: [u8; 16],
     workers: Vec<Worker>,
-    told: Sender<Heard>,
-    heard: Receiver<Heard>,
+    child_report: Sender<Received>,
+    received: Receiver<Received>,
     pace: Pace,
-    seen: Seen,
+    stats: Stats,
     /// Processes and incarnations whose output has not ended.
     speak: Vec<(usize, u32)>,
     /// Whether the two halves are cut off from each other.
@@ -208,10 +208,11 @@ impl<'a> Crew<'a> {
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|error| Error::Refused(format!("no random numbers: {error}")))?;
         let share = Share { me: 0, together: options.processes.max(1), apart: apart.to_vec() };
-        let (told, heard) = channel();
-        let pace = Pace { began: u64::MAX, speed: options.speed };
-        let (workers, seen, speak, is_cut) = (Vec::new(), Seen::default(), Vec::new(), false);
-        let mut crew = Self { setting, options, trial, share, key, workers, told, heard, pace, seen, speak, is_cut };
+        let (child_report, received) = channel();
+        let pace = Pace { started: u64::MAX, speed: options.speed };
+        let (workers, stats, speak, is_cut) = (Vec::new(), Stats::default(), Vec::new(), false);
+        let mut crew =
+            Self { setting, options, trial, share, key, workers, child_report, received, pace, stats, speak, is_cut };
         for process in 0..crew.share.processes() {
             let worker = crew.spawn(process, 0)?;
             crew.workers.push(worker);
@@ -244,13 +245,13 @@ impl<'a> Crew<'a> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(Error::io("start a process of the run"))?;
         let (orders, out) = (child.stdin.take(), child.stdout.take());
-        let told = self.told.clone();
+        let child_report = self.child_report.clone();
         thread::spawn(move || {
             let mut out = BufReader::new(out.expect("its output is piped"));
             while let Ok(Some(word)) = frame::read_thing(&mut out) {
-                let _ = told.send((process, life, Some(word)));
+                let _ = child_report.send((process, life, Some(word)));
             }
-            let _ = told.send((process, life, None));
+            let _ = child_report.send((process, life, None));
         });
         self.speak.push((process, life));
         let mut worker = Worker {
@@ -273,13 +274,13 @@ impl<'a> Crew<'a> {
             key: self.key,
             resumes: life > 0,
         };
-        tell(&mut worker, process, &Order::Prepare(Box::new(prepare)))?;
+        emit(&mut worker, process, &Order::Prepare(Box::new(prepare)))?;
         Ok(worker)
     }
 
     fn order(&mut self, process: usize, order: &Order) -> Result<(), Error> {
         match &mut self.workers[process] {
-            worker if worker.child.is_some() => tell(worker, process, order),
+            worker if worker.child.is_some() => emit(worker, process, order),
             _ => Ok(()), // The process is dead.
         }
     }
@@ -289,8 +290,8 @@ impl<'a> Crew<'a> {
         let last = clock::now() + STARTS.as_nanos() as u64;
         while let Some(late) = self.workers.iter().position(|worker| worker.child.is_some() && !is_so(worker)) {
             let patience = Duration::from_nanos(last.saturating_sub(clock::now()));
-            match self.heard.recv_timeout(patience) {
-                Ok(heard) => self.on_heard(heard, &|_| ())?,
+            match self.received.recv_timeout(patience) {
+                Ok(received) => self.on_received(received, &|_| ())?,
                 Err(_) => {
                     let why = format!("it did not {what} within {} s", STARTS.as_secs());
                     return Err(Error::Child { process: late, why });
@@ -300,32 +301,32 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    fn on_heard(&mut self, (process, life, told): Heard, progress: &dyn Fn(u64)) -> Result<(), Error> {
+    fn on_received(&mut self, (process, life, child_report): Received, progress: &dyn Fn(u64)) -> Result<(), Error> {
         let (now, home) = (self.pace.now(), self.home(process));
-        if told.is_none() {
+        if child_report.is_none() {
             self.speak.retain(|one| *one != (process, life));
         }
         let worker = &mut self.workers[process];
-        if let Some(Told::Records(bytes, news)) = told {
+        if let Some(ChildReport::Records(bytes, update)) = child_report {
             worker.records.extend(bytes);
             let lives = life == worker.life && worker.child.is_some();
-            news.into_iter().for_each(|(at, news)| self.seen.note(now, at, news, lives, progress));
+            update.into_iter().for_each(|(at, update)| self.stats.note(now, at, update, lives, progress));
             return Ok(());
         }
         if life != worker.life {
             return Ok(()); // Of a killed process.
         }
-        match told {
-            Some(Told::Ready(port)) => worker.address = Some(SocketAddr::new(home, port)),
-            Some(Told::Clock(showed)) => worker.showed = Some(showed),
-            Some(Told::Linked) => worker.is_linked = true,
-            Some(Told::Served(is_served)) => worker.is_served = is_served,
-            Some(Told::Counted(counted)) => {
+        match child_report {
+            Some(ChildReport::Ready(port)) => worker.address = Some(SocketAddr::new(home, port)),
+            Some(ChildReport::Clock(showed)) => worker.showed = Some(showed),
+            Some(ChildReport::Linked) => worker.is_linked = true,
+            Some(ChildReport::Served(is_served)) => worker.is_served = is_served,
+            Some(ChildReport::Counted(counted)) => {
                 worker.has_counted = true;
-                self.seen.left.counted.push(counted);
+                self.stats.left.counted.push(counted);
             }
-            Some(Told::Failed(why)) => return Err(Error::Child { process, why }),
-            Some(Told::Records(..)) => {}
+            Some(ChildReport::Failed(why)) => return Err(Error::Child { process, why }),
+            Some(ChildReport::Records(..)) => {}
             None if worker.child.is_none() || worker.has_counted => {}
             None => return Err(Error::Child { process, why: "it has ended before it was told to".into() }),
         }
@@ -334,8 +335,8 @@ impl<'a> Crew<'a> {
 
     /// Starts a process, with the run's start converted to its own clock.
     fn begin(&mut self, process: usize) -> Result<(), Error> {
-        let began = self.workers[process].clock.there(self.pace.began);
-        self.order(process, &Order::Begin(Pace { began, ..self.pace }))
+        let started = self.workers[process].clock.there(self.pace.started);
+        self.order(process, &Order::Begin(Pace { started, ..self.pace }))
     }
 
     /// Reads a process's clock several times; the quickest answer is the most exact. Processes of this machine share a
@@ -375,7 +376,7 @@ impl<'a> Crew<'a> {
         for process in 0..self.workers.len() {
             self.workers[process].clock = self.read_clock(process)?;
         }
-        self.pace.began = clock::now() + BREATH;
+        self.pace.started = clock::now() + BREATH;
         for process in 0..self.workers.len() {
             self.begin(process)?;
         }
@@ -385,19 +386,19 @@ impl<'a> Crew<'a> {
                 && at <= self.pace.now()
             {
                 to_come.remove(0);
-                if let Some(later) = self.strike(deed)? {
+                if let Some(later) = self.inject(deed)? {
                     to_come.push(later);
                     to_come.sort_by_key(|(at, _)| *at);
                 }
             }
             let is_served = self.workers.iter().all(|worker| worker.child.is_none() || worker.is_served);
-            let is_stuck = self.pace.now().since(self.seen.last_entry) > self.options.patience;
+            let is_stuck = self.pace.now().since(self.stats.last_entry) > self.options.patience;
             if to_come.is_empty() && (is_served || is_stuck) {
                 return Ok(());
             }
             let next = to_come.first().map_or(Duration::from_millis(100), |(at, _)| self.pace.until(*at));
-            match self.heard.recv_timeout(next.min(Duration::from_millis(100))) {
-                Ok(heard) => self.on_heard(heard, progress)?,
+            match self.received.recv_timeout(next.min(Duration::from_millis(100))) {
+                Ok(received) => self.on_received(received, progress)?,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
@@ -406,26 +407,26 @@ impl<'a> Crew<'a> {
     fn deeds(&self) -> Vec<(Time, Deed)> {
         let kills = self.options.kills.iter().map(|kill| (Time::ZERO + kill.after, Deed::Kill(*kill)));
         let cut = self.options.cut.into_iter();
-        let cuts = cut.flat_map(|(from, to)| [(from, Deed::Cut), (to, Deed::Mend)]);
+        let cuts = cut.flat_map(|(from, to)| [(from, Deed::Cut), (to, Deed::Repair)]);
         let mut deeds: Vec<_> = kills.chain(cuts.map(|(after, deed)| (Time::ZERO + after, deed))).collect();
         deeds.sort_by_key(|(at, _)| *at);
         deeds
     }
 
     /// Carries out an action; returns the one that follows from it, with its time.
-    fn strike(&mut self, deed: Deed) -> Result<Option<(Time, Deed)>, Error> {
+    fn inject(&mut self, deed: Deed) -> Result<Option<(Time, Deed)>, Error> {
         match deed {
             Deed::Kill(kill) => {
-                let process = self.seen.find(kill.who).map(|victim| self.share.home(victim));
+                let process = self.stats.find(kill.target).map(|victim| self.share.home(victim));
                 let Some(process) = process.filter(|process| self.workers[*process].child.is_some()) else {
-                    self.seen.spared.push(kill);
+                    self.stats.spared.push(kill);
                     return Ok(None);
                 };
                 self.kill(process)?;
                 Ok(kill.down.map(|down| (self.pace.now() + down, Deed::Restart(process))))
             }
             Deed::Restart(process) => self.restart(process).map(|()| None),
-            Deed::Cut | Deed::Mend => {
+            Deed::Cut | Deed::Repair => {
                 self.is_cut = deed == Deed::Cut;
                 (0..self.workers.len()).try_for_each(|process| self.cut(process)).map(|()| None)
             }
@@ -445,7 +446,7 @@ impl<'a> Crew<'a> {
         let sent = self.pace.now();
         if self.place(process).is_some() {
             // The local child is only the connection to a remote process.
-            tell(&mut self.workers[process], process, &Order::Die)?;
+            emit(&mut self.workers[process], process, &Order::Die)?;
         } else {
             child.kill().map_err(Error::io("kill a process of the run"))?;
         }
@@ -454,7 +455,7 @@ impl<'a> Crew<'a> {
         let gone = self.pace.now();
         let peers = (0..population(self.setting)).map(PeerId::new);
         let peers: Vec<PeerId> = peers.filter(|peer| self.share.home(*peer) == process).collect();
-        self.seen.die(sent, gone, self.trial, peers);
+        self.stats.die(sent, gone, self.trial, peers);
         Ok(())
     }
 
@@ -478,7 +479,7 @@ impl<'a> Crew<'a> {
     }
 
     /// Ends all processes and returns their records, including those of killed ones.
-    fn end(mut self) -> Result<Seen, Error> {
+    fn end(mut self) -> Result<Stats, Error> {
         for process in 0..self.workers.len() {
             self.order(process, &Order::Stop)?;
         }
@@ -491,14 +492,14 @@ impl<'a> Crew<'a> {
         }
         let last = clock::now() + STARTS.as_nanos() as u64;
         while let Some(&(process, _)) = self.speak.first() {
-            match self.heard.recv_timeout(Duration::from_nanos(last.saturating_sub(clock::now()))) {
-                Ok(heard) => self.on_heard(heard, &|_| ())?,
+            match self.received.recv_timeout(Duration::from_nanos(last.saturating_sub(clock::now()))) {
+                Ok(received) => self.on_received(received, &|_| ())?,
                 Err(_) => return Err(Error::Child { process, why: "it has ended, and its output has not".into() }),
             }
         }
-        let mut seen = std::mem::take(&mut self.seen);
-        seen.left.records = self.workers.iter_mut().map(|worker| std::mem::take(&mut worker.records)).collect();
-        Ok(seen)
+        let mut stats = std::mem::take(&mut self.stats);
+        stats.left.records = self.workers.iter_mut().map(|worker| std::mem::take(&mut worker.records)).collect();
+        Ok(stats)
     }
 }
 
@@ -509,12 +510,14 @@ fn here(program: &Path) -> Command {
     command
 }
 
-fn tell(worker: &mut Worker, process: usize, order: &Order) -> Result<(), Error> {
+fn emit(worker: &mut Worker, process: usize, order: &Order) -> Result<(), Error> {
     let Some(orders) = &mut worker.orders else { return Ok(()) };
     match frame::write_thing(orders, order) {
         // It has ended. Its output reports that, possibly with the reason.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        told => told.map_err(|error| Error::Child { process, why: format!("it takes no orders: {error}") }),
+        child_report => {
+            child_report.map_err(|error| Error::Child { process, why: format!("it takes no orders: {error}") })
+        }
     }
 }
 
@@ -524,5 +527,5 @@ enum Deed {
     Kill(Kill),
     Restart(usize),
     Cut,
-    Mend,
+    Repair,
 }

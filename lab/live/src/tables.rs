@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use peerlock_base::Span;
 use peerlock_catalogue::{Among, Flags, Form, Load, Protocol, Setting};
 use peerlock_sim::{Hold, OverlayKind};
+use peerlock_types::Span;
 use serde::Serialize;
 
 use crate::compare::{Comparison, Costs, difference};
-use crate::kill::{Kill, Who};
+use crate::kill::{Kill, Target};
 use crate::parent::{Options, run};
 use crate::{Error, defaults};
 
@@ -175,7 +175,7 @@ pub struct KillRow {
     /// The protocol.
     pub name: String,
     /// The victim.
-    pub who: String,
+    pub target: String,
     /// Whether there was a victim at that moment.
     pub killed: bool,
     /// Acquisitions before the kill.
@@ -219,20 +219,22 @@ const DOWN: Span = Span::from_secs(20);
 pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Error> {
     let is_mended = |plan: &Plan| plan.flags.form != Some(Form::Printed) && !plan.name.contains("bv95-");
     let plans: Vec<Plan> = plans().into_iter().filter(is_mended).collect();
-    let deeds = [(Who::Holder, None), (Who::Waiter, None), (Who::Busiest, None), (Who::Busiest, Some(DOWN))];
+    let deeds =
+        [(Target::Holder, None), (Target::Waiter, None), (Target::Busiest, None), (Target::Busiest, Some(DOWN))];
     let mut rows = Vec::new();
     for Plan { name, flags, kind } in &plans {
-        for (who, down) in deeds {
-            let who_in_words = if down.is_some() { format!("{who}, back after {DOWN:#}") } else { who.to_string() };
+        for (target, down) in deeds {
+            let who_in_words =
+                if down.is_some() { format!("{target}, back after {DOWN:#}") } else { target.to_string() };
             steps(&format!("{name}: {who_in_words}"), plans.len() * deeds.len());
             let setting = made(few(Flags { seed: Some(seed), ..flags.clone() }))?;
-            let kills = vec![Kill { who, after: KILLED, down }];
+            let kills = vec![Kill { target, after: KILLED, down }];
             let live =
                 run(&setting, &Options { speed: kind.speed / 2, kills, processes: 1, ..options.clone() }, &|_| ())?;
             let (harm, death) = (live.report.harm(), live.deaths.first());
             rows.push(KillRow {
                 name: name.clone(),
-                who: who_in_words,
+                target: who_in_words,
                 killed: death.is_some(),
                 before: death.map_or(live.report.entries, |death| death.before),
                 after: death.map_or(0, |death| death.after),
@@ -269,7 +271,7 @@ impl fmt::Display for Kills {
             writeln!(
                 f,
                 "{:<26} {:<24} {entries:>14} {:>10} {:>12} {goes_on:>12}",
-                row.name, row.who, row.violations, row.stuck
+                row.name, row.target, row.violations, row.stuck
             )?;
         }
         Ok(())

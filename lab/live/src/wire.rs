@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use peerlock_base::{PeerId, Time};
 use peerlock_sim::{Counted, Share};
+use peerlock_types::{PeerId, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Pace;
@@ -11,11 +11,11 @@ use crate::clock::Pace;
 /// Sent by the parent to a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// The first message: the task. Answered by `Told::Ready`.
+    /// The first message: the task. Answered by `ChildReport::Ready`.
     Prepare(Box<Prepare>),
-    /// The addresses of all live processes. Answered by `Told::Linked` once the child is connected to all of them.
+    /// The addresses of all live processes. Answered by `ChildReport::Linked` once the child is connected to all of them.
     Meet(Vec<Option<SocketAddr>>),
-    /// Requests the child's clock. Answered by `Told::Clock` at once.
+    /// Requests the child's clock. Answered by `ChildReport::Clock` at once.
     Clock,
     /// Starts the run.
     Begin(Pace),
@@ -25,7 +25,7 @@ pub enum Order {
     Cut(Vec<usize>),
     /// The child kills itself with SIGKILL: it is on a machine where the parent cannot.
     Die,
-    /// Ends the run. Answered by `Told::Counted`, the child's last message.
+    /// Ends the run. Answered by `ChildReport::Counted`, the child's last message.
     Stop,
 }
 
@@ -48,7 +48,7 @@ pub struct Prepare {
 
 /// Sent by a child to the parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Told {
+pub enum ChildReport {
     /// It listens on this port.
     Ready(u16),
     /// Its clock, in nanoseconds.
@@ -56,7 +56,7 @@ pub enum Told {
     /// It is connected to all processes, and all are connected to it.
     Linked,
     /// Records of the setting, and those events that the parent understands, with their times.
-    Records(Vec<u8>, Vec<(Time, News)>),
+    Records(Vec<u8>, Vec<(Time, Update)>),
     /// Whether all its clients have been served.
     Served(bool),
     /// Its counters, once at the end of a trial.
@@ -67,7 +67,7 @@ pub enum Told {
 
 /// The part of a record that the parent understands, whatever the protocol.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub enum News {
+pub enum Update {
     /// A client of this peer has requested.
     Asked(PeerId),
     /// A client of this peer has acquired.

@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use peerlock_base::{PeerId, Span};
 use peerlock_catalogue::Flags;
 use peerlock_live::{Live, Options, Place};
 use peerlock_sim::{OverlayKind, Report};
+use peerlock_types::{PeerId, Span};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -44,9 +44,9 @@ fn main() {
         ("impossible_settings_are_refused", impossible_settings_are_refused),
     ];
     for (name, test) in tests.iter().filter(|(name, _)| wanted(name)) {
-        let began = std::time::Instant::now();
+        let started = std::time::Instant::now();
         test();
-        println!("test {name} ... ok ({:.1} s)", began.elapsed().as_secs_f64());
+        println!("test {name} ... ok ({:.1} s)", started.elapsed().as_secs_f64());
     }
 }
 
@@ -160,8 +160,11 @@ fn printed_e2e_violates_capacity() {
     // Where violations are not counted, the first one ends the run with an error.
     let setting = peerlock_live::setting(Flags { count_violations: false, ..flags }).unwrap();
     let broken = peerlock_live::run(&setting, &Options { patience: Span::from_secs(30), ..options(20) }, &|_| ());
-    let told = broken.unwrap_err().to_string();
-    assert!(told.contains("is let in as number 2 of 1") && told.contains("The last events:"), "{told}");
+    let child_report = broken.unwrap_err().to_string();
+    assert!(
+        child_report.contains("is let in as number 2 of 1") && child_report.contains("The last events:"),
+        "{child_report}"
+    );
 }
 
 /// A killed holder's token is lost with all waiters behind it, unless there are backups.

@@ -5,9 +5,9 @@
 //! cargo bench -p peerlock-overlay --bench overlays -- churn [PEERS [HALF-LIFE [MINUTES [SEED]]]]
 //! ```
 
-use peerlock_base::Span;
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
+use peerlock_types::Span;
 
 // The driver of the tests, of which this uses a part.
 #[allow(dead_code)]

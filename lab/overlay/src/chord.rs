@@ -26,9 +26,9 @@
 
 use alloc::vec::Vec;
 
-use peerlock_base::{Key, PeerId};
+use peerlock_types::{Key, PeerId};
 
-use crate::ring::{Heard, Lists, Message as RingMessage, Ring};
+use crate::ring::{Lists, Message as RingMessage, Received, Ring};
 use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 
 /// The messages between peers.
@@ -177,12 +177,12 @@ impl Overlay for Chord {
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
         self.observed(cx, |chord, cx| {
-            chord.ring.hear(from, cx);
+            chord.ring.receive(from, cx);
             match message {
                 Message::Ring(message) => match chord.ring.on_message(from, message, cx) {
-                    Some(Heard::Leave) => chord.drop_finger(from, cx),
-                    Some(Heard::Node(_)) if chord.eager && chord.sought.is_none() => chord.fix_fingers(cx),
-                    Some(Heard::Node(_)) | None => {}
+                    Some(Received::Leave) => chord.drop_finger(from, cx),
+                    Some(Received::Node(_)) if chord.eager && chord.sought.is_none() => chord.fix_fingers(cx),
+                    Some(Received::Node(_)) | None => {}
                 },
                 Message::Join { node, way } => chord.on_join(from, node, way, cx),
                 Message::Welcome { key, lists } => chord.ring.on_welcome(Node { key, peer: from }, &lists, cx),
@@ -287,11 +287,11 @@ impl Chord {
             self.ring.confirm(from, cx);
         }
         if !self.ring.is_plausible(node) {
-            return cx.strange("a newcomer has the key of another");
+            return cx.unexpected("a newcomer has the key of another");
         }
         // The newcomer may still be known from an earlier life, and then would be asked for itself.
         let mut others = self.clone();
-        others.ring.strike_out(node.peer);
+        others.ring.remove_peer(node.peer);
         others.fingers.retain(|finger| finger.peer != node.peer);
         match others.onward(node.key, way) {
             Onward::To(to, is_past) => self.forward(from, way, (to, is_past), |way| Message::Join { node, way }, cx),
@@ -325,7 +325,7 @@ impl Chord {
         cx: &mut Cx<'_, Message>,
     ) {
         let Some(hops) = way.hops.checked_add(1) else {
-            return cx.strange("a message went round in circles");
+            return cx.unexpected("a message went round in circles");
         };
         cx.send(to, message(Way { hops, is_past }));
         self.ring.expect(to, cx);
@@ -361,7 +361,7 @@ impl Chord {
         let me = self.ring.me().key;
         let Some(i) = self.sought.filter(|i| me.plus(1 << i) == sought) else { return };
         if !self.ring.is_plausible(node) || me.distance(node.key) < 1 << i {
-            return cx.strange("a finger lies before the key that was asked for");
+            return cx.unexpected("a finger lies before the key that was asked for");
         }
         let found = bit(me, node.key);
         // No peer lies between the key that was asked for and its owner.

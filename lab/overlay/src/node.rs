@@ -1,6 +1,6 @@
 use core::fmt;
 
-use peerlock_base::{Key, PeerId};
+use peerlock_types::{Key, PeerId};
 
 /// A peer and its place on the ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

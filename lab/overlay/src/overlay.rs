@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::hash::Hash;
 
-use peerlock_base::{Key, PeerId, Rng, Span, Time};
+use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
 use crate::{KeyRange, Node};
 
@@ -141,7 +141,7 @@ pub enum Effect<M> {
         range: Option<KeyRange>,
     },
     /// An unexpected message was dropped. Drivers count and trace it.
-    Strange {
+    Unexpected {
         /// The reason.
         why: &'static str,
     },
@@ -193,8 +193,8 @@ impl<'a, M: Debug> Cx<'a, M> {
     }
 
     /// Reports an unexpected message.
-    pub fn strange(&mut self, why: &'static str) {
-        self.effects.push(Effect::Strange { why });
+    pub fn unexpected(&mut self, why: &'static str) {
+        self.effects.push(Effect::Unexpected { why });
     }
 }
 

@@ -27,9 +27,9 @@
 
 use alloc::vec::Vec;
 
-use peerlock_base::{Key, PeerId};
+use peerlock_types::{Key, PeerId};
 
-use crate::ring::{Heard, Lists, Message as RingMessage, Ring};
+use crate::ring::{Lists, Message as RingMessage, Received, Ring};
 use crate::table::Table;
 use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 
@@ -151,11 +151,11 @@ impl Overlay for Pastry {
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
         self.observed(cx, |pastry, cx| {
-            pastry.ring.hear(from, cx);
+            pastry.ring.receive(from, cx);
             match message {
                 Message::Ring(message) => match pastry.ring.on_message(from, message, cx) {
-                    Some(Heard::Node(node)) => pastry.table.insert(node),
-                    Some(Heard::Leave) => pastry.drop_entry(from, cx),
+                    Some(Received::Node(node)) => pastry.table.insert(node),
+                    Some(Received::Leave) => pastry.drop_entry(from, cx),
                     None => {}
                 },
                 Message::Join { node, rows, row, hops } => pastry.on_join(from, node, rows, row, hops, cx),
@@ -224,7 +224,7 @@ impl Pastry {
             self.ring.confirm(from, cx);
         }
         if !self.ring.is_plausible(node) || rows.len() > ROWS_LIMIT {
-            return cx.strange("a newcomer has the key of another, or too many rows");
+            return cx.unexpected("a newcomer has the key of another, or too many rows");
         }
         let shared = self.table.row_of(node.key);
         (usize::from(row)..=shared).for_each(|row| rows.extend(self.table.row(row)));
@@ -232,7 +232,7 @@ impl Pastry {
         let row = row.max(shared as u8 + 1);
         // The joining peer may be known from an earlier life. Then the request must be routed past it.
         let mut others = self.clone();
-        others.ring.strike_out(node.peer);
+        others.ring.remove_peer(node.peer);
         others.table.remove(node.peer);
         let next = if others.is_nearest(node.key) { None } else { others.next_hop(node.key) };
         match (next, hops.checked_add(1)) {
@@ -240,7 +240,7 @@ impl Pastry {
                 cx.send(hop, Message::Join { node, rows, row, hops });
                 self.ring.expect(hop, cx);
             }
-            (Some(_), None) => cx.strange("a message went round in circles"),
+            (Some(_), None) => cx.unexpected("a message went round in circles"),
             (None, _) if self.ring.is_joined() || others.is_nearest(node.key) => {
                 cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists(), rows });
             }

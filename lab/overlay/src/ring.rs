@@ -27,7 +27,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 
-use peerlock_base::{Key, PeerId, Time};
+use peerlock_types::{Key, PeerId, Time};
 
 use crate::side::{Side, Way};
 use crate::{Config, Cx, Node, Timer};
@@ -92,7 +92,7 @@ pub enum Message {
 const MOST_NAMED: usize = 1024;
 
 /// The meaning of a ring message for the table of long jumps above.
-pub(crate) enum Heard {
+pub(crate) enum Received {
     /// This node is alive and in the ring.
     Node(Node),
     /// The sender is not in the ring.
@@ -123,7 +123,7 @@ pub(crate) struct Ring {
     /// The successor list.
     right: Side,
     /// Whether the left neighbour has exchanged since the last round and need not be asked.
-    heard_left: bool,
+    received_left: bool,
     /// The peers that owe an answer, and how often they were asked.
     awaited: BTreeMap<PeerId, u8>,
     /// The peers that count as dead, and until when.
@@ -138,7 +138,7 @@ impl Ring {
             phase: Phase::Outside,
             left: Side::new(me.key, Way::Back, config.side),
             right: Side::new(me.key, Way::Clockwise, config.side),
-            heard_left: false,
+            received_left: false,
             awaited: BTreeMap::new(),
             gone: BTreeMap::new(),
         }
@@ -278,7 +278,7 @@ impl Ring {
     }
 
     /// Records that `from` is alive, as any message from it shows.
-    pub(crate) fn hear<M: Debug>(&mut self, from: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn receive<M: Debug>(&mut self, from: PeerId, cx: &mut Cx<'_, M>) {
         self.gone.remove(&from);
         if self.awaited.remove(&from).is_some() {
             cx.cancel_timer(Timer::Silence(from));
@@ -291,7 +291,7 @@ impl Ring {
         from: PeerId,
         message: Message,
         cx: &mut Cx<'_, M>,
-    ) -> Option<Heard> {
+    ) -> Option<Received> {
         let node = match message {
             Message::Exchange { key, lists } => {
                 let node = self.accept(from, key, cx)?;
@@ -319,10 +319,10 @@ impl Ring {
             }
             Message::Leave { lists } => {
                 self.on_leave(from, &lists, cx);
-                return Some(Heard::Leave);
+                return Some(Received::Leave);
             }
         };
-        Some(Heard::Node(node))
+        Some(Received::Node(node))
     }
 
     /// Returns the sender of a message if it is plausible and this peer is in the ring.
@@ -332,7 +332,7 @@ impl Ring {
     fn accept<M: From<Message> + Debug>(&mut self, from: PeerId, key: Key, cx: &mut Cx<'_, M>) -> Option<Node> {
         let node = Node { key, peer: from };
         if !self.is_plausible(node) {
-            cx.strange("a peer has the key of another");
+            cx.unexpected("a peer has the key of another");
             return None;
         }
         if self.is_outside() {
@@ -355,7 +355,7 @@ impl Ring {
                 let beyond = self.up_to_me(&lists.left);
                 self.left.follow(beyond.into_iter());
             }
-            self.heard_left = true;
+            self.received_left = true;
         }
         self.court_nearer(|| lists.nodes(), cx)
     }
@@ -432,10 +432,10 @@ impl Ring {
         if let Some(right) = right {
             self.exchange(right.peer, cx);
         }
-        if let Some(left) = left.filter(|left| !self.heard_left && right != Some(*left)) {
+        if let Some(left) = left.filter(|left| !self.received_left && right != Some(*left)) {
             self.exchange(left.peer, cx);
         }
-        self.heard_left = false;
+        self.received_left = false;
         self.arm_stabilize(cx);
     }
 
@@ -478,7 +478,7 @@ impl Ring {
     }
 
     /// Removes `peer` from both lists.
-    pub(crate) fn strike_out(&mut self, peer: PeerId) {
+    pub(crate) fn remove_peer(&mut self, peer: PeerId) {
         self.left.remove(peer);
         self.right.remove(peer);
         // If one side is empty, all known peers are on the other, and the ring is closed.
@@ -495,7 +495,7 @@ impl Ring {
             cx.cancel_timer(Timer::Silence(peer));
         }
         let was_nearest = self.is_nearest(peer);
-        self.strike_out(peer);
+        self.remove_peer(peer);
         if was_nearest && !self.is_outside() {
             self.court(cx);
         }
@@ -555,7 +555,7 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use peerlock_base::{Rng, Span};
+    use peerlock_types::{Rng, Span};
 
     use super::*;
 
@@ -566,22 +566,22 @@ mod tests {
         let (mut rng, mut effects) = (Rng::new(1), Vec::new());
         let mut ring = Ring::new(me, Config::CHORD);
         let mut now = Time::ZERO;
-        let mut hear = |ring: &mut Ring, from, message| {
+        let mut receive = |ring: &mut Ring, from, message| {
             now = now + Span::from_nanos(1);
             effects.clear();
             let mut cx: Cx<'_, Message> = Cx::new(me.peer, now, &mut rng, &mut effects);
             ring.on_message(PeerId::new(from), message, &mut cx);
         };
         let lists = Lists { left: Vec::new(), right: Vec::new(), settled: true };
-        for stranger in 1..=3000 {
-            hear(&mut ring, stranger, Message::Leave { lists: lists.clone() });
+        for unauthenticated in 1..=3000 {
+            receive(&mut ring, unauthenticated, Message::Leave { lists: lists.clone() });
         }
         assert_eq!(ring.gone.len(), MOST_NAMED);
         assert!(ring.gone.contains_key(&PeerId::new(3000)), "the latest are remembered");
         ring.phase = Phase::Joining { via: PeerId::new(1), answered: Vec::new() };
-        for stranger in (10_000..13_000).chain(10_000..13_000) {
-            let key = Key::of_peer(PeerId::new(stranger));
-            hear(&mut ring, stranger, Message::Exchange { key, lists: lists.clone() });
+        for unauthenticated in (10_000..13_000).chain(10_000..13_000) {
+            let key = Key::of_peer(PeerId::new(unauthenticated));
+            receive(&mut ring, unauthenticated, Message::Exchange { key, lists: lists.clone() });
             if let Phase::Joining { answered, .. } = &ring.phase {
                 assert!(answered.len() <= MOST_NAMED);
             }

@@ -1,6 +1,6 @@
 use alloc::vec::Vec;
 
-use peerlock_base::{Key, PeerId};
+use peerlock_types::{Key, PeerId};
 
 use crate::Node;
 

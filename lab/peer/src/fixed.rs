@@ -13,8 +13,8 @@ use core::fmt;
 use core::hash::Hasher;
 use core::mem::take;
 
-use peerlock_base::{Key, PeerId, Ticket};
 use peerlock_protocols::{Cx, Effect, Hop, Input, Observe, Protocol, step};
+use peerlock_types::{Key, PeerId, Ticket};
 
 /// The next hop for each key and peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -105,8 +105,8 @@ pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer
                 Effect::Refused { ticket } => cx.refuse(ticket),
                 Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
                 Effect::CancelTimer { timer } => cx.cancel_timer(timer),
-                Effect::Wish(wish) => cx.wish(wish),
-                Effect::Strange { why } => cx.strange(why),
+                Effect::RegistryRequest(registry_request) => cx.registry_request(registry_request),
+                Effect::Unexpected { why } => cx.unexpected(why),
             }
         }
     }
@@ -114,7 +114,7 @@ pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer
 
 impl<M> Wire<M> {
     /// Returns the input of the receiving protocol, given the `next` hop from there.
-    pub fn heard<T>(self, from: PeerId, next: impl Fn(Key) -> Option<PeerId>) -> Input<M, T> {
+    pub fn received<T>(self, from: PeerId, next: impl Fn(Key) -> Option<PeerId>) -> Input<M, T> {
         let Self { route, message } = self;
         match route {
             None => Input::Message { from, message },
@@ -137,7 +137,7 @@ impl<P: Protocol> Protocol for OnRoutes<P> {
 
     fn on_message(&mut self, from: PeerId, wire: Self::Message, cx: &mut Cx<'_, Self>) {
         let me = cx.me();
-        self.run(wire.heard(from, |key| self.routes.next(key, me)), cx);
+        self.run(wire.received(from, |key| self.routes.next(key, me)), cx);
     }
 
     fn on_timer(&mut self, timer: P::Timer, cx: &mut Cx<'_, Self>) {

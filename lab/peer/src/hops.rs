@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use peerlock_base::{Key, PeerId};
+use peerlock_types::{Key, PeerId};
 
 /// A message under way, as it was sent to the next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
-use peerlock_base::{Key, PeerId, Span, Ticket};
 use peerlock_overlay::KeyRange;
 use peerlock_protocols::Grant;
+use peerlock_types::{Key, PeerId, Span, Ticket};
 
 /// The messages between peers. `O` are the overlay's messages, `M` the protocol's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -141,7 +141,7 @@ pub enum Effect<O, M, T> {
         key: Key,
     },
     /// An unexpected message was dropped. Drivers count and trace it.
-    Strange {
+    Unexpected {
         /// The reason.
         why: &'static str,
     },

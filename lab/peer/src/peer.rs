@@ -2,9 +2,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem::take;
 
-use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_overlay::{self as overlay, KeyRange, Overlay};
-use peerlock_protocols::{self as mutex, Hop, Protocol};
+use peerlock_protocols::{self as protocol, Hop, Protocol};
+use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
 use crate::hops::{Hops, Passed};
 use crate::message::{Effect, Event, Input, Timer, Wire};
@@ -77,7 +77,7 @@ pub struct Buffers<O: Overlay, P: Protocol> {
     /// The effects in order; the driver takes them out.
     pub effects: Vec<Effect<O::Message, P::Message, P::Timer>>,
     overlay: Vec<overlay::Effect<O::Message>>,
-    protocol: Vec<mutex::Effect<P::Message, P::Timer>>,
+    protocol: Vec<protocol::Effect<P::Message, P::Timer>>,
     here: VecDeque<Here<P>>,
 }
 
@@ -91,7 +91,7 @@ impl<O: Overlay, P: Protocol> Default for Buffers<O, P> {
 #[derive(Debug)]
 struct Here<P: Protocol> {
     resource: Key,
-    input: mutex::Input<P::Message, P::Timer>,
+    input: protocol::Input<P::Message, P::Timer>,
     /// The number of hops of a routed message so far.
     hops: u8,
 }
@@ -145,25 +145,25 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         match input {
             Input::Join(via) => self.overlay_step(overlay::Input::Join(via), cx),
             Input::Leave => self.overlay_step(overlay::Input::Leave, cx),
-            Input::Request { resource, ticket } => hear(resource, mutex::Input::Request(ticket), cx),
-            Input::Release { resource, ticket } => hear(resource, mutex::Input::Release(ticket), cx),
+            Input::Request { resource, ticket } => receive(resource, protocol::Input::Request(ticket), cx),
+            Input::Release { resource, ticket } => receive(resource, protocol::Input::Release(ticket), cx),
             Input::Message { from, wire } => self.on_wire(from, wire, cx),
             Input::Timer(Timer::Overlay(timer)) => self.overlay_step(overlay::Input::Timer(timer), cx),
-            Input::Timer(Timer::Resource(resource, timer)) => hear(resource, mutex::Input::Timer(timer), cx),
+            Input::Timer(Timer::Resource(resource, timer)) => receive(resource, protocol::Input::Timer(timer), cx),
             Input::Timer(Timer::Hop(receipt)) => self.on_unconfirmed(receipt, cx),
             Input::Unreachable(peer) => self.on_unreachable(peer, cx),
-            Input::Reset { incarnation } => self.tell_all(|| mutex::Input::Reset { incarnation }, cx),
+            Input::Reset { incarnation } => self.step_all(|| protocol::Input::Reset { incarnation }, cx),
         }
         for _ in 0..MOST_HERE {
             let Some(here) = cx.buffers.here.pop_front() else { return };
             self.protocol_step(here, cx);
         }
         cx.buffers.here.clear();
-        cx.buffers.effects.push(Effect::Strange { why: "a protocol that talks to itself without end" });
+        cx.buffers.effects.push(Effect::Unexpected { why: "a protocol that talks to itself without end" });
     }
 
-    fn tell_all(&self, input: impl Fn() -> mutex::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
-        self.instances.iter().for_each(|instance| hear(instance.name, input(), cx));
+    fn step_all(&self, input: impl Fn() -> protocol::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
+        self.instances.iter().for_each(|instance| receive(instance.name, input(), cx));
     }
 
     fn me(&self) -> PeerId {
@@ -192,7 +192,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     fn on_wire(&mut self, from: PeerId, wire: Wire<O::Message, P::Message>, cx: &mut Cx<'_, O, P>) {
         match wire {
             Wire::Overlay(message) => self.overlay_step(overlay::Input::Message { from, message }, cx),
-            Wire::Direct { resource, message } => hear(resource, mutex::Input::Message { from, message }, cx),
+            Wire::Direct { resource, message } => receive(resource, protocol::Input::Message { from, message }, cx),
             Wire::Routed { resource, key, origin, hops, receipt, message } => {
                 let way = self.way(key);
                 // Without a confirmation the sender tries another hop. Circling messages are confirmed, because another
@@ -208,7 +208,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
                     }
                 };
                 let hop = Hop { key, origin, previous: from, next };
-                cx.buffers.here.push_back(Here { resource, input: mutex::Input::Routed { hop, message }, hops });
+                cx.buffers.here.push_back(Here { resource, input: protocol::Input::Routed { hop, message }, hops });
             }
             Wire::Got { receipt } => {
                 if self.hops.holder(receipt) == Some(from) {
@@ -246,7 +246,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Way::To(to) => self.pass(Passed { resource, key, origin, hops, message, to, tries: 1 }, cx),
             Way::Ours => {
                 let hop = Hop { key, origin, previous: self.me(), next: None };
-                cx.buffers.here.push_back(Here { resource, input: mutex::Input::Routed { hop, message }, hops });
+                cx.buffers.here.push_back(Here { resource, input: protocol::Input::Routed { hop, message }, hops });
             }
             Way::Unknown => cx.buffers.effects.push(Effect::Undelivered { resource, key }),
         }
@@ -275,7 +275,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
                 overlay::Effect::Send { to, message } => Effect::Send { to, wire: Wire::Overlay(message) },
                 overlay::Effect::SetTimer { timer, after } => Effect::SetTimer { timer: Timer::Overlay(timer), after },
                 overlay::Effect::CancelTimer { timer } => Effect::CancelTimer { timer: Timer::Overlay(timer) },
-                overlay::Effect::Strange { why } => Effect::Strange { why },
+                overlay::Effect::Unexpected { why } => Effect::Unexpected { why },
                 overlay::Effect::Owns { range } => {
                     self.disown(range, cx);
                     Effect::Owns(range)
@@ -290,7 +290,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     fn disown(&mut self, range: Option<KeyRange>, cx: &mut Cx<'_, O, P>) {
         for Instance { name, owned, .. } in &mut self.instances {
             for key in owned.extract_if(.., |key| range.is_none_or(|range| !range.contains(*key))) {
-                hear(*name, mutex::Input::Disowned(key), cx);
+                receive(*name, protocol::Input::Disowned(key), cx);
             }
         }
     }
@@ -298,22 +298,22 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
         let me = self.me();
         let Ok(at) = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)) else {
-            return cx.buffers.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
+            return cx.buffers.effects.push(Effect::Unexpected { why: "a message for a resource that there is not" });
         };
         let Instance { protocol, owned, .. } = &mut self.instances[at];
         let new_key = match &input {
-            mutex::Input::Routed { hop: Hop { key, next: None, .. }, .. } if !owned.contains(key) => Some(*key),
+            protocol::Input::Routed { hop: Hop { key, next: None, .. }, .. } if !owned.contains(key) => Some(*key),
             _ => None,
         };
         if new_key.is_some() && owned.len() >= MOST_OWNED {
-            return cx.buffers.effects.push(Effect::Strange { why: "more keys than a resource has" });
+            return cx.buffers.effects.push(Effect::Unexpected { why: "more keys than a resource has" });
         }
         let mut effects = take(&mut cx.buffers.protocol);
-        mutex::step(protocol, input, &mut mutex::Cx::new(me, cx.now, cx.rng, &mut effects));
+        protocol::step(protocol, input, &mut protocol::Cx::new(me, cx.now, cx.rng, &mut effects));
         if let Some(key) = new_key {
             // A protocol stores nothing of a message that it rejects.
-            let is_strange = effects.iter().any(|effect| matches!(effect, mutex::Effect::Strange { .. }));
-            owned.extend((!is_strange).then_some(key));
+            let is_unexpected = effects.iter().any(|effect| matches!(effect, protocol::Effect::Unexpected { .. }));
+            owned.extend((!is_unexpected).then_some(key));
         }
         for effect in effects.drain(..) {
             self.carry_out(resource, effect, hops, cx);
@@ -324,34 +324,40 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     fn carry_out(
         &mut self,
         resource: Key,
-        effect: mutex::Effect<P::Message, P::Timer>,
+        effect: protocol::Effect<P::Message, P::Timer>,
         hops: u8,
         cx: &mut Cx<'_, O, P>,
     ) {
-        let tell = |ticket, event| Effect::Client { resource, ticket, event };
+        let notify = |ticket, event| Effect::Client { resource, ticket, event };
         cx.buffers.effects.push(match effect {
-            mutex::Effect::Send { to, message } => Effect::Send { to, wire: Wire::Direct { resource, message } },
-            mutex::Effect::Route { key, message } => {
+            protocol::Effect::Send { to, message } => Effect::Send { to, wire: Wire::Direct { resource, message } },
+            protocol::Effect::Route { key, message } => {
                 let me = self.me();
                 return self.route_on(Passed { resource, key, origin: me, hops: 1, message, to: me, tries: 1 }, cx);
             }
-            mutex::Effect::Forward { to, key, origin, message } => {
+            protocol::Effect::Forward { to, key, origin, message } => {
                 return self.pass(Passed { resource, key, origin, hops: hops + 1, message, to, tries: 1 }, cx);
             }
-            mutex::Effect::Grant { ticket, grant } => tell(ticket, Event::Granted(grant)),
-            mutex::Effect::Lost { ticket } => tell(ticket, Event::Lost),
-            mutex::Effect::Refused { ticket } => tell(ticket, Event::Refused),
-            mutex::Effect::SetTimer { timer, after } => {
+            protocol::Effect::Grant { ticket, grant } => notify(ticket, Event::Granted(grant)),
+            protocol::Effect::Lost { ticket } => notify(ticket, Event::Lost),
+            protocol::Effect::Refused { ticket } => notify(ticket, Event::Refused),
+            protocol::Effect::SetTimer { timer, after } => {
                 Effect::SetTimer { timer: Timer::Resource(resource, timer), after }
             }
-            mutex::Effect::CancelTimer { timer } => Effect::CancelTimer { timer: Timer::Resource(resource, timer) },
-            mutex::Effect::Wish(_) => Effect::Strange { why: "a wish to a register that there is not" },
-            mutex::Effect::Strange { why } => Effect::Strange { why },
+            protocol::Effect::CancelTimer { timer } => Effect::CancelTimer { timer: Timer::Resource(resource, timer) },
+            protocol::Effect::RegistryRequest(_) => {
+                Effect::Unexpected { why: "a wish to a register that there is not" }
+            }
+            protocol::Effect::Unexpected { why } => Effect::Unexpected { why },
         });
     }
 }
 
 /// Queues an input of the resource's protocol for this step.
-fn hear<O: Overlay, P: Protocol>(resource: Key, input: mutex::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
+fn receive<O: Overlay, P: Protocol>(
+    resource: Key,
+    input: protocol::Input<P::Message, P::Timer>,
+    cx: &mut Cx<'_, O, P>,
+) {
     cx.buffers.here.push_back(Here { resource, input, hops: 0 });
 }

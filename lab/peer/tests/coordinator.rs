@@ -1,16 +1,16 @@
 //! The coordinator protocol with replicas known only by their keys: the first message for a key creates a replica
 //! without state.
 
-#[path = "../../protocols/tests/trouble/mod.rs"]
-mod trouble;
+#[path = "../../protocols/tests/faults/mod.rs"]
+mod faults;
 
 use std::sync::Arc;
 
-use peerlock_base::Span;
 use peerlock_peer::fixed::{OnRoutes, Routes};
 use peerlock_protocols::coordinator::{Config, Coordinator};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::{Experiment, Faults};
+use peerlock_types::Span;
 
 const CLIENTS: usize = 6;
 
@@ -40,8 +40,8 @@ fn coordinator_on_routes_serves_every_client() {
     };
     let replicas = Replicas::on_overlay("/foo/bar", Quorum::new(3, 2));
     let routes = Arc::new(routes(&replicas));
-    let experiment = Experiment { faults, network: trouble::jitter(100), ..trouble::calm(3, CLIENTS, 50) };
-    trouble::holds(&experiment, |me| OnRoutes::new(Coordinator::new(me, &replicas, Config::REPAIRED), routes.clone()));
+    let experiment = Experiment { faults, network: faults::jitter(100), ..faults::calm(3, CLIENTS, 50) };
+    faults::holds(&experiment, |me| OnRoutes::new(Coordinator::new(me, &replicas, Config::REPAIRED), routes.clone()));
 }
 
 /// A single replica cannot ask another one about lost state: it starts again by itself when a term is over.
@@ -49,6 +49,6 @@ fn coordinator_on_routes_serves_every_client() {
 fn coordinator_with_one_replica_serves_every_client() {
     let replicas = Replicas::on_overlay("/foo/bar", Quorum::new(1, 1));
     let routes = Arc::new(routes(&replicas));
-    let experiment = Experiment { network: trouble::jitter(100), ..trouble::calm(1, CLIENTS, 20) };
-    trouble::holds(&experiment, |me| OnRoutes::new(Coordinator::new(me, &replicas, Config::REPAIRED), routes.clone()));
+    let experiment = Experiment { network: faults::jitter(100), ..faults::calm(1, CLIENTS, 20) };
+    faults::holds(&experiment, |me| OnRoutes::new(Coordinator::new(me, &replicas, Config::REPAIRED), routes.clone()));
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use peerlock_base::{Key, PeerId, Rng, Ticket, Time};
 use peerlock_peer::fixed::{OnRoutes, Routes, Wire};
 use peerlock_protocols::{Cx, Effect, Hop, Input, Never, Protocol, step};
+use peerlock_types::{Key, PeerId, Rng, Ticket, Time};
 
 const KEY: Key = Key::new(7);
 
 /// Routes its ticket's number to the key. Each hop adds its own number, and keeps multiples of ten.
 #[derive(Debug, Default)]
 struct Adder {
-    heard: Vec<(Hop, u64)>,
+    received: Vec<(Hop, u64)>,
 }
 
 impl Protocol for Adder {
@@ -29,11 +29,11 @@ impl Protocol for Adder {
     }
 
     fn on_routed(&mut self, hop: Hop, message: u64, _: &mut Cx<'_, Self>) {
-        self.heard.push((hop, message));
+        self.received.push((hop, message));
     }
 
     fn on_forward(&mut self, hop: Hop, message: u64, cx: &mut Cx<'_, Self>) -> Option<u64> {
-        self.heard.push((hop, message));
+        self.received.push((hop, message));
         let sum = message + cx.me().get();
         (!sum.is_multiple_of(10)).then_some(sum)
     }
@@ -70,24 +70,24 @@ fn hop(origin: u64, previous: u64, next: Option<u64>) -> Hop {
 fn forwarding_peer_may_change_the_message() {
     let mut peers = peers();
     assert_eq!(ask(&mut peers, 1, 20), 2);
-    assert_eq!(peers[3].protocol().heard, [(hop(1, 1, Some(4)), 20)]);
-    assert_eq!(peers[4].protocol().heard, [(hop(1, 3, None), 23)]);
-    assert!(peers[0].protocol().heard.is_empty() && peers[1].protocol().heard.is_empty());
+    assert_eq!(peers[3].protocol().received, [(hop(1, 1, Some(4)), 20)]);
+    assert_eq!(peers[4].protocol().received, [(hop(1, 3, None), 23)]);
+    assert!(peers[0].protocol().received.is_empty() && peers[1].protocol().received.is_empty());
 }
 
 #[test]
 fn forwarding_peer_may_keep_the_message() {
     let mut peers = peers();
     assert_eq!(ask(&mut peers, 0, 7), 1);
-    assert_eq!(peers[3].protocol().heard.len(), 1);
-    assert!(peers[4].protocol().heard.is_empty());
+    assert_eq!(peers[3].protocol().received.len(), 1);
+    assert!(peers[4].protocol().received.is_empty());
 }
 
 #[test]
 fn owner_routes_to_itself_without_a_message() {
     let mut peers = peers();
     assert_eq!(ask(&mut peers, 4, 5), 0);
-    assert_eq!(peers[4].protocol().heard, [(hop(4, 4, None), 5)]);
+    assert_eq!(peers[4].protocol().received, [(hop(4, 4, None), 5)]);
 }
 
 #[test]

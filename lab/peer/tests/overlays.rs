@@ -3,12 +3,12 @@
 
 mod driver;
 
-use driver::{Net, Parcel, key_of, net, nodes, resource, strange_resource};
-use peerlock_base::{Key, PeerId, Ticket};
+use driver::{Net, Parcel, key_of, net, nodes, resource, unexpected_resource};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{Node, Overlay};
 use peerlock_peer::{Config, Effect, Input, Wire};
+use peerlock_types::{Key, PeerId, Ticket};
 
 const PEERS: u64 = 50;
 
@@ -22,7 +22,7 @@ macro_rules! on_both {
 
 on_both! {
     routed_message_reaches_owner_through_hops
-    message_kept_by_a_hop_is_not_delivered
+    message_stopped_by_a_hop_is_not_delivered
     resources_are_independent
     dead_hop_is_avoided_only_with_confirmations
     hop_is_retried_before_it_is_avoided
@@ -59,12 +59,12 @@ fn routed_message_reaches_owner_through_hops<O: Overlay>() {
     assert!(far > 20, "{far} ways had hops");
 }
 
-fn message_kept_by_a_hop_is_not_delivered<O: Overlay>() {
+fn message_stopped_by_a_hop_is_not_delivered<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::RELIABLE);
     let (from, number) = net.far_away();
-    net.say(from, Input::Request { resource: driver::resource(0), ticket: Ticket::new(number + driver::KEPT) });
+    net.say(from, Input::Request { resource: driver::resource(0), ticket: Ticket::new(number + driver::RETAINED) });
     net.settle();
-    let parcel = Parcel::Kept(number);
+    let parcel = Parcel::Retained(number);
     assert_eq!(net.asked(parcel).len(), 1);
     assert_eq!(net.delivered(parcel), []);
 }
@@ -191,10 +191,10 @@ fn circling_message_is_dropped<O: Overlay>() {
 
 fn unknown_resource_is_unexpected<O: Overlay>() {
     let mut net = net::<O>(PEERS, Config::RELIABLE);
-    net.say(PeerId::new(0), Input::Request { resource: strange_resource(), ticket: Ticket::new(1) });
-    let wire = Wire::Direct { resource: strange_resource(), message: Parcel::Plain(1) };
+    net.say(PeerId::new(0), Input::Request { resource: unexpected_resource(), ticket: Ticket::new(1) });
+    let wire = Wire::Direct { resource: unexpected_resource(), message: Parcel::Plain(1) };
     net.say(PeerId::new(0), Input::Message { from: PeerId::new(1), wire });
-    assert_eq!(net.strange, ["a message for a resource that there is not"; 2]);
+    assert_eq!(net.unexpected, ["a message for a resource that there is not"; 2]);
     assert!(net.protocol(PeerId::new(0), 0).is_none());
 }
 
@@ -204,12 +204,12 @@ fn owned_keys_per_resource_are_limited<O: Overlay>() {
     let mut net = net::<O>(1, Config::RELIABLE);
     let (resource, origin) = (resource(0), PeerId::new(7));
     for number in 0..2000_u64 {
-        let (key, message) = (Key::of(&number.to_be_bytes()), Parcel::Kept(number));
+        let (key, message) = (Key::of(&number.to_be_bytes()), Parcel::Retained(number));
         let wire = Wire::Routed { resource, key, origin, hops: 1, receipt: None, message };
         net.say(PeerId::new(0), Input::Message { from: origin, wire });
     }
     assert_eq!(net.protocol(PeerId::new(0), 0).unwrap().delivered.len(), 1024);
-    assert_eq!(net.strange, ["more keys than a resource has"; 2000 - 1024]);
+    assert_eq!(net.unexpected, ["more keys than a resource has"; 2000 - 1024]);
 }
 
 fn reset_reaches_every_instance<O: Overlay>() {

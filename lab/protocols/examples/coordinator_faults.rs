@@ -1,20 +1,20 @@
 //! Seeded runs of the coordinator protocol with everything going wrong: is anybody let in beside another, or forgotten?
 //!
-//! `cargo run --release -p peerlock-mutex --example coordinator_faults [RUNS [FIRST_SEED]]`
+//! `cargo run --release -p peerlock-protocol --example coordinator_faults [RUNS [FIRST_SEED]]`
 //!
 //! Every seed draws a group of replicas, a load and its troubles: messages that overtake each other, loss and
 //! duplication of 1 %, replicas that lose their memory and are down for a while, partitions, clients that crash,
 //! withdraw and are cut off, clocks that differ. The same seeds are then played as printed.
 
-#[path = "../tests/trouble/mod.rs"]
-mod trouble;
+#[path = "../tests/faults/mod.rs"]
+mod faults;
 
 use std::process::ExitCode;
 
-use peerlock_base::{Rng, Span};
 use peerlock_protocols::coordinator::{Config, Coordinator};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::{Cut, Experiment, Faults, Harm, Spells};
+use peerlock_types::{Rng, Span};
 
 /// At most a minority of the replicas forget within the time that it takes them to remember again.
 fn draw(seed: u64) -> (Quorum, Experiment) {
@@ -41,12 +41,12 @@ fn draw(seed: u64) -> (Quorum, Experiment) {
         ..Faults::default()
     };
     let experiment = Experiment {
-        workload: trouble::closed(think, hold, 20),
-        network: trouble::jitter(one_of(&[20, 200, 400])),
+        workload: faults::closed(think, hold, 20),
+        network: faults::jitter(one_of(&[20, 200, 400])),
         faults,
         count_violations: true,
         seed,
-        ..trouble::calm(n, clients, 1)
+        ..faults::calm(n, clients, 1)
     };
     (Quorum::new(n, m), experiment)
 }
@@ -57,7 +57,7 @@ fn all(form: &str, runs: u64, first: u64, config: Config, holds: bool) -> u64 {
     for seed in first..first + runs {
         let (quorum, experiment) = draw(seed);
         let replicas = Replicas::first(quorum);
-        let harm = trouble::play(&experiment, |me| Coordinator::new(me, &replicas, config)).harm();
+        let harm = faults::play(&experiment, |me| Coordinator::new(me, &replicas, config)).harm();
         failed += u64::from(!harm.is_none());
         if holds && !harm.is_none() {
             println!("seed {seed}: {experiment:?}\n{harm:?}");
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     let few = runs.min(1000);
     all("printed", few, first, Config::PRINTED, false);
     // Without the two defects that stop it in every run.
-    let served = Config { owner_told: true, replicas_hear_release: true, ..Config::PRINTED };
+    let served = Config { owner_notified: true, replicas_receive_release: true, ..Config::PRINTED };
     all("printed, but that RELEASE is heard and the owner told", few, first, served, false);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

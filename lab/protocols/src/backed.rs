@@ -46,7 +46,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hash::Hash;
 
-use peerlock_base::{PeerId, Ticket, mix};
+use peerlock_types::{PeerId, Ticket, mix};
 
 pub use self::message::Message;
 pub use self::part::Part;
@@ -59,7 +59,7 @@ pub trait Backable:
     Protocol<Timer = Never, Message: Clone + Eq + Hash> + Observe + Clone + fmt::Debug + Eq + Hash
 {
     /// Returns a participant with the same configuration in its initial state for this layout.
-    fn anew(&self, me: PeerId, layout: &Layout) -> Self;
+    fn fresh(&self, me: PeerId, layout: &Layout) -> Self;
 }
 
 /// How backups are kept.
@@ -134,8 +134,9 @@ impl<P: Backable> Backed<P> {
             early: Vec::new(),
             recovery: Recovery::default(),
         };
-        let kept = ring.peers.iter().filter(|&&whose| whose == me || backed.backups(whose).any(|backup| backup == me));
-        backed.parts = kept.map(|&whose| (whose, Part::new(part(whose)))).collect();
+        let retained =
+            ring.peers.iter().filter(|&&whose| whose == me || backed.backups(whose).any(|backup| backup == me));
+        backed.parts = retained.map(|&whose| (whose, Part::new(part(whose)))).collect();
         backed
     }
 
@@ -181,16 +182,16 @@ impl<P: Backable> Backed<P> {
                 Effect::Lost { ticket } if whose == self.me => cx.lost(ticket),
                 Effect::Refused { ticket } if whose == self.me => cx.refuse(ticket),
                 Effect::Lost { .. } | Effect::Refused { .. } => {}
-                Effect::Strange { why } => cx.strange(why),
+                Effect::Unexpected { why } => cx.unexpected(why),
                 Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => match timer {},
-                Effect::Route { .. } | Effect::Forward { .. } | Effect::Wish(_) => {
-                    cx.strange("a participant that wants an overlay or a register, which backups have not")
+                Effect::Route { .. } | Effect::Forward { .. } | Effect::RegistryRequest(_) => {
+                    cx.unexpected("a participant that wants an overlay or a register, which backups have not")
                 }
             }
         }
         if part.peer != before || !says.is_empty() {
             part.version += 1;
-            self.tell_backups(whose, cx);
+            self.notify_backups(whose, cx);
         }
         for say in says {
             self.post(say, cx);
@@ -198,7 +199,7 @@ impl<P: Backable> Backed<P> {
     }
 
     /// "It initiates an atomic broadcast to all the successors in the replica set."
-    fn tell_backups(&self, whose: PeerId, cx: &mut Cx<'_, Self>) {
+    fn notify_backups(&self, whose: PeerId, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get(&whose) else { return };
         let (epoch, state) = (self.recovery.epoch(), Arc::new(part.clone()));
         for backup in self.backups(whose).filter(|&backup| backup != self.me) {
@@ -226,7 +227,7 @@ impl<P: Backable> Backed<P> {
             self.deliver(message, cx);
         }
         self.inbox.clear();
-        cx.strange("a message that goes round in circles among participants of one peer");
+        cx.unexpected("a message that goes round in circles among participants of one peer");
     }
 
     fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
@@ -241,7 +242,7 @@ impl<P: Backable> Backed<P> {
                 }
             }
             Message::State { whose, state, .. } => self.on_state(whose, state, cx),
-            Message::Search { .. } | Message::Found { .. } | Message::Anew { .. } => {}
+            Message::Search { .. } | Message::Found { .. } | Message::Fresh { .. } => {}
         }
     }
 
@@ -253,7 +254,7 @@ impl<P: Backable> Backed<P> {
             // the owner, but it does not have the state information of that identifier."
             return self.miss(to, cx);
         };
-        if part.hears(from, number) {
+        if part.receives(from, number) {
             self.act(to, Input::Message { from, message }, cx);
         }
         self.post(Message::Confirm { epoch: (0, self.me), from: to, to: from, number }, cx);
@@ -261,10 +262,10 @@ impl<P: Backable> Backed<P> {
 
     fn on_state(&mut self, whose: PeerId, state: Arc<Part<P>>, cx: &mut Cx<'_, Self>) {
         if self.owner(whose) == self.me {
-            return cx.strange("somebody else acts for an identifier that is ours");
+            return cx.unexpected("somebody else acts for an identifier that is ours");
         }
-        let is_news = self.parts.get(&whose).is_none_or(|part| part.version < state.version);
-        if is_news {
+        let is_update = self.parts.get(&whose).is_none_or(|part| part.version < state.version);
+        if is_update {
             self.parts.insert(whose, Arc::unwrap_or_clone(state));
         }
     }
@@ -290,7 +291,7 @@ impl<P: Backable> Backed<P> {
             let open = self.parts.get(&whose).map_or(Vec::new(), |part| part.open.clone());
             // Its clients are dead: their requests and slots are released.
             open.into_iter().filter(|_| is_new).for_each(|ticket| self.act(whose, Input::Release(ticket), cx));
-            self.tell_backups(whose, cx);
+            self.notify_backups(whose, cx);
             let said = self.parts.get(&whose).map_or(Vec::new(), |part| part.outbox.clone());
             for said in said.into_iter().filter(|said| is_new || was_its.contains(&said.to)) {
                 self.post(said.again(whose), cx);

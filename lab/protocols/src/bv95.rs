@@ -30,7 +30,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{PeerId, Ticket};
+use peerlock_types::{PeerId, Ticket};
 
 use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
@@ -234,7 +234,7 @@ impl Bv95 {
         let tree = &mut self.trees[slot as usize];
         let at = tree.places.iter().position(|place| place.ticket == ticket);
         let (Some(at), Some(held)) = (at, &mut tree.held) else {
-            cx.strange("a token for a ticket that does not wait here");
+            cx.unexpected("a token for a ticket that does not wait here");
             return false; // Better passed on than lost.
         };
         let mut place = tree.places.remove(at);
@@ -309,11 +309,11 @@ impl Protocol for Bv95 {
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         let (Message::Request { slot, .. } | Message::Token { token: Token { slot, .. }, .. }) = message;
         let Some(tree) = self.trees.get_mut(slot as usize) else {
-            return cx.strange("a message of a tree that there is not");
+            return cx.unexpected("a message of a tree that there is not");
         };
         match message {
             Message::Request { claim, .. } => self.process_request(slot, claim, cx),
-            Message::Token { .. } if tree.held.is_some() => cx.strange("a token that is here already"),
+            Message::Token { .. } if tree.held.is_some() => cx.unexpected("a token that is here already"),
             Message::Token { to, token, queue } => {
                 tree.held = Some(Held { token, inside: None, queue });
                 if !self.arrive(slot, to, cx) {
@@ -325,7 +325,7 @@ impl Protocol for Bv95 {
 }
 
 impl Backable for Bv95 {
-    fn anew(&self, me: PeerId, layout: &Layout) -> Self {
+    fn fresh(&self, me: PeerId, layout: &Layout) -> Self {
         Self::new(me, layout, self.config)
     }
 }
@@ -382,7 +382,7 @@ mod tests {
     use alloc::string::ToString;
     use alloc::vec;
 
-    use peerlock_base::{Rng, Time};
+    use peerlock_types::{Rng, Time};
 
     use super::*;
     use crate::{Effect, Grant, Input, step};
@@ -413,7 +413,7 @@ mod tests {
         on(peer, Input::Release(Ticket::new(ticket)))
     }
 
-    fn hear(peer: &mut Bv95, message: Message) -> Effects {
+    fn feed(peer: &mut Bv95, message: Message) -> Effects {
         on(peer, Input::Message { from: PeerId::new(9), message })
     }
 
@@ -456,7 +456,7 @@ mod tests {
     fn forwarding_a_request_sets_parent_to_requester() {
         for config in [PLAIN, CACHING] {
             let mut on_the_way = peer(5, 2, config);
-            assert_eq!(hear(&mut on_the_way, request(1, 3)), sent(1, request(1, 3)));
+            assert_eq!(feed(&mut on_the_way, request(1, 3)), sent(1, request(1, 3)));
             assert_eq!((parent(&on_the_way, 0), parent(&on_the_way, 1)), (Some(0), Some(3)));
         }
     }
@@ -466,11 +466,11 @@ mod tests {
     fn plain_tail_stores_next_and_forwards_others() {
         let mut root = peer(5, 1, PLAIN);
         assert_eq!(ask(&mut root, 1), sent(0, request(0, 5)));
-        assert_eq!(hear(&mut root, request(0, 2)), []);
-        assert_eq!(hear(&mut root, request(0, 3)), sent(2, request(0, 3)));
+        assert_eq!(feed(&mut root, request(0, 2)), []);
+        assert_eq!(feed(&mut root, request(0, 3)), sent(2, request(0, 3)));
         assert_eq!(parent(&root, 0), Some(3));
 
-        assert_eq!(hear(&mut root, token(0, 7, 1, &[])), granted(1, 0, 7));
+        assert_eq!(feed(&mut root, token(0, 7, 1, &[])), granted(1, 0, 7));
         assert_eq!(release(&mut root, 1), sent(2, token(0, 8, 1, &[])));
         assert_eq!(parent(&root, 0), Some(3));
     }
@@ -480,10 +480,10 @@ mod tests {
     fn caching_waiting_peer_keeps_requests_for_token() {
         let mut waiting = peer(4, 1, CACHING);
         assert_eq!(ask(&mut waiting, 1), sent(0, request(0, 4)));
-        assert_eq!(hear(&mut waiting, request(0, 5)), []);
+        assert_eq!(feed(&mut waiting, request(0, 5)), []);
         assert_eq!(parent(&waiting, 0), None);
 
-        assert_eq!(hear(&mut waiting, token(0, 7, 1, &[2])), granted(1, 0, 7));
+        assert_eq!(feed(&mut waiting, token(0, 7, 1, &[2])), granted(1, 0, 7));
         assert_eq!(release(&mut waiting, 1), sent(2, token(0, 8, 1, &[5])));
         assert_eq!(parent(&waiting, 0), Some(5));
     }
@@ -492,7 +492,7 @@ mod tests {
     fn caching_holder_appends_requests_to_token_queue() {
         let mut holder = peer(0, 1, CACHING);
         ask(&mut holder, 1);
-        assert_eq!((hear(&mut holder, request(0, 3)), hear(&mut holder, request(0, 2))), (vec![], vec![]));
+        assert_eq!((feed(&mut holder, request(0, 3)), feed(&mut holder, request(0, 2))), (vec![], vec![]));
         assert_eq!(release(&mut holder, 1), sent(3, token(0, 2, 1, &[2])));
         assert_eq!(parent(&holder, 0), Some(2));
     }
@@ -501,7 +501,7 @@ mod tests {
     fn idle_token_goes_to_first_requester() {
         for config in [PLAIN, CACHING] {
             let mut holder = peer(0, 1, config);
-            assert_eq!(hear(&mut holder, request(0, 3)), sent(3, token(0, 1, 1, &[])));
+            assert_eq!(feed(&mut holder, request(0, 3)), sent(3, token(0, 1, 1, &[])));
             assert_eq!(parent(&holder, 0), Some(3));
         }
     }
@@ -525,7 +525,7 @@ mod tests {
         let layout = Layout { root: PeerId::new(0), tokens: [0, 1, 4].map(PeerId::new).to_vec() };
         let mut holder = Bv95::new(PeerId::new(4), &layout, CACHING); // Before its first grant it would choose tree 1.
         assert_eq!(ask(&mut holder, 1), granted(1, 2, 3));
-        hear(&mut holder, request(2, 5));
+        feed(&mut holder, request(2, 5));
         release(&mut holder, 1);
         assert_eq!(ask(&mut holder, 2), sent(5, Message::Request { slot: 2, claim: claim(4, 2) }));
     }
@@ -536,8 +536,8 @@ mod tests {
             let mut two = peer(5, 1, config);
             ask(&mut two, 1);
             assert_eq!(ask(&mut two, 2), [], "the queue ends at a local request: no message");
-            hear(&mut two, request(0, 3));
-            assert_eq!(hear(&mut two, token(0, 7, 1, &[])), granted(1, 0, 7));
+            feed(&mut two, request(0, 3));
+            assert_eq!(feed(&mut two, token(0, 7, 1, &[])), granted(1, 0, 7));
             assert_eq!(release(&mut two, 1), granted(2, 0, 8));
             assert_eq!(release(&mut two, 2), sent(3, token(0, 9, 1, &[])));
         }
@@ -548,8 +548,8 @@ mod tests {
         let mut two = peer(5, 1, CACHING);
         ask(&mut two, 1);
         ask(&mut two, 2);
-        hear(&mut two, request(0, 3));
-        hear(&mut two, token(0, 7, 1, &[2]));
+        feed(&mut two, request(0, 3));
+        feed(&mut two, token(0, 7, 1, &[2]));
         let queue = VecDeque::from([claim(5, 2), claim(3, 1)]);
         let token_to_2 = Message::Token { to: Ticket::new(1), token: Token { slot: 0, fencing: 8 }, queue };
         assert_eq!(release(&mut two, 1), sent(2, token_to_2));
@@ -559,13 +559,13 @@ mod tests {
     fn queued_claim_travels_with_token() {
         let mut holder = peer(0, 1, CACHING);
         ask(&mut holder, 1);
-        hear(&mut holder, request(0, 3));
+        feed(&mut holder, request(0, 3));
         ask(&mut holder, 2);
         let queue = VecDeque::from([claim(0, 2)]);
         let token_to_3 = Message::Token { to: Ticket::new(1), token: Token { slot: 0, fencing: 2 }, queue };
         assert_eq!(release(&mut holder, 1), sent(3, token_to_3));
-        assert_eq!(hear(&mut holder, request(0, 4)), [], "still waiting: keeps the request");
-        assert_eq!(hear(&mut holder, token(0, 3, 2, &[])), granted(2, 0, 3));
+        assert_eq!(feed(&mut holder, request(0, 4)), [], "still waiting: keeps the request");
+        assert_eq!(feed(&mut holder, token(0, 3, 2, &[])), granted(2, 0, 3));
         assert_eq!(release(&mut holder, 2), sent(4, token(0, 4, 1, &[])));
     }
 
@@ -574,9 +574,9 @@ mod tests {
         for config in [PLAIN, CACHING] {
             let mut withdrawn = peer(5, 1, config);
             ask(&mut withdrawn, 1);
-            hear(&mut withdrawn, request(0, 3));
+            feed(&mut withdrawn, request(0, 3));
             assert_eq!(release(&mut withdrawn, 1), []);
-            assert_eq!(hear(&mut withdrawn, token(0, 7, 1, &[])), sent(3, token(0, 7, 1, &[])));
+            assert_eq!(feed(&mut withdrawn, token(0, 7, 1, &[])), sent(3, token(0, 7, 1, &[])));
             assert_eq!(parent(&withdrawn, 0), Some(3));
         }
     }
@@ -592,20 +592,23 @@ mod tests {
         assert_eq!(release(&mut holder, 1), granted(2, 1, 5));
         assert_eq!(release(&mut holder, 2), granted(3, 1, 8));
         // Its place in tree 2 has no use for the token, but the next client has.
-        assert_eq!(hear(&mut holder, token(2, 3, 3, &[])), granted(4, 2, 3));
-        assert_eq!(hear(&mut holder, token(0, 1, 4, &[5])), sent(5, token(0, 1, 1, &[])));
+        assert_eq!(feed(&mut holder, token(2, 3, 3, &[])), granted(4, 2, 3));
+        assert_eq!(feed(&mut holder, token(0, 1, 4, &[5])), sent(5, token(0, 1, 1, &[])));
     }
 
     #[test]
     fn unexpected_messages_are_reported_without_token_loss() {
         let mut holder = peer(0, 2, CACHING);
         assert_eq!(
-            hear(&mut holder, request(2, 3)),
-            [Effect::Strange { why: "a message of a tree that there is not" }]
+            feed(&mut holder, request(2, 3)),
+            [Effect::Unexpected { why: "a message of a tree that there is not" }]
         );
-        assert_eq!(hear(&mut holder, token(0, 1, 1, &[])), [Effect::Strange { why: "a token that is here already" }]);
-        let strange = [Effect::Strange { why: "a token for a ticket that does not wait here" }];
-        assert_eq!(hear(&mut holder, token(1, 2, 1, &[])), strange);
+        assert_eq!(
+            feed(&mut holder, token(0, 1, 1, &[])),
+            [Effect::Unexpected { why: "a token that is here already" }]
+        );
+        let unexpected = [Effect::Unexpected { why: "a token for a ticket that does not wait here" }];
+        assert_eq!(feed(&mut holder, token(1, 2, 1, &[])), unexpected);
         assert_eq!(holder.tokens(), 2);
     }
 

@@ -65,7 +65,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{Key, PeerId, Span, Ticket};
+use peerlock_types::{Key, PeerId, Span, Ticket};
 
 #[cfg(doc)]
 use crate::fencing;
@@ -100,9 +100,9 @@ pub struct Config {
     pub retry: Span,
     /// ADDREQUEST goes to the owner, too. In print it goes to the replicas and the waiters, so that the owner never has
     /// a successor.
-    pub owner_told: bool,
+    pub owner_notified: bool,
     /// Replicas act on RELEASE. In print they have no handler for it, and consider the first owner the holder for ever.
-    pub replicas_hear_release: bool,
+    pub replicas_receive_release: bool,
     /// RELEASE names the successor; if the owner knows none, the coordinator serves the first of its queue. In print a
     /// client that finds itself first in its own queue is next: a RELEASE that overtakes ADDREQUEST or RESPONSE leaves
     /// one behind.
@@ -138,8 +138,8 @@ impl Config {
         term: Span::from_secs(4),
         ping: Span::from_secs(1),
         retry: Span::from_millis(500),
-        owner_told: false,
-        replicas_hear_release: false,
+        owner_notified: false,
+        replicas_receive_release: false,
         named_successor: false,
         coordinator_numbers: false,
         requests_apart: false,
@@ -152,8 +152,8 @@ impl Config {
     };
     /// The repaired form.
     pub const REPAIRED: Self = Self {
-        owner_told: true,
-        replicas_hear_release: true,
+        owner_notified: true,
+        replicas_receive_release: true,
         named_successor: true,
         coordinator_numbers: true,
         requests_apart: true,
@@ -225,7 +225,7 @@ impl Coordinator {
         if let Some(index) = message.replica() {
             return match self.replicas.binary_search_by_key(&index, |replica| replica.index) {
                 Ok(at) => self.deliver_to_replica(at, message, cx),
-                Err(_) => cx.strange("a message for a replica that is not here"),
+                Err(_) => cx.unexpected("a message for a replica that is not here"),
             };
         }
         let (clients, common) = (&mut self.clients, &mut self.common);
@@ -236,7 +236,7 @@ impl Coordinator {
                 clients.on_release(client, number, successor, common, cx);
             }
             Message::Got { receipt } => clients.on_got(receipt, cx),
-            _ => cx.strange("a message for a replica that there is not"),
+            _ => cx.unexpected("a message for a replica that there is not"),
         }
     }
 
@@ -252,7 +252,7 @@ impl Coordinator {
             }
             Message::Recover { .. } => replica.on_recover(message, common, cx),
             Message::Update { .. } => replica.on_update(message, common, cx),
-            Message::Ping { from, epoch, heard, .. } => replica.on_ping(from, epoch, heard, common, cx),
+            Message::Ping { from, epoch, last_received, .. } => replica.on_ping(from, epoch, last_received, common, cx),
             Message::Ok { .. } => replica.on_ok(message, common, cx),
             Message::Response { .. } | Message::Got { .. } => {}
         }
@@ -282,7 +282,7 @@ impl Protocol for Coordinator {
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.sender().is_some_and(|replica| replica >= self.common.replicas.quorum().replicas()) {
-            return cx.strange("a message from a replica that there is not");
+            return cx.unexpected("a message from a replica that there is not");
         }
         self.deliver(message, cx);
         self.deliver_here(cx);
@@ -291,7 +291,7 @@ impl Protocol for Coordinator {
     /// Creates a replica without memory when its key has moved here.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
-            return cx.strange("a message for a replica that there is not");
+            return cx.unexpected("a message for a replica that there is not");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
             let mut replica = Replica::new(index, Group::blank(cx.now(), &self.common.config));
@@ -346,7 +346,7 @@ impl Observe for Coordinator {
     }
 }
 
-/// The state of the replicas and clients here: `R0 in office, epoch 0, 3 is inside, line 2@4`.
+/// The state of the replicas and clients here: `R0 in office, epoch 0, 3 is inside, waiting 2@4`.
 impl fmt::Display for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
@@ -359,10 +359,10 @@ impl fmt::Display for Coordinator {
 }
 
 /// Writes the queue.
-fn write_line<'a>(f: &mut fmt::Formatter<'_>, line: impl Iterator<Item = &'a Entry>) -> fmt::Result {
+fn write_line<'a>(f: &mut fmt::Formatter<'_>, waiting: impl Iterator<Item = &'a Entry>) -> fmt::Result {
     f.write_str(", line")?;
     let mut is_empty = true;
-    for entry in line {
+    for entry in waiting {
         write!(f, " {entry}")?;
         is_empty = false;
     }

@@ -49,7 +49,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{Key, PeerId, Span, Ticket};
+use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
 use crate::route_quorum::Waiting;
@@ -89,7 +89,7 @@ pub struct Config {
     /// an earlier request waits. A former owner forwards an ENQUEUE to its successor, or replies that there is none. In
     /// print such requests are stored nowhere. (A YIELD in print returns the vote to its sender, as no other request is
     /// stored; the printed form here sends none.)
-    pub losers_kept: bool,
+    pub losers_queued: bool,
     /// Hops remember winners. In print they remember the first request: A is queued at B, B at A, and neither wins.
     pub marks_of_winners: bool,
     /// RELEASE and IAMWINNER are compared with the known owner. In print late ones affect the present owner.
@@ -113,7 +113,7 @@ impl Config {
         backups: 2,
         update: Span::from_secs(1),
         successor_named: false,
-        losers_kept: false,
+        losers_queued: false,
         marks_of_winners: false,
         epochs: false,
         acknowledged: false,
@@ -124,7 +124,7 @@ impl Config {
     /// The form used here.
     pub const REPAIRED: Self = Self {
         successor_named: true,
-        losers_kept: true,
+        losers_queued: true,
         marks_of_winners: true,
         epochs: true,
         acknowledged: true,
@@ -215,7 +215,7 @@ impl E2e {
     }
 
     /// Takes over a time stamp and a fencing number.
-    fn hear(&mut self, client: Stamp, epoch: u64) {
+    fn feed(&mut self, client: Stamp, epoch: u64) {
         self.common.clock = self.common.clock.max(client.time);
         self.common.fencing = self.common.fencing.max(epoch);
     }
@@ -238,7 +238,7 @@ impl E2e {
             Message::IAmWinner { replica, owner } | Message::Release { replica, owner } => {
                 self.learn(replica, owner, None, cx);
             }
-            Message::Enqueue(wish) => self.on_enqueue(from, wish, cx),
+            Message::Enqueue(wanted) => self.on_enqueue(from, wanted, cx),
             Message::Queued { to, owner, copy } => self.on_queued(to, owner, copy, cx),
             Message::Astray { to, epoch } => self.on_astray(to, epoch, cx),
             Message::Back { replica, client, elected, fencing } => {
@@ -256,7 +256,7 @@ impl E2e {
             }
             Message::Decline { replica, client, fencing } => {
                 let Some(at) = self.replica(replica) else { return };
-                self.replicas[at].hear(client, fencing);
+                self.replicas[at].feed(client, fencing);
                 if self.replicas[at].speaker(client) == Some(from) {
                     self.replicas[at].on_release(client, &mut self.common, cx);
                 }
@@ -296,7 +296,7 @@ impl E2e {
                     let entry = Entry { client, sent, arrived: cx.now() };
                     self.replicas[at].on_yield(entry, number, &mut self.common, cx);
                 }
-                None => cx.strange("a message for a replica that is not here"),
+                None => cx.unexpected("a message for a replica that is not here"),
             },
             sigma::Message::Release { replica, client, fencing } => self.on_release(replica, client, fencing, cx),
         }
@@ -313,11 +313,11 @@ impl E2e {
         cx: &mut Cx<'_, Self>,
     ) {
         let Some(at) = self.replica(replica) else {
-            return cx.strange("a message for a replica that is not here");
+            return cx.unexpected("a message for a replica that is not here");
         };
-        self.replicas[at].hear(client.client, fencing);
+        self.replicas[at].feed(client.client, fencing);
         let owner = self.owner_for(replica).filter(|owner| owner.elected != client.client);
-        if let Some(owner) = owner.filter(|_| self.config.losers_kept) {
+        if let Some(owner) = owner.filter(|_| self.config.losers_queued) {
             self.enqueue_at(owner, client, By::Replica(replica), again, cx);
             if !again {
                 return;
@@ -326,7 +326,7 @@ impl E2e {
         let (here, common) = (&mut self.replicas[at], &mut self.common);
         here.hand_on(client.client, from);
         let is_free = here.owner().is_none_or(|owner| owner == client.client);
-        if self.config.losers_kept || is_free {
+        if self.config.losers_queued || is_free {
             here.on_request(client.arrived(cx.now()), common, cx);
         } else {
             here.answer(client.client, common, cx);
@@ -337,8 +337,8 @@ impl E2e {
 
     /// Returns the known owner: this peer, or the one announced on the route to this replica.
     fn owner_for(&self, replica: u32) -> Option<Owner> {
-        let told = self.trail.get(replica).map(|mark| mark.known);
-        self.token.as_ref().map(|token| token.owner).or(told)
+        let notified = self.trail.get(replica).map(|mark| mark.known);
+        self.token.as_ref().map(|token| token.owner).or(notified)
     }
 
     /// §IV.A, step 2, at a hop. Returns true if the request is forwarded.
@@ -370,8 +370,8 @@ impl E2e {
             (None, Some(mark)) => mark.known = owner,
             (None, None) => drop(self.trail.mark(replica, owner, (owner.peer, None))),
         }
-        let Some(at) = self.replica(replica).filter(|_| self.config.losers_kept) else { return };
-        self.replicas[at].hear(owner.elected, owner.epoch);
+        let Some(at) = self.replica(replica).filter(|_| self.config.losers_queued) else { return };
+        self.replicas[at].feed(owner.elected, owner.epoch);
         self.replicas[at].hand_on(owner.elected, owner.peer);
         for entry in self.replicas[at].take_queue(owner.elected) {
             let client = entry.into_waiting(cx.now());
@@ -384,7 +384,7 @@ impl E2e {
         self.forget(replica, client);
         let Some(at) = self.replica(replica) else { return };
         let here = &mut self.replicas[at];
-        here.hear(client, fencing);
+        here.feed(client, fencing);
         let whose = if self.config.epochs { client } else { here.owner().unwrap_or(client) };
         here.on_release(whose, &mut self.common, cx);
     }
@@ -428,7 +428,7 @@ impl Protocol for E2e {
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
-            return cx.strange("a message about a replica that there is not");
+            return cx.unexpected("a message about a replica that there is not");
         }
         self.expire(cx);
         self.deliver(from, message, cx);
@@ -439,7 +439,7 @@ impl Protocol for E2e {
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let index = match (self.common.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
-            _ => return cx.strange("a message for a replica that is not under its key"),
+            _ => return cx.unexpected("a message for a replica that is not under its key"),
         };
         if self.replica(index).is_none() {
             self.replicas.push(Replica::new(index, cx.now().as_nanos()));
@@ -456,7 +456,7 @@ impl Protocol for E2e {
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
         if message.replica().is_none() || message.replica() != self.common.replicas.under(hop.key) {
-            cx.strange("a message for a replica that is not under its key");
+            cx.unexpected("a message for a replica that is not under its key");
             return None;
         }
         self.expire(cx);

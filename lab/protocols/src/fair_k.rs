@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem::replace;
 
-use peerlock_base::{PeerId, Ticket};
+use peerlock_types::{PeerId, Ticket};
 
 use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
@@ -180,8 +180,8 @@ impl FairK {
         } else {
             // Where `r` is a client of ours, it has a place already, which is not the one it stands behind.
             let ours = (r.peer == self.me).then_some(r.ticket);
-            let in_line = |place: &&mut Place| !place.in_child_queue && Some(place.ticket) != ours;
-            let waiting = self.places.iter_mut().rev().find(in_line);
+            let queued = |place: &&mut Place| !place.in_child_queue && Some(place.ticket) != ours;
+            let waiting = self.places.iter_mut().rev().find(queued);
             let waiting = waiting.expect("a root is the coordinator, or one of its clients will be");
             debug_assert!(waiting.next.is_none(), "the end of the privileged queue has nobody behind it");
             waiting.next = Some(r);
@@ -217,7 +217,7 @@ impl FairK {
     /// The coordinator's role has come to a place of ours: who is behind it?
     fn end_of_privileged_queue(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) -> Option<Claim> {
         let Some(at) = self.place(ticket) else {
-            cx.strange("the coordinator's role for a ticket that does not wait here");
+            cx.unexpected("the coordinator's role for a ticket that does not wait here");
             return None;
         };
         let place = &mut self.places[at];
@@ -234,7 +234,7 @@ impl FairK {
     fn process_token(&mut self, mut to: Claim, token: Token, cx: &mut Cx<'_, Self>) {
         while to.peer == self.me {
             let Some(at) = self.place(to.ticket) else {
-                cx.strange("a token for a ticket that does not wait here");
+                cx.unexpected("a token for a ticket that does not wait here");
                 return self.idle.push(token); // Better kept than lost.
             };
             if self.places[at].phase == Phase::Waiting {
@@ -274,7 +274,7 @@ impl FairK {
             let token = self.idle.remove(at);
             self.process_token(r, token, cx);
         } else {
-            cx.strange("a child for a queue whose tail is not here");
+            cx.unexpected("a child for a queue whose tail is not here");
         }
     }
 
@@ -343,7 +343,7 @@ impl Protocol for FairK {
             Message::TokenLocations { to, locations } => {
                 let queues = locations.tails.len() as u64;
                 if queues != u64::from(self.slots) || locations.counter_number >= self.slots {
-                    return cx.strange("the tails of other queues than there are");
+                    return cx.unexpected("the tails of other queues than there are");
                 }
                 self.process_token_locations(to, locations, cx);
             }
@@ -352,7 +352,7 @@ impl Protocol for FairK {
 }
 
 impl Backable for FairK {
-    fn anew(&self, me: PeerId, layout: &Layout) -> Self {
+    fn fresh(&self, me: PeerId, layout: &Layout) -> Self {
         Self::new(me, layout, self.config)
     }
 }

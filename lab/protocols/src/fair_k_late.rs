@@ -61,15 +61,15 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{PeerId, Ticket};
+use peerlock_types::{PeerId, Ticket};
 
 pub use self::lead::Lead;
 use crate::backed::Backable;
 use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
-use peerlock_mutex::holder::{Due, Held, Holder, Next};
-use peerlock_mutex::line::{self, Binding, REACH};
-pub use peerlock_mutex::line::{Following, Line, News, Seat};
+use peerlock_protocol::holder::{Due, Held, Holder, Next};
+use peerlock_protocol::queue::{self, Binding, REACH};
+pub use peerlock_protocol::queue::{Following, Location, Queue, Update};
 
 /// Who coordinates, and since which change of the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,11 +86,11 @@ pub struct Role {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// Something the coordinator has to know.
-    Tell {
+    Update {
         /// The coordinator that the sender knows. One who has not heard of it yet will be it: the line is on its way.
         epoch: u64,
         /// What there is to know.
-        news: News,
+        update: Update,
     },
     /// From the coordinator to the peer that has a token, or will: who comes after the client there. Answered by
     /// `Token` to the first of them when that client leaves.
@@ -102,7 +102,7 @@ pub enum Message {
         /// Who comes after.
         following: Following,
         /// It takes the place of all that was said before. If not, it adds to what was said under the same turn.
-        anew: bool,
+        replaces: bool,
         /// The coordinator that says so: one of a later epoch is believed instead.
         role: Role,
     },
@@ -120,7 +120,7 @@ pub enum Message {
         role: Role,
     },
     /// The coordinator's role, to the last in line.
-    Line(Box<Lead>),
+    Queue(Box<Lead>),
 }
 
 /// How the protocol is played.
@@ -151,15 +151,15 @@ pub struct FairKLate {
     slots: u32,
     /// The latest coordinator that we know.
     role: Role,
-    line: Option<Box<Lead>>,
+    queue: Option<Box<Lead>>,
     /// News for the coordinator that we shall be.
-    early: Vec<News>,
+    early: Vec<Update>,
     /// The tokens that are here, and what we know of the others.
     tokens: Holder,
     /// Our clients that wait, by ticket.
     waiting: VecDeque<Ticket>,
     /// We are leaving: what we have or get goes to this peer.
-    heir: Option<PeerId>,
+    replacement: Option<PeerId>,
     /// What we have told ourselves in this step and not yet done. Empty between steps.
     inbox: VecDeque<Message>,
 }
@@ -179,11 +179,11 @@ impl FairKLate {
             config,
             slots,
             role: Role { epoch: 0, peer: layout.root },
-            line: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens, config))),
+            queue: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens, config))),
             early: Vec::new(),
             tokens: Holder::new(held),
             waiting: VecDeque::new(),
-            heir: None,
+            replacement: None,
             inbox: VecDeque::new(),
         }
     }
@@ -194,8 +194,8 @@ impl FairKLate {
     }
 
     /// The line, if we are the coordinator.
-    pub fn line(&self) -> Option<&Line> {
-        self.line.as_deref().map(|lead| &lead.line)
+    pub fn queue(&self) -> Option<&Queue> {
+        self.queue.as_deref().map(|lead| &lead.queue)
     }
 
     /// The tokens that are here, with the client inside.
@@ -219,9 +219,9 @@ impl FairKLate {
     }
 
     #[inline]
-    fn tell(&mut self, news: News, cx: &mut Cx<'_, Self>) {
+    fn feed(&mut self, update: Update, cx: &mut Cx<'_, Self>) {
         let Role { epoch, peer } = self.role;
-        self.post(peer, Message::Tell { epoch, news }, cx);
+        self.post(peer, Message::Update { epoch, update }, cx);
     }
 
     /// Does what we have told ourselves.
@@ -234,72 +234,72 @@ impl FairKLate {
 
     fn process(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
-            Message::Tell { epoch, news } => match self.line.take() {
-                Some(mut line) => {
-                    self.note(&mut line, news, cx);
-                    self.bind(line, cx);
+            Message::Update { epoch, update } => match self.queue.take() {
+                Some(mut queue) => {
+                    self.note(&mut queue, update, cx);
+                    self.bind(queue, cx);
                 }
                 // Ours is still to come: word of it can be faster than the line itself.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
                     if self.early.len() >= MOST_EARLY {
-                        return cx.strange("more news than fit for a role that does not come");
+                        return cx.unexpected("more news than fit for a role that does not come");
                     }
-                    self.early.push(news);
+                    self.early.push(update);
                 }
-                None => self.tell(news, cx),
+                None => self.feed(update, cx),
             },
-            Message::Next { slot, stay, following, anew, role } => {
+            Message::Next { slot, stay, following, replaces, role } => {
                 self.role = self.role.max(role);
-                self.on_next(Next { slot, stay, following, anew }, cx);
+                self.on_next(Next { slot, stay, following, replaces }, cx);
             }
             Message::Token { to, token, stay, following, role } => {
                 self.role = self.role.max(role);
                 self.on_token(to, token, stay, following, cx);
             }
-            Message::Line(line) => self.on_line(line, cx),
+            Message::Queue(queue) => self.on_line(queue, cx),
         }
     }
 
     /// We are coordinator.
-    fn on_line(&mut self, mut line: Box<Lead>, cx: &mut Cx<'_, Self>) {
-        let role = Role { epoch: line.epoch, peer: self.me };
-        if role < self.role || self.line.is_some() {
-            return cx.strange("a coordinator's role that is here or was here already");
+    fn on_line(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
+        let role = Role { epoch: queue.epoch, peer: self.me };
+        if role < self.role || self.queue.is_some() {
+            return cx.unexpected("a coordinator's role that is here or was here already");
         }
         self.role = role;
-        for news in core::mem::take(&mut self.early) {
-            self.note(&mut line, news, cx);
+        for update in core::mem::take(&mut self.early) {
+            self.note(&mut queue, update, cx);
         }
-        self.bind(line, cx);
+        self.bind(queue, cx);
     }
 
-    fn note(&self, line: &mut Lead, news: News, cx: &mut Cx<'_, Self>) {
-        if let Err(why) = line.note(news) {
-            cx.strange(why);
+    fn note(&self, queue: &mut Lead, update: Update, cx: &mut Cx<'_, Self>) {
+        if let Err(why) = queue.note(update) {
+            cx.unexpected(why);
         }
     }
 
     /// The coordinator tells holders who comes next, and hands the role on when it is time to.
-    fn bind(&mut self, mut line: Box<Lead>, cx: &mut Cx<'_, Self>) {
-        while let Some(Binding { at, slot, stay, following, anew }) = line.bind() {
-            self.post(at, Message::Next { slot, stay, following, anew, role: self.role }, cx);
+    fn bind(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
+        while let Some(Binding { at, slot, stay, following, replaces }) = queue.bind() {
+            self.post(at, Message::Next { slot, stay, following, replaces, role: self.role }, cx);
         }
-        let next = match self.heir {
-            Some(heir) => Some(line.pass_to(heir)),
-            None => line.pass_on(self.config.term, self.me),
+        let next = match self.replacement {
+            Some(replacement) => Some(queue.pass_to(replacement)),
+            None => queue.pass_on(self.config.term, self.me),
         };
         match next {
             Some(peer) => {
-                self.role = Role { epoch: line.epoch, peer };
-                cx.send(peer, Message::Line(line));
+                self.role = Role { epoch: queue.epoch, peer };
+                cx.send(peer, Message::Queue(queue));
             }
-            None => self.line = Some(line),
+            None => self.queue = Some(queue),
         }
     }
 
     fn on_next(&mut self, next: Next, cx: &mut Cx<'_, Self>) {
         if next.slot >= self.slots {
-            return cx.strange("the next of a token that does not exist");
+            return cx.unexpected("the next of a token that does not exist");
         }
         let due = self.tokens.on_next(next);
         self.attend_to(due, cx);
@@ -307,7 +307,7 @@ impl FairKLate {
 
     fn on_token(&mut self, to: Ticket, token: Token, stay: u64, following: Following, cx: &mut Cx<'_, Self>) {
         if token.slot >= self.slots || self.tokens.place_of(token.slot).is_some() {
-            return cx.strange("a token that does not exist, or is here already");
+            return cx.unexpected("a token that does not exist, or is here already");
         }
         let at = self.tokens.take(token, stay, following);
         match self.waiting.binary_search(&to) {
@@ -318,8 +318,8 @@ impl FairKLate {
             // It has come in with another token, or withdrawn: this one goes on.
             Err(_) => {
                 // The coordinator may not have heard of it yet. It would send the token here repeatedly.
-                if self.heir.is_some() && to != Ticket::NONE {
-                    self.tell(News::Withdraw(Claim { peer: self.me, ticket: to }), cx);
+                if self.replacement.is_some() && to != Ticket::NONE {
+                    self.feed(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
                 let due = self.tokens.pass_on(at);
                 self.unless_leaving(at, due, cx);
@@ -341,7 +341,7 @@ impl FairKLate {
 
     /// Does what is due about a token that nobody uses; if nobody comes after and we are leaving, our heir does.
     fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
-        if let (None, Some(peer)) = (self.tokens.held[at].next(), self.heir) {
+        if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
             self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
             return self.attend_to(Due::HandOver(at), cx);
         }
@@ -352,14 +352,14 @@ impl FairKLate {
         match due {
             Due::Nothing => {}
             Due::Report(at) => {
-                let news = self.tokens.report(at);
-                self.tell(news, cx);
+                let update = self.tokens.report(at);
+                self.feed(update, cx);
             }
             Due::HandOver(at) => {
                 let (token, stay, to, following) = self.tokens.hand_over(at);
                 let (turn, role) = (following.turn, self.role);
                 self.post(to.peer, Message::Token { to: to.ticket, token, stay: stay + 1, following, role }, cx);
-                self.tell(News::Left { slot: token.slot, stay, to, turn }, cx);
+                self.feed(Update::Left { slot: token.slot, stay, to, turn }, cx);
             }
         }
     }
@@ -378,7 +378,7 @@ impl Protocol for FairKLate {
             self.enter(at, ticket, cx);
         } else {
             self.waiting.push_back(ticket);
-            self.tell(News::Request(Claim { peer: self.me, ticket }), cx);
+            self.feed(Update::Request(Claim { peer: self.me, ticket }), cx);
         }
         self.settle(cx);
     }
@@ -389,7 +389,7 @@ impl Protocol for FairKLate {
             self.leave(at, cx);
         } else if let Ok(at) = self.waiting.binary_search(&ticket) {
             self.waiting.remove(at);
-            self.tell(News::Withdraw(Claim { peer: self.me, ticket }), cx);
+            self.feed(Update::Withdraw(Claim { peer: self.me, ticket }), cx);
         }
         self.settle(cx);
     }
@@ -401,13 +401,13 @@ impl Protocol for FairKLate {
     }
 
     fn on_peer_down(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
-        if let Some(mut line) = self.line.take() {
-            line.forget(peer);
-            self.bind(line, cx);
+        if let Some(mut queue) = self.queue.take() {
+            queue.forget(peer);
+            self.bind(queue, cx);
         }
         // The coordinator may not know: if it waits for us to send that peer a token, nobody gets it.
         let forgotten = self.tokens.forget_next(|next| next.peer == peer);
-        forgotten.into_iter().for_each(|claim| self.tell(News::Forgotten(claim), cx));
+        forgotten.into_iter().for_each(|claim| self.feed(Update::Forgotten(claim), cx));
         self.settle(cx);
     }
 
@@ -419,26 +419,26 @@ impl Protocol for FairKLate {
             Message::Token { token, stay, following, role, .. } => {
                 self.role = self.role.max(role);
                 let (to, following) = (Claim { peer: self.me, ticket: Ticket::NONE }, following.divert(None));
-                self.tell(News::Left { slot: token.slot, stay, to, turn: following.turn }, cx);
+                self.feed(Update::Left { slot: token.slot, stay, to, turn: following.turn }, cx);
                 self.on_token(Ticket::NONE, token, stay + 1, following, cx);
             }
-            Message::Line(mut line) => {
-                line.pass_to(self.me);
-                self.on_line(line, cx);
+            Message::Queue(mut queue) => {
+                queue.pass_to(self.me);
+                self.on_line(queue, cx);
             }
-            Message::Tell { .. } | Message::Next { .. } => cx.send(to, message),
+            Message::Update { .. } | Message::Next { .. } => cx.send(to, message),
         }
         self.settle(cx);
     }
 
-    fn retire(&mut self, heir: Option<PeerId>, cx: &mut Cx<'_, Self>) {
-        assert!(heir != Some(self.me), "{heir:?} cannot be its own heir");
-        self.heir = heir;
-        if heir.is_none() {
+    fn retire(&mut self, replacement: Option<PeerId>, cx: &mut Cx<'_, Self>) {
+        assert!(replacement != Some(self.me), "{replacement:?} cannot be its own heir");
+        self.replacement = replacement;
+        if replacement.is_none() {
             return;
         }
-        if let Some(line) = self.line.take() {
-            self.bind(line, cx);
+        if let Some(queue) = self.queue.take() {
+            self.bind(queue, cx);
         }
         while let Some(at) = self.tokens.held.iter().position(|held| held.user.is_none()) {
             self.leave(at, cx);
@@ -448,7 +448,7 @@ impl Protocol for FairKLate {
 }
 
 impl Backable for FairKLate {
-    fn anew(&self, me: PeerId, layout: &Layout) -> Self {
+    fn fresh(&self, me: PeerId, layout: &Layout) -> Self {
         Self::new(me, layout, self.config)
     }
 }
@@ -461,14 +461,14 @@ impl Observe for FairKLate {
     #[inline]
     fn kind(message: &Message) -> usize {
         match message {
-            Message::Tell { news: News::Request(_), .. } => 0,
+            Message::Update { update: Update::Request(_), .. } => 0,
             Message::Next { .. } => 1,
             Message::Token { .. } => 2,
-            Message::Tell { news: News::Left { .. }, .. } => 3,
-            Message::Tell { news: News::Free { .. }, .. } => 4,
-            Message::Tell { news: News::Withdraw(_) | News::Forgotten(_), .. } => 5,
-            Message::Tell { news: News::Busy { .. }, .. } => 6,
-            Message::Line(_) => 7,
+            Message::Update { update: Update::Left { .. }, .. } => 3,
+            Message::Update { update: Update::Free { .. }, .. } => 4,
+            Message::Update { update: Update::Withdraw(_) | Update::Forgotten(_), .. } => 5,
+            Message::Update { update: Update::Busy { .. }, .. } => 6,
+            Message::Queue(_) => 7,
         }
     }
 
@@ -477,7 +477,7 @@ impl Observe for FairKLate {
     }
 
     fn most_passes(&self) -> Option<u64> {
-        line::most_passes(self.slots)
+        queue::most_passes(self.slots)
     }
 
     /// Requests go to the coordinator, wherever it is.
@@ -497,20 +497,20 @@ impl Observe for FairKLate {
 
     #[inline]
     fn is_coordinator(&self) -> bool {
-        self.line.is_some()
+        self.queue.is_some()
     }
 
     #[inline]
     fn carries_coordinator(message: &Message) -> bool {
-        matches!(message, Message::Line(_))
+        matches!(message, Message::Queue(_))
     }
 }
 
 /// One line: `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
 impl fmt::Display for FairKLate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.line {
-            Some(line) => write!(f, "coordinator, {line}")?,
+        match &self.queue {
+            Some(queue) => write!(f, "coordinator, {queue}")?,
             None => write!(f, "coordinator {}, epoch {}", self.role.peer, self.role.epoch)?,
         }
         write!(f, "{}", self.tokens)?;
@@ -528,10 +528,10 @@ impl fmt::Display for FairKLate {
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tell { news, .. } => write!(f, "{news}"),
+            Self::Update { update, .. } => write!(f, "{update}"),
             Self::Next { slot, following, .. } => write!(f, "next({following}) for token {slot}"),
             Self::Token { token, .. } => write!(f, "token {}", token.slot),
-            Self::Line(line) => write!(f, "line({line})"),
+            Self::Queue(queue) => write!(f, "line({queue})"),
         }
     }
 }

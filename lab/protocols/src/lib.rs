@@ -28,8 +28,8 @@ pub use e2e::E2e;
 pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;
 pub use non_e2e::NonE2e;
-pub use peerlock_mutex::{
-    Custody, Cx, Effect, Grant, Hop, Input, Never, Observe, Protocol, UnderWay, custody, register, step, token,
+pub use peerlock_protocol::{
+    Custody, Cx, Effect, Grant, Hop, Input, Never, Observe, Protocol, UnderWay, custody, registry, step, token,
 };
 pub use quorum::Quorum;
 pub use replicas::Replicas;

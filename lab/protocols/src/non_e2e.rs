@@ -35,7 +35,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{Key, PeerId, Span, Ticket};
+use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::Outbox;
 use crate::sigma::replica::{Entry as Request, Replica, is_same};
@@ -192,7 +192,7 @@ impl NonE2e {
     /// Handles a message to this peer.
     fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
-            return cx.strange("a message about a replica that there is not");
+            return cx.unexpected("a message about a replica that there is not");
         }
         match message {
             Message::Vote(vote @ sigma::Message::Response { to, .. }) => self.on_grant_req(from, to, vote, cx),
@@ -258,14 +258,14 @@ impl NonE2e {
         match message {
             Message::Request { client, sent, fencing, .. }
             | Message::Vote(sigma::Message::Request { client, sent, fencing, .. }) => {
-                replica.hear(client, fencing);
+                replica.feed(client, fencing);
                 replica.on_request(Request { client, sent, arrived: now }, common, cx);
             }
             Message::Vote(sigma::Message::Yield { client, number, sent, .. }) => {
                 replica.on_yield(Request { client, sent, arrived: now }, number, common, cx);
             }
             Message::Release { client, fencing, load, .. } => {
-                replica.hear(client, fencing);
+                replica.feed(client, fencing);
                 load.queue.into_iter().for_each(|waiting| replica.merge(waiting.arrived(now), common));
                 replica.on_release(client, common, cx);
                 replica.settle(common, cx);
@@ -342,7 +342,7 @@ impl Protocol for NonE2e {
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let index = match (self.common.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
-            _ => return cx.strange("a message for a replica that is not under its key"),
+            _ => return cx.unexpected("a message for a replica that is not under its key"),
         };
         if self.replicas.iter().all(|replica| replica.index != index) {
             self.host(index, cx);
@@ -353,7 +353,7 @@ impl Protocol for NonE2e {
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
         let meant = message.replica().filter(|_| message.replica() == self.common.replicas.under(hop.key));
         let (Some(next), Some(_)) = (hop.next, meant) else {
-            cx.strange("a message that comes by on its way to nowhere");
+            cx.unexpected("a message that comes by on its way to nowhere");
             return None;
         };
         if !self.on_request_by(hop, next, &message, cx) {

@@ -18,7 +18,7 @@
 
 use alloc::vec::Vec;
 
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 
 use crate::replicas::Post;
 use crate::{Cx, Protocol, Replicas};
@@ -120,7 +120,7 @@ fn send<M, P: Protocol<Message = M>>(
 mod tests {
     extern crate std;
 
-    use peerlock_base::{Rng, Ticket, Time};
+    use peerlock_types::{Rng, Ticket, Time};
 
     use super::*;
     use crate::{Effect, Never, Quorum};

@@ -1,6 +1,6 @@
 //! Quorum arithmetic: verdicts, intersections, the probability of failure, and the highest throughput.
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 
 /// `m` votes of `n` replicas win. Two sets of `m` always share at least [`Quorum::intersection`] replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,12 +52,12 @@ impl Quorum {
         2 * self.m - self.n
     }
 
-    /// Returns the verdict on a candidate with `same` votes after answers of `heard` replicas (Sigma, §4, case 3: no
+    /// Returns the verdict on a candidate with `same` votes after answers of `received` replicas (Sigma, §4, case 3: no
     /// client can win if j_same + n − j < m).
-    pub const fn verdict(self, same: u32, heard: u32) -> Verdict {
+    pub const fn verdict(self, same: u32, received: u32) -> Verdict {
         if same >= self.m {
             Verdict::Won
-        } else if same + self.n - heard < self.m {
+        } else if same + self.n - received < self.m {
             Verdict::Cannot
         } else {
             Verdict::Open
@@ -198,8 +198,8 @@ mod tests {
             (3, 2, 2, 2, Verdict::Won),
             (1, 1, 0, 1, Verdict::Cannot),
         ];
-        for (n, m, same, heard, verdict) in cases {
-            assert_eq!(Quorum::new(n, m).verdict(same, heard), verdict, "{same} of {heard} at {m} of {n}");
+        for (n, m, same, received, verdict) in cases {
+            assert_eq!(Quorum::new(n, m).verdict(same, received), verdict, "{same} of {received} at {m} of {n}");
         }
     }
 

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::Arc;
 
-use peerlock_base::{Key, PeerId, Span};
+use peerlock_types::{Key, PeerId, Span};
 
 use crate::{Cx, Protocol, Quorum};
 

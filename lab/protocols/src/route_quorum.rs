@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use peerlock_base::Time;
+use peerlock_types::Time;
 
 use crate::replicas::by_any_clock;
 use crate::sigma::Stamp;

@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use peerlock_base::{Key, PeerId, Span, Ticket, Time};
+use peerlock_types::{Key, PeerId, Span, Ticket, Time};
 
 use crate::replicas::Post;
 use crate::token::Claim;
@@ -253,7 +253,7 @@ impl Sigma {
             Message::Request { replica, .. } | Message::Yield { replica, .. } | Message::Release { replica, .. } => {
                 match self.replicas.binary_search_by_key(&replica, |replica| replica.index) {
                     Ok(at) => self.deliver_to_replica(at, message, cx),
-                    Err(_) => cx.strange("a message for a replica that is not here"),
+                    Err(_) => cx.unexpected("a message for a replica that is not here"),
                 }
             }
         }
@@ -263,14 +263,14 @@ impl Sigma {
         let (replica, common, arrived) = (&mut self.replicas[at], &mut self.common, cx.now());
         match message {
             Message::Request { client, sent, fencing, .. } => {
-                replica.hear(client, fencing);
+                replica.feed(client, fencing);
                 replica.on_request(Entry { client, sent, arrived }, common, cx);
             }
             Message::Yield { client, number, sent, .. } => {
                 replica.on_yield(Entry { client, sent, arrived }, number, common, cx);
             }
             Message::Release { client, fencing, .. } => {
-                replica.hear(client, fencing);
+                replica.feed(client, fencing);
                 replica.on_release(client, common, cx);
             }
             Message::Response { .. } | Message::Inquire { .. } => {}
@@ -307,7 +307,7 @@ impl Protocol for Sigma {
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.about() >= self.common.quorum().replicas() {
-            return cx.strange("a message about a replica that there is not");
+            return cx.unexpected("a message about a replica that there is not");
         }
         self.deliver(message, cx);
         self.deliver_here(cx);
@@ -316,7 +316,7 @@ impl Protocol for Sigma {
     /// §2: a logical replica is at the owner of its key. One that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
-            return cx.strange("a message for a replica that there is not");
+            return cx.unexpected("a message for a replica that there is not");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
             self.replicas.insert(at, Replica::new(index, cx.now().as_nanos()));
@@ -383,8 +383,8 @@ impl Observe for Sigma {
         here.for_each(|here| here.digest(state));
     }
 
-    fn is_void(&self, letter: UnderWay<'_, Self>) -> bool {
-        void::is_void(self, letter)
+    fn is_void(&self, in_flight: UnderWay<'_, Self>) -> bool {
+        void::is_void(self, in_flight)
     }
 }
 

@@ -20,7 +20,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{PeerId, Span, Ticket, Time};
+use peerlock_types::{PeerId, Span, Ticket, Time};
 
 use crate::quorum::{Verdict, Voters};
 use crate::replicas::{Post, by_any_clock};
@@ -128,7 +128,7 @@ struct Client {
     phase: Phase,
     /// The start of the attempt.
     since: Time,
-    heard: Voters,
+    received: Voters,
     /// The voters for this client, and their fencing levels.
     mine: Voters,
     levels: Vec<u64>,
@@ -166,7 +166,8 @@ impl Strawman {
 
     fn try_once(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let client = &mut self.clients[at];
-        (client.phase, client.since, client.heard, client.mine) = (Phase::Trying, cx.now(), Voters::NONE, Voters::NONE);
+        (client.phase, client.since, client.received, client.mine) =
+            (Phase::Trying, cx.now(), Voters::NONE, Voters::NONE);
         client.levels.clear();
         let (attempt, fencing) = (client.attempt, self.fencing);
         for replica in 0..self.quorum().replicas() {
@@ -177,10 +178,10 @@ impl Strawman {
 
     /// Returns the votes that the client has or may have.
     fn give_back(&mut self, at: usize, and_unheard: bool, cx: &mut Cx<'_, Self>) {
-        let Client { attempt, heard, mine, .. } = self.clients[at];
+        let Client { attempt, received, mine, .. } = self.clients[at];
         let fencing = self.fencing;
         for replica in 0..self.quorum().replicas() {
-            if mine.contains(replica) || (and_unheard && !heard.contains(replica)) {
+            if mine.contains(replica) || (and_unheard && !received.contains(replica)) {
                 self.post.send_to(&self.replicas, replica, Message::Release { replica, attempt, fencing }, cx);
             }
         }
@@ -210,7 +211,7 @@ impl Strawman {
     fn on_response(&mut self, at: usize, replica: u32, is_mine: bool, fencing: u64, cx: &mut Cx<'_, Self>) {
         let quorum = self.quorum();
         let client = &mut self.clients[at];
-        if !client.heard.insert(replica) {
+        if !client.received.insert(replica) {
             return; // A duplicate.
         }
         if is_mine {
@@ -220,7 +221,7 @@ impl Strawman {
         if client.phase == Phase::Inside {
             return;
         }
-        match quorum.verdict(client.mine.len(), client.heard.len()) {
+        match quorum.verdict(client.mine.len(), client.received.len()) {
             Verdict::Open => {}
             Verdict::Cannot => self.lose(at, false, cx),
             Verdict::Won => self.enter(at, cx),
@@ -265,7 +266,7 @@ impl Strawman {
             Message::Request { replica, .. } | Message::Release { replica, .. } => {
                 match self.votes.binary_search_by_key(&replica, |vote| vote.index) {
                     Ok(at) => self.deliver_to_replica(at, message, cx),
-                    Err(_) => cx.strange("a message for a replica that is not here"),
+                    Err(_) => cx.unexpected("a message for a replica that is not here"),
                 }
             }
         }
@@ -310,7 +311,7 @@ impl Protocol for Strawman {
             attempt: Attempt { client: Claim { peer: self.post.me(), ticket }, number: 0 },
             phase: Phase::Trying,
             since: cx.now(),
-            heard: Voters::NONE,
+            received: Voters::NONE,
             mine: Voters::NONE,
             levels: Vec::new(),
         });
@@ -327,7 +328,7 @@ impl Protocol for Strawman {
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.about() >= self.quorum().replicas() {
-            return cx.strange("a message about a replica that there is not");
+            return cx.unexpected("a message about a replica that there is not");
         }
         self.deliver(message, cx);
         self.deliver_here(cx);
@@ -395,4 +396,4 @@ impl fmt::Display for Attempt {
     }
 }
 
-peerlock_base::debug_as_display!(Attempt);
+peerlock_types::debug_as_display!(Attempt);

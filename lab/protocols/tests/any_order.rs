@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_protocols::bv95::{Bv95, Config, Heuristic, Layout, Organisation};
 use peerlock_protocols::{Cx, Effect, FairK, FairKLate, Grant, Input, Observe, fair_k, fair_k_late, step};
+use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Client = (PeerId, Ticket);
 
@@ -126,8 +126,8 @@ impl<P: Observe> World<P> {
                     self.inside.insert((at, ticket), grant);
                 }
                 Effect::Route { .. } | Effect::Forward { .. } => panic!("no overlay here: {effect:?}"),
-                Effect::Wish(_) => panic!("{at:?} asks a register"),
-                Effect::Strange { why } => panic!("strange at {at:?}: {why}"),
+                Effect::RegistryRequest(_) => panic!("{at:?} asks a register"),
+                Effect::Unexpected { why } => panic!("strange at {at:?}: {why}"),
                 Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => panic!("no timers here: {timer:?}"),
                 Effect::Lost { ticket } | Effect::Refused { ticket } => panic!("no leases here: {ticket:?}"),
             }

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_protocols::backed::{Backable, Config, Message, Ring};
 use peerlock_protocols::token::Layout;
 use peerlock_protocols::{
     Backed, Bv95, Cx, Effect, FairK, FairKLate, Grant, Input, Never, bv95, fair_k, fair_k_late, step,
 };
+use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Client = (PeerId, Ticket);
 
@@ -104,7 +104,7 @@ impl<P: Backable> World<P> {
         self.peers.remove(&dead);
         self.waiting.retain(|client| client.0 != dead);
         self.inside.retain(|client, _| client.0 != dead);
-        self.untold.retain(|told| told.0 != dead);
+        self.untold.retain(|notified| notified.0 != dead);
         self.untold.extend(self.peers.keys().map(|&peer| (peer, dead)));
     }
 
@@ -124,7 +124,7 @@ impl<P: Backable> World<P> {
                     self.inside.insert((at, ticket), grant);
                 }
                 // A copy that comes late to one who acts by now, and the like.
-                Effect::Strange { .. } => {}
+                Effect::Unexpected { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -193,7 +193,8 @@ fn a_request_that_goes_round_in_circles_at_one_peer_is_given_up() {
     did(&mut peer, me, Input::PeerDown(one));
     did(&mut peer, me, Input::PeerDown(two));
     let effects = did(&mut peer, me, Input::Message { from: three, message });
-    let strange = effects.iter().filter(|effect| matches!(effect, Effect::Strange { why } if why.contains("circles")));
-    assert_eq!(strange.count(), 1, "{} effects", effects.len());
+    let unexpected =
+        effects.iter().filter(|effect| matches!(effect, Effect::Unexpected { why } if why.contains("circles")));
+    assert_eq!(unexpected.count(), 1, "{} effects", effects.len());
     assert_eq!(did(&mut peer, me, Input::Release(Ticket::new(9))).len(), 0, "nothing is left of it");
 }

@@ -3,11 +3,11 @@
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
 
-use peerlock_base::{Span, Ticket};
 use peerlock_protocols::coordinator::{Config, Coordinator, Message};
 use peerlock_protocols::{Quorum, Replicas};
+use peerlock_types::{Span, Ticket};
 use scene::votes::{A, B, C, NEWCOMER};
-use scene::{Letter, Scene};
+use scene::{InFlight, Scene};
 
 fn scene(n: u32, config: Config) -> Scene<Coordinator> {
     let replicas = Replicas::first(Quorum::new(n, n / 2 + 1));
@@ -19,7 +19,7 @@ fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
     let mut scene = scene(n, config);
     scene.request(A);
     scene.stabilize();
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
     for &client in waiting {
         scene.request(client);
         scene.stabilize();
@@ -41,7 +41,7 @@ fn the_first_replica_is_the_coordinator() {
         (1..3).for_each(|replica| _ = scene.try_deliver(0, replica, "iamcoordinator"));
         (1..3).for_each(|replica| _ = scene.try_deliver(replica, 0, "update"));
         scene.deliver(0, A, "response");
-        assert_eq!(scene.who_is_inside(), [A]);
+        assert_eq!(scene.holders(), [A]);
     }
 }
 
@@ -88,7 +88,7 @@ fn the_token_goes_from_client_to_client() {
     for (leaves, next) in [(A, C), (C, B), (B, NEWCOMER)] {
         scene.release(leaves);
         scene.deliver(leaves, next, "release");
-        assert_eq!(scene.who_is_inside(), [next]);
+        assert_eq!(scene.holders(), [next]);
     }
 }
 
@@ -118,9 +118,9 @@ fn an_owner_that_crashes_loses_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
     scene.cut_off = Some(A);
     scene.pass(Span::from_secs(5));
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
     scene.pass(Span::from_secs(10));
-    assert_eq!((scene.who_is_inside(), scene.lost.clone()), (vec![B], vec![A]));
+    assert_eq!((scene.holders(), scene.lost.clone()), (vec![B], vec![A]));
     let numbers: Vec<u64> = scene.entered.iter().map(|&(.., number)| number).collect();
     assert!(numbers[1] > numbers[0] + 1, "the number leaps: {numbers:?}");
 }
@@ -130,7 +130,7 @@ fn an_owner_that_crashes_loses_its_lease() {
 fn an_owner_that_lives_keeps_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
     scene.pass(Span::from_secs(100));
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
 }
 
 /// Without leases a crash inside is the end.
@@ -139,7 +139,7 @@ fn without_leases_a_crash_is_for_ever() {
     let mut scene = with_waiting(3, Config { owner_lease: false, ..Config::REPAIRED }, &[B]);
     scene.cut_off = Some(A);
     scene.pass(Span::from_secs(1000));
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
 }
 
 /// §4.4, 2: "Failure of requester … is detected": one who died while it waited holds nobody up for longer than a lease.
@@ -150,7 +150,7 @@ fn a_requester_that_crashes_is_passed_over() {
     scene.pass(Span::from_secs(15));
     scene.release(A);
     scene.pass(Span::from_secs(11));
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
 }
 
 /// … and it does not get the turn first: one that has been silent for a lease is struck out when the owner's lease
@@ -181,12 +181,12 @@ fn a_coordinator_that_crashes_is_replaced() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.cut_off = Some(0);
     scene.pass(Span::from_secs(30));
-    assert_eq!((scene.who_is_inside(), scene.lost.len()), (vec![A], 0));
+    assert_eq!((scene.holders(), scene.lost.len()), (vec![A], 0));
     for next in [B, C] {
-        let inside = scene.who_is_inside()[0];
+        let inside = scene.holders()[0];
         scene.release(inside);
         scene.pass(Span::from_secs(1));
-        assert_eq!(scene.who_is_inside(), [next]);
+        assert_eq!(scene.holders(), [next]);
     }
 }
 
@@ -207,7 +207,7 @@ fn a_coordinator_may_crash_at_any_time() {
         scene.wire.retain(|&(from, to, ..)| from != 0 && to != 0);
         scene.cut_off = Some(0);
         scene.pass(Span::from_secs(60));
-        if scene.who_is_inside() == [A] {
+        if scene.holders() == [A] {
             scene.release(A);
             scene.pass(Span::from_secs(60));
         }
@@ -232,7 +232,7 @@ fn a_replica_recovers_its_memory_before_it_votes() {
     scene.pass(Span::from_secs(30));
     scene.release(A);
     scene.pass(Span::from_secs(30));
-    assert_eq!(scene.who_is_inside(), [B]);
+    assert_eq!(scene.holders(), [B]);
 }
 
 /// On its own a replica decides nothing: of three, one that nobody follows lets nobody in.
@@ -263,12 +263,12 @@ fn where_all_votes_are_needed_a_reset_is_not_the_end() {
         scene.pass(Span::from_secs(2));
         scene.reset(u64::from(n) - 1, 1);
         scene.pass(Span::from_secs(60));
-        if scene.who_is_inside() == [A] {
+        if scene.holders() == [A] {
             scene.release(A);
         }
         scene.request(B);
         scene.pass(Span::from_secs(60));
-        assert_eq!(scene.who_is_inside(), [B], "of {n} replicas, one of which has forgotten");
+        assert_eq!(scene.holders(), [B], "of {n} replicas, one of which has forgotten");
         assert!(scene.entered[1].2 > scene.entered[0].2, "numbers go on: {:?}", scene.entered);
     }
 }
@@ -309,7 +309,7 @@ fn who_has_lost_its_lease_forgets_the_line() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
     scene.cut_off = Some(A);
     scene.pass(Span::from_secs(15));
-    assert_eq!((scene.who_is_inside(), scene.lost.clone()), (vec![B], vec![A]));
+    assert_eq!((scene.holders(), scene.lost.clone()), (vec![B], vec![A]));
     scene.release(B);
     scene.pass(Span::from_secs(1));
     scene.cut_off = None;
@@ -318,19 +318,19 @@ fn who_has_lost_its_lease_forgets_the_line() {
     scene.deliver(A, 0, "request");
     scene.lose(0, A, "response");
     scene.pass(Span::from_secs(1));
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
     scene.release(A);
     assert!(scene.find(A, B, "release").is_none(), "B has left long ago: {:?}", scene.wire);
 }
 
 /// A has handed over to B, who does not hear of it and is taken for dead; C is inside. What A sent to B comes now.
-fn taken_for_dead() -> (Scene<Coordinator>, Vec<Letter<Coordinator>>) {
+fn taken_for_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
     let late = scene.hold_back(A, B);
     scene.cut_off = Some(B);
     scene.pass(Span::from_secs(20));
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
     scene.cut_off = None;
     (scene, late)
 }
@@ -342,10 +342,10 @@ fn a_token_that_comes_too_late_is_not_taken() {
     scene.put_back(late);
     scene.deliver(A, B, "release");
     scene.pass(Span::from_secs(5));
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
     scene.release(C);
     scene.pass(Span::from_secs(5));
-    assert_eq!(scene.who_is_inside(), [B], "and yet it is served");
+    assert_eq!(scene.holders(), [B], "and yet it is served");
 }
 
 /// … nor if B has been assured meanwhile that nobody gets in before C has left: that was about C's turn, not this one.
@@ -355,7 +355,7 @@ fn an_assurance_holds_for_later_turns_only() {
     scene.pass(Span::from_secs(5));
     scene.put_back(late);
     scene.deliver(A, B, "release");
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
 }
 
 /// … nor does a new coordinator confirm it, who knows neither of B's turn nor of C's.
@@ -367,6 +367,6 @@ fn a_new_coordinator_believes_only_who_is_inside() {
     scene.deliver(A, B, "release");
     for _ in 0..60 {
         scene.pass(Span::from_millis(500));
-        assert_eq!(scene.who_is_inside(), [C]);
+        assert_eq!(scene.holders(), [C]);
     }
 }

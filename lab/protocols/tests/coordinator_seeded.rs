@@ -1,12 +1,12 @@
 //! The coordinator protocol at scale and in trouble, from seeds: does it hold?
 
-mod trouble;
+mod faults;
 
-use peerlock_base::Span;
+use faults::{bad_network, closed, crashes_and_withdrawals, jitter, latency, partitions};
 use peerlock_protocols::coordinator::{Config, Coordinator};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::{Experiment, Faults, Links, Open, Poisson, Report};
-use trouble::{bad_network, closed, crashes_and_withdrawals, jitter, latency, partitions};
+use peerlock_types::Span;
 
 const SEEDS: u32 = 200;
 
@@ -15,19 +15,19 @@ const TWO_OF_THREE: Quorum = Quorum::new(3, 2);
 
 /// Six clients.
 fn calm(quorum: Quorum) -> Experiment {
-    trouble::calm(quorum.replicas(), 6, SEEDS)
+    faults::calm(quorum.replicas(), 6, SEEDS)
 }
 
 fn holds(experiment: &Experiment, quorum: Quorum) -> u64 {
     let replicas = Replicas::first(quorum);
-    trouble::holds(experiment, |me| Coordinator::new(me, &replicas, Config::REPAIRED))
+    faults::holds(experiment, |me| Coordinator::new(me, &replicas, Config::REPAIRED))
 }
 
 /// Broken rules are counted.
 fn count(experiment: Experiment, quorum: Quorum, config: Config) -> Report {
     let replicas = Replicas::first(quorum);
     let experiment = Experiment { count_violations: true, ..experiment };
-    trouble::play(&experiment, |me| Coordinator::new(me, &replicas, config))
+    faults::play(&experiment, |me| Coordinator::new(me, &replicas, config))
 }
 
 /// A replica of the minority at a time, which takes at most this long to remember again.
@@ -48,7 +48,7 @@ fn everything(servers: u64) -> Faults {
         down_after_reset,
         cut_off: Some((0.02, Span::from_secs(15))),
         partitions: partitions().partitions,
-        ..trouble::everything(servers)
+        ..faults::everything(servers)
     }
 }
 
@@ -57,9 +57,9 @@ fn rough(faults: Faults) -> Experiment {
 }
 
 #[test]
-fn without_trouble() {
+fn without_faults() {
     assert_eq!(holds(&calm(THREE_OF_FIVE), THREE_OF_FIVE), 0, "nobody loses a lease");
-    holds(&trouble::calm(1, 6, SEEDS), Quorum::new(1, 1));
+    holds(&faults::calm(1, 6, SEEDS), Quorum::new(1, 1));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn with_partitions() {
 
 #[test]
 fn with_clients_that_crash_and_withdraw() {
-    let experiment = Experiment { faults: crashes_and_withdrawals(), ..trouble::calm(5, 12, SEEDS) };
+    let experiment = Experiment { faults: crashes_and_withdrawals(), ..faults::calm(5, 12, SEEDS) };
     holds(&experiment, THREE_OF_FIVE);
 }
 
@@ -108,7 +108,7 @@ fn with_stays_longer_than_the_lease() {
 
 #[test]
 fn with_clients_that_are_cut_off_inside() {
-    assert!(holds(&trouble::cut_off(calm(THREE_OF_FIVE)), THREE_OF_FIVE) > 0);
+    assert!(holds(&faults::cut_off(calm(THREE_OF_FIVE)), THREE_OF_FIVE) > 0);
 }
 
 /// Memory is never needed for safety: however many forget, nobody is let in beside another.

@@ -4,11 +4,11 @@
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
 
-use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_protocols::e2e::{Config, Message, Owner};
 use peerlock_protocols::sigma::Stamp;
 use peerlock_protocols::token::Claim;
 use peerlock_protocols::{Cx, E2e, Effect, Hop, Input, Quorum, Replicas, step};
+use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 use scene::routes::{A, B, C, D};
 
 type Scene = scene::Scene<E2e>;
@@ -24,7 +24,7 @@ fn asked(config: Config, clients: &[u64]) -> Scene {
 }
 
 /// D was elected and has handed on to A; and copies of D's REQUESTs, which are late.
-fn handed_on() -> (Scene, Vec<scene::Letter<E2e>>) {
+fn handed_on() -> (Scene, Vec<scene::InFlight<E2e>>) {
     let mut scene = new_scene(REPAIRED);
     scene.request(D);
     let mut late = Vec::new();
@@ -56,7 +56,7 @@ fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
 fn an_idle_resource_is_won_by_votes_and_every_peer_on_the_way_remembers_the_winner() {
     let scene = asked(REPAIRED, &[A]);
 
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
     assert_eq!(sent(&scene, ["request", "response", "iamwinner"]), [9, 3, 9], "three hops to each of three replicas");
     assert!(scene.state(10).starts_with("to R0: ") && scene.state(10).contains("@20, epoch "), "{}", scene.state(10));
 }
@@ -81,7 +81,7 @@ fn a_hop_that_knows_the_owner_stops_a_request() {
 fn the_token_goes_to_the_next_in_line_with_the_rest_of_the_queue() {
     let mut scene = asked(REPAIRED, &[A, B, C, D]);
     for client in [A, B, C, D] {
-        assert_eq!(scene.who_is_inside(), [client]);
+        assert_eq!(scene.holders(), [client]);
         scene.leave(client);
     }
     assert_eq!(sent(&scene, ["token", "got", "response"]), [3, 3, 3], "only A was voted for");
@@ -140,9 +140,9 @@ fn a_waiter_follows_an_owner_that_has_crashed_and_has_its_queue() {
     let mut scene = asked(REPAIRED, &[A, B, C, D]);
     scene.kill(A);
     scene.pass(REPAIRED.ping + REPAIRED.lease * 3);
-    assert_eq!(scene.who_is_inside().len(), 1);
+    assert_eq!(scene.holders().len(), 1);
     for _ in 0..3 {
-        let inside = scene.who_is_inside();
+        let inside = scene.holders();
         inside.iter().for_each(|&client| scene.leave(client));
     }
 
@@ -159,13 +159,13 @@ fn a_hop_that_dies_is_replaced_by_another() {
     let mut scene = asked(REPAIRED, &[A, B]);
     scene.kill(10);
     scene.leave(A);
-    assert_eq!(scene.who_is_inside(), [B]);
+    assert_eq!(scene.holders(), [B]);
     assert!(scene.state(12).starts_with("to R0: "), "{}", scene.state(12));
     scene.request(C);
     scene.pass(Span::from_secs(1));
     scene.leave(B);
 
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
 }
 
 /// A replica that has moved is blank; renewals bring the votes there, and marks come back with the next owner.
@@ -177,7 +177,7 @@ fn a_replica_that_moves_gets_its_vote_back_by_renewal() {
     assert!(scene.state(13).starts_with("R0: ") && scene.state(13).contains("@20, grant "), "{}", scene.state(13));
     scene.leave(A);
 
-    assert_eq!((scene.who_is_inside(), scene.lost.len()), (vec![B], 0));
+    assert_eq!((scene.holders(), scene.lost.len()), (vec![B], 0));
 }
 
 // Not in the paper.
@@ -229,7 +229,7 @@ fn the_owner_renews_its_votes_and_who_stays_for_less_than_a_third_of_the_lease_d
     let renewals: Vec<usize> = scene.sent.iter().zip(before).map(|(after, before)| after - before).collect();
 
     assert_eq!((renewals[0], renewals[1]), (3 * 9, 3 * 3));
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
 }
 
 /// The token carries what is left of the lease. Here A has used most of it up, and renews before it hands on.
@@ -239,14 +239,14 @@ fn what_is_left_of_the_lease_is_handed_on() {
     scene.cut_off = Some(A);
     scene.pass(REPAIRED.lease - Span::from_secs(5));
     scene.cut_off = None;
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
     scene.release(A);
     assert_eq!(sent(&scene, ["token"]), [0]);
     scene.pass(Span::from_secs(1));
-    assert_eq!((scene.who_is_inside(), sent(&scene, ["token"])), (vec![B], [1]));
+    assert_eq!((scene.holders(), sent(&scene, ["token"])), (vec![B], [1]));
     scene.pass(REPAIRED.lease * 2);
 
-    assert_eq!(scene.who_is_inside(), [B]);
+    assert_eq!(scene.holders(), [B]);
 }
 
 /// Who is cut off is out before anybody else can be in. B, who waits, is elected by the others.
@@ -256,10 +256,10 @@ fn an_owner_that_is_cut_off_is_out_before_another_is_in() {
     scene.cut_off = Some(A);
     for _ in 0..12 {
         scene.pass(REPAIRED.ping / 10);
-        assert!(scene.who_is_inside().len() <= 1);
+        assert!(scene.holders().len() <= 1);
     }
 
-    assert_eq!((scene.lost.clone(), scene.who_is_inside()), (vec![A], vec![B]));
+    assert_eq!((scene.lost.clone(), scene.holders()), (vec![A], vec![B]));
     assert!(scene.entered[1].2 > scene.entered[0].2, "the fencing number is above all that A's reign may have used");
 }
 
@@ -271,7 +271,7 @@ fn a_token_that_comes_too_late_lets_nobody_in() {
     let late = scene.hold_back(A, B);
     scene.cut_off = Some(A);
     scene.pass(REPAIRED.lease + Span::from_secs(1));
-    assert_eq!(scene.who_is_inside(), [0; 0]);
+    assert_eq!(scene.holders(), [0; 0]);
     scene.wire.extend(late);
     scene.pass(Span::from_secs(1));
     assert_eq!(sent(&scene, ["iamwinner"]), [18], "B needs votes of its own, and gets them as A's lease is over");
@@ -291,13 +291,13 @@ fn a_token_that_comes_twice_is_used_once() {
     scene.request(C);
     scene.pass(Span::from_secs(1));
     scene.leave(B);
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
     scene.wire.extend(second);
     scene.stabilize();
     scene.request(D);
     scene.pass(Span::from_secs(1));
 
-    assert_eq!((scene.order(), scene.who_is_inside()), (vec![A, B, C], vec![C]));
+    assert_eq!((scene.order(), scene.holders()), (vec![A, B, C], vec![C]));
 }
 
 /// A late copy of the REQUEST of one who was elected, has left, and is asked whether it still wants the vote: that is
@@ -308,7 +308,7 @@ fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
     scene.wire.extend(late);
     scene.stabilize();
 
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
     for replica in 0..3 {
         let state = scene.state(replica);
         assert!(
@@ -324,7 +324,7 @@ fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
 fn who_comes_back_empty_does_not_give_back_the_votes_of_its_successor() {
     let mut scene = asked(REPAIRED, &[D, A]);
     scene.leave(D);
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
     scene.peers.insert(D, E2e::new(PeerId::new(D), &replicas, REPAIRED));
     scene.cut_off = Some(A);
@@ -347,7 +347,7 @@ fn a_late_request_of_who_comes_back_empty_gives_nothing_back() {
     scene.wire.extend(late);
     scene.stabilize();
 
-    assert_eq!((scene.who_is_inside(), sent(&scene, ["decline"])), (vec![A], [0]));
+    assert_eq!((scene.holders(), sent(&scene, ["decline"])), (vec![A], [0]));
 }
 
 /// The replicas know of A's turn before A does, whose token is still under way. A has nothing to give back.
@@ -363,7 +363,7 @@ fn who_is_asked_before_its_token_comes_gives_nothing_back() {
     scene.wire.extend(token);
     scene.stabilize();
 
-    assert_eq!((scene.order(), scene.who_is_inside()), (vec![D, A], vec![A]));
+    assert_eq!((scene.order(), scene.holders()), (vec![D, A], vec![A]));
 }
 
 /// Three wait, and the lease of A, who has left, is over: what it has sent to B is a queue, and comes only now.
@@ -373,7 +373,7 @@ fn queue_for_b() -> Scene {
     let late = scene.hold_back(A, B);
     scene.cut_off = Some(A);
     scene.pass(REPAIRED.lease + Span::from_secs(1));
-    assert_eq!(scene.who_is_inside(), [0; 0]);
+    assert_eq!(scene.holders(), [0; 0]);
     scene.wire.extend(late);
     scene
 }
@@ -385,7 +385,7 @@ fn a_queue_for_one_who_has_withdrawn_goes_on() {
     let mut scene = queue_for_b();
     scene.release(B);
     scene.pass(Span::from_secs(1));
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
     scene.leave(C);
 
     assert_eq!(scene.order(), [A, C, D]);
@@ -398,7 +398,7 @@ fn who_withdraws_with_the_queue_hands_it_on() {
     scene.deliver(A, B, "token");
     scene.release(B);
     scene.pass(Span::from_secs(1));
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
     scene.leave(C);
 
     assert_eq!(scene.order(), [A, C, D]);
@@ -412,7 +412,7 @@ fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
     scene.kill(B);
     scene.release(A);
     scene.pass(REPAIRED.lease * 2);
-    assert_eq!(scene.who_is_inside(), [C]);
+    assert_eq!(scene.holders(), [C]);
     scene.leave(C);
 
     assert_eq!(scene.order(), [A, C, D]);
@@ -441,7 +441,7 @@ fn nonsense_is_dropped() {
     for input in nonsense {
         let (mut peer, mut effects) = (E2e::new(me, &replicas, REPAIRED), Vec::new());
         step(&mut peer, input.clone(), &mut Cx::new(me, Time::ZERO, &mut Rng::new(1), &mut effects));
-        assert!(matches!(effects[..], [Effect::Strange { .. }]), "{input:?} gave {effects:?}");
+        assert!(matches!(effects[..], [Effect::Unexpected { .. }]), "{input:?} gave {effects:?}");
         assert_eq!(peer.to_string(), "idle");
     }
 }
@@ -457,7 +457,7 @@ fn a_claim_without_votes_lets_two_in() {
         scene.pass(REPAIRED.ping - Span::from_secs(10));
         scene.cut_off = Some(B);
         scene.pass(Span::from_secs(30));
-        scene.who_is_inside().len()
+        scene.holders().len()
     });
     assert_eq!(inside, [2, 1]);
 }
@@ -483,7 +483,7 @@ fn without_asking_again_a_loss_is_for_ever() {
         scene.request(A);
         (0..3).for_each(|_| scene.lose(A, 10, "request"));
         scene.pass(REPAIRED.ping);
-        scene.who_is_inside().len()
+        scene.holders().len()
     });
     assert_eq!(inside, [0, 1]);
 }

@@ -2,12 +2,12 @@
 
 mod on_routes;
 
-use on_routes::trouble::{self, bad_network, closed, crashes_and_withdrawals, few_resets};
+use on_routes::faults::{self, bad_network, closed, crashes_and_withdrawals, few_resets};
 use on_routes::{SERVERS, calm, rough};
-use peerlock_base::Span;
 use peerlock_protocols::E2e;
 use peerlock_protocols::e2e::Config;
 use peerlock_sim::Experiment;
+use peerlock_types::Span;
 
 /// With a lease as short as Sigma's, so that runs are short, and pings to match.
 const SHORT: Config = Config { lease: Span::from_secs(10), ping: Span::from_secs(20), ..Config::REPAIRED };
@@ -17,7 +17,7 @@ fn holds(experiment: &Experiment) -> u64 {
 }
 
 #[test]
-fn without_trouble() {
+fn without_faults() {
     assert_eq!(holds(&calm()), 0);
 }
 
@@ -52,7 +52,7 @@ fn with_stays_longer_than_the_lease() {
 /// Leases that end, by clocks that differ, after the token has gone through many hands.
 #[test]
 fn with_owners_that_are_cut_off() {
-    assert!(holds(&trouble::cut_off(calm())) > 0);
+    assert!(holds(&faults::cut_off(calm())) > 0);
 }
 
 /// The checks bite: as printed nearly everybody is left to wait; and where RELEASE does not name the successor two get
@@ -60,7 +60,7 @@ fn with_owners_that_are_cut_off() {
 #[test]
 fn the_printed_form_does_not_hold() {
     let counting = Experiment { count_violations: true, trials: 20, ..calm() };
-    let seen = |config| on_routes::play(&counting, |me, replicas| E2e::new(me, replicas, config)).harm();
-    assert!(seen(Config::PRINTED).stuck > 20);
-    assert!(seen(Config { successor_named: false, ..SHORT }).violations > 20);
+    let found = |config| on_routes::play(&counting, |me, replicas| E2e::new(me, replicas, config)).harm();
+    assert!(found(Config::PRINTED).stuck > 20);
+    assert!(found(Config { successor_named: false, ..SHORT }).violations > 20);
 }

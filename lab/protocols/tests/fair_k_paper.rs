@@ -3,9 +3,9 @@
 //! One test per statement, its section in the doc comment, in three parts: state, event, check. There is no network:
 //! what one peer would get from another is handed to it. Whatever needs all orders of events is for the explorer.
 
-use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_protocols::fair_k::{Claim, Config, FairK, Layout, Message, Token, TokenLocations};
 use peerlock_protocols::{Cx, Effect, Grant, Input, Never, Observe, step};
+use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Effects = Vec<Effect<Message, Never>>;
 
@@ -495,7 +495,7 @@ fn a_token_for_nobody_is_strange_and_kept() {
 
     let effects = node.gets(token(7, 0, 1));
 
-    assert!(matches!(effects[..], [Effect::Strange { .. }]));
+    assert!(matches!(effects[..], [Effect::Unexpected { .. }]));
     assert_eq!(node.fair_k.tokens(), 1);
 }
 

@@ -1,10 +1,10 @@
 //! Fair-K with late binding: what becomes of messages to peers that are gone. No network; state, event, check.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use peerlock_base::{PeerId, Rng, Ticket, Time};
-use peerlock_protocols::fair_k_late::{Config, Message, News};
+use peerlock_protocols::fair_k_late::{Config, Message, Update};
 use peerlock_protocols::token::{Claim, Layout};
 use peerlock_protocols::{Cx, Effect, FairKLate, Input, Never, Observe as _, fair_k_late, step};
+use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 const ME: PeerId = PeerId::new(1);
 const HOME: PeerId = PeerId::new(2);
@@ -12,7 +12,7 @@ const OTHER: PeerId = PeerId::new(3);
 
 type Effects = Vec<Effect<Message, Never>>;
 
-fn hear(peer: &mut FairKLate, me: PeerId, input: Input<Message, Never>) -> Effects {
+fn feed(peer: &mut FairKLate, me: PeerId, input: Input<Message, Never>) -> Effects {
     let (mut rng, mut effects) = (Rng::new(1), Vec::new());
     step(peer, input, &mut Cx::new(me, Time::ZERO, &mut rng, &mut effects));
     effects
@@ -35,29 +35,29 @@ fn sent(effects: &Effects) -> Vec<(PeerId, &Message)> {
 #[test]
 fn a_token_that_never_went_out_is_here_again_and_goes_to_the_next() {
     let mut home = peer(HOME);
-    hear(&mut home, HOME, Input::Request(Ticket::new(1)));
-    let tell = |peer| Message::Tell { epoch: 0, news: News::Request(claim(peer)) };
-    hear(&mut home, HOME, Input::Message { from: ME, message: tell(ME) });
-    let left = hear(&mut home, HOME, Input::Release(Ticket::new(1)));
+    feed(&mut home, HOME, Input::Request(Ticket::new(1)));
+    let update = |peer| Message::Update { epoch: 0, update: Update::Request(claim(peer)) };
+    feed(&mut home, HOME, Input::Message { from: ME, message: update(ME) });
+    let left = feed(&mut home, HOME, Input::Release(Ticket::new(1)));
     let [(ME, token)] = sent(&left)[..] else { panic!("the token goes to the next: {left:?}") };
     let token = token.clone();
     assert_eq!(home.tokens(), 0);
 
-    hear(&mut home, HOME, Input::PeerDown(ME));
-    assert_eq!(hear(&mut home, HOME, Input::Undelivered { to: ME, message: token }), []);
+    feed(&mut home, HOME, Input::PeerDown(ME));
+    assert_eq!(feed(&mut home, HOME, Input::Undelivered { to: ME, message: token }), []);
     assert_eq!(home.tokens(), 1);
-    let said = hear(&mut home, HOME, Input::Message { from: OTHER, message: tell(OTHER) });
+    let said = feed(&mut home, HOME, Input::Message { from: OTHER, message: update(OTHER) });
     assert!(matches!(sent(&said)[..], [(OTHER, Message::Token { .. })]), "{said:?}");
 }
 
 #[test]
 fn a_line_that_never_went_out_is_here_again() {
     let mut home = peer(HOME);
-    let given = hear(&mut home, HOME, Input::Retire { heir: Some(ME) });
-    let line = sent(&given).into_iter().find(|(_, message)| matches!(message, Message::Line(_))).unwrap().1.clone();
+    let given = feed(&mut home, HOME, Input::Retire { replacement: Some(ME) });
+    let queue = sent(&given).into_iter().find(|(_, message)| matches!(message, Message::Queue(_))).unwrap().1.clone();
     assert!(!home.is_coordinator());
-    hear(&mut home, HOME, Input::Retire { heir: None });
-    hear(&mut home, HOME, Input::Undelivered { to: ME, message: line });
+    feed(&mut home, HOME, Input::Retire { replacement: None });
+    feed(&mut home, HOME, Input::Undelivered { to: ME, message: queue });
     assert!(home.is_coordinator());
 }
 
@@ -65,9 +65,9 @@ fn a_line_that_never_went_out_is_here_again() {
 fn the_rest_is_sent_once_more_in_case_the_other_is_alive() {
     let mut one = peer(ME);
     let before = one.clone();
-    let tell = Message::Tell { epoch: 0, news: News::Request(claim(ME)) };
-    let again = hear(&mut one, ME, Input::Undelivered { to: HOME, message: tell.clone() });
-    assert_eq!(again, [Effect::Send { to: HOME, message: tell }]);
+    let update = Message::Update { epoch: 0, update: Update::Request(claim(ME)) };
+    let again = feed(&mut one, ME, Input::Undelivered { to: HOME, message: update.clone() });
+    assert_eq!(again, [Effect::Send { to: HOME, message: update }]);
     assert_eq!(one, before);
 }
 
@@ -77,8 +77,8 @@ fn who_forgets_the_next_of_a_token_that_is_still_to_come_says_so() {
     let mut one = peer(ME);
     let following = fair_k_late::Following { claims: vec![claim(OTHER)], ..Default::default() };
     let role = fair_k_late::Role { epoch: 0, peer: HOME };
-    let message = Message::Next { slot: 0, stay: 1, following, anew: true, role };
-    hear(&mut one, ME, Input::Message { from: HOME, message });
-    let message = Message::Tell { epoch: 0, news: News::Forgotten(claim(OTHER)) };
-    assert_eq!(hear(&mut one, ME, Input::PeerDown(OTHER)), [Effect::Send { to: HOME, message }]);
+    let message = Message::Next { slot: 0, stay: 1, following, replaces: true, role };
+    feed(&mut one, ME, Input::Message { from: HOME, message });
+    let message = Message::Update { epoch: 0, update: Update::Forgotten(claim(OTHER)) };
+    assert_eq!(feed(&mut one, ME, Input::PeerDown(OTHER)), [Effect::Send { to: HOME, message }]);
 }

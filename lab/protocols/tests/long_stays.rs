@@ -1,15 +1,15 @@
 //! How often waiters are passed with several slots while some clients stay for ever: whole peers of late binding in
 //! virtual time, with messages of one millisecond.
 //!
-//! `cargo test -p peerlock-mutex --test long_stays -- --nocapture` prints the tables.
+//! `cargo test -p peerlock-protocol --test long_stays -- --nocapture` prints the tables.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_protocols::fair_k_late::{Config, Message};
 use peerlock_protocols::token::Layout;
 use peerlock_protocols::{Cx, Effect, FairKLate, Input, Never, step};
+use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 /// The time that a message takes, in microseconds.
 const MESSAGE: u64 = 1000;
@@ -41,7 +41,7 @@ impl Loop {
 
 /// What happened to the clients that come again.
 #[derive(Debug, Default)]
-struct Seen {
+struct Found {
     entries: u64,
     /// The sum of all waits and the longest one, in microseconds. One that has not ended counts for the longest.
     waited: u64,
@@ -77,7 +77,7 @@ struct Play {
     tickets: Vec<u64>,
     entries: Vec<u64>,
     waiting: BTreeMap<u64, Waiter>,
-    seen: Seen,
+    found: Found,
 }
 
 impl Play {
@@ -96,25 +96,25 @@ impl Play {
             tickets: vec![0; count as usize],
             entries: vec![0; count as usize],
             waiting: BTreeMap::new(),
-            seen: Seen::default(),
+            found: Found::default(),
         }
     }
 
     /// The first peer keeps the queue and has no client.
-    fn run(mut self) -> Seen {
+    fn run(mut self) -> Found {
         (1..self.peers.len() as u64).for_each(|peer| self.schedule(peer * 10 * MESSAGE, Event::Ask(peer)));
         while let Some(Reverse((at, number))) = self.queue.pop().filter(|Reverse((at, _))| *at < self.of.lasts) {
             self.now = at;
             let event = self.events.remove(&number).expect("an event happens once");
             self.happen(event);
         }
-        let Self { of, waiting, entries, mut seen, .. } = self;
+        let Self { of, waiting, entries, mut found, .. } = self;
         for (peer, Waiter { asked, passes }) in waiting.into_iter().filter(|(peer, _)| *peer > u64::from(of.long)) {
-            seen.longest = seen.longest.max(of.lasts - asked);
-            seen.passes = seen.passes.max(passes);
-            seen.never_served += u64::from(entries[peer as usize] == 0);
+            found.longest = found.longest.max(of.lasts - asked);
+            found.passes = found.passes.max(passes);
+            found.never_served += u64::from(entries[peer as usize] == 0);
         }
-        seen
+        found
     }
 
     fn schedule(&mut self, at: u64, event: Event) {
@@ -144,7 +144,7 @@ impl Play {
         for effect in effects {
             match effect {
                 Effect::Send { to, message } => {
-                    self.seen.messages += 1;
+                    self.found.messages += 1;
                     self.schedule(self.now + MESSAGE, Event::Arrive { from: peer, to: to.get(), message });
                 }
                 Effect::Grant { .. } => self.enter(peer),
@@ -158,10 +158,10 @@ impl Play {
         self.entries[peer as usize] += 1;
         if peer > u64::from(self.of.long) {
             let wait = self.now - asked;
-            self.seen.entries += 1;
-            self.seen.waited += wait;
-            self.seen.longest = self.seen.longest.max(wait);
-            self.seen.passes = self.seen.passes.max(passes);
+            self.found.entries += 1;
+            self.found.waited += wait;
+            self.found.longest = self.found.longest.max(wait);
+            self.found.passes = self.found.passes.max(passes);
             let stay = self.of.stay as f64 * (0.5 + self.rng.unit());
             self.schedule(self.now + stay as u64, Event::Leave(peer));
         }
@@ -172,16 +172,16 @@ impl Play {
 }
 
 /// Plays these and prints a table of them.
-fn play_all(loops: impl IntoIterator<Item = Loop>) -> Vec<(Loop, Seen)> {
+fn play_all(loops: impl IntoIterator<Item = Loop>) -> Vec<(Loop, Found)> {
     println!(
         "| k | long stays | others | mean stay | mean wait | longest | most passes | bound | messages per entry |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let seconds = |micros: u64| micros as f64 / SECOND as f64;
     let all = loops.into_iter().map(|of| (of, Play::new(of).run()));
-    let show = |(of, seen): &(Loop, Seen)| {
+    let show = |(of, found): &(Loop, Found)| {
         let Loop { slots, long, others, stay, .. } = *of;
-        let Seen { entries, waited, longest, passes, messages, .. } = *seen;
+        let Found { entries, waited, longest, passes, messages, .. } = *found;
         println!(
             "| {slots} | {long} | {others} | {} s | {:.4} s | {:.4} s | {passes} | {} | {:.2} |",
             seconds(stay),
@@ -215,9 +215,9 @@ fn passes_are_bounded_where_some_stay_for_ever() {
     let loops = [SECOND, 10 * MESSAGE, MESSAGE / 2].into_iter().flat_map(|stay| {
         LONG.map(|(slots, long, others)| Loop { slots, long, others, stay, lasts: lasts(stay).max(2 * SECOND) })
     });
-    for (of, seen) in play_all(loops) {
-        assert!(seen.passes <= of.most_passes(), "{of:?}: {seen:?}");
-        assert_eq!(seen.never_served, 0, "{of:?}: {seen:?}");
+    for (of, found) in play_all(loops) {
+        assert!(found.passes <= of.most_passes(), "{of:?}: {found:?}");
+        assert_eq!(found.never_served, 0, "{of:?}: {found:?}");
     }
 }
 
@@ -225,8 +225,8 @@ fn passes_are_bounded_where_some_stay_for_ever() {
 #[test]
 fn longest_wait_with_long_stays_is_near_the_mean() {
     let loops = LONG.map(|(slots, long, others)| Loop { slots, long, others, stay: SECOND, lasts: 600 * SECOND });
-    for (of, seen) in play_all(loops) {
-        assert!(seen.longest < 4 * seen.waited / seen.entries, "{of:?}: {seen:?}");
+    for (of, found) in play_all(loops) {
+        assert!(found.longest < 4 * found.waited / found.entries, "{of:?}: {found:?}");
     }
 }
 
@@ -236,8 +236,8 @@ fn no_long_stays_leave_order_and_cost_as_they_are() {
     let loops = [(3, 6), (3, 5), (10, 20), (10, 15), (50, 100)];
     let loops = loops.map(|(slots, others)| Loop { slots, long: 0, others, stay: SECOND, lasts: 600 * SECOND });
     let bounds = [(3, 5.00), (2, 5.79), (10, 5.00), (10, 6.32), (44, 5.00)];
-    for ((of, seen), (passes, messages)) in play_all(loops).into_iter().zip(bounds) {
-        assert!(seen.passes <= passes, "{of:?}: {seen:?}");
-        assert!(seen.messages as f64 / (seen.entries as f64) < 1.01 * messages, "{of:?}: {seen:?}");
+    for ((of, found), (passes, messages)) in play_all(loops).into_iter().zip(bounds) {
+        assert!(found.passes <= passes, "{of:?}: {found:?}");
+        assert!(found.messages as f64 / (found.entries as f64) < 1.01 * messages, "{of:?}: {found:?}");
     }
 }

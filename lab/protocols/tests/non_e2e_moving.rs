@@ -2,11 +2,11 @@
 
 mod moving;
 
-use moving::{FEW_MOVES, calm, everything, play, trouble};
-use peerlock_base::Span;
+use moving::{FEW_MOVES, calm, everything, faults, play};
 use peerlock_protocols::NonE2e;
 use peerlock_protocols::non_e2e::Config;
 use peerlock_sim::Experiment;
+use peerlock_types::Span;
 
 fn holds(experiment: &Experiment) {
     moving::holds(experiment, |me, replicas| NonE2e::new(me, replicas, Config::REPAIRED));
@@ -26,16 +26,16 @@ fn hops_die_and_replicas_move_and_messages_are_lost_and_clients_crash() {
 #[test]
 fn the_printed_form_loses_requests() {
     let counting = Experiment { count_violations: true, ..calm() };
-    let seen = |seed| play(&counting, FEW_MOVES, seed, |me, replicas| NonE2e::new(me, replicas, Config::PRINTED));
-    assert!((0..10).map(|seed| seen(seed).harm().stuck).sum::<u64>() > 10);
+    let found = |seed| play(&counting, FEW_MOVES, seed, |me, replicas| NonE2e::new(me, replicas, Config::PRINTED));
+    assert!((0..10).map(|seed| found(seed).harm().stuck).sum::<u64>() > 10);
 }
 
 /// The bound of 2m − n is not for show: beyond it two get in.
 #[test]
 fn with_too_many_moves() {
-    let workload = trouble::closed(Span::from_secs(2), Span::from_secs(2), 10);
+    let workload = faults::closed(Span::from_secs(2), Span::from_secs(2), 10);
     let counting = Experiment { workload, count_violations: true, ..calm() };
     let many_moves = (Span::from_millis(300), Span::ZERO);
-    let seen = |seed| play(&counting, many_moves, seed, |me, replicas| NonE2e::new(me, replicas, Config::REPAIRED));
-    assert!((0..20).map(|seed| seen(seed).harm().violations).sum::<u64>() > 0);
+    let found = |seed| play(&counting, many_moves, seed, |me, replicas| NonE2e::new(me, replicas, Config::REPAIRED));
+    assert!((0..20).map(|seed| found(seed).harm().violations).sum::<u64>() > 0);
 }

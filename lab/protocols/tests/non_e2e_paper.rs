@@ -3,11 +3,11 @@
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
 
-use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_protocols::non_e2e::{Config, Message, NonE2e};
 use peerlock_protocols::sigma::Stamp;
 use peerlock_protocols::token::Claim;
 use peerlock_protocols::{Cx, Effect, Hop, Input, Quorum, Replicas, step};
+use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 use scene::routes::{A, B, C, D};
 
 type Scene = scene::Scene<NonE2e>;
@@ -31,7 +31,7 @@ fn an_idle_resource_is_granted_by_the_replicas_and_every_hop_writes_an_entry() {
         scene.request(A);
         scene.stabilize();
 
-        assert_eq!(scene.who_is_inside(), [A]);
+        assert_eq!(scene.holders(), [A]);
         let [entry, replica] = [scene.state(10), scene.state(2)];
         assert_eq!(entry, scene.state(11));
         assert!(entry.starts_with("hop to R0: ") && entry.contains("@20 then []; hop to R1: "), "{entry}");
@@ -80,14 +80,14 @@ fn release_brings_the_partial_queues_of_all_hops_to_the_replica() {
     scene.release(A);
     scene.stabilize();
 
-    assert_eq!(scene.who_is_inside(), [D], "who came first of all");
+    assert_eq!(scene.holders(), [D], "who came first of all");
     for replica in 0..3 {
         let state = scene.state(replica);
         assert!(state.contains("@23, grant ") && state.ends_with("queue [3000000001@22, 4000000001@21]"), "{state}");
     }
     assert_eq!([scene.state(10), scene.state(11)], ["idle", "idle"]);
     for client in [D, C, B] {
-        assert_eq!(scene.who_is_inside(), [client]);
+        assert_eq!(scene.holders(), [client]);
         scene.leave(client);
     }
     assert_eq!(scene.order(), [A, D, C, B]);
@@ -101,11 +101,11 @@ fn a_majority_is_enough() {
     scene.deliver(D, 0, "request");
     scene.deliver(0, D, "grantreq");
     scene.deliver(D, 1, "request");
-    assert_eq!(scene.who_is_inside(), []);
+    assert_eq!(scene.holders(), []);
     scene.deliver(1, D, "grantreq");
     scene.pass(Span::from_secs(1));
 
-    assert_eq!(scene.who_is_inside(), [D]);
+    assert_eq!(scene.holders(), [D]);
 }
 
 /// A, B and C have a vote each, so that nobody has two, and are queued behind one another everywhere else.
@@ -118,7 +118,8 @@ fn split(config: Config) -> Scene {
     scene.deliver(A, 10, "request"); // for R1, but behind C at 11.
     let late = scene.hold_back(A, 10);
     (0..3).for_each(|_| scene.deliver(B, 10, "request")); // For R2: behind A for the others.
-    let first = scene.wire.iter().position(|letter| letter.1 == 11 && letter.0 == 10).expect("A's request for R0");
+    let first =
+        scene.wire.iter().position(|in_flight| in_flight.1 == 11 && in_flight.0 == 10).expect("A's request for R0");
     let first = scene.wire.remove(first);
     let second = scene.hold_back(10, 11);
     scene.wire.push(first);
@@ -187,7 +188,7 @@ fn the_last_hop_keeps_the_assembled_queue_until_the_replica_has_it() {
         scene.kill(replica); // With the queues before their door.
     }
     scene.pass(Span::from_secs(5));
-    assert_eq!(scene.who_is_inside(), [C], "peer 13 is the replicas now");
+    assert_eq!(scene.holders(), [C], "peer 13 is the replicas now");
     scene.leave(C);
     assert_eq!(scene.order(), [A, C, B]);
 }
@@ -200,7 +201,7 @@ fn whoever_waits_asks_again_where_it_was_forgotten() {
     scene.step(11, Input::Reset { incarnation: 1 });
     scene.pass(Span::from_secs(30));
     for client in [A, D, C] {
-        assert_eq!(scene.who_is_inside(), [client]);
+        assert_eq!(scene.holders(), [client]);
         scene.leave(client);
     }
 }
@@ -215,7 +216,7 @@ fn a_replica_that_moves_has_forgotten() {
         assert_eq!(scene.state(replica.into()), "idle");
     }
     scene.pass(Span::from_secs(30));
-    assert_eq!(scene.who_is_inside(), [A], "who renews its votes");
+    assert_eq!(scene.holders(), [A], "who renews its votes");
     scene.leave(A);
     assert_eq!(scene.order(), [A, D]);
 }
@@ -277,7 +278,7 @@ fn a_holder_that_is_cut_off_is_out_in_time() {
         scene.pass(Span::from_millis(100));
         assert!(scene.inside.len() <= 1);
     }
-    assert_eq!((scene.lost.as_slice(), scene.who_is_inside().as_slice()), ([A].as_slice(), [B].as_slice()));
+    assert_eq!((scene.lost.as_slice(), scene.holders().as_slice()), ([A].as_slice(), [B].as_slice()));
 }
 
 /// Renewals go straight to the replicas: a message and an answer for each vote, whatever the length of the route.
@@ -313,7 +314,7 @@ fn nonsense_is_dropped() {
     for input in nonsense {
         let (mut peer, mut effects) = (NonE2e::new(me, &replicas, Config::REPAIRED), Vec::new());
         step(&mut peer, input.clone(), &mut Cx::new(me, Time::ZERO, &mut Rng::new(1), &mut effects));
-        assert!(matches!(effects[..], [Effect::Strange { .. }]), "{input:?} gave {effects:?}");
+        assert!(matches!(effects[..], [Effect::Unexpected { .. }]), "{input:?} gave {effects:?}");
         assert_eq!(peer.to_string(), "idle");
     }
 }
@@ -327,11 +328,11 @@ fn a_hop_is_taken_for_the_replica() {
         let mut scene = new_scene(Config { hearsay, asks_again: false, ..Config::PRINTED });
         scene.request(D);
         scene.stabilize();
-        assert_eq!(scene.who_is_inside(), [D]);
+        assert_eq!(scene.holders(), [D]);
         scene.request(A);
         scene.wire.extend(scene.wire.clone());
         scene.stabilize();
-        scene.who_is_inside()
+        scene.holders()
     };
     assert_eq!(play(false), [D, A]);
     assert_eq!(play(true), [D]);
@@ -377,16 +378,16 @@ fn a_late_release_hits_the_next_request() {
         (0..3).for_each(|replica| scene.duplicate(D, replica, "release"));
         let late: Vec<_> = (0..3).flat_map(|replica| scene.hold_back(D, replica)).collect();
         let (now, late) = late.into_iter().enumerate().partition::<Vec<_>, _>(|(at, _)| at % 2 == 0);
-        scene.wire.extend(now.into_iter().map(|(_, letter)| letter));
+        scene.wire.extend(now.into_iter().map(|(_, in_flight)| in_flight));
         scene.stabilize();
         scene.request(D);
         scene.pass(Span::from_secs(1));
-        assert_eq!(scene.who_is_inside(), [D]);
-        scene.wire.extend(late.into_iter().map(|(_, letter)| letter));
+        assert_eq!(scene.holders(), [D]);
+        scene.wire.extend(late.into_iter().map(|(_, in_flight)| in_flight));
         scene.stabilize();
         scene.request(A);
         scene.pass(Span::from_secs(1));
-        scene.who_is_inside()
+        scene.holders()
     };
     assert_eq!(play(true), [D]);
     assert_eq!(play(false), [D, A]);

@@ -2,7 +2,7 @@
 
 mod on_routes;
 
-use on_routes::trouble::{self, bad_network, few_resets};
+use on_routes::faults::{self, bad_network, few_resets};
 use on_routes::{SERVERS, calm, rough};
 use peerlock_protocols::NonE2e;
 use peerlock_protocols::non_e2e::Config;
@@ -13,7 +13,7 @@ fn holds(experiment: &Experiment) -> u64 {
 }
 
 #[test]
-fn without_trouble() {
+fn without_faults() {
     holds(&calm());
 }
 
@@ -35,5 +35,5 @@ fn with_everything() {
 /// Leases that end, by clocks that differ, after a wait in some hop's queue: whoever is cut off is out in time.
 #[test]
 fn with_holders_that_are_cut_off() {
-    assert!(holds(&trouble::cut_off(calm())) > 0);
+    assert!(holds(&faults::cut_off(calm())) > 0);
 }

@@ -3,9 +3,9 @@
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
 
-use peerlock_base::{Span, Ticket};
 use peerlock_protocols::sigma::Config;
 use peerlock_protocols::{Input, Sigma};
+use peerlock_types::{Span, Ticket};
 use scene::Scene;
 use scene::votes::{A, B, C, NEWCOMER};
 
@@ -23,7 +23,7 @@ fn an_idle_resource_costs_three_messages_per_replica() {
         let mut scene = Scene::new(4, 3, config);
         scene.request(A);
         scene.stabilize();
-        assert_eq!(scene.who_is_inside(), [A]);
+        assert_eq!(scene.holders(), [A]);
         scene.release(A);
         scene.stabilize();
         scene.sent
@@ -41,7 +41,7 @@ fn who_waits_is_told_when_its_turn_comes() {
         scene.stabilize();
     }
     for client in [A, B, C] {
-        assert_eq!(scene.who_is_inside(), [client]);
+        assert_eq!(scene.holders(), [client]);
         scene.release(client);
         scene.stabilize();
     }
@@ -89,7 +89,7 @@ fn retries_rebuild_a_replica_that_forgot() {
     assert_eq!(scene.owner(0), Some(A), "A renews");
     scene.release(A);
     scene.stabilize();
-    assert_eq!(scene.who_is_inside(), [B], "which takes all three votes");
+    assert_eq!(scene.holders(), [B], "which takes all three votes");
 }
 
 /// Not in the paper: on an overlay two peers may take themselves for the same replica for a while, and the one that has
@@ -109,12 +109,12 @@ fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
     scene.request(B);
     scene.stabilize();
     both_live_on_as(5, &mut scene);
-    assert_eq!(scene.who_is_inside(), [A]);
+    assert_eq!(scene.holders(), [A]);
     scene.release(A);
     scene.pass(Config::REPAIRED.lease / 4);
-    assert_eq!(scene.who_is_inside(), [], "the later life may still have been there a moment ago");
+    assert_eq!(scene.holders(), [], "the later life may still have been there a moment ago");
     scene.pass(Config::REPAIRED.lease * 2);
-    assert_eq!(scene.who_is_inside(), [B]);
+    assert_eq!(scene.holders(), [B]);
 }
 
 /// §4: an owner whose lease has run out makes room for the next in the queue.
@@ -189,14 +189,14 @@ fn a_vote_that_was_yielded_is_not_counted_again() {
         scene.deliver(2, A, "response");
         scene.deliver(2, A, "response");
         scene.deliver(0, A, "response");
-        assert_eq!(scene.who_is_inside(), [A], "with R0 and R2");
+        assert_eq!(scene.holders(), [A], "with R0 and R2");
         // B withdraws, and C gets R1. Then the slow answer arrives.
         scene.release(B);
         scene.deliver(B, 1, "release");
         scene.deliver(1, C, "response");
         scene.put_back(answer);
         while scene.try_deliver(2, C, "response") {}
-        scene.who_is_inside()
+        scene.holders()
     });
     assert_eq!(inside, [vec![A, C], vec![A]]);
 }
@@ -212,10 +212,10 @@ fn answers_to_an_earlier_request_are_forgotten() {
         }
         scene.release(A);
         scene.stabilize();
-        assert_eq!(scene.who_is_inside(), [B]);
+        assert_eq!(scene.holders(), [B]);
         scene.request(A);
         scene.stabilize();
-        scene.who_is_inside()
+        scene.holders()
     });
     // One answer that names B, and two old ones that name A.
     assert_eq!(inside, [vec![B, A], vec![B]]);
@@ -234,11 +234,11 @@ fn a_late_grant_of_an_earlier_request_is_not_counted() {
         scene.release(A); // Withdraws before any answer.
         scene.request(B);
         scene.stabilize();
-        assert_eq!(scene.who_is_inside(), [B]);
+        assert_eq!(scene.holders(), [B]);
         scene.request(A);
         scene.put_back(late);
         scene.stabilize();
-        scene.who_is_inside()
+        scene.holders()
     });
     assert_eq!(inside, [vec![B, A], vec![B]]);
 }
@@ -262,7 +262,7 @@ fn a_late_release_does_not_hit_the_next_request() {
         scene.stabilize();
         scene.request(B);
         scene.stabilize();
-        scene.who_is_inside()
+        scene.holders()
     });
     assert_eq!(inside, [vec![A, B], vec![A]]);
 }
@@ -293,7 +293,7 @@ fn a_late_yield_does_not_hit_the_next_grant() {
             scene.release(client);
         }
         scene.stabilize();
-        assert_eq!(scene.who_is_inside(), [last]);
+        assert_eq!(scene.holders(), [last]);
         scene.request(C);
         scene.stabilize();
         scene.put_back(late);
@@ -306,7 +306,7 @@ fn a_late_yield_does_not_hit_the_next_grant() {
 /// "The client does not know when its lease ends."
 #[test]
 fn a_client_that_is_cut_off_leaves_before_the_next_one_enters() {
-    let seen = both(|config| {
+    let found = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
         scene.stabilize();
@@ -314,9 +314,9 @@ fn a_client_that_is_cut_off_leaves_before_the_next_one_enters() {
         scene.stabilize();
         scene.cut_off = Some(A);
         scene.pass(Span::from_secs(11));
-        (scene.who_is_inside(), scene.lost)
+        (scene.holders(), scene.lost)
     });
-    assert_eq!(seen, [(vec![A, B], vec![]), (vec![B], vec![A])]);
+    assert_eq!(found, [(vec![A, B], vec![]), (vec![B], vec![A])]);
 }
 
 /// … nor does it count votes whose lease has ended while the others were on their way.
@@ -333,10 +333,10 @@ fn a_vote_whose_lease_has_ended_is_not_counted() {
         scene.timers.retain(|&(peer, _), _| peer != A); // A is so slow that even its timers are late.
         scene.request(B);
         scene.pass(Span::from_secs(11));
-        assert_eq!(scene.who_is_inside(), [B]);
+        assert_eq!(scene.holders(), [B]);
         scene.put_back(late);
         scene.deliver(1, A, "response");
-        scene.who_is_inside()
+        scene.holders()
     });
     assert_eq!(inside, [vec![B, A], vec![B]]);
 }
@@ -344,15 +344,15 @@ fn a_vote_whose_lease_has_ended_is_not_counted() {
 /// … and with renewal it stays inside as long as it likes. The printed form has none.
 #[test]
 fn leases_are_renewed() {
-    let seen = both(|config| {
+    let found = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
         scene.stabilize();
         scene.request(B);
         scene.pass(Span::from_secs(35));
-        (scene.who_is_inside(), scene.lost)
+        (scene.holders(), scene.lost)
     });
-    assert_eq!(seen, [(vec![A, B], vec![]), (vec![A], vec![])]);
+    assert_eq!(found, [(vec![A, B], vec![]), (vec![A], vec![])]);
 }
 
 // Liveness.
@@ -393,7 +393,7 @@ fn a_replica_finds_out_that_its_owner_has_finished() {
             scene.stabilize();
             scene.request(B);
             scene.pass(Span::from_secs(2));
-            scene.who_is_inside()
+            scene.holders()
         });
         assert_eq!(inside, [vec![], vec![B]], "RELEASE lost: {is_lost}");
     }
@@ -430,7 +430,7 @@ fn a_client_whose_first_messages_are_lost_asks_again() {
         scene.request(A);
         scene.wire.clear();
         scene.pass(Span::from_secs(60));
-        scene.who_is_inside()
+        scene.holders()
     });
     assert_eq!(inside, [vec![], vec![A]]);
 }
@@ -453,7 +453,7 @@ fn a_lost_yield_is_made_up_for() {
     assert_eq!(scene.hold_back(C, 2).len(), 1, "the YIELD");
     scene.stabilize();
     scene.pass(Span::from_secs(1));
-    assert_eq!((scene.owner(2), scene.who_is_inside()), (Some(A), vec![A]));
+    assert_eq!((scene.owner(2), scene.holders()), (Some(A), vec![A]));
 }
 
 /// Not in the paper: the first in a replica's queue has finished long ago, and its REQUEST came late. Whoever waits
@@ -480,7 +480,7 @@ fn who_has_finished_does_not_stand_in_the_way_of_others() {
     scene.hold_back(0, C); // The question whether C still wants the vote is lost.
     scene.put_back(slow);
     scene.pass(Span::from_secs(60));
-    assert_eq!(scene.who_is_inside(), [B]);
+    assert_eq!(scene.holders(), [B]);
 }
 
 /// "That opens a rare split in which nobody yields: resolve it … by asking the owner." C has a vote and may still win,
@@ -513,7 +513,7 @@ fn nobody_yields_at_a_hand_over() {
         }
         scene.release(A);
         scene.stabilize();
-        assert_eq!(scene.who_is_inside(), [B]);
+        assert_eq!(scene.holders(), [B]);
         scene.sent[3]
     });
     // After two grants B has two entries with its own name and two with A's: nobody can win, says the printed form.
@@ -530,7 +530,7 @@ fn the_first_in_line_does_not_yield() {
             scene.deliver(client, replica, "request");
         }
         scene.stabilize();
-        assert_eq!(scene.who_is_inside(), [A]);
+        assert_eq!(scene.holders(), [A]);
         scene.sent[3]
     });
     assert_eq!(yields, [4, 2]);

@@ -1,12 +1,12 @@
 //! Sigma at scale and in trouble, from seeds: does it hold?
 
-mod trouble;
+mod faults;
 
-use peerlock_base::Span;
+use faults::{bad_network, closed, crashes_and_withdrawals, everything, few_resets, jitter, latency};
 use peerlock_protocols::sigma::{Config, Sigma};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::{Experiment, Faults, Links, Open, Poisson, Report};
-use trouble::{bad_network, closed, crashes_and_withdrawals, everything, few_resets, jitter, latency};
+use peerlock_types::Span;
 
 const SEEDS: u32 = 400;
 
@@ -15,28 +15,28 @@ const TWO_OF_THREE: Quorum = Quorum::new(3, 2);
 
 /// Four clients.
 fn calm(quorum: Quorum) -> Experiment {
-    trouble::calm(quorum.replicas(), 4, SEEDS)
+    faults::calm(quorum.replicas(), 4, SEEDS)
 }
 
 /// Eight clients, among whom messages overtake each other.
 fn rough(faults: Faults) -> Experiment {
-    Experiment { faults, network: jitter(200), ..trouble::calm(5, 8, SEEDS) }
+    Experiment { faults, network: jitter(200), ..faults::calm(5, 8, SEEDS) }
 }
 
 fn holds(experiment: &Experiment, quorum: Quorum) -> u64 {
     let replicas = Replicas::first(quorum);
-    trouble::holds(experiment, |me| Sigma::new(me, &replicas, Config::REPAIRED))
+    faults::holds(experiment, |me| Sigma::new(me, &replicas, Config::REPAIRED))
 }
 
 /// Broken rules are counted.
 fn count(experiment: Experiment, config: Config) -> Report {
     let replicas = Replicas::first(FOUR_OF_FIVE);
     let experiment = Experiment { count_violations: true, ..experiment };
-    trouble::play(&experiment, |me| Sigma::new(me, &replicas, config))
+    faults::play(&experiment, |me| Sigma::new(me, &replicas, config))
 }
 
 #[test]
-fn without_trouble() {
+fn without_faults() {
     holds(&calm(FOUR_OF_FIVE), FOUR_OF_FIVE);
 }
 
@@ -66,7 +66,7 @@ fn with_resets_that_are_only_counted() {
 
 #[test]
 fn with_clients_that_crash_and_withdraw() {
-    let experiment = Experiment { faults: crashes_and_withdrawals(), ..trouble::calm(5, 12, SEEDS) };
+    let experiment = Experiment { faults: crashes_and_withdrawals(), ..faults::calm(5, 12, SEEDS) };
     holds(&experiment, FOUR_OF_FIVE);
 }
 
@@ -91,7 +91,7 @@ fn with_stays_longer_than_the_lease() {
 
 #[test]
 fn with_clients_that_are_cut_off_inside() {
-    assert!(holds(&trouble::cut_off(calm(FOUR_OF_FIVE)), FOUR_OF_FIVE) > 0);
+    assert!(holds(&faults::cut_off(calm(FOUR_OF_FIVE)), FOUR_OF_FIVE) > 0);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn with_24_of_32() {
         resets_at_most: Some((15, Span::from_secs(11))),
         ..everything(32)
     };
-    holds(&Experiment { faults, network: jitter(200), ..trouble::calm(32, 4, SEEDS / 4) }, Quorum::DEFAULT);
+    holds(&Experiment { faults, network: jitter(200), ..faults::calm(32, 4, SEEDS / 4) }, Quorum::DEFAULT);
 }
 
 /// The checks bite: the printed form lets two in without any trouble at all, and gives numbers twice.
@@ -153,8 +153,8 @@ fn saturated_throughput_is_the_theory() {
     for (low, high) in [(100, 100), (50, 150), (0, 200)] {
         let theory = Quorum::DEFAULT.saturation(Span::from_millis(low), Span::from_millis(high));
         let report = overload(low, high, None, Config::REPAIRED);
-        let seen = throughput(&report);
-        assert!((seen / theory - 1.0).abs() < 0.01, "{low} to {high} ms: {seen} of {theory}");
+        let found = throughput(&report);
+        assert!((found / theory - 1.0).abs() < 0.01, "{low} to {high} ms: {found} of {theory}");
         assert!(report.worst_of_bound().is_some_and(|share| share <= 1.0), "{low} to {high} ms: {:?}", report.worst);
         // The printed form, without the one defect that stops it altogether.
         let printed = overload(low, high, None, Config { idempotent_requests: true, ..Config::PRINTED });
@@ -166,8 +166,8 @@ fn saturated_throughput_is_the_theory() {
 #[test]
 fn throughput_survives_resets() {
     let mean = |config| throughput(&overload(0, 200, Some(Span::from_secs(30)), config));
-    let seen = mean(Config::REPAIRED);
+    let found = mean(Config::REPAIRED);
     let late = mean(Config { early_retry: false, ..Config::REPAIRED });
-    assert!(seen > 0.9 * 3.93, "{seen}");
+    assert!(found > 0.9 * 3.93, "{found}");
     assert!(late < 0.8 * 3.93, "with retries after the whole of T_w: {late}");
 }

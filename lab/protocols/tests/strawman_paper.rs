@@ -1,9 +1,9 @@
 //! The strawman of the Sigma paper, §3: one client of three replicas elsewhere. No network; state, event, check.
 
-use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_protocols::strawman::{Attempt, Config, Message, Strawman, Wake};
 use peerlock_protocols::token::Claim;
 use peerlock_protocols::{Cx, Effect, Input, Quorum, Replicas, step};
+use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Effects = Vec<Effect<Message, Wake>>;
 
@@ -17,11 +17,11 @@ fn attempt(peer: PeerId, number: u64) -> Attempt {
 /// A client that has asked two of three, and tries again when it has lost.
 fn client() -> Strawman {
     let mut client = Strawman::new(ME, &Replicas::first(Quorum::new(3, 2)), Config::BACKS_OFF);
-    hear(&mut client, Input::Request(TICKET));
+    feed(&mut client, Input::Request(TICKET));
     client
 }
 
-fn hear(client: &mut Strawman, input: Input<Message, Wake>) -> Effects {
+fn feed(client: &mut Strawman, input: Input<Message, Wake>) -> Effects {
     let (mut rng, mut effects) = (Rng::new(1), Vec::new());
     step(client, input, &mut Cx::new(ME, Time::ZERO, &mut rng, &mut effects));
     effects
@@ -30,7 +30,7 @@ fn hear(client: &mut Strawman, input: Input<Message, Wake>) -> Effects {
 /// Replica `replica` answers attempt `number`: it has voted for `owner`.
 fn answer(client: &mut Strawman, replica: u32, number: u64, owner: Attempt) -> Effects {
     let message = Message::Response { replica, attempt: attempt(ME, number), owner, fencing: 0 };
-    hear(client, Input::Message { from: PeerId::new(replica.into()), message })
+    feed(client, Input::Message { from: PeerId::new(replica.into()), message })
 }
 
 fn is_let_in(effects: &Effects) -> bool {
@@ -57,7 +57,7 @@ fn a_vote_for_an_earlier_attempt_is_given_back_and_does_not_count() {
     let (mut client, other) = (client(), attempt(PeerId::new(8), 0));
     answer(&mut client, 0, 0, other);
     answer(&mut client, 1, 0, other);
-    hear(&mut client, Input::Timer(Wake(TICKET)));
+    feed(&mut client, Input::Timer(Wake(TICKET)));
     let late = answer(&mut client, 2, 0, attempt(ME, 0));
     let release = Message::Release { replica: 2, attempt: attempt(ME, 0), fencing: 0 };
     assert_eq!(late, [Effect::Send { to: PeerId::new(2), message: release }]);

@@ -1,23 +1,23 @@
 //! The strawman from seeds: safe, but slow.
 
-mod trouble;
+mod faults;
 
-use peerlock_base::Span;
 use peerlock_protocols::strawman::{Config, Strawman};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::{Experiment, Faults, Links, Open, Poisson};
+use peerlock_types::Span;
 
 #[test]
 fn nobody_is_inside_with_another_and_everybody_gets_an_answer() {
     let replicas = Replicas::first(Quorum::new(5, 4));
-    let workload = trouble::closed(Span::from_secs(4), Span::from_millis(300), 10);
-    let apart = Experiment { workload, network: trouble::jitter(200), ..trouble::calm(5, 6, 400) };
-    let apart = Experiment { faults: trouble::everything(5), ..apart };
-    let faults = Faults { client_crash: 0.0, ..trouble::everything(6) };
+    let workload = faults::closed(Span::from_secs(4), Span::from_millis(300), 10);
+    let apart = Experiment { workload, network: faults::jitter(200), ..faults::calm(5, 6, 400) };
+    let apart = Experiment { faults: faults::everything(5), ..apart };
+    let faults = Faults { client_crash: 0.0, ..faults::everything(6) };
     let together = Experiment { peers: 6, servers: 0, faults, ..apart.clone() };
     for config in [Config::GIVES_UP, Config::BACKS_OFF] {
         for experiment in [&apart, &together] {
-            let report = trouble::play(experiment, |me| Strawman::new(me, &replicas, config));
+            let report = faults::play(experiment, |me| Strawman::new(me, &replicas, config));
             assert!(report.entries > 400, "{report:?}");
         }
     }
@@ -33,7 +33,7 @@ fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
             settle: Span::from_secs(60),
             measure: Span::from_secs(140),
         },
-        network: trouble::latency(low, high),
+        network: faults::latency(low, high),
         links: Links::Unordered,
         faults: Faults::default(),
         lease: config.lease,

@@ -8,13 +8,13 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Instant;
 
-use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_protocols::fair_k::Config;
 use peerlock_protocols::token::Layout;
 use peerlock_protocols::{FairK, FairKLate, Observe};
 use peerlock_sim::latency::Model;
 use peerlock_sim::queue::Queue;
 use peerlock_sim::{Bare, Closed, ClosedLoop, Experiment, Faults, Hold, Links, Setup, World};
+use peerlock_types::{PeerId, Rng, Span, Time};
 
 const SLOTS: u32 = 3;
 /// Enough for a steady reading, little enough to be patient with.

@@ -11,11 +11,11 @@ mod rough;
 
 use std::process::ExitCode;
 
-use peerlock_base::Span;
 use peerlock_protocols::sigma::{Config, Sigma};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Faults, Hold, Links, Open, Poisson};
+use peerlock_types::Span;
 use rayon::prelude::*;
 use rough::Rough;
 

@@ -5,11 +5,11 @@
 
 use std::time::Instant;
 
-use peerlock_base::Span;
 use peerlock_node::{Config, Ttl};
 use peerlock_sim::latency::Model;
 use peerlock_sim::workload::Visits;
 use peerlock_sim::{Faults, Nodes, Spells};
+use peerlock_types::Span;
 
 /// So many have a data folder, and may vote.
 const KEEPERS: u64 = 100;
@@ -35,7 +35,7 @@ fn main() {
         resizes: None,
         forces: None,
         removes: None,
-        seats: None,
+        voter_changes: None,
         careful: false,
         most_waiting: resources as usize,
         last_hosts: LAST,
@@ -64,12 +64,12 @@ fn main() {
         trials: 1,
         seed,
     };
-    let began = Instant::now();
+    let started = Instant::now();
     let report = nodes.run().unwrap_or_else(|failure| panic!("{failure}"));
-    let took = began.elapsed().as_secs_f64();
+    let took = started.elapsed().as_secs_f64();
     println!("{peers} peers, {resources} resources, seed {seed}: {} entries, {} events", report.entries, report.events);
     println!("{took:.0} s, {:.0} events a second, {} MB at most", report.events as f64 / took, peak_megabytes());
-    for name in ["asked", "crashed", "lost", "told", "served last", "longest standstill, ms"] {
+    for name in ["asked", "crashed", "lost", "notified", "served last", "longest standstill, ms"] {
         println!("{name}: {}", report.numbers.count(name));
     }
     // What keeps connections up is not among them.

@@ -7,8 +7,8 @@ pub mod whole;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Rng, Span, Ticket, Time};
 
 pub use bare::Bare;
 pub use on_overlay::{Catalogue, OnOverlay, OverlayNote, Routing, Settled};
@@ -41,7 +41,7 @@ pub trait Actor: Sized {
     const KINDS: &'static [&'static str];
 
     /// Clients are told ends ([`Effect::Until`]): they leave by themselves, and their peer may not know it yet.
-    const TELLS_ENDS: bool = false;
+    const REPORTS_ENDS: bool = false;
 
     /// The place of `message`'s type in [`Actor::KINDS`]; `None` if it is not the protocol's but upkeep, which is
     /// neither counted nor traced.
@@ -53,7 +53,7 @@ pub trait Actor: Sized {
     /// Hands it a message: as [`Actor::step`] does, but most of what happens is messages, which need not be put into an
     /// [`Input`] and taken out again.
     #[inline(always)]
-    fn hear(&mut self, from: PeerId, message: Self::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
+    fn receive(&mut self, from: PeerId, message: Self::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
         self.step(Input::Message { from, message }, cx, buffers);
     }
 
@@ -212,7 +212,7 @@ pub enum Effect<A: Actor> {
     /// For watchers and the workload.
     Note(A::Note),
     /// A message made no sense here and was dropped. Breaks a rule in a run without faults.
-    Strange {
+    Unexpected {
         /// What was strange, in words.
         why: &'static str,
     },

@@ -1,6 +1,6 @@
 //! When a message arrives.
 
-use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_types::{PeerId, Rng, Span, Time};
 use rustc_hash::FxHashMap;
 
 use crate::latency::Latency;

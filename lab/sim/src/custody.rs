@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use peerlock_base::{PeerId, Span};
 use peerlock_node::{Config, Ttl};
+use peerlock_types::{PeerId, Span};
 
 use crate::actor::Whole;
-use crate::actor::whole::{Folder, NodeSetting, Role};
+use crate::actor::whole::{Dir, NodeSetting, Role};
 use crate::carrier::Links;
 use crate::faults::{Faults, Spells};
 use crate::latency::Network;
@@ -102,9 +102,9 @@ impl Setting for Custody {
         let counts = (Messages::of::<Whole>(), Idle::new(slots), Order::default(), waits, recovery, standstill);
         let lives = Cell::new(0);
         let setting = NodeSetting { slots: Some(slots), session, config: Config::default() };
-        let make = move |me: PeerId, folder: &Folder| {
+        let make = move |me: PeerId, dir: &Dir| {
             lives.set(lives.get() + 1);
-            Whole::new(me, self.role(me), folder, lives.get(), seed, setting)
+            Whole::new(me, self.role(me), dir, lives.get(), seed, setting)
         };
         let setup = Setup {
             latency: self.network.latency(peers, seed),

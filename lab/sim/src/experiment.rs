@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 
-use peerlock_base::{PeerId, Span};
 use peerlock_protocols::Observe;
+use peerlock_types::{PeerId, Span};
 
 use crate::actor::Bare;
 use crate::carrier::Links;

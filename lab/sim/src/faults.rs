@@ -4,7 +4,7 @@ mod clock;
 
 use std::collections::VecDeque;
 
-use peerlock_base::{PeerId, Rng, Span, Time, mix};
+use peerlock_types::{PeerId, Rng, Span, Time, mix};
 
 pub(crate) use clock::Clock;
 
@@ -16,7 +16,7 @@ const CRASH_AFTER: Span = Span::from_secs(1);
 const SLOWEST_WRITE: Span = Span::from_secs(3);
 
 /// The clocks of so many peers are kept. Those who come and go have higher numbers, and are too many for that.
-const CLOCKS_KEPT: usize = 10_000;
+const MAX_CLOCKS: usize = 10_000;
 
 /// What goes wrong, and how often. By default nothing does. Each kind of fault has a stream of random numbers of its
 /// own, but for the first four, which share one.
@@ -139,7 +139,7 @@ pub(crate) enum Crash {
 
 /// Draws faults, each kind from a stream of its own, so that they change neither the workload nor the network.
 #[derive(Debug)]
-pub(crate) struct Fate {
+pub(crate) struct Injector {
     faults: Faults,
     is_rough: bool,
     /// Messages can get lost, come twice or be cut off.
@@ -192,7 +192,7 @@ struct Condition {
     is_full: bool,
 }
 
-impl Fate {
+impl Injector {
     pub fn new(faults: Faults, seed: u64) -> Self {
         let cuts = faults.partitions.is_some() || faults.cut_off.is_some() || faults.down_after_reset.is_some();
         Self {
@@ -253,12 +253,12 @@ impl Fate {
     /// How many copies of a message arrive: none, one or two.
     #[inline]
     pub fn copies(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
-        if self.is_lossy { self.copies_in_trouble(now, from, to) } else { 1 }
+        if self.is_lossy { self.copies_under_faults(now, from, to) } else { 1 }
     }
 
     // Apart, so that a run without losses asks no more than that.
     #[inline(never)]
-    fn copies_in_trouble(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
+    fn copies_under_faults(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
         if now.since(Time::ZERO) < self.faults.quiet {
             return 1;
         }
@@ -512,7 +512,7 @@ impl Fate {
         let (offset, ppm) = self.faults.clocks?;
         let seed = self.clocks;
         let clock = |peer| Clock::drawn(&mut Rng::stream(seed, peer), offset, ppm);
-        if peer.index() < CLOCKS_KEPT {
+        if peer.index() < MAX_CLOCKS {
             self.drawn_clocks.extend((self.drawn_clocks.len() as u64..=peer.get()).map(clock));
         }
         Some(clock(peer.get()))
@@ -544,38 +544,39 @@ fn spell(spells: Spells, rng: &mut Rng) -> Option<(Span, Span)> {
 mod tests {
     use super::*;
 
-    const NOBODY: (PeerId, PeerId) = (PeerId::new(0), PeerId::new(1));
+    const UNPRIVILEGED: (PeerId, PeerId) = (PeerId::new(0), PeerId::new(1));
 
     #[test]
     fn shares_are_kept() {
         let replica_life = Some(Span::from_secs(30));
         let faults = Faults { loss: 0.1, duplication: 0.2, client_crash: 0.3, replica_life, ..Faults::default() };
-        let mut fate = Fate::new(faults, 1);
-        let copies: usize = (0..100_000).map(|_| fate.copies(Time::ZERO, NOBODY.0, NOBODY.1)).sum();
+        let mut injector = Injector::new(faults, 1);
+        let copies: usize = (0..100_000).map(|_| injector.copies(Time::ZERO, UNPRIVILEGED.0, UNPRIVILEGED.1)).sum();
         assert!((109_000..111_000).contains(&copies), "{copies}");
-        let crashes: Vec<Crash> = (0..100_000).map(|_| fate.crash()).filter(|crash| *crash != Crash::Never).collect();
+        let crashes: Vec<Crash> =
+            (0..100_000).map(|_| injector.crash()).filter(|crash| *crash != Crash::Never).collect();
         let inside = crashes.iter().filter(|crash| **crash == Crash::Inside).count();
         assert!((29_500..30_500).contains(&crashes.len()) && (14_500..15_500).contains(&inside), "{inside}");
-        let lives: Span = (0..10_000).filter_map(|_| fate.life()).sum();
+        let lives: Span = (0..10_000).filter_map(|_| injector.life()).sum();
         assert!((290_000.0..310_000.0).contains(&lives.as_secs_f64()), "{lives}");
     }
 
     #[test]
     fn without_faults_nothing_is_drawn() {
-        let mut fate = Fate::new(Faults::default(), 1);
-        let before = format!("{fate:?}");
-        let (one, other) = NOBODY;
-        assert_eq!((fate.copies(Time::ZERO, one, other), fate.delay(Time::ZERO)), (1, Span::ZERO));
-        assert_eq!((fate.crash(), fate.life(), fate.withdrawal()), (Crash::Never, None, None));
+        let mut injector = Injector::new(Faults::default(), 1);
+        let before = format!("{injector:?}");
+        let (one, other) = UNPRIVILEGED;
+        assert_eq!((injector.copies(Time::ZERO, one, other), injector.delay(Time::ZERO)), (1, Span::ZERO));
+        assert_eq!((injector.crash(), injector.life(), injector.withdrawal()), (Crash::Never, None, None));
         assert_eq!(
-            (fate.next_crash(), fate.next_death(), fate.next_freeze(), fate.next_partition()),
+            (injector.next_crash(), injector.next_death(), injector.next_freeze(), injector.next_partition()),
             Default::default()
         );
-        assert_eq!((fate.next_disk_loss(), fate.next_outage(), fate.takes_another()), Default::default());
-        assert_eq!((fate.next_slow_disk(), fate.next_full_disk()), Default::default());
-        fate.entered(Time::ZERO, one);
-        assert!(fate.thaws(Time::ZERO, one).is_none() && fate.clock(one).is_none() && !fate.is_rough());
-        assert_eq!(format!("{fate:?}"), before);
+        assert_eq!((injector.next_disk_loss(), injector.next_outage(), injector.takes_another()), Default::default());
+        assert_eq!((injector.next_slow_disk(), injector.next_full_disk()), Default::default());
+        injector.entered(Time::ZERO, one);
+        assert!(injector.thaws(Time::ZERO, one).is_none() && injector.clock(one).is_none() && !injector.is_rough());
+        assert_eq!(format!("{injector:?}"), before);
     }
 
     /// Of each partition: whether anybody hears nobody of the other side, one way or both.

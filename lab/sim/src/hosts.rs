@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use peerlock_base::{PeerId, Rng};
+use peerlock_types::{PeerId, Rng};
 
 use crate::actor::Actor;
 

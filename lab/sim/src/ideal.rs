@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
-use peerlock_base::{PeerId, Ticket};
 use peerlock_protocols::token::{Claim, Token};
 use peerlock_protocols::{Cx, Observe, Protocol};
+use peerlock_types::{PeerId, Ticket};
 use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;

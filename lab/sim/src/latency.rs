@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Rng, Span, SpanError, mix};
+use peerlock_types::{PeerId, Rng, Span, SpanError, mix};
 use thiserror::Error;
 
 pub use king::King;
@@ -101,7 +101,7 @@ fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
 /// A latency model as it is asked for on the command line.
 ///
 /// ```
-/// use peerlock_base::Span;
+/// use peerlock_types::Span;
 /// use peerlock_sim::latency::Model;
 /// let model: Model = "uniform:0s..200ms".parse()?;
 /// assert_eq!(model, Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) });
@@ -352,11 +352,11 @@ mod tests {
     #[test]
     fn the_ends_of_a_range_are_reached() {
         let latency = build("uniform:3ns..5ns", 0, 3);
-        let mut seen: Vec<u64> =
+        let mut found: Vec<u64> =
             (1..200).map(|b| latency.sample(peer(0), peer(b), &mut Rng::new(0)).as_nanos()).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen, [3, 4, 5]);
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found, [3, 4, 5]);
     }
 
     #[test]

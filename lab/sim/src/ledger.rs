@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use peerlock_base::{PeerId, Ticket, Time};
+use peerlock_types::{PeerId, Ticket, Time};
 
 /// Somebody who waits, or is inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Ledger {
 
     /// Strikes out a request that was granted, or that nobody waits for any more; `None` if it is not waiting.
     #[inline]
-    pub(crate) fn strike(&mut self, ticket: Ticket) -> Option<Client> {
+    pub(crate) fn inject(&mut self, ticket: Ticket) -> Option<Client> {
         let at = ticket.get().checked_sub(self.gone + 1)?;
         let client = self.open.get_mut(usize::try_from(at).ok()?)?.take()?;
         self.waiting -= 1;
@@ -91,15 +91,15 @@ mod tests {
         let tickets = [ask(0), ask(1), ask(2), ask(3)];
         assert_eq!(tickets.map(Ticket::get), [1, 2, 3, 4]);
 
-        assert_eq!(ledger.strike(tickets[1]).map(|client| client.peer), Some(PeerId::new(1)));
-        assert_eq!(ledger.strike(tickets[1]), None, "granted twice");
+        assert_eq!(ledger.inject(tickets[1]).map(|client| client.peer), Some(PeerId::new(1)));
+        assert_eq!(ledger.inject(tickets[1]), None, "granted twice");
         assert_eq!(ledger.oldest().map(|client| client.ticket), Some(tickets[0]));
 
-        assert!(ledger.strike(tickets[0]).is_some());
+        assert!(ledger.inject(tickets[0]).is_some());
         assert_eq!(ledger.oldest().map(|client| client.ticket), Some(tickets[2]));
-        assert_eq!(ledger.strike(tickets[0]), None, "long gone");
-        assert_eq!(ledger.strike(Ticket::NONE), None);
-        assert_eq!(ledger.strike(Ticket::new(9)), None, "never asked for");
+        assert_eq!(ledger.inject(tickets[0]), None, "long gone");
+        assert_eq!(ledger.inject(Ticket::NONE), None);
+        assert_eq!(ledger.inject(Ticket::new(9)), None, "never asked for");
         assert_eq!(ledger.get(tickets[3]).map(|client| client.peer), Some(PeerId::new(3)));
         assert_eq!((ledger.get(tickets[1]), ledger.get(Ticket::new(9))), (None, None));
         assert_eq!((ledger.waiting(), ledger.iter().count()), (2, 2));

@@ -2,17 +2,17 @@
 
 use std::cell::Cell;
 
-use peerlock_base::{PeerId, Span};
 use peerlock_node::{Config, Ttl};
+use peerlock_types::{PeerId, Span};
 
 use crate::actor::Whole;
-use crate::actor::whole::{Folder, NodeSetting, Role};
+use crate::actor::whole::{Dir, NodeSetting, Role};
 use crate::carrier::Links;
 use crate::faults::Faults;
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Always, Generations, InLine, Messages, Standstill, Trace, Watch, always};
+use crate::watch::{Always, Generations, Messages, Queued, Standstill, Trace, Watch, always};
 use crate::workload::{InVisits, Visits};
 use crate::world::{Setup, World};
 
@@ -84,7 +84,7 @@ fn twice(session: Ttl) -> Ttl {
 impl Setting for Nodes {
     type Actor = Whole;
     type Workload = InVisits;
-    type Rules = (Always, Generations, InLine);
+    type Rules = (Always, Generations, Queued);
     type Counts = (Messages, Standstill);
 
     fn world<W: Watch<Whole>>(
@@ -99,16 +99,16 @@ impl Setting for Nodes {
         let hosts = self.hosts + self.guests;
         let clearly = self.clearly.unwrap_or(Span::from_secs(1_000_000));
         let rules =
-            (always(resources, slots, by_force), Generations::new(resources, by_force), InLine::new(clearly, slots));
+            (always(resources, slots, by_force), Generations::new(resources, by_force), Queued::new(clearly, slots));
         // Where people change the number of slots, nobody knows whether one is free.
         let still = if visits.resizes.is_some() { 0 } else { slots };
         let fixed = visits.resizes.is_none().then_some(slots);
         let lives = Cell::new(0_u64);
-        let make = move |me: PeerId, folder: &Folder| {
+        let make = move |me: PeerId, dir: &Dir| {
             lives.set(lives.get() + 1);
             // One in four is started with a longer session, so that the next one of its host is to have a shorter one.
             let session = if lives.get().is_multiple_of(4) { twice(session) } else { session };
-            Whole::new(me, self.role(me), folder, lives.get(), seed, NodeSetting { slots: fixed, session, config })
+            Whole::new(me, self.role(me), dir, lives.get(), seed, NodeSetting { slots: fixed, session, config })
         };
         let setup = Setup {
             latency: self.network.latency(hosts as usize, seed),

@@ -1,7 +1,7 @@
 //! An open workload: clients that come, ask replicas once and go; replicas that forget, and messages that get lost.
 
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_protocols::Observe;
+use peerlock_types::{PeerId, Span, Time};
 
 use crate::actor::Bare;
 use crate::carrier::Links;

@@ -10,15 +10,15 @@
 //! It is the loop of the simulator that plays it, with its workloads, timers, delays and faults; only that time passes
 //! by itself, and that whoever a message is for may be elsewhere. See `world/part.rs`.
 
-use peerlock_base::{PeerId, Ticket, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Ticket, Time};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::{Report, put_together};
-use crate::trials::{self, Failure, SHOWN, Setting, seed_of, told};
+use crate::trials::{self, Failure, SHOWN, Setting, notified, seed_of};
 use crate::watch::{Broken, Mark, Trace, Watch};
 
 /// Which peers live in which process.
@@ -312,7 +312,7 @@ pub fn judge<S: Setting>(setting: &S, runs: &[Run<S::Actor>], seed: u64) -> Resu
         if let Err(violation) = world.replay(&run.records) {
             let mut again = setting.world(trial_seed, |rules, _| (Trace::of_last(SHOWN), rules));
             let _ = again.replay(&run.records); // The same again, for its trace.
-            return Err(told(&again.watch.0, trial, seed, violation));
+            return Err(notified(&again.watch.0, trial, seed, violation));
         }
         sheets.push(world.sheet(setting.resources()));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use peerlock_base::{PeerId, Time};
+use peerlock_types::{PeerId, Time};
 
 /// Events in order of time; events of one moment in the order they were pushed or posted.
 ///
@@ -76,7 +76,7 @@ impl<E, M> Queue<E, M> {
         let place = if self.is_first_gone { self.heap[0].place() } else { self.room() };
         self.events[place] = Some(event);
         let key = self.key(at, place);
-        self.put_in_line(key);
+        self.enqueue(key);
     }
 
     /// Whether a message that arrives then may be [posted](Queue::post): not before those that were.
@@ -122,7 +122,7 @@ impl<E, M> Queue<E, M> {
         )
     }
 
-    fn put_in_line(&mut self, key: Key) {
+    fn enqueue(&mut self, key: Key) {
         if std::mem::take(&mut self.is_first_gone) { self.sink(key) } else { self.rise(key) }
     }
 
@@ -204,7 +204,7 @@ impl<E, M> Queue<E, M> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use peerlock_base::Rng;
+    use peerlock_types::Rng;
 
     use super::*;
 

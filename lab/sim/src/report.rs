@@ -2,7 +2,7 @@
 
 mod numbers;
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 
 pub use numbers::Numbers;
 
@@ -11,7 +11,7 @@ use crate::watch::{Cost, Flow, Received, Round};
 
 /// What came out of all trials of one setting, whatever kind of run it was. Most numbers have a name only
 /// ([`Report::numbers`]): those of watchers, and of the world, which counts `asked`, `lost`, `refused`, `withdrawn`,
-/// `crashed`, `restarted`, `resets` and `strange`.
+/// `crashed`, `restarted`, `resets` and `unexpected`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Trials that all of this was put together from.

@@ -9,7 +9,7 @@
 //! at most. A client that still waits then is stuck. What is sent after the last round is not counted.
 //!
 //! ```
-//! use peerlock_base::Span;
+//! use peerlock_types::Span;
 //! use peerlock_protocols::sigma::{Config, Sigma};
 //! use peerlock_sim::Rounds;
 //! let rounds = Rounds { peers: 100, resources: 5, rounds: 3, trials: 1, ..Rounds::default() };
@@ -21,12 +21,12 @@
 
 use std::marker::PhantomData;
 
-use peerlock_base::{Key, PeerId, Span, mix};
 use peerlock_overlay::Node;
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 use peerlock_peer::Config;
 use peerlock_protocols::{Observe, Quorum, Replicas};
+use peerlock_types::{Key, PeerId, Span, mix};
 
 use crate::actor::{Catalogue, OnOverlay, Routing, Settled};
 use crate::carrier::Links;

@@ -1,6 +1,6 @@
 //! Means, exact quantiles and spreads, in integers as long as possible so that no order of summing shows.
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 
 /// What a set of waiting times looks like, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 use rustc_hash::FxHashMap;
 
 /// Which setting of each timer counts. A timer that was set again or cancelled still comes up, and is void then: that

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use peerlock_base::Rng;
+use peerlock_types::Rng;
 use rayon::prelude::*;
 use thiserror::Error;
 
@@ -109,11 +109,11 @@ fn explain<S: Setting>(setting: &S, trial: u32, seed: u64, violation: Violation)
     let mut again = setting.world(seed_of(trial, seed), |rules, _| (Trace::of_last(SHOWN), rules));
     let same = again.run();
     debug_assert_eq!(same.as_ref(), Err(&violation), "the same seed gives the same run");
-    told(&again.watch.0, trial, seed, violation)
+    notified(&again.watch.0, trial, seed, violation)
 }
 
 /// A failure with what happened just before it.
-pub(crate) fn told(trace: &Trace, trial: u32, seed: u64, violation: Violation) -> Box<Failure> {
+pub(crate) fn notified(trace: &Trace, trial: u32, seed: u64, violation: Violation) -> Box<Failure> {
     let events = trace.lines().map(String::from).collect();
     Box::new(Failure { trial, seed, violation, events })
 }

@@ -1,7 +1,7 @@
 //! Watchers: each looks at every event and says when a rule is broken. A watcher never changes a run.
 
-use peerlock_base::{PeerId, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Time};
 
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
@@ -13,12 +13,12 @@ mod exclusion;
 mod fencing;
 mod generations;
 mod idle;
-mod in_line;
 mod memory;
 mod messages;
 mod order;
 mod passing;
 mod per_round;
+mod queued;
 mod recovery;
 mod resets;
 mod standstill;
@@ -33,12 +33,12 @@ pub use exclusion::Exclusion;
 pub use fencing::Fencing;
 pub use generations::Generations;
 pub use idle::Idle;
-pub use in_line::InLine;
 pub use memory::Memory;
 pub use messages::Messages;
 pub use order::Order;
 pub use passing::Passing;
 pub use per_round::{PerRound, Received, Round};
+pub use queued::Queued;
 pub use recovery::Recovery;
 pub use resets::Resets;
 pub use standstill::Standstill;
@@ -116,7 +116,7 @@ pub trait Watch<A: Actor> {
     }
 
     /// The run is over: what this watcher has counted.
-    fn tell(&mut self, _sheet: &mut Sheet) {}
+    fn fill(&mut self, _sheet: &mut Sheet) {}
 }
 
 /// A point in a run that matters to what is counted.
@@ -221,9 +221,9 @@ macro_rules! watch_together {
                 $($name.at_end(now, ledger)?;)*
                 Ok(())
             }
-            fn tell(&mut self, sheet: &mut Sheet) {
+            fn fill(&mut self, sheet: &mut Sheet) {
                 let ($($name,)*) = self;
-                $($name.tell(sheet);)*
+                $($name.fill(sheet);)*
             }
         }
     };

@@ -6,7 +6,7 @@ mod poisson;
 mod rounds;
 mod visits;
 
-use peerlock_base::{PeerId, Time};
+use peerlock_types::{PeerId, Time};
 
 pub use closed::{Closed, ClosedLoop};
 pub use hold::{Hold, HoldError};
@@ -81,7 +81,7 @@ pub trait Workload<A: Actor>: Sized {
     }
 
     /// The run is over: what the workload has counted.
-    fn tell(&self, _sheet: &mut Sheet) {}
+    fn fill(&self, _sheet: &mut Sheet) {}
 
     /// What it has counted in this process, where a run is played in several.
     fn counts(&self) -> Vec<u64> {

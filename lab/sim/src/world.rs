@@ -13,7 +13,7 @@
 //!   disk when it restarts ([`Setup::make`]).
 //! - **A workload** is a [`Workload`]: who asks when, and stays how long, and when the run is over. Its functions have
 //!   the whole world, of which it is the field `load`. See `workload/closed.rs`.
-//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Fate` (the next free number: streams that
+//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Injector` (the next free number: streams that
 //!   exist must not move), and the place here where it strikes. No workload and no kind of peer has to know of it.
 //! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, named in `watch.rs`. It stands in the tuple of
 //!   those settings that want it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes what it has counted into a
@@ -26,14 +26,14 @@
 mod check;
 mod clients;
 mod event;
+mod injection;
 mod part;
 mod tally;
-mod trouble;
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Rng, Span, Ticket, Time};
 
 pub use check::Violation;
 pub(crate) use tally::{COUNTS, Counts};
@@ -43,7 +43,7 @@ use self::event::Event;
 use self::tally::Tally;
 use crate::actor::{Actor, Cx, Effect, Hands, Input};
 use crate::carrier::{Carrier, Links};
-use crate::faults::{Fate, Faults};
+use crate::faults::{Faults, Injector};
 use crate::hosts::Hosts;
 use crate::latency::Latency;
 use crate::ledger::{Client, Ledger};
@@ -84,7 +84,7 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     hosts: Hosts<A>,
     make: Make<'a, A>,
     carrier: Carrier,
-    fate: Fate,
+    injector: Injector,
     queue: Queue<Event<A, L::Event>, A::Message>,
     ledger: Ledger,
     inside: Vec<Client>,
@@ -120,7 +120,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             hosts: Hosts::new(),
             make,
             carrier: Carrier::new(latency, links, faults.delays.is_some(), Rng::stream(seed, 1)),
-            fate: Fate::new(faults, seed),
+            injector: Injector::new(faults, seed),
             queue: Queue::with_capacity(1024),
             ledger: Ledger::default(),
             inside: Vec::new(),
@@ -152,7 +152,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     fn play(&mut self) -> Result<(), Broken> {
         L::start(self)?;
         self.first_fault()?;
-        let most = check::most_in_line(self.hosts.residents());
+        let most = check::most_queued(self.hosts.residents());
         while let Some(at) = self.queue.first() {
             if L::is_over(self, at) {
                 break;
@@ -178,14 +178,14 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             sheet.numbers.sum(name, count + elsewhere);
         }
         sheet.events = self.events;
-        self.load.tell(&mut sheet);
-        self.watch.tell(&mut sheet);
+        self.load.fill(&mut sheet);
+        self.watch.fill(&mut sheet);
         sheet
     }
 
     /// What was counted here, by name.
     fn counts(&self) -> [(&'static str, u64); COUNTS] {
-        self.tally.counts(self.fate.mishaps())
+        self.tally.counts(self.injector.mishaps())
     }
 
     /// What happens while a peer is frozen happens afterwards. Apart, so that the loop has [`World::happen`] in place.
@@ -197,7 +197,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     #[inline(always)]
     fn happen(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
         check::has_time(self.now)?;
-        if self.fate.can_freeze()
+        if self.injector.can_freeze()
             && let Some((peer, at)) = self.thaws_for(&event)
         {
             self.happen_at(at, peer, event);
@@ -210,7 +210,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 None => Ok(()),
             },
             Event::Leave { ticket, .. } => self.leave(ticket),
-            Event::Written { peer, life, .. } if life != self.fate.life_of(peer) => Ok(()),
+            Event::Written { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
             Event::Written { peer, fails: true, .. } => self.write_fails(peer),
             Event::Written { peer, .. } => {
                 self.hosts.finish_write(peer);
@@ -218,7 +218,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             }
             Event::End(ticket) => self.end(ticket),
             // What waited for a process that has crashed is lost with it.
-            Event::Thawed { peer, life, .. } if life != self.fate.life_of(peer) => Ok(()),
+            Event::Thawed { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
             Event::Thawed { event, .. } => self.happen_after_all(*event),
             Event::Workload(event) => L::happen(self, event),
             Event::CrashOf { peer, ticket } => {
@@ -229,24 +229,24 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             }
             Event::Reset(peer) => self.reset(peer),
             Event::Restart(peer) => self.restart(peer),
-            Event::Gone(peer) if self.is_there(peer) && self.fate.thaws(self.now, peer).is_none() => Ok(()),
+            Event::Gone(peer) if self.is_there(peer) && self.injector.thaws(self.now, peer).is_none() => Ok(()),
             Event::Gone(gone) => {
                 let others: Vec<PeerId> = self.all_there().filter(|&peer| peer != gone).collect();
-                others.into_iter().for_each(|peer| self.queue.push(self.now, Event::Told { peer, gone }));
+                others.into_iter().for_each(|peer| self.queue.push(self.now, Event::Notified { peer, gone }));
                 Ok(())
             }
-            Event::Told { peer, gone } => match A::gone(gone) {
+            Event::Notified { peer, gone } => match A::gone(gone) {
                 Some(input) => self.step(peer, input),
                 None => Ok(()),
             },
             Event::Parted { number, from } => {
-                self.tell_parted(number, from);
+                self.report_parted(number, from);
                 Ok(())
             }
             Event::Fault(fault) => {
                 self.faults_to_come -= 1;
                 self.has_come_to_rest = self.queue.len() == self.faults_to_come;
-                if self.has_come_to_rest { Ok(()) } else { self.strike(fault) }
+                if self.has_come_to_rest { Ok(()) } else { self.inject(fault) }
             }
         }
     }
@@ -255,8 +255,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     #[inline(always)]
     fn arrive(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         check::has_time(self.now)?;
-        if self.fate.can_freeze()
-            && let Some(at) = self.fate.thaws(self.now, to)
+        if self.injector.can_freeze()
+            && let Some(at) = self.injector.thaws(self.now, to)
         {
             self.happen_at(at, to, Event::Arrive { from, to, message });
             return Ok(());
@@ -266,7 +266,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
         self.watch.on_deliver(self.now, from, to, &message)?;
         let Some((actor, cx, mut buffers)) = self.at_work(to) else { return Ok(()) };
-        actor.hear(from, message, cx, &mut buffers);
+        actor.receive(from, message, cx, &mut buffers);
         self.carry_out_all(to, buffers)
     }
 
@@ -280,7 +280,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// What happens to a peer that is frozen happens when it thaws.
     #[cold]
     fn happen_at(&mut self, at: Time, peer: PeerId, event: Event<A, L::Event>) {
-        let life = self.fate.life_of(peer);
+        let life = self.injector.life_of(peer);
         self.queue.push(at, Event::Thawed { peer, life, event: Box::new(event) });
     }
 
@@ -288,10 +288,10 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<(PeerId, Time)> {
         let peer = match event {
             Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
-            Event::Told { peer, .. } => *peer,
+            Event::Notified { peer, .. } => *peer,
             _ => return None, // Messages look for themselves.
         };
-        self.fate.thaws(self.now, peer).map(|at| (peer, at))
+        self.injector.thaws(self.now, peer).map(|at| (peer, at))
     }
 
     #[inline(never)]
@@ -305,7 +305,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     #[inline(always)]
     fn at_work(&mut self, peer: PeerId) -> Option<(&mut A, Cx<'_>, Box<A::Buffers>)> {
         let actor = self.hosts.get_mut(peer)?;
-        let now = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
+        let now = self.injector.clock(peer).map_or(self.now, |clock| clock.read(self.now));
         Some((actor, Cx { me: peer, now, rng: &mut self.peers_rng }, self.buffers.take().unwrap_or_default()))
     }
 
@@ -326,7 +326,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             Effect::Send { to, message } => self.send(peer, to, message),
             Effect::Grant { ticket, grant } => self.enter(peer, ticket, grant),
             Effect::Until { ticket, until } => {
-                self.tell_end(peer, ticket, until);
+                self.report_end(peer, ticket, until);
                 Ok(())
             }
             Effect::Lost { ticket } => self.lose(peer, ticket),
@@ -341,7 +341,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             }
             Effect::Write(write) => {
                 let takes = self.disk_rng.exponential(self.disk);
-                let (at, life, fails) = self.fate.write(self.now, peer, takes);
+                let (at, life, fails) = self.injector.write(self.now, peer, takes);
                 self.hosts.begin_write(peer, write);
                 self.queue.push(at, Event::Written { peer, life, fails });
                 Ok(())
@@ -354,8 +354,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 self.watch.on_note(self.now, peer, &note)?;
                 L::on_note(self, peer, note)
             }
-            Effect::Strange { why } => {
-                self.tally.strange += 1;
+            Effect::Unexpected { why } => {
+                self.tally.unexpected += 1;
                 if self.is_lenient { Ok(()) } else { Err(format!("peer {peer} got {why}").into()) }
             }
             Effect::Impossible { what } => Err(format!("peer {peer} {what}").into()),
@@ -365,7 +365,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     #[inline(always)]
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         self.watch.on_send(self.now, from, to, &message)?;
-        match self.fate.copies(self.now, from, to) {
+        match self.injector.copies(self.now, from, to) {
             0 => {}
             1 => self.carry(from, to, message),
             _ => self.carry_twice(from, to, message),
@@ -381,7 +381,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     #[inline(always)]
     fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) {
-        let delay = self.fate.delay(self.now);
+        let delay = self.injector.delay(self.now);
         let at = self.carrier.arrival(self.now, from, to, delay);
         self.watch.on_way(self.now, from, at);
         if self.queue.is_last(at) {
@@ -392,11 +392,11 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     }
 
     fn reset(&mut self, peer: PeerId) -> Result<(), Broken> {
-        if self.hosts.get(peer).is_none() || self.fate.is_calm() {
+        if self.hosts.get(peer).is_none() || self.injector.is_calm() {
             return Ok(());
         }
         self.resets_from_now(peer);
-        if !self.fate.resets(self.now, peer) {
+        if !self.injector.resets(self.now, peer) {
             return Ok(());
         }
         self.tally.resets += 1;
@@ -407,7 +407,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// A peer is told that it has forgotten what it kept for others.
     fn forget_all(&mut self, peer: PeerId) -> Result<(), Broken> {
         let lives = self.tally.resets + self.tally.restarted;
-        let incarnation = self.fate.incarnation(self.now, peer, lives);
+        let incarnation = self.injector.incarnation(self.now, peer, lives);
         self.step(peer, Input::Reset { incarnation })
     }
 }
@@ -521,7 +521,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// When a frozen peer thaws: until then its clients cannot ask.
     pub fn thaws(&self, peer: PeerId) -> Option<Time> {
-        self.fate.thaws(self.now, peer)
+        self.injector.thaws(self.now, peer)
     }
 
     /// Tells a peer something that only its kind of peer understands.
@@ -531,31 +531,31 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// Sets a timer of a peer, as if it had asked for it.
     pub fn set_timer(&mut self, peer: PeerId, timer: A::Timer, after: Span) {
-        let after = self.fate.clock(peer).map_or(after, |clock| clock.true_length(after));
+        let after = self.injector.clock(peer).map_or(after, |clock| clock.true_length(after));
         let set = self.timers.set(peer, timer.clone());
         self.queue.push(self.now + after, Event::Timer { peer, timer, set });
     }
 
     /// From now on this peer loses now and then what it keeps for others, if that is among the faults.
     pub fn resets_from_now(&mut self, peer: PeerId) {
-        if let Some(life) = self.fate.life() {
+        if let Some(life) = self.injector.life() {
             self.queue.push(self.now + life, Event::Reset(peer));
         }
     }
 
     /// Nobody crashes, freezes, forgets or is parted from others any more.
     pub fn calm_down(&mut self) {
-        self.fate.calm_down();
+        self.injector.calm_down();
     }
 
     /// From now on these two do not hear of each other.
     pub fn rift(&mut self, one: PeerId, other: PeerId) {
-        self.fate.rift(one, other);
+        self.injector.rift(one, other);
     }
 
     /// From now on messages arrive once, and take as long as their links do.
     pub fn deliver_all(&mut self) {
-        self.fate.deliver_all();
+        self.injector.deliver_all();
     }
 
     /// What a resident keeps through crashes.
@@ -565,7 +565,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// Whether anything can go wrong at random.
     pub fn is_rough(&self) -> bool {
-        self.fate.is_rough()
+        self.injector.is_rough()
     }
 
     /// Tells watchers where the workload is.

@@ -1,9 +1,9 @@
 //! Custody beside the protocols of the papers: whole peers in a closed loop, when many of them fail at once.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use peerlock_base::Span;
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Closed, Custody, Cut, Faults, Hold, Report, Spells, Ttl};
+use peerlock_types::Span;
 
 const SECOND: Span = Span::from_secs(1);
 

@@ -3,13 +3,13 @@
 
 use std::cell::Cell;
 
-use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_protocols::{Grant, Never};
 use peerlock_sim::actor::{Actor, Cx, Effect, Hands, Input};
 use peerlock_sim::latency::Model;
 use peerlock_sim::watch::{Broken, Exclusion, Watch};
 use peerlock_sim::workload::{Over, Workload};
 use peerlock_sim::{Client, Faults, Links, Setup, Spells, World};
+use peerlock_types::{PeerId, Rng, Span, Time};
 
 const TOLD: Span = Span::from_secs(5);
 
@@ -34,7 +34,7 @@ impl Actor for Careless {
     type Write = u64;
     type Buffers = Vec<Effect<Self>>;
     const KINDS: &'static [&'static str] = &[];
-    const TELLS_ENDS: bool = true;
+    const REPORTS_ENDS: bool = true;
 
     fn kind(message: &Never) -> Option<usize> {
         match *message {}
@@ -47,7 +47,7 @@ impl Actor for Careless {
                 out.push(Effect::Grant { ticket, grant: Grant { slot: 0, fencing: ticket.get() } });
                 out.push(Effect::Until { ticket, until });
             }
-            Input::Command(Order::Renew) => out.push(Effect::Until { ticket: peerlock_base::Ticket::new(1), until }),
+            Input::Command(Order::Renew) => out.push(Effect::Until { ticket: peerlock_types::Ticket::new(1), until }),
             Input::Command(Order::Write) => out.push(Effect::Write(self.0 + 1)),
             Input::Written => {
                 self.0 += 1;
@@ -106,7 +106,7 @@ impl Workload<Careless> for Script<'_> {
     fn happen<W: Watch<Careless>>(world: &mut World<'_, Careless, Self, W>, act: Act) -> Result<(), Broken> {
         match act {
             Act::Ask(peer) => world.ask(PeerId::new(peer), 0),
-            Act::Leave => world.leave(peerlock_base::Ticket::new(1)),
+            Act::Leave => world.leave(peerlock_types::Ticket::new(1)),
             Act::Renew => world.command(PeerId::new(0), Order::Renew),
             Act::Crash => world.crash(PeerId::new(0)),
             Act::Write => world.command(PeerId::new(0), Order::Write),

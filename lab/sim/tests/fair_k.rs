@@ -1,13 +1,13 @@
 //! Fair-K on the bench: the paper's plateau, safety in rough weather, and the same bytes from the same seed.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use peerlock_base::{PeerId, Span};
 use peerlock_protocols::fair_k::Config;
-use peerlock_protocols::register::Session;
+use peerlock_protocols::registry::Session;
 use peerlock_protocols::token::Layout;
 use peerlock_protocols::{Bv95, Custody, FairK, FairKLate, Observe, bv95, custody, fair_k_late};
 use peerlock_sim::latency::{Latency, Model};
 use peerlock_sim::{Closed, Experiment, Faults, Hold, Ideal, Links, Report, Spells};
+use peerlock_types::{PeerId, Span};
 
 fn experiment(peers: usize, slots: u32, hold: &str, think: f64, latency: &str, entries: u32) -> Experiment {
     Experiment {

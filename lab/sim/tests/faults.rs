@@ -2,7 +2,6 @@
 //! run with faults is as repeatable as one without.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use peerlock_base::{PeerId, Span};
 use peerlock_protocols::backed::{self, Ring};
 use peerlock_protocols::token::Layout;
 use peerlock_protocols::{
@@ -10,6 +9,7 @@ use peerlock_protocols::{
 };
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Closed, Cut, Experiment, Failure, Faults, Hold, Links, Open, Poisson, Report, Rounds, Spells};
+use peerlock_types::{PeerId, Span};
 
 const fn seconds(every: u64, last: u64) -> Spells {
     Spells { every: Span::from_secs(every), last: Span::from_secs(last) }
@@ -235,10 +235,10 @@ fn backed(faults: Faults) -> Result<Report, Box<Failure>> {
 #[test]
 fn after_a_catastrophe_those_who_are_told_go_on() {
     let catastrophe = Some((0.5, Span::from_secs(10)));
-    let told = backed(Faults { catastrophe, detection: Some(Span::from_secs(2)), ..Faults::default() }).unwrap();
-    assert_eq!(told.numbers.count("crashed"), 10 * 10);
-    assert!(told.harm().is_none(), "{:?}", told.harm());
-    assert_eq!(told.numbers.count("recovered"), 10);
+    let notified = backed(Faults { catastrophe, detection: Some(Span::from_secs(2)), ..Faults::default() }).unwrap();
+    assert_eq!(notified.numbers.count("crashed"), 10 * 10);
+    assert!(notified.harm().is_none(), "{:?}", notified.harm());
+    assert_eq!(notified.numbers.count("recovered"), 10);
     let untold = backed(Faults { catastrophe, ..Faults::default() }).unwrap();
     assert!(untold.harm().stuck > 0 && untold.harm().violations == 0, "{:?}", untold.harm());
 }

@@ -5,8 +5,8 @@
 #[allow(dead_code, reason = "other users of these plans want more of them")]
 mod plan;
 
-use peerlock_node::{Sabotage, sabotage};
-use peerlock_register::Sabotage as InRegister;
+use peerlock_node::{Mutation, mutation};
+use peerlock_registry::Mutation as InRegister;
 use peerlock_sim::Nodes;
 use rayon::prelude::*;
 
@@ -15,20 +15,20 @@ const WITHIN: u64 = 2000;
 
 #[derive(Clone, Copy, Debug)]
 enum Mistake {
-    Node(Sabotage),
-    Register(InRegister),
+    Node(Mutation),
+    Registry(InRegister),
 }
 
 fn plan_with(mistake: Mistake, seed: u64) -> Nodes {
     let mut plan = plan::plan(seed);
-    if let Mistake::Register(mistake) = mistake {
-        plan.config.register.sabotage = Some(mistake);
+    if let Mistake::Registry(mistake) = mistake {
+        plan.config.registry.mutation = Some(mistake);
     }
     plan
 }
 
 /// What is wrong with this run, if it is what this mistake leads to.
-fn seen(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
+fn found(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
     let what = plan_with(mistake, seed).run().err()?.violation.to_string();
     words.iter().any(|word| what.contains(word)).then_some((seed, what))
 }
@@ -49,38 +49,38 @@ const ASSERTED: &[&str] = &["has panicked"];
 fn every_mistake_is_seen() {
     std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
     let table: [(Mistake, u64, &[&str]); 32] = [
-        (Mistake::Node(Sabotage::Resend), 6, STUCK),
-        (Mistake::Node(Sabotage::Ack), 29, STUCK),
-        (Mistake::Node(Sabotage::LeaseAlarm), 0, ASSERTED),
-        (Mistake::Node(Sabotage::Release), 0, STUCK),
-        (Mistake::Node(Sabotage::BeyondSession), 691, TWO),
-        (Mistake::Node(Sabotage::DetachedUntold), 504, TWO),
-        (Mistake::Node(Sabotage::StillOwed), 195, TWO),
-        (Mistake::Node(Sabotage::KeepsParts), 4, ASSERTED),
-        (Mistake::Node(Sabotage::Relay), 29, STUCK),
-        (Mistake::Node(Sabotage::Fence), 203, TWO),
-        (Mistake::Node(Sabotage::CountAll), 9, TWO),
-        (Mistake::Node(Sabotage::NothingLeaves), 31, STUCK),
-        (Mistake::Node(Sabotage::EarlyNews), 376, STUCK),
-        (Mistake::Node(Sabotage::DetachedEnd), 195, TWO),
-        (Mistake::Node(Sabotage::ForceUnheard), 81, STUCK),
-        (Mistake::Node(Sabotage::HoldBack), 102, TWO),
-        (Mistake::Node(Sabotage::GiveUpFirst), 575, TWO),
-        (Mistake::Node(Sabotage::SilentOnceGivenUp), 14, STUCK),
-        (Mistake::Node(Sabotage::ToldBeforeKept), 138, TWO),
-        (Mistake::Node(Sabotage::OldEnds), 78, TWO),
-        (Mistake::Node(Sabotage::OnlyPresented), 1, TWO),
-        (Mistake::Node(Sabotage::TakesNothing), 1, TWO),
-        (Mistake::Node(Sabotage::OtherBoot), 19, TWO_OR_ASSERTED),
-        (Mistake::Node(Sabotage::ShorterSession), 78, TWO_OR_ASSERTED),
-        (Mistake::Node(Sabotage::IdleForgets), 2283, STUCK),
-        (Mistake::Register(InRegister::ReplacesSession), 68, TWO),
-        (Mistake::Register(InRegister::AckBeforeDisk), 265, TWO),
-        (Mistake::Register(InRegister::TellsOnce), 1, STUCK),
-        (Mistake::Register(InRegister::EndsAtOnce), 12, TWO),
-        (Mistake::Register(InRegister::NoLatch), 237, TWO),
-        (Mistake::Register(InRegister::RemovesUsed), 103, TWO),
-        (Mistake::Register(InRegister::ForgetsFloor), 23, TWO),
+        (Mistake::Node(Mutation::Resend), 6, STUCK),
+        (Mistake::Node(Mutation::Ack), 29, STUCK),
+        (Mistake::Node(Mutation::LeaseAlarm), 0, ASSERTED),
+        (Mistake::Node(Mutation::Release), 0, STUCK),
+        (Mistake::Node(Mutation::BeyondSession), 691, TWO),
+        (Mistake::Node(Mutation::DetachedUntold), 504, TWO),
+        (Mistake::Node(Mutation::StillOwed), 195, TWO),
+        (Mistake::Node(Mutation::KeepsParts), 4, ASSERTED),
+        (Mistake::Node(Mutation::Relay), 29, STUCK),
+        (Mistake::Node(Mutation::Fence), 203, TWO),
+        (Mistake::Node(Mutation::CountAll), 9, TWO),
+        (Mistake::Node(Mutation::NothingLeaves), 31, STUCK),
+        (Mistake::Node(Mutation::EarlyUpdate), 376, STUCK),
+        (Mistake::Node(Mutation::DetachedEnd), 195, TWO),
+        (Mistake::Node(Mutation::ForceUnheard), 81, STUCK),
+        (Mistake::Node(Mutation::HoldBack), 102, TWO),
+        (Mistake::Node(Mutation::GiveUpFirst), 575, TWO),
+        (Mistake::Node(Mutation::SilentOnceGivenUp), 14, STUCK),
+        (Mistake::Node(Mutation::AnsweredBeforeRecorded), 138, TWO),
+        (Mistake::Node(Mutation::OldEnds), 78, TWO),
+        (Mistake::Node(Mutation::OnlyPresented), 1, TWO),
+        (Mistake::Node(Mutation::TakesNothing), 1, TWO),
+        (Mistake::Node(Mutation::OtherBoot), 19, TWO_OR_ASSERTED),
+        (Mistake::Node(Mutation::ShorterSession), 78, TWO_OR_ASSERTED),
+        (Mistake::Node(Mutation::IdleForgets), 2283, STUCK),
+        (Mistake::Registry(InRegister::ReplacesSession), 68, TWO),
+        (Mistake::Registry(InRegister::AckBeforeDisk), 265, TWO),
+        (Mistake::Registry(InRegister::SendsOnce), 1, STUCK),
+        (Mistake::Registry(InRegister::EndsAtOnce), 12, TWO),
+        (Mistake::Registry(InRegister::NoLatch), 237, TWO),
+        (Mistake::Registry(InRegister::RemovesUsed), 103, TWO),
+        (Mistake::Registry(InRegister::ForgetsFloor), 23, TWO),
     ];
     let pages = [include_str!("../../docs/simulate.md"), include_str!("../../docs/papers/guards.md")];
     assert!(pages.iter().all(|page| page.contains(&format!(" {} mistakes ", table.len()))), "the pages say how many");
@@ -90,14 +90,14 @@ fn every_mistake_is_seen() {
     let from = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let is_meant = |mistake: &Mistake| only.as_ref().is_none_or(|only| format!("{mistake:?}").contains(only));
     for (mistake, named, words) in table.into_iter().filter(|(mistake, ..)| is_meant(mistake)) {
-        sabotage(if let Mistake::Node(mistake) = mistake { Some(mistake) } else { None });
-        let first = || (from..from + WITHIN).into_par_iter().find_map_first(|seed| seen(mistake, seed, words));
-        let found = seen(mistake, named, words).or_else(first);
+        mutation(if let Mistake::Node(mistake) = mistake { Some(mistake) } else { None });
+        let first = || (from..from + WITHIN).into_par_iter().find_map_first(|seed| found(mistake, seed, words));
+        let found = found(mistake, named, words).or_else(first);
         println!("{mistake:?}: {found:?}");
         if found.is_none() {
             unseen.push(mistake);
         }
     }
-    sabotage(None);
+    mutation(None);
     assert!(unseen.is_empty(), "nobody sees {unseen:?}");
 }

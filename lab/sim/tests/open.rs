@@ -3,12 +3,12 @@
 
 mod rough;
 
-use peerlock_base::{PeerId, Span};
 use peerlock_protocols::sigma::{self, Sigma};
 use peerlock_protocols::strawman::{self, Strawman};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Failure, Faults, Hold, Links, Open, Poisson, Report};
+use peerlock_types::{PeerId, Span};
 use rough::Rough;
 
 /// How many rough minutes.

@@ -1,13 +1,13 @@
 //! A part of a world in real time.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_protocols::token::Layout;
 use peerlock_protocols::{FairKLate, fair_k_late};
 use peerlock_sim::latency::Model;
 use peerlock_sim::{
     Actor, Came, Closed, Drive, Experiment, Faults, Links, Outside, Recorder, Share, Trial, Wire, seed_of,
 };
+use peerlock_types::{PeerId, Span, Time};
 
 /// A clock that goes on by a minute whenever it is read: no process keeps up with it. The run is over when it is asked.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Drive for Alone {
         S: Trial<Actor: Actor<Message: Wire, Note: Wire + Clone>>,
     {
         let mut world = setting.world(seed_of(0, seed), |_, _| Recorder::new(|_, _| ()));
-        world.keep_only(Share { me: 0, together: 1, apart: Vec::new() });
+        world.retain_only(Share { me: 0, together: 1, apart: Vec::new() });
         world.play_part(&mut TooFast::default(), false).map_err(|violation| violation.to_string())
     }
 }

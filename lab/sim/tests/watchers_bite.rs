@@ -2,16 +2,16 @@
 //! once, and has one fault of choice.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use peerlock_base::{PeerId, Span, Ticket};
 use peerlock_protocols::{Cx, Grant, Never, Observe, Protocol};
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Closed, Experiment, Faults, Hold, Links, Open, Poisson};
+use peerlock_types::{PeerId, Span, Ticket};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
     LetsTwoIn,
-    LetsNobodyIn,
+    NeverGrants,
     LetsInTwice,
     RepeatsItsNumber,
     UsesTheNumberOfAnother,
@@ -53,7 +53,7 @@ impl Protocol for Caricature {
         let mut grant = Grant { slot, fencing: self.given };
         match self.fault {
             Fault::None | Fault::LetsTwoIn => {}
-            Fault::LetsNobodyIn => return,
+            Fault::NeverGrants => return,
             Fault::LetsInTwice => cx.grant(ticket, grant),
             Fault::RepeatsItsNumber => grant.fencing = 7,
             Fault::UsesTheNumberOfAnother => {
@@ -63,7 +63,7 @@ impl Protocol for Caricature {
             Fault::LosesTheToken => self.tokens = 0,
             Fault::MakesASecondCoordinator => self.coordinator = true,
             Fault::PointsInACircle => self.parent = Some(PeerId::new(1 - self.me.get())),
-            Fault::GetsNonsense => cx.strange("nonsense"),
+            Fault::GetsNonsense => cx.unexpected("nonsense"),
             Fault::PassesOneBy => return self.wait(ticket, cx),
         }
         cx.grant(ticket, grant);
@@ -150,7 +150,7 @@ fn run(fault: Fault) -> Result<(), String> {
 fn each_fault_is_seen_by_its_watcher() {
     for (fault, sentence) in [
         (Fault::LetsTwoIn, "is let in as number 2 of 1"),
-        (Fault::LetsNobodyIn, "1 requests were never served, the oldest by peer 0"),
+        (Fault::NeverGrants, "1 requests were never served, the oldest by peer 0"),
         (Fault::LetsInTwice, "peer 0 lets in t1, who is not waiting there"),
         (Fault::RepeatsItsNumber, "slot 0 gives fencing number 7 to peer 0 after 7"),
         (Fault::UsesTheNumberOfAnother, "fencing number 2 was given twice"),

@@ -4,14 +4,14 @@
 use std::path::Path;
 
 use peerlock::store::{self, Known};
-use peerlock::{Answer, ClusterId, Estate, GrantFile, Probe, StartError};
+use peerlock::{Answer, ClusterId, GrantFile, Predecessor, Probe, StartError};
 
 use crate::say::say;
 use crate::{Error, Result};
 
 /// What the data folder says of its cluster.
 pub struct Own<'a> {
-    pub folder: &'a Path,
+    pub dir: &'a Path,
     pub cluster: ClusterId,
     /// This host is the only one of it.
     pub is_alone: bool,
@@ -21,21 +21,21 @@ pub struct Own<'a> {
 
 impl<'a> Own<'a> {
     /// The cluster of a folder and of what its last agent has left; `None` if it belongs to none.
-    pub fn of(folder: &'a Path, estate: Option<&Estate>) -> Result<Option<Self>> {
-        let known = Known::read(folder).map_err(StartError::from)?;
-        let is_held = estate.is_some_and(GrantFile::is_held) || known.has_grants();
-        Ok(known.cluster.map(|cluster| Self { folder, cluster, is_alone: known.is_alone(), is_held }))
+    pub fn of(dir: &'a Path, predecessor: Option<&Predecessor>) -> Result<Option<Self>> {
+        let known = Known::read(dir).map_err(StartError::from)?;
+        let is_held = predecessor.is_some_and(GrantFile::is_held) || known.has_grants();
+        Ok(known.cluster.map(|cluster| Self { dir, cluster, is_alone: known.is_alone(), is_held }))
     }
 
     /// Goes back to its cluster, or leaves it if the hosts of `--join` have another one and nothing is lost by that.
     pub fn decide(&self, probes: &[Probe]) -> Result<()> {
         let Some((address, theirs)) = self.leaves_for(probes)? else { return Ok(()) };
-        let (folder, ours) = (self.folder.display(), self.cluster);
-        store::leave(self.folder).map_err(|source| Error::Folder { path: self.folder.to_owned(), source })?;
+        let (dir, ours) = (self.dir.display(), self.cluster);
+        store::leave(self.dir).map_err(|source| Error::Dir { path: self.dir.to_owned(), source })?;
         tracing::warn!(%ours, %theirs, address, "leaves its own cluster for that of --join");
         say(format_args!(
             "left the cluster {ours}, in which this host was alone and nothing was held, for that of {address} \
-             ({theirs}). Its names and fencing numbers are in {folder}/register.left"
+             ({theirs}). Its names and fencing numbers are in {dir}/register.left"
         ));
         Ok(())
     }
@@ -49,7 +49,7 @@ impl<'a> Own<'a> {
                 _ => None,
             })
         };
-        let path = || self.folder.to_owned();
+        let path = || self.dir.to_owned();
         if clusters().any(|(_, id)| is_ours(id)) {
             return Ok(None);
         }
@@ -99,7 +99,7 @@ mod tests {
             (&[Answer::OtherSecret], false, false, "stays"),
             (&[Answer::OtherSecret, elsewhere], true, false, "leaves"),
         ] {
-            let own = Own { folder: Path::new("/f"), cluster: ours, is_alone, is_held };
+            let own = Own { dir: Path::new("/f"), cluster: ours, is_alone, is_held };
             let probes: Vec<Probe> =
                 answers.iter().map(|answer| Probe { address: "db1:7400".into(), answer: *answer }).collect();
             let decided = match own.leaves_for(&probes) {

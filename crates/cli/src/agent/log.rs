@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::dup2_stderr;
 
-use crate::folder;
+use crate::dir;
 
 /// A log that grows beyond this while its agent lives is moved aside. More than at a start, so that what the agent says
 /// there is in the file that the command reads.
-const LONGEST: u64 = 2 * folder::LONGEST_LOG;
+const LONGEST: u64 = 2 * dir::LONGEST_LOG;
 
 /// Writes lines to standard error.
 pub struct Log {
@@ -28,7 +28,7 @@ impl Log {
 
     /// Writes to standard error, which is the log in this data folder.
     pub fn to_file(data_dir: &Path) -> Self {
-        Self { path: Some(data_dir.join(folder::LOG)) }
+        Self { path: Some(data_dir.join(dir::LOG)) }
     }
 }
 
@@ -56,9 +56,9 @@ fn next(path: &Path, current: &File, longest: u64) -> io::Result<Option<File>> {
         return Ok(None);
     }
     if fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (current.dev(), current.ino())) {
-        folder::move_log(path)?;
+        dir::move_log(path)?;
     }
-    folder::open_log(path).map(Some)
+    dir::open_log(path).map(Some)
 }
 
 #[cfg(test)]
@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn long_log_is_moved_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(folder::LOG);
-        let mut first = folder::open_log(&path).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(dir::LOG);
+        let mut first = dir::open_log(&path).unwrap();
         // The agent that is ending.
         let other = first.try_clone().unwrap();
         first.write_all(&[b'a'; 10]).unwrap();

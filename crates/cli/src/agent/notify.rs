@@ -35,16 +35,16 @@ mod tests {
 
     #[test]
     fn systemd_hears_it_at_both_kinds_of_sockets() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("notify");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
         let name = format!("peerlock-test-{}", std::process::id());
         let file = UnixDatagram::bind(&path).unwrap();
         let hidden = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         for (socket, address) in [(file, path.to_str().unwrap().to_owned()), (hidden, format!("@{name}"))] {
             send(address.as_bytes(), READY).unwrap();
-            let mut heard = [0; 64];
-            let length = socket.recv(&mut heard).unwrap();
-            assert_eq!(&heard[..length], READY.as_bytes(), "{address}");
+            let mut received = [0; 64];
+            let length = socket.recv(&mut received).unwrap();
+            assert_eq!(&received[..length], READY.as_bytes(), "{address}");
         }
         assert!(send(b"/no/such/socket", READY).is_err());
     }

@@ -18,8 +18,8 @@ use peerlock_service::{RealNetwork, Service};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-use super::crowd::Crowd;
 use super::cut::Cuttable;
+use super::workload::Workload;
 use crate::{Error, Result};
 
 /// One that is back is found again soon.
@@ -30,7 +30,7 @@ pub struct Actor {
     /// Which one, counted from 1.
     pub number: usize,
     /// Where it keeps what it must not forget.
-    pub folder: PathBuf,
+    pub dir: PathBuf,
     /// Where it listens; any free port at first.
     pub address: SocketAddr,
     /// Where a peer listens that it joins; the first one founds the cluster.
@@ -39,7 +39,7 @@ pub struct Actor {
     /// How long its sessions stand.
     pub session: Duration,
     /// Its clients.
-    pub crowd: Crowd,
+    pub workload: Workload,
     pub running: Option<Running>,
 }
 
@@ -63,17 +63,17 @@ impl Actor {
 
     /// Starts it, with what it has in its folder.
     pub async fn start(&mut self) -> Result<Service> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(Error::Start)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(Error::Start)?;
         let ((cut, is_cut), (end, ends)) = (watch::channel(false), oneshot::channel());
         let (started, is_started) = oneshot::channel();
         let life = Life {
-            identity: Identity::load_or_create(&places::identity(&self.folder)).map_err(StartError::from)?,
+            identity: Identity::load_or_create(&places::identity(&self.dir)).map_err(StartError::from)?,
             config: Config { redial_most: REDIAL, ..Config::new(self.address) },
             secret: self.secret.clone(),
             join: self.join,
             builder: Service::builder().session(self.session).name(format!("peer-{}", self.number)),
-            store: Store::folder(&self.folder).map_err(StartError::from)?,
-            crowd: self.crowd.clone(),
+            store: Store::dir(&self.dir).map_err(StartError::from)?,
+            workload: self.workload.clone(),
             number: self.number,
             is_cut,
         };
@@ -131,7 +131,7 @@ struct Life {
     join: Option<SocketAddr>,
     builder: peerlock_service::Builder,
     store: (Store, peerlock::store::Known),
-    crowd: Crowd,
+    workload: Workload,
     is_cut: watch::Receiver<bool>,
 }
 
@@ -148,7 +148,7 @@ impl Life {
             let transport = Cuttable::new(RealNetwork::new(net), self.is_cut);
             let builder = self.join.into_iter().fold(self.builder, |builder, to| builder.join(to.to_string()));
             let (store, known) = self.store;
-            Ok::<_, StartError>((builder.folder(store, known).start(transport).await?, address))
+            Ok::<_, StartError>((builder.dir(store, known).start(transport).await?, address))
         };
         let service = match start.await {
             Ok((service, address)) => {
@@ -163,7 +163,7 @@ impl Life {
         tokio::select! {
             biased;
             _ = ends => {}
-            () = self.crowd.live(&service, self.number) => {}
+            () = self.workload.live(&service, self.number) => {}
         }
     }
 }

@@ -67,8 +67,8 @@ impl<T: Transport> Transport for Cuttable<T> {
         self.inner.hang_up(peer, why);
     }
 
-    fn strangers(&self) -> u64 {
-        self.inner.strangers()
+    fn unauthenticated(&self) -> u64 {
+        self.inner.unauthenticated()
     }
 
     async fn next(&mut self) -> Option<Event> {
@@ -137,10 +137,10 @@ mod tests {
         cut.send_replace(false);
         assert_eq!(next(&mut one).await, "up 2", "and not what was sent before");
         one.send(PeerId::new(2), one.up[&PeerId::new(2)], vec![4]);
-        let mut heard = Vec::new();
-        while !heard.ends_with(&["message [4]".to_owned()]) {
-            heard.push(next(&mut two).await);
+        let mut received = Vec::new();
+        while !received.ends_with(&["message [4]".to_owned()]) {
+            received.push(next(&mut two).await);
         }
-        assert!(!heard.contains(&"message [3]".to_owned()), "{heard:?}");
+        assert!(!received.contains(&"message [3]".to_owned()), "{received:?}");
     }
 }

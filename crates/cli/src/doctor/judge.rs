@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use peerlock::{OtherCluster, PeerView, ResourceHealth, Voter};
-use peerlock_base::roughly;
+use peerlock_types::roughly;
 
-use super::look::{Facts, Folder, Rates, Running, Seen};
+use super::look::{AgentState, Dir, Evidence, Rates, Running};
 use super::{Finding, Level};
 
 /// With less room than this the voter's file may soon not be written.
@@ -17,15 +17,15 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// A system clock that is off by more than this, in millionths, is being corrected: hardware clocks are better.
 const SLEWED: u64 = 1000;
-/// Leases bear hardware clocks that are off by 10,000 (`crates/register/src/leases.rs`). Less than a day says nothing:
+/// Leases bear hardware clocks that are off by 10,000 (`crates/registry/src/leases.rs`). Less than a day says nothing:
 /// a correction of a minute is a large part of it.
 const WRONG: u64 = 9000;
 const A_DAY: Duration = Duration::from_secs(86_400);
 
 /// Every finding, in the order in which people look for what is wrong.
-pub fn judge(facts: &Facts) -> Vec<Finding> {
-    let mut findings = vec![agent(&facts.agent, facts.folder.as_ref())];
-    if let Seen::Running(running) = &facts.agent {
+pub fn judge(evidence: &Evidence) -> Vec<Finding> {
+    let mut findings = vec![agent(&evidence.agent, evidence.dir.as_ref())];
+    if let AgentState::Running(running) = &evidence.agent {
         findings.extend(session(running));
         findings.extend(cluster(running));
         findings.extend(others(running));
@@ -35,11 +35,11 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
         findings.push(ports(running));
         findings.extend(resources(running));
         findings.push(clock(running));
-    } else if let Some(folder) = &facts.folder {
-        findings.extend(left_behind(folder));
+    } else if let Some(dir) = &evidence.dir {
+        findings.extend(left_behind(dir));
     }
-    findings.extend(facts.rates.map(rate));
-    findings.extend(facts.folder.as_ref().filter(|folder| folder.exists).map(disk));
+    findings.extend(evidence.rates.map(rate));
+    findings.extend(evidence.dir.as_ref().filter(|dir| dir.exists).map(disk));
     findings
 }
 
@@ -66,11 +66,11 @@ fn away(peer: &PeerView) -> String {
     format!("{} for {}", called(peer), roughly(peer.since))
 }
 
-fn agent(seen: &Seen, folder: Option<&Folder>) -> Finding {
-    match seen {
-        Seen::Running(running) => runs(running),
-        Seen::Mute { endpoint, why } => {
-            let pid = folder.and_then(|folder| folder.last.as_ref()).map(|last| last.pid.to_string());
+fn agent(observed: &AgentState, dir: Option<&Dir>) -> Finding {
+    match observed {
+        AgentState::Running(running) => runs(running),
+        AgentState::Mute { endpoint, why } => {
+            let pid = dir.and_then(|dir| dir.last.as_ref()).map(|last| last.pid.to_string());
             let process = pid.as_ref().map(|pid| format!(" (process {pid})")).unwrap_or_default();
             let what = format!("the agent at {endpoint}{process} does not answer as it should: {why}");
             let pid = pid.unwrap_or_else(|| "PID".to_owned());
@@ -80,21 +80,21 @@ fn agent(seen: &Seen, folder: Option<&Folder>) -> Finding {
             );
             advice(Level::Bad, "agent", what, &todo)
         }
-        Seen::Absent { why } => {
-            let folder = folder.filter(|folder| folder.exists);
-            let last = folder.and_then(|folder| folder.last.as_ref().map(|last| (folder, last)));
+        AgentState::Absent { why } => {
+            let dir = dir.filter(|dir| dir.exists);
+            let last = dir.and_then(|dir| dir.last.as_ref().map(|last| (dir, last)));
             let (what, todo) = match (why, last) {
                 (Some(why), _) => (why.clone(), "Ask as its user or as root, or say where it is with --agent."),
                 (None, None) => {
                     let todo = "Start it with `peerlock agent`; `peerlock run` does so by itself.";
                     ("no agent runs, and none has run here".to_owned(), todo)
                 }
-                (None, Some((folder, _))) if folder.is_taken => {
+                (None, Some((dir, _))) if dir.is_taken => {
                     let todo = "Wait a moment, and look at its log if that does not help.";
                     ("an agent has the data folder and takes no clients: it starts, or ends".to_owned(), todo)
                 }
-                (None, Some((folder, last))) => {
-                    let how = if folder.has_socket { "was killed" } else { "has ended" };
+                (None, Some((dir, last))) => {
+                    let how = if dir.has_socket { "was killed" } else { "has ended" };
                     let todo = match last.ends_by_itself {
                         true => "The next command starts it again.",
                         false => "Start it again as before: `peerlock agent …`, or its systemd unit.",
@@ -138,14 +138,14 @@ fn runs(Running { endpoint, about, .. }: &Running) -> Finding {
 fn session(Running { about, .. }: &Running) -> Vec<Finding> {
     let health = &about.health;
     let since = roughly(health.since);
-    let mut findings = vec![match (health.session, health.ends, &health.trouble) {
+    let mut findings = vec![match (health.session, health.ends, &health.problem) {
         (Some(session), Some(ends), _) => finding(
             Level::Ok,
             "session",
             format!("number {session}, for {since}, for {} more unless renewed", roughly(ends)),
         ),
-        (_, _, trouble) => {
-            finding(Level::Bad, "session", trouble.clone().unwrap_or_else(|| format!("none for {since}")))
+        (_, _, problem) => {
+            finding(Level::Bad, "session", problem.clone().unwrap_or_else(|| format!("none for {since}")))
         }
     }];
     if health.sessions_lost > 0 {
@@ -215,23 +215,23 @@ fn voters(Running { cluster, about, .. }: &Running) -> Finding {
         let todo = "It goes on by itself when one can be reached.";
         return advice(Level::Bad, "voters", "none is known".to_owned(), todo);
     }
-    let who = format!("{} of {} connected: {names}", up.len(), voters.len());
+    let host = format!("{} of {} connected: {names}", up.len(), voters.len());
     if up.len() < majority {
-        let what = format!("{who}; not connected to {}: no majority", listed(gone, away));
+        let what = format!("{host}; not connected to {}: no majority", listed(gone, away));
         let todo = "Nothing is granted before a majority is back: start their agents, or mend the network. Only if \
                     they are lost for good: `peerlock recover`.";
         return advice(Level::Bad, "voters", what, todo);
     }
     if !gone.is_empty() {
         let (spare, missing) = (up.len() - majority, listed(gone, away));
-        let what = format!("{who}; not connected to {missing}. If {} more went, nothing would be granted", spare + 1);
+        let what = format!("{host}; not connected to {missing}. If {} more went, nothing would be granted", spare + 1);
         let todo = "Start their agents; who has been away for a minute is replaced by another host, if there is one.";
         return advice(Level::Warn, "voters", what, todo);
     }
     let leads = voters.iter().any(|peer| peer.voter == Voter::Leads);
     match leads || about.health.session.is_some() {
-        true => finding(Level::Ok, "voters", who),
-        false => advice(Level::Warn, "voters", format!("{who}; nobody leads"), "They elect a leader within seconds."),
+        true => finding(Level::Ok, "voters", host),
+        false => advice(Level::Warn, "voters", format!("{host}; nobody leads"), "They elect a leader within seconds."),
     }
 }
 
@@ -362,12 +362,12 @@ fn secret(Running { about, cluster, .. }: &Running) -> Option<Finding> {
 }
 
 /// What the folder tells when there is nobody to ask.
-fn left_behind(folder: &Folder) -> Vec<Finding> {
-    let path = folder.path.display();
-    if !folder.exists {
-        return vec![finding(Level::Ok, "folder", format!("{path} does not exist yet"))];
+fn left_behind(dir: &Dir) -> Vec<Finding> {
+    let path = dir.path.display();
+    if !dir.exists {
+        return vec![finding(Level::Ok, "directory", format!("{path} does not exist yet"))];
     }
-    let known = match &folder.known {
+    let known = match &dir.known {
         Err(why) => finding(Level::Bad, "cluster", why.clone()),
         Ok(known) => match known.cluster {
             None => finding(Level::Ok, "cluster", format!("{path} belongs to none yet")),
@@ -380,7 +380,7 @@ fn left_behind(folder: &Folder) -> Vec<Finding> {
             }
         },
     };
-    let votes = match &folder.register {
+    let votes = match &dir.registry {
         None => finding(Level::Ok, "voters", "this host does not vote".to_owned()),
         Some((_, None)) => {
             let what = "this host votes, and its vote is missing".to_owned();
@@ -402,13 +402,13 @@ fn left_behind(folder: &Folder) -> Vec<Finding> {
     vec![known, votes]
 }
 
-fn disk(folder: &Folder) -> Finding {
-    let path = folder.path.display();
-    let register = match folder.register {
+fn disk(dir: &Dir) -> Finding {
+    let path = dir.path.display();
+    let registry = match dir.registry {
         Some((bytes, _)) => format!("the register has {}", size(bytes)),
         None => "there is no register, as this host does not vote".to_owned(),
     };
-    if let Some(error) = &folder.unwritable {
+    if let Some(error) = &dir.unwritable {
         let what = format!("{path} cannot be written: {error}");
         return match error.kind() {
             // Of the agent's user we do not know it.
@@ -418,8 +418,8 @@ fn disk(folder: &Folder) -> Finding {
             _ => advice(Level::Bad, "disk", what, "Make it writable: an agent that cannot write ends (74)."),
         };
     }
-    let Some(free) = folder.free else { return finding(Level::Ok, "disk", format!("{path} is writable; {register}")) };
-    let what = format!("{path} is writable, with {} free; {register}", size(free));
+    let Some(free) = dir.free else { return finding(Level::Ok, "disk", format!("{path} is writable; {registry}")) };
+    let what = format!("{path} is writable, with {} free; {registry}", size(free));
     match free {
         ..NOTHING => advice(Level::Bad, "disk", what, "Make room: an agent that cannot write ends (74)."),
         NOTHING..LITTLE => advice(Level::Warn, "disk", what, "Make room before it is full."),

@@ -15,7 +15,7 @@ use peerlock_http::client::Agent;
 use tokio::time::{sleep, timeout};
 
 use crate::client::AgentArgs;
-use crate::folder::{self, Occupant};
+use crate::dir::{self, Occupant};
 use crate::{Error, Result, start};
 
 /// How long the register has to answer, and twice as long the agent: longer than that it is frozen.
@@ -26,10 +26,10 @@ const MEASURED: Duration = Duration::from_millis(100);
 const MOST_ASKED: usize = 20;
 
 /// All that is known.
-pub struct Facts {
-    pub agent: Seen,
+pub struct Evidence {
+    pub agent: AgentState,
     /// Nothing if the agent is on another machine.
-    pub folder: Option<Folder>,
+    pub dir: Option<Dir>,
     /// Nothing if the agent is on another machine.
     pub rates: Option<Rates>,
 }
@@ -45,7 +45,7 @@ pub struct Rates {
 }
 
 /// What has become of the agent.
-pub enum Seen {
+pub enum AgentState {
     Running(Box<Running>),
     /// It is there, and does not answer, or not as it should.
     Mute {
@@ -69,7 +69,7 @@ pub struct Running {
 }
 
 /// The data folder.
-pub struct Folder {
+pub struct Dir {
     pub path: PathBuf,
     pub exists: bool,
     /// The last agent that had it, and whether that still does.
@@ -79,15 +79,15 @@ pub struct Folder {
     pub has_socket: bool,
     pub known: std::result::Result<Known, String>,
     /// How long the voter's file is, if there is one; and if it is damaged how, where no agent uses it.
-    pub register: Option<(u64, Option<String>)>,
+    pub registry: Option<(u64, Option<String>)>,
     /// Why it cannot be written, if it cannot, and whether only by this user.
     pub unwritable: Option<io::Error>,
     /// In bytes.
     pub free: Option<u64>,
 }
 
-pub async fn look(agent: &AgentArgs) -> Result<Facts> {
-    let began = Reading::now();
+pub async fn look(agent: &AgentArgs) -> Result<Evidence> {
+    let started = Reading::now();
     let endpoint = match agent.named()? {
         Some(endpoint) => Ok(Some(endpoint)),
         None => start::present(),
@@ -101,27 +101,27 @@ pub async fn look(agent: &AgentArgs) -> Result<Facts> {
         Err(error) => return Err(error),
     };
     let is_here = !matches!(endpoint, Some(Endpoint::Tcp(_)));
-    let seen = match endpoint {
-        None => Seen::Absent { why },
+    let observed = match endpoint {
+        None => AgentState::Absent { why },
         Some(endpoint) => ask(&Agent::new(endpoint.clone(), agent.token(&endpoint)?), &endpoint).await,
     };
-    let path = match &seen {
-        Seen::Running(running) => running.about.program.data_dir.as_ref().map(PathBuf::from),
-        Seen::Mute { .. } | Seen::Absent { .. } => Some(places::data_dir().map_err(StartError::from)?),
+    let path = match &observed {
+        AgentState::Running(running) => running.about.program.data_dir.as_ref().map(PathBuf::from),
+        AgentState::Mute { .. } | AgentState::Absent { .. } => Some(places::data_dir().map_err(StartError::from)?),
     };
-    let is_running = matches!(seen, Seen::Running(_));
-    let folder = path.filter(|_| is_here).map(|path| look_into(&path, is_running));
-    let rates = if is_here { Some(rates(began).await) } else { None };
-    Ok(Facts { agent: seen, folder, rates })
+    let is_running = matches!(observed, AgentState::Running(_));
+    let dir = path.filter(|_| is_here).map(|path| look_into(&path, is_running));
+    let rates = if is_here { Some(rates(started).await) } else { None };
+    Ok(Evidence { agent: observed, dir, rates })
 }
 
-async fn rates(began: Reading) -> Rates {
-    sleep(MEASURED.saturating_sub(Reading::now().since(began))).await;
+async fn rates(started: Reading) -> Rates {
+    sleep(MEASURED.saturating_sub(Reading::now().since(started))).await;
     let now = Reading::now();
-    Rates { now: now.ppm_since(began), average: now.ppm_since(Reading::BOOT), uptime: now.since(Reading::BOOT) }
+    Rates { now: now.ppm_since(started), average: now.ppm_since(Reading::BOOT), uptime: now.since(Reading::BOOT) }
 }
 
-async fn ask(agent: &Agent, endpoint: &Endpoint) -> Seen {
+async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
     let endpoint = endpoint.to_string();
     // What the register has to answer may take longer than an agent does: it loses its majority before its session.
     let late = || Refusal::Refused {
@@ -134,17 +134,17 @@ async fn ask(agent: &Agent, endpoint: &Endpoint) -> Seen {
         Ok((about, cluster?, resources.unwrap_or_else(|_| Err(late()))))
     };
     match timeout(PATIENCE * 2, asked).await {
-        Err(_) => Seen::Mute { endpoint, why: format!("it has not answered for {} s", 2 * PATIENCE.as_secs()) },
+        Err(_) => AgentState::Mute { endpoint, why: format!("it has not answered for {} s", 2 * PATIENCE.as_secs()) },
         Ok(Err(Refusal::NoAgent { why, .. })) => {
-            Seen::Absent { why: Some(format!("nobody answers at {endpoint}: {why}")) }
+            AgentState::Absent { why: Some(format!("nobody answers at {endpoint}: {why}")) }
         }
-        Ok(Err(error)) => Seen::Mute { endpoint, why: error.to_string() },
+        Ok(Err(error)) => AgentState::Mute { endpoint, why: error.to_string() },
         Ok(Ok((about, cluster, resources))) => {
             let stalled = match &resources {
                 Ok(all) => stalled(agent, all).await,
                 Err(_) => Vec::new(),
             };
-            Seen::Running(Box::new(Running { endpoint, about, cluster, resources, stalled }))
+            AgentState::Running(Box::new(Running { endpoint, about, cluster, resources, stalled }))
         }
     }
 }
@@ -159,22 +159,22 @@ async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> 
     futures_util::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
-fn look_into(path: &Path, is_running: bool) -> Folder {
-    let last = folder::last(path);
-    let register = fs::metadata(path.join("register")).ok().map(|file| {
+fn look_into(path: &Path, is_running: bool) -> Dir {
+    let last = dir::last(path);
+    let registry = fs::metadata(path.join("register")).ok().map(|file| {
         // A running agent writes to it.
         let bytes = if is_running { None } else { fs::read(path.join("register")).ok() };
-        let damage = bytes.and_then(|bytes| peerlock_register::file::read(&bytes).err());
+        let damage = bytes.and_then(|bytes| peerlock_registry::file::read(&bytes).err());
         (file.len(), damage.map(|damage| damage.to_string()))
     });
-    Folder {
+    Dir {
         path: path.to_owned(),
         exists: path.is_dir(),
-        is_taken: folder::is_taken(path),
+        is_taken: dir::is_taken(path),
         has_socket: last.as_ref().is_some_and(|last| last.socket.exists()),
         last,
         known: store::known(path).map_err(|error| error.to_string()),
-        register,
+        registry,
         unwritable: access(path, AccessFlags::W_OK | AccessFlags::X_OK).err().map(io::Error::from),
         free: statvfs(path).ok().map(|disk| disk.blocks_available() * disk.fragment_size()),
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use nix::unistd::{User, geteuid, gethostname};
-use peerlock_base::is_hidden;
+use peerlock_types::is_hidden;
 
 const LONGEST: usize = 100;
 

@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 
 use peerlock::{Client, Error};
-use peerlock_base::roughly;
 use peerlock_supervise::{Moment, Notice};
+use peerlock_types::roughly;
 
 use super::show::Show;
 
@@ -15,7 +15,7 @@ pub struct Loss<'a> {
     endpoint: Option<String>,
     /// What the other side has said.
     why: RefCell<Option<Error>>,
-    told: Cell<bool>,
+    notified: Cell<bool>,
     /// When the last renewal was asked for that was answered.
     renewed: Cell<Moment>,
     /// Nobody answers where the agent was.
@@ -28,8 +28,8 @@ impl<'a> Loss<'a> {
             Client::Agent(agent) => Some(agent.endpoint().to_string()),
             _ => None,
         };
-        let (told, is_absent) = (Cell::new(false), Cell::new(false));
-        Self { show, endpoint, why: RefCell::default(), told, renewed: Cell::new(Moment::now()), is_absent }
+        let (notified, is_absent) = (Cell::new(false), Cell::new(false));
+        Self { show, endpoint, why: RefCell::default(), notified, renewed: Cell::new(Moment::now()), is_absent }
     }
 
     /// The lease was renewed, as it was asked for at this moment.
@@ -44,13 +44,13 @@ impl<'a> Loss<'a> {
     }
 
     /// It was lost, and the other side has said why. To be told when what has to be done for it is under way.
-    pub fn heard(&self, why: Error) {
+    pub fn received(&self, why: Error) {
         self.why.replace(Some(why));
     }
 
     /// Says why, unless it was said. If nobody has told us why the lease was not renewed, we say what we know.
-    pub fn tell(&self) {
-        if !self.told.replace(true) {
+    pub fn notify(&self) {
+        if !self.notified.replace(true) {
             self.show.lost(&self.why.take().unwrap_or_else(|| self.unheard()));
         }
     }
@@ -58,7 +58,7 @@ impl<'a> Loss<'a> {
     /// Something is done with the command.
     pub fn notice(&self, notice: Notice) {
         if notice != Notice::LeftBehind {
-            self.tell();
+            self.notify();
         }
         self.show.notice(notice);
     }

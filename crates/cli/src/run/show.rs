@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::Error;
 use crate::here::{LocalPeer, on_this_machine};
-use crate::say::{say, tell};
+use crate::say::{notify, say};
 
 use super::waiting::WaitingLine;
 
@@ -19,7 +19,7 @@ use super::waiting::WaitingLine;
 pub enum Show {
     Machine,
     Terminal(WaitingLine),
-    Nobody,
+    Silent,
 }
 
 impl Show {
@@ -28,7 +28,7 @@ impl Show {
             return Self::Machine;
         }
         if !stderr().is_terminal() {
-            return Self::Nobody;
+            return Self::Silent;
         }
         Self::Terminal(WaitingLine::new())
     }
@@ -36,17 +36,17 @@ impl Show {
     /// We are a peer ourselves.
     pub fn listening(&self, here: &LocalPeer, name: &str) {
         match self {
-            Self::Machine => tell(&json!({ "listening": here.peer.address().to_string() })),
+            Self::Machine => notify(&json!({ "listening": here.peer.address().to_string() })),
             Self::Terminal(_) if here.is_first => say(invitation(here, name)),
-            Self::Terminal(_) | Self::Nobody => {}
+            Self::Terminal(_) | Self::Silent => {}
         }
     }
 
     pub fn waiting(&self, name: &str, waiting: Progress) {
         match self {
-            Self::Machine => tell(&json!({ "waiting": waiting })),
+            Self::Machine => notify(&json!({ "waiting": waiting })),
             Self::Terminal(line) => line.moved(name, waiting),
-            Self::Nobody => {}
+            Self::Silent => {}
         }
     }
 
@@ -54,7 +54,7 @@ impl Show {
     pub async fn live(&self, client: &Client, name: &str) -> Infallible {
         match self {
             Self::Terminal(line) => line.live(client, name).await,
-            Self::Machine | Self::Nobody => pending().await,
+            Self::Machine | Self::Silent => pending().await,
         }
     }
 
@@ -67,37 +67,37 @@ impl Show {
 
     pub fn granted(&self, granted: &Granted) {
         if let Self::Machine = self {
-            tell(&json!({ "granted": granted }));
+            notify(&json!({ "granted": granted }));
         }
     }
 
     pub fn notice(&self, notice: Notice) {
         match self {
-            Self::Machine => tell(&json!({ "notice": notice.to_string() })),
-            Self::Terminal(_) | Self::Nobody => say(notice),
+            Self::Machine => notify(&json!({ "notice": notice.to_string() })),
+            Self::Terminal(_) | Self::Silent => say(notice),
         }
     }
 
     /// The slot is lost, and what comes of that is told next.
     pub fn lost(&self, why: &peerlock::Error) {
         match self {
-            Self::Machine => tell(&json!({ "lost": why.to_string(), "why": json!(why)["error"] })),
-            Self::Terminal(_) | Self::Nobody => say(why),
+            Self::Machine => notify(&json!({ "lost": why.to_string(), "why": json!(why)["error"] })),
+            Self::Terminal(_) | Self::Silent => say(why),
         }
     }
 
     /// The command has ended, with this code of ours.
     pub fn ended(&self, code: u8) {
         if let Self::Machine = self {
-            tell(&json!({ "ended": code }));
+            notify(&json!({ "ended": code }));
         }
     }
 
     /// No command was started, and we end with this code.
     pub fn failed(&self, error: &Error, code: u8) {
         match self {
-            Self::Machine => tell(&json!({ "failed": { "code": code, "message": error.to_string() } })),
-            Self::Terminal(_) | Self::Nobody => say(error),
+            Self::Machine => notify(&json!({ "failed": { "code": code, "message": error.to_string() } })),
+            Self::Terminal(_) | Self::Silent => say(error),
         }
     }
 }

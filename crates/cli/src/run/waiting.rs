@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use peerlock::{Client, Progress, ResourceDetails, SlotView};
-use peerlock_base::{roughly, visible};
+use peerlock_types::{roughly, visible};
 use tokio::time::{sleep, timeout};
 
 /// How often the line is written anew, and after how many of these it is asked who is inside.
@@ -107,8 +107,8 @@ fn inside(details: &ResourceDetails) -> Option<String> {
     };
     let Some(client) = &slot.client else { return Some(format!("somebody on {}{others}", visible(&slot.host))) };
     // What says nothing else has the host in it.
-    let is_told = slot.host.is_empty() || client.label.contains(&slot.host);
-    let on = if is_told { String::new() } else { format!(" on {}", slot.host) };
+    let is_notified = slot.host.is_empty() || client.label.contains(&slot.host);
+    let on = if is_notified { String::new() } else { format!(" on {}", slot.host) };
     Some(format!("{}{} for {}{others}", visible(&client.label), visible(&on), roughly(client.age)))
 }
 

@@ -38,11 +38,11 @@ impl Browser {
             port.trim_end_matches('.').parse().ok()
         });
         browser.port = port.expect("it says its port");
-        let folder = format!("--user-data-dir={}", browser._profile.path().display());
+        let dir = format!("--user-data-dir={}", browser._profile.path().display());
         let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
                      --disable-background-networking --disable-component-update --disable-sync --disable-dev-shm-usage \
                      --window-size=1280,800";
-        let arguments: Vec<&str> = flags.split_whitespace().chain([folder.as_str()]).collect();
+        let arguments: Vec<&str> = flags.split_whitespace().chain([dir.as_str()]).collect();
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "goog:chromeOptions": { "args": arguments }, "goog:loggingPrefs": { "browser": "ALL" }
         } } });

@@ -21,20 +21,20 @@ struct Demo {
     output: BufReader<ChildStdout>,
     page: String,
     /// What it leaves behind when it is killed goes with this.
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Demo {
     fn start(options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
-        let folder = tempfile::tempdir().unwrap();
-        command.arg("demo").args(options).env("TMPDIR", folder.path()).stdout(Stdio::piped());
+        let dir = tempfile::tempdir().unwrap();
+        command.arg("demo").args(options).env("TMPDIR", dir.path()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let page = line.trim().split_once("The page: ").unwrap_or_else(|| panic!("{line:?}")).1.to_owned();
-        Self { process, output, page, folder }
+        Self { process, output, page, dir }
     }
 
     /// Sends it a signal; how it ended, and what else it has said.
@@ -78,9 +78,9 @@ fn value(browser: &Browser, expression: &str) -> Value {
 
 /// Waits until an expression is true in the page.
 fn wait_for(browser: &Browser, what: &str, expression: &str) {
-    let began = Instant::now();
+    let started = Instant::now();
     while value(browser, expression) != true {
-        assert!(began.elapsed() < PATIENCE, "{what}; the page says: {}", value(browser, "document.body.innerText"));
+        assert!(started.elapsed() < PATIENCE, "{what}; the page says: {}", value(browser, "document.body.innerText"));
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -245,19 +245,19 @@ fn one_of_many_resources() {
 #[test]
 fn the_page_of_an_agent() {
     let Some(browser) = Browser::start() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("127.0.0.1:{port}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
-    command.args(["agent", "--listen", "127.0.0.1:0", "--http", &address, "--data-dir"]).arg(folder.path());
-    command.env("XDG_RUNTIME_DIR", folder.path()).args(["--http", "unix:agent.sock"]).current_dir(&folder);
+    command.args(["agent", "--listen", "127.0.0.1:0", "--http", &address, "--data-dir"]).arg(dir.path());
+    command.env("XDG_RUNTIME_DIR", dir.path()).args(["--http", "unix:agent.sock"]).current_dir(&dir);
     let _agent = Agent(command.stderr(Stdio::null()).spawn().unwrap());
-    let began = Instant::now();
+    let started = Instant::now();
     while TcpStream::connect(&address).is_err() {
-        assert!(began.elapsed() < PATIENCE, "the agent does not answer");
+        assert!(started.elapsed() < PATIENCE, "the agent does not answer");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let token = folder.path().join("token");
+    let token = dir.path().join("token");
     browser.open(&format!("http://{address}/#token={}", std::fs::read_to_string(&token).unwrap().trim()));
     wait_for(&browser, "nobody has been here", "!document.getElementById('empty').hidden");
 
@@ -307,7 +307,7 @@ fn it_ends_by_itself_and_says_what_was() {
     let mut said = String::new();
     demo.output.read_to_string(&mut said).unwrap();
     assert!(demo.process.wait().unwrap().success());
-    assert_eq!(demo.folder.path().read_dir().unwrap().count(), 0, "nothing is left of it");
+    assert_eq!(demo.dir.path().read_dir().unwrap().count(), 0, "nothing is left of it");
     let entries: u64 = said.lines().last().unwrap().split_once(" entries in ").unwrap().0.parse().unwrap();
     assert!(entries > 0, "{said}");
 }

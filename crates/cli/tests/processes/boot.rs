@@ -7,7 +7,7 @@ use peerlock::{Error, Request};
 use tokio::time::sleep;
 
 use super::network::{Network, begin, network};
-use super::world::{Agent, Begun, SESSION, World, meet, rounds, served, until, voted};
+use super::world::{Agent, SESSION, Started, World, meet, rounds, served, until, voted};
 
 const MACHINES: [usize; 5] = [1, 2, 3, 4, 5];
 /// Those behind the switch.
@@ -22,13 +22,13 @@ fn world() -> World {
 }
 
 /// All five for the first time, by the same command.
-fn first_boot(world: &mut World, network: &Network) -> Vec<Begun> {
+fn first_boot(world: &mut World, network: &Network) -> Vec<Started> {
     MACHINES.iter().map(|machine| begin(world, network, *machine, &MACHINES, &["--expect", "5"])).collect()
 }
 
-async fn answers(world: &World, begun: Vec<Begun>) -> Vec<Agent> {
+async fn answers(world: &World, started: Vec<Started>) -> Vec<Agent> {
     let mut agents = Vec::new();
-    for agent in begun {
+    for agent in started {
         agents.push(world.answers(agent).await);
     }
     agents
@@ -41,8 +41,8 @@ async fn the_switch_is_late_at_the_first_boot() {
     for round in 0..rounds(1) {
         let mut world = world();
         network.split(&FAR);
-        let begun = first_boot(&mut world, &network);
-        let agents = answers(&world, begun).await;
+        let started = first_boot(&mut world, &network);
+        let agents = answers(&world, started).await;
         let mut clients: Vec<_> = agents.iter().map(|agent| world.client(agent, ON_AND_ON, true)).collect();
         meet(&agents[..2], 2).await;
         meet(&agents[2..], 3).await;
@@ -70,26 +70,26 @@ async fn the_switch_is_late_at_the_first_boot() {
 async fn the_switch_is_late_after_a_loss_of_power() {
     let Some(network) = network(5) else { return };
     let mut world = world();
-    let begun = first_boot(&mut world, &network);
-    let mut agents = answers(&world, begun).await;
+    let started = first_boot(&mut world, &network);
+    let mut agents = answers(&world, started).await;
     let mut clients: Vec<_> = agents.iter().map(|agent| world.client(agent, ON_AND_ON, true)).collect();
     served(&world, &clients).await;
     let hour = Request::new("for an hour").ttl(Duration::from_secs(3_600)).try_only();
-    let kept = until("a grant for an hour", async || agents[4].talk.acquire(&hour).await.ok()).await;
+    let retained = until("a grant for an hour", async || agents[4].talk.acquire(&hour).await.ok()).await;
     for round in 0..rounds(2) {
         voted(&agents, 3).await;
         agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
         network.split(&FAR);
         // By turns with the same command, and with what their folders know only.
         let begin = if round % 2 == 0 { World::begin_as_before } else { World::begin_again };
-        let begun = agents.into_iter().map(|agent| begin(&world, agent)).collect();
-        agents = answers(&world, begun).await;
+        let started = agents.into_iter().map(|agent| begin(&world, agent)).collect();
+        agents = answers(&world, started).await;
         let before = world.tally();
         world.more(3).await;
         for agent in [&agents[0], &agents[4]] {
             match agent.talk.acquire(&hour).await {
                 Err(Error::NotAcquired { .. } | Error::NoMajority { .. } | Error::Recovering { .. }) => {}
-                other => panic!("{other:?} beside {kept:?}"),
+                other => panic!("{other:?} beside {retained:?}"),
             }
         }
         let come = |side: &[usize]| {

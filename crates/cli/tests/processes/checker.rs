@@ -154,9 +154,9 @@ impl Log {
     /// entry into a slot, and none of them twice.
     pub fn check(&self, slots: usize) -> Result<(), String> {
         let stays = self.stays();
-        let (mut seen, mut last) = (BTreeSet::new(), BTreeMap::<u32, Stay>::new());
+        let (mut observed, mut last) = (BTreeSet::new(), BTreeMap::<u32, Stay>::new());
         for stay in &stays {
-            if !seen.insert(stay.fencing) {
+            if !observed.insert(stay.fencing) {
                 return Err(format!("the number {} was given twice", stay.fencing));
             }
             if let Some(before) = last.insert(stay.slot, *stay) {
@@ -220,10 +220,10 @@ impl Log {
     /// For every entry of one that had heard its place in line, how many came in before it who had not even asked then.
     pub fn passed(&self) -> Vec<usize> {
         let stays = self.stays();
-        let begun: Vec<u64> = stays.iter().map(|stay| stay.from).collect();
+        let started: Vec<u64> = stays.iter().map(|stay| stay.from).collect();
         let passes = |stay: &Stay| {
             let waits = stay.waits?;
-            let meanwhile = &stays[begun.partition_point(|from| *from <= waits)..];
+            let meanwhile = &stays[started.partition_point(|from| *from <= waits)..];
             let earlier = meanwhile.iter().take_while(|other| other.from < stay.from);
             Some(earlier.filter(|other| other.asked.is_some_and(|asked| asked > waits)).count())
         };
@@ -247,8 +247,8 @@ fn at_most(slots: usize, stays: &[Stay]) -> Result<(), String> {
         }
         inside.insert(index);
         if inside.len() > slots {
-            let who: Vec<_> = inside.iter().map(|index| stays[*index]).collect();
-            return Err(format!("{} inside at once: {who:?}", inside.len()));
+            let host: Vec<_> = inside.iter().map(|index| stays[*index]).collect();
+            return Err(format!("{} inside at once: {host:?}", inside.len()));
         }
     }
     Ok(())

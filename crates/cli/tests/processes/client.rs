@@ -140,12 +140,12 @@ impl Visitor {
         self.write(&format!("ask {asked} {number}"));
         let (granted, held) = if self.orders.hold {
             let (log, mut waits) = (&mut self.log, false);
-            let in_line = |place: Progress| {
+            let queued = |place: Progress| {
                 if let Some(ahead) = place.ahead.filter(|_| !std::mem::replace(&mut waits, true)) {
                     log.write_all(format!("waits {} {number} {ahead}\n", now()).as_bytes()).unwrap();
                 }
             };
-            match self.agent.hold(&self.request, in_line).await {
+            match self.agent.hold(&self.request, queued).await {
                 Ok(hold) => (hold.granted().clone(), Some(hold)),
                 Err(Error::Lost) => return Ok(false),
                 Err(error) => return Err(error),

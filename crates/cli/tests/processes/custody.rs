@@ -125,7 +125,7 @@ async fn the_others_go_on(freeze: bool) {
     for (victim, at_once) in alone.into_iter().chain([(Victim::Leader, 2)]) {
         let index = index_of(&agents, victim).await;
         let victims: Vec<usize> = (index..index + at_once).map(|index| index % 7).collect();
-        let began = std::time::Instant::now();
+        let started = std::time::Instant::now();
         for index in &victims {
             match freeze {
                 true => agents[*index].process.freeze().await,
@@ -134,9 +134,9 @@ async fn the_others_go_on(freeze: bool) {
         }
         served(&world, (0..14).filter(|n| !victims.contains(&(n % 7))).map(|n| &clients[n])).await;
         let what = if freeze { "frozen" } else { "killed" };
-        println!("{victim:?} {what}, {at_once} in all: everybody else was served again after {:?}", began.elapsed());
+        println!("{victim:?} {what}, {at_once} in all: everybody else was served again after {:?}", started.elapsed());
         if freeze {
-            tokio::time::sleep((2 * SESSION).saturating_sub(began.elapsed())).await;
+            tokio::time::sleep((2 * SESSION).saturating_sub(started.elapsed())).await;
         }
         for index in &victims {
             match freeze {

@@ -161,8 +161,8 @@ async fn agents_that_leave_take_nothing_with_them() {
     }
     meet(&agents, 5).await;
     let summary = finish(&world, &mut clients).await;
-    let told: Vec<u64> = summary.errors.iter().map(|(client, _)| *client).collect();
-    assert_eq!(told, gone, "{:?}", summary.errors);
+    let notified: Vec<u64> = summary.errors.iter().map(|(client, _)| *client).collect();
+    assert_eq!(notified, gone, "{:?}", summary.errors);
     // Whoever is inside at an agent that drains is waited for.
     assert!(summary.lost.iter().all(|client| gone.contains(client)), "{:?}", summary.lost);
     assert!(clients.iter().all(|client| summary.of(client.number) > 0), "{summary:?}");
@@ -175,7 +175,7 @@ async fn go_on(world: &World, clients: &[Process]) {
         let number = client.number;
         until("another entry", async || {
             let summary = world.tally();
-            if let Some((_, why)) = summary.errors.iter().find(|(who, _)| *who == number) {
+            if let Some((_, why)) = summary.errors.iter().find(|(host, _)| *host == number) {
                 panic!("client {number} has given up: {why}");
             }
             (summary.of(number) >= before.of(number) + 3).then_some(())

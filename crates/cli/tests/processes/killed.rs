@@ -25,14 +25,14 @@ fn is_alive(pid: u32) -> bool {
 
 /// Waits on `hold` with nothing in between that would take time: says when it is in line, and then, looking at once
 /// when it is let in, whether this process was still alive.
-fn wait(socket: &Path, pid: u32, in_line: &mpsc::Sender<()>) -> bool {
+fn wait(socket: &Path, pid: u32, queued: &mpsc::Sender<()>) -> bool {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"POST /v1/resources/r/hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").unwrap();
     for line in BufReader::new(stream).lines() {
         let line = line.unwrap();
         if line.contains("\"waiting\"") {
             // Who has heard it once does not listen again.
-            let _heard = in_line.send(());
+            let _heard = queued.send(());
         } else if line.contains("\"granted\"") {
             return is_alive(pid);
         }
@@ -74,10 +74,10 @@ async fn nothing_of_a_killed_run_is_alive_when_the_next_one_is_let_in() {
             }
         };
         fs::remove_file(&file).unwrap();
-        let (in_line, heard) = mpsc::channel();
+        let (queued, received) = mpsc::channel();
         let socket = agent.socket.clone();
-        let waiter = thread::spawn(move || wait(&socket, pid, &in_line));
-        until("a place in line", async || heard.try_recv().ok()).await;
+        let waiter = thread::spawn(move || wait(&socket, pid, &queued));
+        until("a place in line", async || received.try_recv().ok()).await;
         run.signal(Signal::SIGKILL);
         overlaps += usize::from(waiter.join().unwrap());
         run.ends().await;

@@ -17,15 +17,15 @@ async fn three_machines_one_of_which_is_cut_off_and_comes_back() {
     let mut world = World::new(2, Duration::from_secs(3), Duration::from_millis(2));
     let mut agents = Vec::new();
     for (machine, join) in [(1, &[][..]), (2, &[1]), (3, &[1])] {
-        let begun = begin(&mut world, &network, machine, join, &[]);
-        agents.push(world.answers(begun).await);
+        let started = begin(&mut world, &network, machine, join, &[]);
+        agents.push(world.answers(started).await);
     }
     meet(&agents, 3).await;
     for (agent, others) in agents.iter().zip([[2, 3], [1, 3], [1, 2]]) {
         let peers = agent.talk.peers().await.unwrap();
-        let mut seen: Vec<_> = peers.iter().filter(|peer| !peer.is_me).map(|peer| peer.address.clone()).collect();
-        seen.sort();
-        assert_eq!(seen, others.map(|machine| address(machine).to_string()), "found where they are seen");
+        let mut observed: Vec<_> = peers.iter().filter(|peer| !peer.is_me).map(|peer| peer.address.clone()).collect();
+        observed.sort();
+        assert_eq!(observed, others.map(|machine| address(machine).to_string()), "found where they are seen");
     }
     let mut clients: Vec<_> = (0..6).map(|n| world.client(&agents[n % 3], u64::MAX, n % 2 == 0)).collect();
     world.more(50).await;
@@ -58,8 +58,8 @@ async fn free_slot_is_not_handed_to_a_machine_that_is_cut_off() {
     world.session = Some(Duration::from_secs(40));
     let mut agents = Vec::new();
     for (machine, join) in [(1, &[][..]), (2, &[1]), (3, &[1])] {
-        let begun = begin(&mut world, &network, machine, join, &[]);
-        agents.push(world.answers(begun).await);
+        let started = begin(&mut world, &network, machine, join, &[]);
+        agents.push(world.answers(started).await);
     }
     meet(&agents, 3).await;
     let hour = || Request::new(NAME).slots(2).ttl(Duration::from_secs(3600));
@@ -144,8 +144,8 @@ async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
     let mut agents = Vec::new();
     for machine in 1..=5 {
         let join: &[usize] = if machine == 1 { &[] } else { &[1] };
-        let begun = begin(&mut world, &network, machine, join, &[]);
-        agents.push(world.answers(begun).await);
+        let started = begin(&mut world, &network, machine, join, &[]);
+        agents.push(world.answers(started).await);
     }
     meet(&agents, 5).await;
     let mut clients: Vec<_> = (0..10).map(|n| world.client(&agents[n % 5], u64::MAX, true)).collect();
@@ -167,7 +167,7 @@ async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
             Cut::Between(far) => network.split(far),
             Cut::Deaf(from, to) => network.deafen(from, to),
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         // Not before a session has run out, or what was on its way might do.
         tokio::time::sleep(2 * SESSION).await;
         let before = world.tally();
@@ -190,7 +190,7 @@ async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
             are_served.then_some(side)
         })
         .await;
-        println!("{cut:?}: {side:?} were served again, {:.2?} after the cut", begun.elapsed());
+        println!("{cut:?}: {side:?} were served again, {:.2?} after the cut", started.elapsed());
         match cut {
             Cut::Plug(machine) => network.plug(machine, "up"),
             Cut::Between(_) => network.split(&[]),

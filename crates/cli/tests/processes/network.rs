@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::world::{Begun, World};
+use super::world::{Started, World};
 
 /// Namespaces with one address each, on two bridges in one more. They are gone when it is dropped.
 pub struct Network {
@@ -85,8 +85,8 @@ impl Network {
     /// Ends that.
     pub fn undeafen(&self, from: usize, to: &[usize]) {
         for machine in to {
-            let whom = format!("{} dev eth0", address(*machine).ip());
-            ip(&format!("-n {} neigh del {whom}", self.names[from - 1])).unwrap();
+            let target = format!("{} dev eth0", address(*machine).ip());
+            ip(&format!("-n {} neigh del {target}", self.names[from - 1])).unwrap();
         }
     }
 }
@@ -108,7 +108,7 @@ pub fn address(machine: usize) -> SocketAddr {
 }
 
 /// Starts an agent on a machine, that listens on all its addresses, with more options.
-pub fn begin(world: &mut World, network: &Network, machine: usize, join: &[usize], more: &[&str]) -> Begun {
+pub fn begin(world: &mut World, network: &Network, machine: usize, join: &[usize], more: &[&str]) -> Started {
     let join: Vec<SocketAddr> = join.iter().map(|machine| address(*machine)).collect();
     let (agent, socket) = world.agent_command("0.0.0.0:7400".parse().unwrap(), &join, "ours");
     let mut command = Command::new("ip");

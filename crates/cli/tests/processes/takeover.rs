@@ -157,7 +157,7 @@ impl Drop for Machine {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Next {
     /// Nobody but the jobs.
-    Nobody,
+    Silent,
     /// Something that keeps it running.
     Supervisor,
     /// Another command that comes along.
@@ -179,7 +179,7 @@ async fn jobs_outlive_their_agent(next: Next) {
             let pid = machine.pid().expect("an agent runs");
             kill(pid, Signal::SIGKILL).unwrap();
             match next {
-                Next::Nobody => {}
+                Next::Silent => {}
                 Next::Supervisor => {
                     if let Some(agent) = &mut supervised {
                         agent.wait().unwrap();
@@ -206,7 +206,7 @@ async fn jobs_outlive_their_agent(next: Next) {
 
 #[tokio::test]
 async fn jobs_outlive_their_agent_and_start_it_again() {
-    jobs_outlive_their_agent(Next::Nobody).await;
+    jobs_outlive_their_agent(Next::Silent).await;
 }
 
 #[tokio::test]

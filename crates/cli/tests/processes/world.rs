@@ -13,8 +13,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use peerlock::{Request, Voter};
-use peerlock_base::{PeerId, Rng};
 use peerlock_http::client::Agent as Talk;
+use peerlock_types::{PeerId, Rng};
 use tempfile::TempDir;
 
 use super::checker::{Log, Summary};
@@ -95,7 +95,7 @@ pub struct Agent {
 }
 
 /// An agent that was started, and may not answer yet.
-pub struct Begun {
+pub struct Started {
     pub process: Process,
     pub socket: PathBuf,
     command: Vec<OsString>,
@@ -242,9 +242,9 @@ impl World {
     }
 
     /// Starts the agent whose command was made last.
-    pub fn begin_agent(&self, command: Command, socket: PathBuf) -> Begun {
+    pub fn begin_agent(&self, command: Command, socket: PathBuf) -> Started {
         let words = [command.get_program()].into_iter().chain(command.get_args()).map(OsString::from).collect();
-        Begun { process: self.spawn(command), socket, command: words }
+        Started { process: self.spawn(command), socket, command: words }
     }
 
     /// The agent with the same folder, started again as it was, but for whom it joins: its folder knows.
@@ -253,7 +253,7 @@ impl World {
     }
 
     /// The same, which may take a while to answer.
-    pub fn begin_again(&self, mut agent: Agent) -> Begun {
+    pub fn begin_again(&self, mut agent: Agent) -> Started {
         while let Some(index) = agent.command.iter().position(|word| word == "--join") {
             agent.command.drain(index..index + 2);
         }
@@ -261,7 +261,7 @@ impl World {
     }
 
     /// The same by the very command of before, but that it listens where it was found.
-    pub fn begin_as_before(&self, agent: Agent) -> Begun {
+    pub fn begin_as_before(&self, agent: Agent) -> Started {
         let Agent { process, socket, address, mut command, .. } = agent;
         let number = process.number;
         // It has been waited for when this returns.
@@ -272,7 +272,7 @@ impl World {
         let mut again = Command::new(&command[0]);
         again.args(&command[1..]).envs(self.env.clone()).stdin(Stdio::null());
         again.stdout(self.output("agent", number)).stderr(self.output("agent", number));
-        Begun { process: Process { child: again.spawn().unwrap(), number }, socket, command }
+        Started { process: Process { child: again.spawn().unwrap(), number }, socket, command }
     }
 
     /// An agent of another program takes over from this one, which runs: as an upgrade does it.
@@ -288,12 +288,12 @@ impl World {
         next.stdout(self.output("agent", number)).stderr(self.output("agent", number));
         let process = Process { child: next.spawn().unwrap(), number };
         assert!(old.process.ends().await.success(), "agent {number} has made way");
-        self.answers(Begun { process, socket: old.socket.clone(), command }).await
+        self.answers(Started { process, socket: old.socket.clone(), command }).await
     }
 
     /// Waits until an agent answers.
-    pub async fn answers(&self, begun: Begun) -> Agent {
-        let Begun { mut process, socket, command } = begun;
+    pub async fn answers(&self, started: Started) -> Agent {
+        let Started { mut process, socket, command } = started;
         let talk = Talk::new(socket.to_str().unwrap().parse().unwrap(), None);
         until("an agent that answers", async || {
             assert!(!process.has_ended(), "agent {} has ended", process.number);
@@ -308,9 +308,9 @@ impl World {
 
     /// All of them, started again after they were killed, or when they have ended.
     pub async fn restart_all(&self, agents: Vec<Agent>) -> Vec<Agent> {
-        let begun: Vec<_> = agents.into_iter().map(|agent| self.begin_again(agent)).collect();
+        let started: Vec<_> = agents.into_iter().map(|agent| self.begin_again(agent)).collect();
         let mut again = Vec::new();
-        for agent in begun {
+        for agent in started {
             again.push(self.answers(agent).await);
         }
         again

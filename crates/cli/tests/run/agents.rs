@@ -6,11 +6,11 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::common::{Folder, Running, eventually, is_gone};
+use crate::common::{Dir, Running, eventually, is_gone};
 
 #[test]
 fn runs_of_two_agents_take_turns_and_one_that_goes_takes_nothing_away() {
-    let (one, two) = (Folder::new(), Folder::new());
+    let (one, two) = (Dir::new(), Dir::new());
     let (mut first, address) = one.agent("");
     let secret = one.path("data/secret").display().to_string();
     let (_second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
@@ -45,49 +45,49 @@ fn runs_of_two_agents_take_turns_and_one_that_goes_takes_nothing_away() {
 #[test]
 fn an_agent_that_ends_between_being_found_and_being_asked_is_started_again() {
     for options in ["r", "--try r"] {
-        let folder = Folder::new();
-        let agent = UnixListener::bind(folder.socket()).unwrap();
-        let mut run = folder.run(options, "exit 7");
+        let dir = Dir::new();
+        let agent = UnixListener::bind(dir.socket()).unwrap();
+        let mut run = dir.run(options, "exit 7");
         agent.accept().unwrap();
         drop(agent);
         run.ends_with(7);
-        assert!(folder.started().is_some());
+        assert!(dir.started().is_some());
     }
 }
 
 #[test]
 fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
-    let folder = Folder::new();
-    let (agent, address) = folder.agent("");
-    let (code, _, said) = Running::start(&mut folder.peerlock("agent --listen 127.0.0.1:0")).ends();
+    let dir = Dir::new();
+    let (agent, address) = dir.agent("");
+    let (code, _, said) = Running::start(&mut dir.peerlock("agent --listen 127.0.0.1:0")).ends();
     assert_eq!(code, 69, "{said}");
     let process = format!("(process {})", agent.pid());
     assert!(said.contains("--data-dir") && said.contains(&process), "{said}");
-    let other = Folder::new();
+    let other = Dir::new();
     let options = format!("agent --listen {address} --http unix:{}", other.socket().display());
     let (code, _, said) = Running::start(&mut other.peerlock(&options)).ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
     // Unless it is told to: then the one that runs makes way, also if a job does not.
-    let stubborn = format!("trap '' TERM; echo > {}; while :; do sleep 0.01; done", folder.path("ready").display());
-    let mut holder = folder.run("--ttl 1h r", &stubborn);
-    folder.written("ready");
-    let (_next, _) = folder.agent("--replace");
+    let stubborn = format!("trap '' TERM; echo > {}; while :; do sleep 0.01; done", dir.path("ready").display());
+    let mut holder = dir.run("--ttl 1h r", &stubborn);
+    dir.written("ready");
+    let (_next, _) = dir.agent("--replace");
     let mut agent = agent;
     agent.ends_with(0);
     // What is asked before the new one has a session is refused.
-    let seen = eventually("an answer", || Some(folder.show("r")).filter(|seen| !seen.is_null()));
-    assert_eq!(seen["holders"][0]["client"]["pid"], holder.pid().as_raw(), "{seen}");
+    let observed = eventually("an answer", || Some(dir.show("r")).filter(|observed| !observed.is_null()));
+    assert_eq!(observed["holders"][0]["client"]["pid"], holder.pid().as_raw(), "{observed}");
     holder.send(Signal::SIGKILL);
     holder.ends();
-    folder.run("r", "true").ends_with(0);
+    dir.run("r", "true").ends_with(0);
 }
 
 /// The one that ran had ended by the time the next one found out.
 #[test]
 fn a_slip_in_the_command_that_replaces_an_agent_ends_nobody() {
-    let folder = Folder::new();
-    let (agent, _) = folder.agent("");
+    let dir = Dir::new();
+    let (agent, _) = dir.agent("");
     for (slip, code) in [
         ("--secret-file /nowhere", 66),
         ("--token-file /nowhere", 66),
@@ -96,30 +96,30 @@ fn a_slip_in_the_command_that_replaces_an_agent_ends_nobody() {
         ("--expect 0", 64),
         ("--listen 192.0.2.77:0", 69),
     ] {
-        let mut next = Running::start(&mut folder.peerlock(&format!("agent --replace {slip}")));
+        let mut next = Running::start(&mut dir.peerlock(&format!("agent --replace {slip}")));
         let (ended, _, said) = next.ends();
         assert_eq!(ended, code, "{slip}: {said}");
         assert!(!said.contains("takes over"), "{slip}: {said}");
     }
-    folder.run("r", "true").ends_with(0);
+    dir.run("r", "true").ends_with(0);
     assert!(!is_gone(&agent.pid().to_string()));
 }
 
 /// It was open to all networks after the first command on a laptop, and had the environment of that command.
 #[test]
 fn agent_started_by_a_command_listens_on_loopback() {
-    let folder = Folder::new();
-    let mut run = folder.peerlock("run r -- true");
+    let dir = Dir::new();
+    let mut run = dir.peerlock("run r -- true");
     Running::start(run.env("A_SECRET_OF_THE_JOB", "x").env("PEERLOCK_LOG", "info")).ends_with(0);
-    let log = fs::read_to_string(folder.path("data/agent.log")).unwrap();
+    let log = fs::read_to_string(dir.path("data/agent.log")).unwrap();
     assert!(log.contains("address=127.0.0.1:"), "{log}");
-    let agent = folder.started().unwrap();
+    let agent = dir.started().unwrap();
     let environment = fs::read(format!("/proc/{agent}/environ")).unwrap();
     let environment = String::from_utf8_lossy(&environment);
     assert!(environment.contains("PEERLOCK_DATA_DIR") && !environment.contains("A_SECRET_OF_THE_JOB"), "{environment}");
     assert_eq!(fs::read_to_string(format!("/proc/{agent}/comm")).unwrap(), "peerlock\n");
     // One that others are to reach is started so.
-    let mut agent = Running::start(&mut folder.peerlock("agent --listen 0.0.0.0:0"));
+    let mut agent = Running::start(&mut dir.peerlock("agent --listen 0.0.0.0:0"));
     agent.line(|line| line.contains(" ready").then_some(()));
     assert!(!agent.said().contains("address=127."), "{}", agent.said());
     agent.send(Signal::SIGTERM);
@@ -129,24 +129,24 @@ fn agent_started_by_a_command_listens_on_loopback() {
 /// It does not hear that it is to end.
 #[test]
 fn an_agent_that_is_stopped_is_replaced_as_any_other() {
-    let folder = Folder::new();
-    let (mut agent, _) = folder.agent("");
+    let dir = Dir::new();
+    let (mut agent, _) = dir.agent("");
     agent.send(Signal::SIGSTOP);
-    let (_next, _) = folder.agent("--replace");
+    let (_next, _) = dir.agent("--replace");
     agent.ends_with(0);
 }
 
 /// It began anew with every agent.
 #[test]
 fn since_when_a_slot_is_held_is_known_to_the_next_agent() {
-    let folder = Folder::new();
-    let (agent, _) = folder.agent("");
-    let mut holder = folder.run("--ttl 1h r", &format!("echo > {}; exec sleep 1000", folder.path("ready").display()));
-    folder.written("ready");
-    let age = || folder.show("r")["holders"][0]["client"]["age_ms"].as_u64();
+    let dir = Dir::new();
+    let (agent, _) = dir.agent("");
+    let mut holder = dir.run("--ttl 1h r", &format!("echo > {}; exec sleep 1000", dir.path("ready").display()));
+    dir.written("ready");
+    let age = || dir.show("r")["holders"][0]["client"]["age_ms"].as_u64();
     // Longer than an agent takes to start, where a machine is not too busy to tell.
     let before = eventually("a while", || age().filter(|age| *age > 3000));
-    let (_next, _) = folder.agent("--replace");
+    let (_next, _) = dir.agent("--replace");
     let mut agent = agent;
     agent.ends_with(0);
     let after = eventually("the holder", age);
@@ -159,25 +159,25 @@ fn since_when_a_slot_is_held_is_known_to_the_next_agent() {
 /// back, which then stood to the end of its lease.
 #[test]
 fn a_job_that_ends_while_its_agent_is_away_gives_its_slot_back_to_the_next_one() {
-    let folder = Folder::new();
-    let (agent, _) = folder.agent("");
-    let (ready, go) = (folder.path("ready"), folder.path("go"));
+    let dir = Dir::new();
+    let (agent, _) = dir.agent("");
+    let (ready, go) = (dir.path("ready"), dir.path("go"));
     let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", ready.display(), go.display());
     // One that was named is started by nobody else.
-    let mut job = folder.run(&format!("--ttl 1h --agent {} r", folder.socket().display()), &script);
-    folder.written("ready");
+    let mut job = dir.run(&format!("--ttl 1h --agent {} r", dir.socket().display()), &script);
+    dir.written("ready");
     drop(agent);
     std::fs::write(&go, "").unwrap();
     std::thread::sleep(std::time::Duration::from_secs(2));
-    let (_next, _) = folder.agent("");
+    let (_next, _) = dir.agent("");
     job.ends_with(0);
-    folder.run("-w 4s r", "true").ends_with(0);
+    dir.run("-w 4s r", "true").ends_with(0);
 }
 
 /// People know hosts by their names, and no log makes them look up numbers of twenty digits.
 #[test]
 fn logs_call_hosts_by_their_names() {
-    let (one, two, three) = (Folder::new(), Folder::new(), Folder::new());
+    let (one, two, three) = (Dir::new(), Dir::new(), Dir::new());
     let (first, address) = one.agent("");
     let joins = format!("--secret-file {} --join {address}", one.path("data/secret").display());
     let (mut second, _) = two.agent(&joins);
@@ -207,10 +207,10 @@ fn logs_call_hosts_by_their_names() {
 
 #[test]
 fn an_agent_is_the_same_peer_when_it_starts_again() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let me = || {
-        let (mut agent, _) = folder.agent("");
-        let output = folder.peerlock("peers --json").output().unwrap();
+        let (mut agent, _) = dir.agent("");
+        let output = dir.peerlock("peers --json").output().unwrap();
         agent.send(Signal::SIGINT);
         agent.ends_with(0);
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()[0]["peer"].clone()
@@ -220,37 +220,37 @@ fn an_agent_is_the_same_peer_when_it_starts_again() {
 
 #[test]
 fn systemd_hears_when_it_is_ready_and_when_it_stops() {
-    let folder = Folder::new();
-    let socket = UnixDatagram::bind(folder.path("notify")).unwrap();
-    let http = format!("--http unix:{}", folder.socket().display());
-    let mut command = folder.peerlock(&format!("agent --listen 127.0.0.1:0 {http}"));
-    let mut agent = Running::start(command.env("NOTIFY_SOCKET", folder.path("notify")));
-    let hear = || {
-        let mut heard = [0; 64];
-        let length = socket.recv(&mut heard).unwrap();
-        String::from_utf8_lossy(&heard[..length]).into_owned()
+    let dir = Dir::new();
+    let socket = UnixDatagram::bind(dir.path("notify")).unwrap();
+    let http = format!("--http unix:{}", dir.socket().display());
+    let mut command = dir.peerlock(&format!("agent --listen 127.0.0.1:0 {http}"));
+    let mut agent = Running::start(command.env("NOTIFY_SOCKET", dir.path("notify")));
+    let receive = || {
+        let mut received = [0; 64];
+        let length = socket.recv(&mut received).unwrap();
+        String::from_utf8_lossy(&received[..length]).into_owned()
     };
-    assert_eq!(hear(), "READY=1");
+    assert_eq!(receive(), "READY=1");
     agent.send(Signal::SIGTERM);
-    assert_eq!(hear(), "STOPPING=1");
+    assert_eq!(receive(), "STOPPING=1");
     agent.ends_with(0);
 }
 
 #[test]
 fn who_holds_who_waits_and_who_is_there_can_be_seen() {
-    let folder = Folder::new();
-    let (_agent, address) = folder.agent("");
-    let holder = folder.run("-n 1 r", "sleep 1000");
-    holder.tells("granted");
-    let waiter = folder.run("r", "true");
+    let dir = Dir::new();
+    let (_agent, address) = dir.agent("");
+    let holder = dir.run("-n 1 r", "sleep 1000");
+    holder.notifies("granted");
+    let waiter = dir.run("r", "true");
     waiter.waits_behind(0);
-    let seen = eventually("holder and waiter", || {
-        let seen = folder.show("r");
-        (seen["queue"].as_array()?.len() == 1 && seen["holders"][0]["client"].is_object()).then_some(seen)
+    let observed = eventually("holder and waiter", || {
+        let observed = dir.show("r");
+        (observed["queue"].as_array()?.len() == 1 && observed["holders"][0]["client"].is_object()).then_some(observed)
     });
-    assert!(seen["holders"][0]["client"]["label"].as_str().unwrap().ends_with(": sh"), "{seen}");
+    assert!(observed["holders"][0]["client"]["label"].as_str().unwrap().ends_with(": sh"), "{observed}");
     let text = |arguments: &str| {
-        let output = folder.peerlock(arguments).output().unwrap();
+        let output = dir.peerlock(arguments).output().unwrap();
         assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -262,21 +262,21 @@ fn who_holds_who_waits_and_who_is_there_can_be_seen() {
     assert!(text("peers").contains(&address));
     // Who waits no more is not in line any more.
     waiter.send(Signal::SIGTERM);
-    eventually("an empty line", || folder.show("r")["queue"].as_array()?.is_empty().then_some(()));
-    let (code, _, said) = Running::start(&mut folder.peerlock("show other")).ends();
+    eventually("an empty line", || dir.show("r")["queue"].as_array()?.is_empty().then_some(()));
+    let (code, _, said) = Running::start(&mut dir.peerlock("show other")).ends();
     assert_eq!(code, 66, "{said}");
 }
 
 #[test]
 fn what_happens_can_be_watched() {
-    let folder = Folder::new();
-    let (mut agent, _) = folder.agent("");
-    let mut all = Running::start(&mut folder.peerlock("watch"));
-    let mut one = Running::start(&mut folder.peerlock("watch --json one"));
+    let dir = Dir::new();
+    let (mut agent, _) = dir.agent("");
+    let mut all = Running::start(&mut dir.peerlock("watch"));
+    let mut one = Running::start(&mut dir.peerlock("watch --json one"));
     // They may not listen yet.
     eventually("events", || {
-        folder.run("one", "true").ends_with(0);
-        folder.run("two", "true").ends_with(0);
+        dir.run("one", "true").ends_with(0);
+        dir.run("two", "true").ends_with(0);
         (one.printed().contains("\"released\"") && all.printed().contains("released after")).then_some(())
     });
     agent.send(Signal::SIGTERM);
@@ -292,12 +292,12 @@ fn what_happens_can_be_watched() {
 
 #[test]
 fn where_the_agent_was_named_and_is_not_it_is_said_how_to_start_one() {
-    let folder = Folder::new();
-    let nobody = folder.socket();
+    let dir = Dir::new();
+    let nobody = dir.socket();
     for arguments in
         ["ls", "show r", "peers", "watch", "acquire --ttl 1s r", "renew --grant 1 r", "release --grant 1 r"]
     {
-        let (code, _, said) = Running::start(folder.peerlock(arguments).env("PEERLOCK_AGENT", &nobody)).ends();
+        let (code, _, said) = Running::start(dir.peerlock(arguments).env("PEERLOCK_AGENT", &nobody)).ends();
         assert_eq!(code, 69, "{arguments}: {said}");
         assert!(said.contains("peerlock agent"), "{arguments}: {said}");
     }
@@ -306,48 +306,48 @@ fn where_the_agent_was_named_and_is_not_it_is_said_how_to_start_one() {
 /// It has nothing of whoever started it but its environment: no terminal, no pipe and no lock.
 #[test]
 fn an_agent_that_a_command_starts_is_on_its_own() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let lines = "exec 9>held; flock 9; exec \"$0\" ls";
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", lines, env!("CARGO_BIN_EXE_peerlock")]).current_dir(folder.path(""));
-    shell.env("PEERLOCK_DATA_DIR", "data").env("PEERLOCK_RUNTIME_DIR", folder.path(""));
+    shell.args(["-c", lines, env!("CARGO_BIN_EXE_peerlock")]).current_dir(dir.path(""));
+    shell.env("PEERLOCK_DATA_DIR", "data").env("PEERLOCK_RUNTIME_DIR", dir.path(""));
     shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     // Its output ends although the agent runs, so it has none of it.
     Running::start(&mut shell).ends_with(0);
-    let agent = folder.started().expect("an agent that a command has started");
-    let file = std::fs::File::open(folder.path("held")).unwrap();
+    let agent = dir.started().expect("an agent that a command has started");
+    let file = std::fs::File::open(dir.path("held")).unwrap();
     assert!(nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok(), "the lock is free");
     assert_eq!(nix::unistd::getsid(Some(agent)).unwrap(), agent);
     // Killed, its socket is still there: the next command starts another one.
     nix::sys::signal::kill(agent, Signal::SIGKILL).unwrap();
     eventually("its end", || is_gone(&agent.to_string()).then_some(()));
-    folder.run("r", "true").ends_with(0);
-    assert_ne!(folder.started(), Some(agent));
+    dir.run("r", "true").ends_with(0);
+    assert_ne!(dir.started(), Some(agent));
 }
 
 #[test]
 fn an_agent_that_nobody_needs_ends_by_itself() {
-    let folder = Folder::new();
-    let socket = folder.socket();
+    let dir = Dir::new();
+    let socket = dir.socket();
     let options = format!("agent --idle 400ms --listen 127.0.0.1:0 --http unix:{}", socket.display());
-    let mut agent = Running::start(&mut folder.peerlock(&options));
+    let mut agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains("ready").then_some(()));
     // Held by nobody's connection, for longer than it would stay for nobody.
-    let (code, _, said) = Running::start(&mut folder.peerlock("acquire --ttl 2s r")).ends();
+    let (code, _, said) = Running::start(&mut dir.peerlock("acquire --ttl 2s r")).ends();
     assert_eq!(code, 0, "{said}");
-    let waiter = folder.run("r", "true");
-    waiter.tells("granted");
+    let waiter = dir.run("r", "true");
+    waiter.notifies("granted");
     agent.ends_with(0);
     assert!(!socket.exists());
 }
 
 #[test]
 fn an_agent_that_cannot_be_started_says_why_itself() {
-    let folder = Folder::new();
-    folder.secret("in the open");
+    let dir = Dir::new();
+    dir.secret("in the open");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    std::fs::set_permissions(folder.path("data/secret"), open).unwrap();
-    let (code, _, said) = folder.run("r", "true").ends();
+    std::fs::set_permissions(dir.path("data/secret"), open).unwrap();
+    let (code, _, said) = dir.run("r", "true").ends();
     assert_eq!(code, 66, "{said}");
     assert!(said.contains("chmod 600") && said.contains("agent.log"), "{said}");
 }
@@ -358,12 +358,12 @@ fn agent_whose_log_cannot_be_written_goes_on() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let closed = || nix::unistd::pipe().unwrap().1.into();
     for log in [full, closed] {
-        let folder = Folder::new();
-        let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", folder.socket().display());
-        let mut agent = Running::start(folder.peerlock(&options).stderr(log()));
-        folder.agent_answers();
-        let agent_of = format!("--agent {} -w 30s r", folder.socket().display());
-        folder.run(&agent_of, "exit 7").ends_with(7);
+        let dir = Dir::new();
+        let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", dir.socket().display());
+        let mut agent = Running::start(dir.peerlock(&options).stderr(log()));
+        dir.agent_answers();
+        let agent_of = format!("--agent {} -w 30s r", dir.socket().display());
+        dir.run(&agent_of, "exit 7").ends_with(7);
         agent.send(Signal::SIGHUP);
         agent.send(Signal::SIGTERM);
         agent.ends_with(0);
@@ -373,108 +373,108 @@ fn agent_whose_log_cannot_be_written_goes_on() {
 /// It was moved aside only when an agent was started.
 #[test]
 fn log_of_a_living_agent_is_bounded() {
-    let folder = Folder::new();
-    folder.run("r", "true").ends_with(0);
-    let log = folder.path("data/agent.log");
+    let dir = Dir::new();
+    dir.run("r", "true").ends_with(0);
+    let log = dir.path("data/agent.log");
     File::options().append(true).open(&log).unwrap().write_all(&vec![b'x'; 3 << 20]).unwrap();
-    kill(folder.started().unwrap(), Signal::SIGHUP).unwrap();
+    kill(dir.started().unwrap(), Signal::SIGHUP).unwrap();
     let text = eventually("a new log", || {
         let text = std::fs::read_to_string(&log).ok().filter(|text| text.len() < 1 << 20)?;
         text.contains("read its files").then_some(text)
     });
     assert!(!text.contains("xxx"), "{text}");
-    assert!(folder.path("data/agent.log.old").exists());
-    folder.run("r", "exit 7").ends_with(7);
+    assert!(dir.path("data/agent.log.old").exists());
+    dir.run("r", "exit 7").ends_with(7);
 }
 
 #[test]
 fn drain_does_not_wait_for_the_next_agent() {
-    let folder = Folder::new();
-    let (mut agent, _) = folder.agent("");
-    let mut holder = folder.run("r", &format!("while ! test -e {}; do sleep 0.01; done", folder.path("go").display()));
-    holder.tells("granted");
-    let mut drain = Running::start(&mut folder.peerlock("drain"));
+    let dir = Dir::new();
+    let (mut agent, _) = dir.agent("");
+    let mut holder = dir.run("r", &format!("while ! test -e {}; do sleep 0.01; done", dir.path("go").display()));
+    holder.notifies("granted");
+    let mut drain = Running::start(&mut dir.peerlock("drain"));
     agent.line(|line| line.contains("lets nobody in any more").then_some(()));
     // It sees nothing of what happens meanwhile.
     drain.send(Signal::SIGSTOP);
-    let (_next, _) = folder.agent("--replace");
+    let (_next, _) = dir.agent("--replace");
     agent.ends_with(0);
     drain.send(Signal::SIGCONT);
     let (code, _, said) = drain.ends();
     assert!(code == 75 && said.contains("another one runs"), "{code}: {said}");
-    std::fs::write(folder.path("go"), "").unwrap();
+    std::fs::write(dir.path("go"), "").unwrap();
     holder.ends_with(0);
-    folder.run("--try r", "exit 7").ends_with(7);
+    dir.run("--try r", "exit 7").ends_with(7);
 }
 
 #[test]
 fn drained_machine_starts_no_agent_until_told_to() {
     for options in ["", "--idle 1h"] {
-        let folder = Folder::new();
-        let (mut agent, _) = folder.agent(options);
-        folder.run("r", "true").ends_with(0);
-        Running::start(&mut folder.peerlock("drain")).ends_with(0);
+        let dir = Dir::new();
+        let (mut agent, _) = dir.agent(options);
+        dir.run("r", "true").ends_with(0);
+        Running::start(&mut dir.peerlock("drain")).ends_with(0);
         agent.ends_with(0);
-        let (code, _, said) = folder.run("--try r", "true").ends();
+        let (code, _, said) = dir.run("--try r", "true").ends();
         assert!(code == 69 && said.contains("is drained") && said.contains("`peerlock agent`"), "{code}: {said}");
-        assert!(folder.started().is_none_or(|process| is_gone(&process.to_string())));
-        let (mut agent, _) = folder.agent("");
-        folder.run("-w 30s r", "exit 7").ends_with(7);
+        assert!(dir.started().is_none_or(|process| is_gone(&process.to_string())));
+        let (mut agent, _) = dir.agent("");
+        dir.run("-w 30s r", "exit 7").ends_with(7);
         agent.send(Signal::SIGTERM);
         agent.ends_with(0);
-        folder.run("-w 30s r", "exit 7").ends_with(7);
+        dir.run("-w 30s r", "exit 7").ends_with(7);
     }
 }
 
 /// The jobs start another agent, to finish there.
 #[test]
 fn agent_killed_while_draining_drains_when_started_again() {
-    let folder = Folder::new();
-    let (mut agent, _) = folder.agent("");
-    let script = format!("while ! test -e {}; do sleep 0.01; done; exit 7", folder.path("go").display());
-    let mut holder = folder.run("--ttl 1h r", &script);
-    holder.tells("granted");
-    Running::start(&mut folder.peerlock("drain --wait 0s")).ends_with(75);
+    let dir = Dir::new();
+    let (mut agent, _) = dir.agent("");
+    let script = format!("while ! test -e {}; do sleep 0.01; done; exit 7", dir.path("go").display());
+    let mut holder = dir.run("--ttl 1h r", &script);
+    holder.notifies("granted");
+    Running::start(&mut dir.peerlock("drain --wait 0s")).ends_with(75);
     agent.line(|line| line.contains("lets nobody in any more").then_some(()));
     agent.send(Signal::SIGKILL);
     agent.ends_with(-9);
-    let next = eventually("another agent", || folder.started());
-    folder.agent_answers();
-    let (code, _, said) = folder.run("--try other", "true").ends();
+    let next = eventually("another agent", || dir.started());
+    dir.agent_answers();
+    let (code, _, said) = dir.run("--try other", "true").ends();
     assert_eq!(code, 69, "{said}");
-    std::fs::write(folder.path("go"), "").unwrap();
+    std::fs::write(dir.path("go"), "").unwrap();
     holder.ends_with(7);
     eventually("its end", || is_gone(&next.to_string()).then_some(()));
-    let (code, _, said) = folder.run("--try r", "true").ends();
+    let (code, _, said) = dir.run("--try r", "true").ends();
     assert!(code == 69 && said.contains("is drained"), "{code}: {said}");
 }
 
 /// Two machines with one home directory, or a disk that was moved: the identity and the vote are one agent's.
 #[test]
 fn data_folder_of_another_machine_is_refused() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     if !fs::read_to_string("/etc/machine-id").is_ok_and(|id| !id.trim().is_empty()) {
         assert!(std::env::var_os("PEERLOCK_CI").is_none(), "this needs a machine with an ID");
         eprintln!("skipped, for this machine has no ID");
         return;
     }
-    let (mut agent, _) = folder.agent("");
-    let lock = folder.path("data/agent.lock");
+    let (mut agent, _) = dir.agent("");
+    let lock = dir.path("data/agent.lock");
     let text = fs::read_to_string(&lock).unwrap();
     let (before, machine) = text.split_once("machine ").unwrap();
     assert!(!machine.contains("ended"), "{text}");
     agent.send(Signal::SIGKILL);
     agent.ends();
-    let _left = fs::remove_file(folder.socket());
+    let _left = fs::remove_file(dir.socket());
     let there = "0123456789abcdef0123456789abcdef";
     fs::write(&lock, format!("{before}machine {there}\n")).unwrap();
-    let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", folder.socket().display());
-    let (code, _, said) = Running::start(&mut folder.peerlock(&options)).ends();
+    let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", dir.socket().display());
+    let (code, _, said) = Running::start(&mut dir.peerlock(&options)).ends();
     assert!(code == 66 && said.contains(there) && said.contains("another machine"), "{code} {said}");
     assert!(fs::read_to_string(&lock).unwrap().contains(there), "it has changed nothing");
     // One that has ended in good order has left it to others.
     fs::write(&lock, format!("{before}machine {there}\nended\n")).unwrap();
-    let (mut agent, _) = folder.agent("");
+    let (mut agent, _) = dir.agent("");
     assert!(fs::read_to_string(&lock).unwrap().ends_with(&format!("machine {machine}")));
     agent.send(Signal::SIGTERM);
     agent.ends_with(0);

@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{Folder, Running, eventually};
+use crate::common::{Dir, Running, eventually};
 
 /// Short enough for a test to wait for its end.
 const SESSION: &str = "--session 3s";
 
 /// Agents of one cluster: the first has founded it.
 struct Cluster {
-    folders: Vec<Folder>,
+    folders: Vec<Dir>,
     agents: Vec<Running>,
     addresses: Vec<String>,
 }
@@ -25,9 +25,9 @@ impl Cluster {
     fn new(hosts: usize) -> Self {
         let mut cluster = Self { folders: Vec::new(), agents: Vec::new(), addresses: Vec::new() };
         for _ in 0..hosts {
-            let folder = Folder::new();
-            let (agent, address) = folder.agent(&cluster.options());
-            cluster.folders.push(folder);
+            let dir = Dir::new();
+            let (agent, address) = dir.agent(&cluster.options());
+            cluster.folders.push(dir);
             cluster.agents.push(agent);
             cluster.addresses.push(address);
         }
@@ -47,9 +47,9 @@ impl Cluster {
     /// The hosts that vote, as one of them sees it.
     fn voters(&self, at: usize) -> Vec<String> {
         let output = self.folders[at].peerlock("voters --json").output().unwrap();
-        let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let observed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let votes = |peer: &&Value| peer["voter"] == "votes" || peer["voter"] == "leads";
-        let peers = seen["peers"].as_array().into_iter().flatten();
+        let peers = observed["peers"].as_array().into_iter().flatten();
         peers.filter(votes).map(|peer| peer["address"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
@@ -81,10 +81,10 @@ impl Cluster {
     }
 }
 
-fn agent_at(folder: &Folder, address: &str, secret: &str) -> (Running, String) {
-    let http = folder.socket();
+fn agent_at(dir: &Dir, address: &str, secret: &str) -> (Running, String) {
+    let http = dir.socket();
     let options = format!("agent {SESSION} --listen {address} --secret-file {secret} --http unix:{}", http.display());
-    let agent = Running::start(&mut folder.peerlock(&options));
+    let agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains(" ready").then_some(()));
     (agent, address.to_owned())
 }
@@ -97,10 +97,10 @@ fn refused(command: &mut Command, expected: i32) -> String {
 }
 
 /// An agent that does not start, and what it says.
-fn does_not_start(folder: &Folder, options: &str, expected: i32) -> String {
-    let http = folder.socket();
+fn does_not_start(dir: &Dir, options: &str, expected: i32) -> String {
+    let http = dir.socket();
     let said = refused(
-        &mut folder.peerlock(&format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", http.display())),
+        &mut dir.peerlock(&format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", http.display())),
         expected,
     );
     let last = said.lines().next_back().unwrap_or_default();
@@ -110,8 +110,8 @@ fn does_not_start(folder: &Folder, options: &str, expected: i32) -> String {
 }
 
 /// The fencing number that a command gets.
-fn token(folder: &Folder, name: &str) -> u64 {
-    let said = folder.run(&format!("-w 30s {name}"), "echo $PEERLOCK_FENCING").ends_with(0);
+fn token(dir: &Dir, name: &str) -> u64 {
+    let said = dir.run(&format!("-w 30s {name}"), "echo $PEERLOCK_FENCING").ends_with(0);
     said.trim().parse().unwrap()
 }
 
@@ -186,12 +186,12 @@ fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
 #[test]
 fn session_beyond_its_limit_is_refused() {
     for (session, is_good) in [("11m", false), ("99ms", false), ("10m", true)] {
-        let folder = Folder::new();
+        let dir = Dir::new();
         if is_good {
-            folder.agent(&format!("--session {session}"));
+            dir.agent(&format!("--session {session}"));
             continue;
         }
-        let said = does_not_start(&folder, &format!("--session {session}"), 64);
+        let said = does_not_start(&dir, &format!("--session {session}"), 64);
         assert!(said.contains("choose between 100 ms and 10 min"), "{said}");
     }
 }
@@ -205,26 +205,26 @@ fn a_damaged_register_is_refused_and_comes_back_as_a_new_voter() {
     cluster.until_voters(&[0, 1, 2]);
     let before = token(&cluster.folders[1], "r");
     cluster.stop(2);
-    let register = cluster.folders[2].path("data/register");
-    let whole = fs::read(&register).unwrap();
+    let registry = cluster.folders[2].path("data/register");
+    let whole = fs::read(&registry).unwrap();
     let mut damaged = whole.clone();
     damaged[HEADER + 40] ^= 1;
-    fs::write(&register, &damaged).unwrap();
+    fs::write(&registry, &damaged).unwrap();
     let said = does_not_start(&cluster.folders[2], "", 66);
-    let path = register.display().to_string();
+    let path = registry.display().to_string();
     for words in [path.as_str(), "record 1 at byte 64", "does not match its sum", "Move the file away"] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    assert!(fs::read(&register).unwrap() == damaged, "nothing has changed");
+    assert!(fs::read(&registry).unwrap() == damaged, "nothing has changed");
     // A command says the same, since it cannot start the agent either.
     let (code, _, said) = cluster.folders[2].run("--try r", "true").ends();
     assert_eq!(code, 66, "{said}");
     assert!(said.contains("record 1 at byte 64"), "{said}");
-    fs::rename(&register, cluster.folders[2].path("moved")).unwrap();
+    fs::rename(&registry, cluster.folders[2].path("moved")).unwrap();
     cluster.start(2);
     assert!(token(&cluster.folders[2], "r") > before);
     cluster.until_voters(&[0, 1, 2]);
-    eventually("its new file", || register.exists().then_some(()));
+    eventually("its new file", || registry.exists().then_some(()));
 }
 
 #[test]
@@ -232,10 +232,10 @@ fn a_record_that_a_crash_has_torn_is_cut_off_and_nothing_else_is_lost() {
     let mut cluster = Cluster::new(1);
     let before = token(&cluster.folders[0], "r");
     cluster.kill(0);
-    let register = cluster.folders[0].path("data/register");
-    let mut file = fs::read(&register).unwrap();
+    let registry = cluster.folders[0].path("data/register");
+    let mut file = fs::read(&registry).unwrap();
     file.extend([0; 100]); // What was never written is zeros.
-    fs::write(&register, &file).unwrap();
+    fs::write(&registry, &file).unwrap();
     cluster.start(0);
     cluster.agents[0].line(|line| (line.contains("is cut off") && line.contains("bytes=100")).then_some(()));
     assert!(token(&cluster.folders[0], "r") > before);
@@ -245,18 +245,18 @@ fn a_record_that_a_crash_has_torn_is_cut_off_and_nothing_else_is_lost() {
 fn what_a_newer_program_has_written_is_refused() {
     let mut cluster = Cluster::new(1);
     cluster.stop(0);
-    let register = cluster.folders[0].path("data/register");
-    let mut file = fs::read(&register).unwrap();
+    let registry = cluster.folders[0].path("data/register");
+    let mut file = fs::read(&registry).unwrap();
     file[8] = 2; // The format, and the sum of the header, which is the beginning of a SHA-256.
-    let sum = peerlock_base::Key::of(&file[..HEADER - 16]).get().to_le_bytes();
+    let sum = peerlock_types::Key::of(&file[..HEADER - 16]).get().to_le_bytes();
     file[HEADER - 16..HEADER].copy_from_slice(&sum);
-    fs::write(&register, &file).unwrap();
+    fs::write(&registry, &file).unwrap();
     let said = does_not_start(&cluster.folders[0], "", 66);
     assert!(
         said.contains("is of format 2") && said.contains("newer program") && said.contains("Start that one"),
         "{said}"
     );
-    assert!(fs::read(&register).unwrap() == file, "nothing has changed");
+    assert!(fs::read(&registry).unwrap() == file, "nothing has changed");
 }
 
 #[test]
@@ -277,11 +277,11 @@ fn a_folder_that_does_not_say_its_cluster_founds_no_other() {
 
 #[test]
 fn who_joins_on_an_empty_folder_needs_the_secret() {
-    let folder = Folder::new();
-    let said = does_not_start(&folder, "--join 127.0.0.1:1", 66);
-    let path = folder.path("data/secret");
+    let dir = Dir::new();
+    let said = does_not_start(&dir, "--join 127.0.0.1:1", 66);
+    let path = dir.path("data/secret");
     assert!(said.contains(&path.display().to_string()) && said.contains("copy the file `secret`"), "{said}");
-    assert!(!path.exists() && !folder.path("data/cluster").exists(), "nothing was made up");
+    assert!(!path.exists() && !dir.path("data/cluster").exists(), "nothing was made up");
 }
 
 /// A file system of this many kilobytes, gone when it is dropped.
@@ -314,17 +314,17 @@ impl Drop for Small {
 /// Nothing is granted that could not be kept, and what was granted is kept.
 #[test]
 fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
-    let folder = Folder::new();
-    let Some(small) = Small::new(&folder.path("data"), 1024) else { return };
-    let (mut agent, _) = folder.agent(SESSION);
-    folder.run("r", "true").ends_with(0);
+    let dir = Dir::new();
+    let Some(small) = Small::new(&dir.path("data"), 1024) else { return };
+    let (mut agent, _) = dir.agent(SESSION);
+    dir.run("r", "true").ends_with(0);
     // To the last block.
     let mut filling = fs::File::create(small.0.join("filling")).unwrap();
     let full = std::io::copy(&mut std::io::repeat(7), &mut filling).unwrap_err();
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
     let mut granted = Vec::new();
     let failed = (0..500).find_map(|number| {
-        let (code, _, said) = Running::start(&mut folder.peerlock(&format!("acquire --ttl 1h r{number}"))).ends();
+        let (code, _, said) = Running::start(&mut dir.peerlock(&format!("acquire --ttl 1h r{number}"))).ends();
         granted.extend((code == 0).then_some(number));
         (code != 0).then_some((code, said))
     });
@@ -338,38 +338,38 @@ fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
 
     drop(filling);
     fs::remove_file(small.0.join("filling")).unwrap();
-    let (_agent, _) = folder.agent(SESSION);
-    folder.run("-w 30s r", "true").ends_with(0);
+    let (_agent, _) = dir.agent(SESSION);
+    dir.run("-w 30s r", "true").ends_with(0);
     for number in granted {
-        let (code, _, said) = folder.run(&format!("--try r{number}"), "true").ends();
+        let (code, _, said) = dir.run(&format!("--try r{number}"), "true").ends();
         assert_eq!(code, 75, "r{number} was granted for an hour: {said}");
     }
-    folder.run("-w 30s another", "true").ends_with(0);
+    dir.run("-w 30s another", "true").ends_with(0);
 }
 
 /// The log is on the disk that is full, too: the agent ended with 70, and `run` said that it had ended without a word.
 #[test]
 fn full_disk_with_the_log_on_it_ends_the_agent_with_74() {
-    let folder = Folder::new();
-    let Some(small) = Small::new(&folder.path("data"), 1024) else { return };
+    let dir = Dir::new();
+    let Some(small) = Small::new(&dir.path("data"), 1024) else { return };
     let log = || fs::File::options().append(true).create(true).open(small.0.join("log")).unwrap();
-    let options = format!("agent --listen 127.0.0.1:0 --http unix:{} {SESSION}", folder.socket().display());
-    let mut agent = Running::start(folder.peerlock(&options).stderr(log()));
-    folder.agent_answers();
-    folder.run("-w 30s r", "true").ends_with(0);
+    let options = format!("agent --listen 127.0.0.1:0 --http unix:{} {SESSION}", dir.socket().display());
+    let mut agent = Running::start(dir.peerlock(&options).stderr(log()));
+    dir.agent_answers();
+    dir.run("-w 30s r", "true").ends_with(0);
     let mut filling = fs::File::create(small.0.join("filling")).unwrap();
     std::io::copy(&mut std::io::repeat(7), &mut filling).unwrap_err();
     // To the last byte of the log's last block.
     while log().write(&[b'x'; 64]).is_ok() {}
-    let named = format!("--agent {}", folder.socket().display());
+    let named = format!("--agent {}", dir.socket().display());
     let refused = (0..500).find(|number| {
-        let mut acquire = folder.peerlock(&format!("acquire {named} --ttl 1h r{number}"));
+        let mut acquire = dir.peerlock(&format!("acquire {named} --ttl 1h r{number}"));
         Running::start(&mut acquire).ends().0 != 0
     });
     assert!(refused.is_some(), "a disk that is full");
     agent.ends_with(74);
     // Nor can a command start another one.
-    let (code, _, said) = folder.run("-w 1s new", "true").ends();
+    let (code, _, said) = dir.run("-w 1s new", "true").ends();
     assert!(code == 74 && said.contains("make room"), "{code}: {said}");
 }
 
@@ -377,16 +377,16 @@ fn full_disk_with_the_log_on_it_ends_the_agent_with_74() {
 /// word.
 #[test]
 fn an_agent_whose_files_may_not_grow_ends_with_a_sentence() {
-    let folder = Folder::new();
-    let program = folder.peerlock("");
-    let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", folder.socket().display());
+    let dir = Dir::new();
+    let program = dir.peerlock("");
+    let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", dir.socket().display());
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 16; exec \"$0\" \"$@\""]).arg(program.get_program()).args(options.split(' '));
     limited.env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut agent = Running::start(limited.stdout(Stdio::piped()).stderr(Stdio::piped()));
     agent.line(|line| line.contains(" ready").then_some(()));
     let failed = (0..500).find(|number| {
-        let asked = folder.peerlock(&format!("acquire --agent {} --ttl 1h r{number}", folder.socket().display()));
+        let asked = dir.peerlock(&format!("acquire --agent {} --ttl 1h r{number}", dir.socket().display()));
         Running::start(&mut { asked }).ends().0 != 0
     });
     assert!(failed.is_some_and(|number| number > 0), "{failed:?}");

@@ -3,23 +3,23 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use crate::common::{Folder, Running};
+use crate::common::{Dir, Running};
 
 #[test]
 fn the_commands_code_is_ours() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     for (script, code) in [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -KILL $$", 137), ("kill $$", 143)] {
-        let mut run = folder.run("r", script);
+        let mut run = dir.run("r", script);
         run.ends_with(code);
-        assert_eq!(run.tells("ended"), code, "{script}");
+        assert_eq!(run.notifies("ended"), code, "{script}");
     }
 }
 
 #[test]
 fn what_cannot_be_run_is_said_as_by_a_shell() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126), ("", 127)] {
-        let mut command = folder.peerlock("run r --");
+        let mut command = dir.peerlock("run r --");
         let mut run = Running::start(command.arg(program));
         let (ended, _, said) = run.ends();
         assert_eq!(ended, code, "{said}");
@@ -29,12 +29,12 @@ fn what_cannot_be_run_is_said_as_by_a_shell() {
 
 #[test]
 fn the_command_knows_its_slot() {
-    let folder = Folder::new();
-    let mut run = folder.run("-n 2 two", "env | grep ^PEERLOCK_ | sort; date +%s");
+    let dir = Dir::new();
+    let mut run = dir.run("-n 2 two", "env | grep ^PEERLOCK_ | sort; date +%s");
     let out = run.ends_with(0);
     let value = |name: &str| out.lines().find_map(|line| line.strip_prefix(&format!("PEERLOCK_{name}="))).unwrap();
     assert_eq!(value("NAME"), "two");
-    let granted = run.tells("granted");
+    let granted = run.notifies("granted");
     assert_eq!(value("TOKEN"), granted["fencing"].to_string());
     assert_eq!(value("SLOT"), granted["slot"].to_string());
     // 30 seconds, less what is for dying.
@@ -45,10 +45,10 @@ fn the_command_knows_its_slot() {
 
 #[test]
 fn a_run_under_a_slot_does_not_wait_for_that_slot() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let inner = |options: &str| format!("\"$PEERLOCK\" run {options} -- echo in; exit 0");
     let run = |script: &str| {
-        let mut command = folder.peerlock("run outer -- sh -c");
+        let mut command = dir.peerlock("run outer -- sh -c");
         let (code, out, said) =
             Running::start(command.arg(script).env("PEERLOCK", env!("CARGO_BIN_EXE_peerlock"))).ends();
         assert_eq!(code, 0, "{said}");
@@ -66,8 +66,8 @@ fn a_run_under_a_slot_does_not_wait_for_that_slot() {
 
 #[test]
 fn input_and_output_are_the_commands_own_and_nothing_else_is_said() {
-    let folder = Folder::new();
-    let mut command = folder.peerlock("run r -- cat");
+    let dir = Dir::new();
+    let mut command = dir.peerlock("run r -- cat");
     let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
     process.stdin.take().unwrap().write_all(b"one\ntwo").unwrap();
     let output = process.wait_with_output().unwrap();
@@ -78,7 +78,7 @@ fn input_and_output_are_the_commands_own_and_nothing_else_is_said() {
 
 #[test]
 fn what_makes_no_sense_is_64_and_nothing_is_run() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     for (options, words) in [
         ("r", "COMMAND"),
         ("-n 0 r -- touch run", "0 slots"),
@@ -93,13 +93,13 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         ("r touch run", "behind `--`: peerlock run NAME -- touch"),
         ("--lable me r -- touch run", "'--label'"),
     ] {
-        let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --alone {options}"));
-        let (code, _, said) = Running::start(command.current_dir(folder.path("."))).ends();
+        let mut command = dir.peerlock(&format!("run --listen 127.0.0.1:0 --alone {options}"));
+        let (code, _, said) = Running::start(command.current_dir(dir.path("."))).ends();
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
     }
     // Through an agent it is the same.
-    let (_agent, _) = folder.agent("");
+    let (_agent, _) = dir.agent("");
     let name = "x".repeat(256);
     for (options, words) in [
         ("-n 0 r", "0 slots"),
@@ -107,8 +107,8 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         ("--ttl 10s --grace 5s r", "cannot be kept"),
         (name.as_str(), "longer than 255 bytes"),
     ] {
-        let mut command = folder.peerlock(&format!("run {options} -- touch run"));
-        let (code, _, said) = Running::start(command.current_dir(folder.path("."))).ends();
+        let mut command = dir.peerlock(&format!("run {options} -- touch run"));
+        let (code, _, said) = Running::start(command.current_dir(dir.path("."))).ends();
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
     }
@@ -119,31 +119,31 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         ("r --join", "", "--join"),
     ] {
         let options = format!("run {option}");
-        let mut command = folder.peerlock(&options);
+        let mut command = dir.peerlock(&options);
         let (code, _, said) = Running::start(command.arg(text).args(["--", "touch", "run"])).ends();
         assert_eq!(code, 64, "{text:?}: {said}");
         assert!(said.contains(words), "{text:?}: {said}");
     }
     // It would be alone without having said so.
     for option in ["--no-agent", "--listen 127.0.0.1:0", "--secret-file x", "--data-dir x"] {
-        let (code, _, said) = Running::start(&mut folder.peerlock(&format!("run {option} r -- touch run"))).ends();
+        let (code, _, said) = Running::start(&mut dir.peerlock(&format!("run {option} r -- touch run"))).ends();
         assert_eq!(code, 64, "{option}: {said}");
         assert!(said.contains("--alone"), "{option}: {said}");
     }
     for option in ["--join 127.0.0.1:1", "--listen 127.0.0.1:0", "--secret-file x", "--alone"] {
-        let mut command = folder.peerlock(&format!("run --agent /a/b {option} r -- true"));
+        let mut command = dir.peerlock(&format!("run --agent /a/b {option} r -- true"));
         let (code, _, said) = Running::start(&mut command).ends();
         assert_eq!(code, 64, "{option}: {said}");
     }
-    assert!(!folder.path("run").exists());
+    assert!(!dir.path("run").exists());
 }
 
 #[test]
 fn an_agent_that_nobody_could_use_does_not_start() {
-    let folder = Folder::new();
-    let far = folder.path(&"a".repeat(108));
-    for (http, log, words) in [(far, "info", "too long for a socket"), (folder.socket(), "][garbage", "PEERLOCK_LOG")] {
-        let mut command = folder.peerlock(&format!("agent --listen 127.0.0.1:0 --http unix:{}", http.display()));
+    let dir = Dir::new();
+    let far = dir.path(&"a".repeat(108));
+    for (http, log, words) in [(far, "info", "too long for a socket"), (dir.socket(), "][garbage", "PEERLOCK_LOG")] {
+        let mut command = dir.peerlock(&format!("agent --listen 127.0.0.1:0 --http unix:{}", http.display()));
         let (code, _, said) = Running::start(command.env("PEERLOCK_LOG", log)).ends();
         assert_eq!(code, 64, "{said}");
         assert!(said.contains(words), "{said}");
@@ -153,22 +153,22 @@ fn an_agent_that_nobody_could_use_does_not_start() {
 #[test]
 fn files_that_cannot_be_used_are_named() {
     use std::os::unix::fs::PermissionsExt as _;
-    let folder = Folder::new();
-    let secret = folder.path("secret");
+    let dir = Dir::new();
+    let secret = dir.path("secret");
     std::fs::write(&secret, "0123456789abcdef".repeat(4)).unwrap();
     for (mode, code, words) in [(0o644, 66, "chmod 600"), (0o600, 0, "")] {
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(mode)).unwrap();
-        let (ended, _, said) = folder.peer(&format!("--alone --secret-file {} r", secret.display()), "true").ends();
+        let (ended, _, said) = dir.peer(&format!("--alone --secret-file {} r", secret.display()), "true").ends();
         assert_eq!(ended, code, "{said}");
         assert!(said.contains(words), "{said}");
     }
-    let (code, _, said) = folder.peer("--alone --secret-file /no/such/file r", "true").ends();
+    let (code, _, said) = dir.peer("--alone --secret-file /no/such/file r", "true").ends();
     assert_eq!(code, 66, "{said}");
-    let (code, _, said) = folder.peer("--alone --data-dir /proc/no/such r", "true").ends();
+    let (code, _, said) = dir.peer("--alone --data-dir /proc/no/such r", "true").ends();
     assert_eq!(code, 73, "{said}");
     // For `run` a --data-dir is that of a peer: what helps is said as it is to be written.
     for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
-        let mut command = folder.peerlock("run r -- true");
+        let mut command = dir.peerlock("run r -- true");
         let (code, _, said) = Running::start(command.env(variable, "/proc/no/such")).ends();
         assert!(code == 73 && said.contains(variable) && !said.contains("--data-dir"), "{variable}: {code} {said}");
     }
@@ -177,11 +177,11 @@ fn files_that_cannot_be_used_are_named() {
 /// It was looked for for 30 s, whatever the wait was: three times that is longer than a test waits for an end.
 #[test]
 fn dead_agent_of_the_environment_is_as_one_of_the_command_line() {
-    let folder = Folder::new();
-    let dead = folder.path("none.sock");
+    let dir = Dir::new();
+    let dead = dir.path("none.sock");
     let each = "for options in --try '-w 2s' ''; do \"$PEERLOCK\" run $options r -- true; echo $?; done";
     let script = |agent: &str| {
-        let mut command = folder.in_environment("sh");
+        let mut command = dir.in_environment("sh");
         command.args(["-c", &each.replace("$options", &format!("{agent} $options"))]);
         command.env("PEERLOCK", env!("CARGO_BIN_EXE_peerlock"));
         command
@@ -194,8 +194,8 @@ fn dead_agent_of_the_environment_is_as_one_of_the_command_line() {
 
 #[test]
 fn program_not_found_is_127_also_if_stderr_is_full() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let status = folder.peerlock("run r -- /no/such/program").stderr(full).status().unwrap();
+    let status = dir.peerlock("run r -- /no/such/program").stderr(full).status().unwrap();
     assert_eq!(status.code(), Some(127));
 }

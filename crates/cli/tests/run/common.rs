@@ -12,11 +12,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::folder::line;
-pub use crate::folder::{Folder, eventually};
+use crate::dir::line;
+pub use crate::dir::{Dir, eventually};
 use crate::secret::secret_of;
 
-impl Folder {
+impl Dir {
     /// The program with this folder, away from everything that the machine may have.
     pub fn peerlock(&self, arguments: &str) -> Command {
         let mut command = self.in_environment(env!("CARGO_BIN_EXE_peerlock"));
@@ -93,7 +93,7 @@ impl Folder {
 }
 
 /// What a command has started ends with the test.
-impl Drop for Folder {
+impl Drop for Dir {
     fn drop(&mut self) {
         if let Some(agent) = self.started() {
             let _gone = kill(agent, Signal::SIGKILL);
@@ -133,14 +133,14 @@ impl Running {
 
     /// The first line on its standard error that is what we look for.
     pub fn line<T>(&self, mut find: impl FnMut(&str) -> Option<T>) -> T {
-        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let observed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             eventually("the line", || self.err.lock().unwrap().lines().find_map(&mut find))
         }));
-        seen.unwrap_or_else(|_| panic!("it says only:\n{}", self.err.lock().unwrap()))
+        observed.unwrap_or_else(|_| panic!("it says only:\n{}", self.err.lock().unwrap()))
     }
 
     /// The first JSON object of this name that it tells.
-    pub fn tells(&self, name: &str) -> Value {
+    pub fn notifies(&self, name: &str) -> Value {
         self.line(|line| serde_json::from_str::<Value>(line).ok()?.get(name).cloned())
     }
 

@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{Folder, eventually};
+use crate::common::{Dir, eventually};
 
 /// Its exit code and its findings, as `level about what do`.
-pub fn doctor(folder: &Folder) -> (i32, Vec<String>) {
-    let output = folder.peerlock("doctor --json").output().unwrap();
+pub fn doctor(dir: &Dir) -> (i32, Vec<String>) {
+    let output = dir.peerlock("doctor --json").output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     let line = |finding: &Value| {
         let field = |name: &str| finding[name].as_str().unwrap_or_default().to_owned();
@@ -26,12 +26,12 @@ fn about<'a>(lines: &'a [String], what: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("nothing about {what}: {lines:#?}"))
 }
 
-pub fn healthz(folder: &Folder) -> String {
-    get(folder, "/healthz")
+pub fn healthz(dir: &Dir) -> String {
+    get(dir, "/healthz")
 }
 
-pub fn get(folder: &Folder, path: &str) -> String {
-    let mut stream = UnixStream::connect(folder.socket()).unwrap();
+pub fn get(dir: &Dir, path: &str) -> String {
+    let mut stream = UnixStream::connect(dir.socket()).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -40,8 +40,8 @@ pub fn get(folder: &Folder, path: &str) -> String {
 
 #[test]
 fn it_starts_no_agent_and_says_what_is_known_without_one() {
-    let folder = Folder::new();
-    let (code, lines) = doctor(&folder);
+    let dir = Dir::new();
+    let (code, lines) = doctor(&dir);
     assert_eq!(
         (code, about(&lines, "agent")),
         (
@@ -50,10 +50,10 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
              itself."
         )
     );
-    assert!(!folder.path("data").exists() && !folder.socket().exists(), "nothing was made");
+    assert!(!dir.path("data").exists() && !dir.socket().exists(), "nothing was made");
 
-    let (mut agent, _) = folder.agent("");
-    let (code, lines) = doctor(&folder);
+    let (mut agent, _) = dir.agent("");
+    let (code, lines) = doctor(&dir);
     assert_eq!(code, 0, "{lines:#?}");
     for what in ["agent", "session", "cluster", "voters", "versions", "ports", "resources", "clock", "rate", "disk"] {
         assert!(!about(&lines, what).starts_with("bad"), "{lines:#?}");
@@ -63,31 +63,28 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
         about(&lines, "voters").contains("1 of 1 connected") && about(&lines, "voters").contains("(leads)"),
         "{lines:#?}"
     );
-    assert!(healthz(&folder).starts_with("HTTP/1.1 200 "), "{}", healthz(&folder));
+    assert!(healthz(&dir).starts_with("HTTP/1.1 200 "), "{}", healthz(&dir));
     // For people: a line each, in columns and without colours where nobody sees them.
-    let output = folder.peerlock("doctor").output().unwrap();
+    let output = dir.peerlock("doctor").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), lines.len(), "{text}");
     assert!(text.starts_with("ok    agent      version ") && !text.contains('\x1b'), "{text}");
     // Who has read enough hears the end all the same.
     let script = format!("{} doctor --json | :; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_peerlock"));
     let mut shell = std::process::Command::new("bash");
-    shell
-        .args(["-c", &script])
-        .env("PEERLOCK_DATA_DIR", folder.path("data"))
-        .env("PEERLOCK_RUNTIME_DIR", folder.path(""));
+    shell.args(["-c", &script]).env("PEERLOCK_DATA_DIR", dir.path("data")).env("PEERLOCK_RUNTIME_DIR", dir.path(""));
     assert_eq!(shell.status().unwrap().code(), Some(0));
 
     agent.send(Signal::SIGKILL);
     agent.ends();
-    let (code, lines) = doctor(&folder);
+    let (code, lines) = doctor(&dir);
     assert_eq!(code, 1, "{lines:#?}");
     let killed = format!("bad agent no agent runs; the last one (process {}) was killed", agent.pid());
     assert!(about(&lines, "agent").starts_with(&killed), "{lines:#?}");
     assert!(about(&lines, "voters").starts_with("warn voters this host votes"), "{lines:#?}");
     assert!(about(&lines, "cluster").contains(" belongs to "), "{lines:#?}");
-    std::fs::write(folder.path("data/register"), "something else").unwrap();
-    let (_, lines) = doctor(&folder);
+    std::fs::write(dir.path("data/register"), "something else").unwrap();
+    let (_, lines) = doctor(&dir);
     assert!(
         about(&lines, "voters").starts_with("bad voters") && about(&lines, "voters").contains("is damaged"),
         "{lines:#?}"
@@ -97,7 +94,7 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
 /// Of two agents the first votes. Killed, it leaves the other without a majority.
 #[test]
 fn without_a_majority_it_says_who_is_missing() {
-    let (one, two) = (Folder::new(), Folder::new());
+    let (one, two) = (Dir::new(), Dir::new());
     let (mut first, address) = one.agent("--session 2s");
     let secret = one.path("data/secret").display().to_string();
     let (_second, _) = two.agent(&format!("--session 2s --secret-file {secret} --join {address}"));

@@ -10,7 +10,7 @@ use std::process::Command;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use peerlock_net::{Config, Identity, Net, Refusal, Secret};
 
-use crate::common::{Folder, Running, eventually};
+use crate::common::{Dir, Running, eventually};
 
 /// So many files a process may have open where nobody says otherwise.
 const USUAL_LIMIT: u64 = 1024;
@@ -35,14 +35,14 @@ fn carelessly(command: &Command) -> Command {
 
 #[test]
 fn files_and_folders_are_for_their_user_only() {
-    let folder = Folder::new();
-    let mut command = carelessly(&folder.peerlock("run r -- true"));
-    command.env("PEERLOCK_DATA_DIR", folder.path("deep/data")).env("PEERLOCK_RUNTIME_DIR", folder.path("run"));
+    let dir = Dir::new();
+    let mut command = carelessly(&dir.peerlock("run r -- true"));
+    command.env("PEERLOCK_DATA_DIR", dir.path("deep/data")).env("PEERLOCK_RUNTIME_DIR", dir.path("run"));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     // Its agent runs on, and has made what it needs.
-    let pid = fs::read_to_string(folder.path("deep/data/agent.lock")).unwrap().lines().next().unwrap().to_owned();
-    let made: Vec<_> = ["deep", "run"].iter().flat_map(|made| below(&folder.path(made))).collect();
+    let pid = fs::read_to_string(dir.path("deep/data/agent.lock")).unwrap().lines().next().unwrap().to_owned();
+    let made: Vec<_> = ["deep", "run"].iter().flat_map(|made| below(&dir.path(made))).collect();
     let names: Vec<_> = made.iter().filter_map(|path| path.file_name()?.to_str()).collect();
     for name in [
         "agent.lock",
@@ -66,13 +66,13 @@ fn files_and_folders_are_for_their_user_only() {
 
 #[test]
 fn where_others_can_write_nothing_is_kept() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     for (name, variable) in [("d", "PEERLOCK_DATA_DIR"), ("r", "PEERLOCK_RUNTIME_DIR")] {
-        let open = folder.path(name);
+        let open = dir.path(name);
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
         for arguments in ["run r -- true", "agent --listen 127.0.0.1:0"] {
-            let mut command = folder.peerlock(arguments);
+            let mut command = dir.peerlock(arguments);
             let (code, _, said) = Running::start(command.env(variable, &open)).ends();
             assert_eq!(code, 66, "{arguments}: {said}");
             assert!(said.contains(&open.display().to_string()) && said.contains("chmod 700"), "{said}");
@@ -80,25 +80,25 @@ fn where_others_can_write_nothing_is_kept() {
         }
     }
     // Nor at any other door.
-    let options = format!("--http unix:{} --http unix:{}", folder.socket().display(), folder.path("r/s").display());
-    let (code, _, said) = Running::start(&mut folder.peerlock(&format!("agent {options}"))).ends();
-    assert!(code == 66 && !folder.path("data").exists(), "{code} {said}");
+    let options = format!("--http unix:{} --http unix:{}", dir.socket().display(), dir.path("r/s").display());
+    let (code, _, said) = Running::start(&mut dir.peerlock(&format!("agent {options}"))).ends();
+    assert!(code == 66 && !dir.path("data").exists(), "{code} {said}");
 }
 
 #[test]
 fn a_port_asks_for_a_token_whoever_started_it() {
-    let folder = Folder::new();
-    let token = folder.path("data/token");
+    let dir = Dir::new();
+    let token = dir.path("data/token");
     let mut before = String::new();
     for _ in 0..2 {
-        let (agent, _) = folder.agent("--http 127.0.0.1:0");
+        let (agent, _) = dir.agent("--http 127.0.0.1:0");
         let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
         let made = fs::read_to_string(&token).unwrap();
         assert!(mode(&token) == 0o600 && made.trim().len() == 64, "{made}");
         assert!(before.is_empty() || before == made, "it is the same at the next start");
         before = made;
         agent.line(|line| line.contains("ready").then(|| assert!(!line.contains(before.trim()), "{line}")));
-        let ask = |options: &str| Running::start(&mut folder.peerlock(&format!("ls --agent {port} {options}"))).ends();
+        let ask = |options: &str| Running::start(&mut dir.peerlock(&format!("ls --agent {port} {options}"))).ends();
         let (code, _, said) = ask("");
         assert!(code == 77 && said.contains("--token-file"), "{code} {said}");
         let with_token = format!("--token-file {}", token.display());
@@ -110,7 +110,7 @@ fn a_port_asks_for_a_token_whoever_started_it() {
     }
     // The agent is as strict with its own.
     fs::set_permissions(&token, Permissions::from_mode(0o640)).unwrap();
-    let mut agent = folder.peerlock("agent --listen 127.0.0.1:0 --http 127.0.0.1:0");
+    let mut agent = dir.peerlock("agent --listen 127.0.0.1:0 --http 127.0.0.1:0");
     let (code, _, said) = Running::start(&mut agent).ends();
     assert!(code == 66 && said.contains("chmod 600"), "{code} {said}");
 }
@@ -118,11 +118,10 @@ fn a_port_asks_for_a_token_whoever_started_it() {
 #[test]
 fn a_lease_is_no_longer_than_the_operator_says() {
     for (option, longest, longer) in [("", "24h", "24h1s"), ("--longest-lease 1h", "1h", "2h")] {
-        let folder = Folder::new();
-        let (_agent, _) = folder.agent(option);
+        let dir = Dir::new();
+        let (_agent, _) = dir.agent(option);
         for command in ["run --try {} r -- true", "acquire --try {} r"] {
-            let with =
-                |ttl: &str| Running::start(&mut folder.peerlock(&command.replace("{}", &format!("--ttl {ttl}"))));
+            let with = |ttl: &str| Running::start(&mut dir.peerlock(&command.replace("{}", &format!("--ttl {ttl}"))));
             let (code, _, said) = with(longer).ends();
             assert!(code == 64 && said.contains("--longest-lease"), "{command}: {code} {said}");
             assert_eq!(with(longest).ends().0, 0, "{command} {longest}");
@@ -132,12 +131,12 @@ fn a_lease_is_no_longer_than_the_operator_says() {
 
 #[test]
 fn a_secret_that_can_be_guessed_is_refused() {
-    let folder = Folder::new();
-    let secret = folder.path("weak");
+    let dir = Dir::new();
+    let secret = dir.path("weak");
     for text in ["aaaaaaaaaaaaaaaa", "the name of my first cat, and of my second"] {
         fs::write(&secret, text).unwrap();
         fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
-        let mut agent = folder.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", secret.display()));
+        let mut agent = dir.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", secret.display()));
         let (code, _, said) = Running::start(&mut agent).ends();
         assert!(code == 66 && said.contains("openssl rand -hex 32"), "{code} {said}");
         assert!(!said.contains(text), "{said}");
@@ -147,8 +146,8 @@ fn a_secret_that_can_be_guessed_is_refused() {
 /// It started, could hear nobody, and whoever asked it waited for ever.
 #[test]
 fn with_too_few_files_no_agent_starts() {
-    let folder = Folder::new();
-    let command = folder.peerlock("run r -- true");
+    let dir = Dir::new();
+    let command = dir.peerlock("run r -- true");
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -n 32; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
     shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -160,8 +159,8 @@ fn with_too_few_files_no_agent_starts() {
 /// Members took every file that clients had left, and the next one that was to be written ended the agent.
 #[test]
 fn however_many_members_come_an_agent_has_files_to_go_on_with() {
-    let folder = Folder::new();
-    let command = folder.peerlock("agent --listen 127.0.0.1:0");
+    let dir = Dir::new();
+    let command = dir.peerlock("agent --listen 127.0.0.1:0");
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
     shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -170,11 +169,11 @@ fn however_many_members_come_an_agent_has_files_to_go_on_with() {
     agent.line(|line| line.contains("ready").then_some(()));
     // They go on while this thread waits for something else.
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let secret = Secret::load(&folder.path("data/secret")).unwrap();
+    let secret = Secret::load(&dir.path("data/secret")).unwrap();
     let join = || async {
         let config = Config::new("127.0.0.1:0".parse().unwrap());
         let member = Net::start(config, Identity::generate(), secret.clone()).await.unwrap();
-        member.keep(address).unwrap();
+        member.maintain(address).unwrap();
         member
     };
     let members: Vec<Net> = (0..60).map(|_| runtime.block_on(join())).collect();
@@ -182,7 +181,7 @@ fn however_many_members_come_an_agent_has_files_to_go_on_with() {
         members.iter().any(|member| member.metrics().refused.contains_key(&Refusal::Crowded)).then_some(())
     });
     for number in 0..10 {
-        folder.run(&format!("job-{number}"), "true").ends_with(0);
+        dir.run(&format!("job-{number}"), "true").ends_with(0);
     }
     let linked = members.iter().filter(|member| member.metrics().up > 0).count();
     assert!((1..=16).contains(&linked), "{linked} members are linked");
@@ -204,38 +203,41 @@ fn stream(port: &str, token: &str) -> Option<TcpStream> {
 fn event_streams_at_the_port_neither_stop_a_job_nor_lock_the_owner_out() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
-    let folder = Folder::new();
-    let command = folder.peerlock("agent --listen 127.0.0.1:0 --session 3s --http 127.0.0.1:0");
+    let dir = Dir::new();
+    let command = dir.peerlock("agent --listen 127.0.0.1:0 --session 3s --http 127.0.0.1:0");
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("ulimit -n {USUAL_LIMIT}; exec \"$@\""), "sh"]);
     shell.arg(command.get_program()).args(command.get_args()).env_clear();
     shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let agent = Running::start(shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()));
     let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
-    let token = fs::read_to_string(folder.path("data/token")).unwrap().trim().to_owned();
+    let token = fs::read_to_string(dir.path("data/token")).unwrap().trim().to_owned();
     let script = format!(
         "echo > {}; while ! test -e {}; do sleep 0.05; done",
-        folder.path("in").display(),
-        folder.path("go").display()
+        dir.path("in").display(),
+        dir.path("go").display()
     );
-    let mut job = folder.run("job", &script);
-    folder.written("in");
+    let mut job = dir.run("job", &script);
+    dir.written("in");
     for token in ["not that one, whatever it is", &token] {
         let mut streams: Vec<_> = (0..1100).filter_map(|_| stream(&port, token)).collect();
         // So many renewals are due meanwhile that none can be missing.
         for _ in 0..20 {
-            folder.run("--try other", "sleep 0.2").ends_with(0);
+            dir.run("--try other", "sleep 0.2").ends_with(0);
         }
-        let heard = streams.iter_mut().rev().find_map(|stream| {
+        let received = streams.iter_mut().rev().find_map(|stream| {
             let mut head = [0; 12];
             stream.read_exact(&mut head).ok().map(|()| String::from_utf8_lossy(&head).into_owned())
         });
-        assert!(heard.is_some_and(|heard| heard.contains("401") || heard.contains("503")), "they were heard");
+        assert!(
+            received.is_some_and(|received| received.contains("401") || received.contains("503")),
+            "they were heard"
+        );
     }
     eventually("a place at the port", || {
-        let options = format!("ls --agent {port} --token-file {}", folder.path("data/token").display());
-        folder.peerlock(&options).status().unwrap().success().then_some(())
+        let options = format!("ls --agent {port} --token-file {}", dir.path("data/token").display());
+        dir.peerlock(&options).status().unwrap().success().then_some(())
     });
-    fs::write(folder.path("go"), "").unwrap();
+    fs::write(dir.path("go"), "").unwrap();
     job.ends_with(0);
 }

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
-use crate::common::{Folder, Running, eventually, is_gone};
+use crate::common::{Dir, Running, eventually, is_gone};
 
 /// The user whom nothing belongs to.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// Whether there can be another user here.
 pub fn has_others() -> bool {
@@ -42,11 +42,11 @@ pub fn on_a_machine(script: &str) -> (String, String) {
 }
 
 /// Holds its slot until the file `go` is there.
-fn holds(folder: &Folder) -> Running {
-    let (ready, go) = (folder.path("in"), folder.path("go"));
+fn holds(dir: &Dir) -> Running {
+    let (ready, go) = (dir.path("in"), dir.path("go"));
     let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", ready.display(), go.display());
-    let holder = folder.run("r", &script);
-    folder.written("in");
+    let holder = dir.run("r", &script);
+    dir.written("in");
     holder
 }
 
@@ -54,7 +54,7 @@ fn holds(folder: &Folder) -> Running {
 /// next one in beside whoever held the slot elsewhere.
 #[test]
 fn a_run_whose_agent_is_not_there_is_no_cluster_of_its_own() {
-    let (one, two) = (Folder::new(), Folder::new());
+    let (one, two) = (Dir::new(), Dir::new());
     one.secret("ours");
     two.secret("ours");
     let (_first, address) = one.agent("");
@@ -178,17 +178,17 @@ fn an_agent_without_any_rights_takes_over_from_one_that_has_them() {
     if !has_others() {
         return;
     }
-    let folder = Folder::new();
-    let mut holder = holds(&folder);
-    let started = folder.started().expect("an agent that a command has started");
-    let command = folder.peerlock("agent --listen 127.0.0.1:0");
+    let dir = Dir::new();
+    let mut holder = holds(&dir);
+    let started = dir.started().expect("an agent that a command has started");
+    let command = dir.peerlock("agent --listen 127.0.0.1:0");
     let mut without = Command::new("setpriv");
     without.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(command.get_program()).args(command.get_args());
     without.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let agent = Running::start(without.stdout(Stdio::piped()).stderr(Stdio::piped()));
     agent.line(|line| line.contains(" ready ").then_some(()));
     eventually("the end of the first one", || is_gone(&started.to_string()).then_some(()));
-    fs::write(folder.path("go"), "").unwrap();
+    fs::write(dir.path("go"), "").unwrap();
     holder.ends_with(0);
 }
 
@@ -199,14 +199,14 @@ fn what_is_one_users_is_nothing_to_another() {
     if !has_others() {
         return;
     }
-    let folder = Folder::new();
+    let dir = Dir::new();
     // The folder of the folders is not what protects them.
-    fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    let (agent, _) = folder.agent("--http 127.0.0.1:0");
+    fs::set_permissions(dir.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let (agent, _) = dir.agent("--http 127.0.0.1:0");
     let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
     let them = |script: &str| {
         let mut shell = Command::new("sh");
-        shell.args(["-c", script]).current_dir(folder.path("")).uid(NOBODY).gid(NOBODY);
+        shell.args(["-c", script]).current_dir(dir.path("")).uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         shell.stdin(Stdio::null()).output().unwrap()
     };
     assert!(them("ls").status.success(), "they get as far as that");
@@ -226,15 +226,15 @@ fn what_is_one_users_is_nothing_to_another() {
     }
     let knock = "exec 3<>/dev/tcp/${0/:/\\/}; printf 'GET /v1/resources HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3";
     let mut shell = Command::new("bash");
-    shell.args(["-c", knock, &port]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    shell.args(["-c", knock, &port]).uid(UNPRIVILEGED).gid(UNPRIVILEGED).current_dir("/");
     let said = shell.output().unwrap();
     assert!(String::from_utf8_lossy(&said.stdout).contains("401"), "{said:?}");
     // Whoever owns a folder can do with it what it likes, whatever its mode says.
     for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
-        let theirs = folder.path("theirs");
+        let theirs = dir.path("theirs");
         fs::create_dir_all(&theirs).unwrap();
-        chown(&theirs, Some(NOBODY), None).unwrap();
-        let other = Folder::new();
+        chown(&theirs, Some(UNPRIVILEGED), None).unwrap();
+        let other = Dir::new();
         let mut command = other.peerlock("run r -- true");
         let (code, _, said) = Running::start(command.env(variable, &theirs)).ends();
         assert!(code == 66 && said.contains("another user (uid 65534)"), "{variable}: {code} {said}");

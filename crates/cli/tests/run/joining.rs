@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Folder, Running, eventually};
+use crate::common::{Dir, Running, eventually};
 use crate::doctor::{doctor, healthz};
 use crate::doors_users::{has_others, on_a_machine};
 
@@ -55,48 +55,48 @@ fn join_of_a_name_that_means_this_host_is_refused() {
 
 #[test]
 fn join_of_itself_founds_only_when_told_to() {
-    let folder = Folder::new();
-    folder.secret("of the first machine");
+    let dir = Dir::new();
+    dir.secret("of the first machine");
     let free = free();
-    let options = format!("agent --listen {free} --join {free} --http unix:{}", folder.socket().display());
-    let (code, _, said) = Running::start(&mut folder.peerlock(&options)).ends();
+    let options = format!("agent --listen {free} --join {free} --http unix:{}", dir.socket().display());
+    let (code, _, said) = Running::start(&mut dir.peerlock(&options)).ends();
     assert!(code == 64 && said.contains("only this host itself"), "{code} {said}");
-    assert!(!folder.path("data/cluster").exists() && !folder.path("data/register").exists());
-    let mut agent = Running::start(&mut folder.peerlock(&format!("{options} --expect 1")));
+    assert!(!dir.path("data/cluster").exists() && !dir.path("data/register").exists());
+    let mut agent = Running::start(&mut dir.peerlock(&format!("{options} --expect 1")));
     agent.line(|line| line.contains("founded a cluster").then_some(()));
     agent.line(|line| line.contains(" ready").then_some(()));
-    folder.run("--try r", "true").ends_with(0);
+    dir.run("--try r", "true").ends_with(0);
     agent.send(Signal::SIGTERM);
     agent.ends_with(0);
     // A data directory that belongs to a cluster says enough.
-    let agent = Running::start(&mut folder.peerlock(&options));
+    let agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains(" ready").then_some(()));
     assert!(!agent.said().contains("founded"), "{}", agent.said());
 }
 
 #[test]
 fn expect_of_half_the_hosts_or_fewer_is_refused() {
-    let folder = Folder::new();
-    folder.secret("ours");
+    let dir = Dir::new();
+    dir.secret("ours");
     let named = "--join 127.0.0.1:1 --join 127.0.0.1:2 --join 127.0.0.1:3";
-    let options = format!("agent --listen {} {named} --http unix:{}", free(), folder.socket().display());
-    let (code, _, said) = Running::start(&mut folder.peerlock(&format!("{options} --expect 2"))).ends();
+    let options = format!("agent --listen {} {named} --http unix:{}", free(), dir.socket().display());
+    let (code, _, said) = Running::start(&mut dir.peerlock(&format!("{options} --expect 2"))).ends();
     assert!(code == 64 && said.contains("4 hosts") && said.contains("--expect 3 or more"), "{code} {said}");
-    let agent = Running::start(&mut folder.peerlock(&format!("{options} --expect 3")));
+    let agent = Running::start(&mut dir.peerlock(&format!("{options} --expect 3")));
     agent.line(|line| line.contains(" ready").then_some(()));
 }
 
 /// A founder that knows of hosts which it has not reached says so: they may be in another cluster.
 #[test]
 fn founding_without_a_joined_host_is_logged() {
-    let (one, two) = (Folder::new(), Folder::new());
+    let (one, two) = (Dir::new(), Dir::new());
     one.secret("ours");
     two.secret("ours");
     let (here, there, away) = (free(), free(), free());
-    let start = |folder: &Folder, listen: &str, other: &str| {
+    let start = |dir: &Dir, listen: &str, other: &str| {
         let join = format!("--join {other} --join {away} --expect 2");
-        let options = format!("agent --listen {listen} {join} --http unix:{}", folder.socket().display());
-        Running::start(&mut folder.peerlock(&options))
+        let options = format!("agent --listen {listen} {join} --http unix:{}", dir.socket().display());
+        Running::start(&mut dir.peerlock(&options))
     };
     let agents = [start(&one, &here, &there), start(&two, &there, &here)];
     let founder = agents.each_ref().map(|agent| {
@@ -108,17 +108,17 @@ fn founding_without_a_joined_host_is_logged() {
 }
 
 /// An agent at an address that is chosen, which has not started yet.
-fn agent_at(folder: &Folder, listen: &str, options: &str) -> Running {
-    let options = format!("agent --listen {listen} --http unix:{} {options}", folder.socket().display());
-    Running::start(&mut folder.peerlock(&options))
+fn agent_at(dir: &Dir, listen: &str, options: &str) -> Running {
+    let options = format!("agent --listen {listen} --http unix:{} {options}", dir.socket().display());
+    Running::start(&mut dir.peerlock(&options))
 }
 
 fn is_ready(agent: &Running) {
     agent.line(|line| line.contains(" ready").then_some(()));
 }
 
-fn cluster(folder: &Folder) -> String {
-    fs::read_to_string(folder.path("data/cluster")).unwrap()[..32].to_owned()
+fn cluster(dir: &Dir) -> String {
+    fs::read_to_string(dir.path("data/cluster")).unwrap()[..32].to_owned()
 }
 
 fn stop(mut agent: Running) {
@@ -127,17 +127,17 @@ fn stop(mut agent: Running) {
 }
 
 /// Holds its slot until the file `go` is there.
-fn holder(folder: &Folder, options: &str) -> Running {
-    let (inside, go) = (folder.path("in"), folder.path("go"));
+fn holder(dir: &Dir, options: &str) -> Running {
+    let (inside, go) = (dir.path("in"), dir.path("go"));
     let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", inside.display(), go.display());
-    let holder = folder.run(options, &script);
-    folder.written("in");
+    let holder = dir.run(options, &script);
+    dir.written("in");
     holder
 }
 
 /// A finding of `doctor` that is bad and contains this.
-fn finds(folder: &Folder, words: &str) -> bool {
-    let (code, lines) = doctor(folder);
+fn finds(dir: &Dir, words: &str) -> bool {
+    let (code, lines) = doctor(dir);
     code == 1 && lines.iter().any(|line| line.starts_with("bad cluster ") && line.contains(words))
 }
 
@@ -145,7 +145,7 @@ fn finds(folder: &Folder, words: &str) -> bool {
 /// apart, and two hosts held the same name.
 #[test]
 fn join_after_a_first_run_leaves_its_own_cluster() {
-    let (one, two) = (Folder::new(), Folder::new());
+    let (one, two) = (Dir::new(), Dir::new());
     let (_first, address) = one.agent("");
     two.run("backup", "true").ends_with(0);
     let (own, theirs) = (cluster(&two), cluster(&one));
@@ -166,7 +166,7 @@ fn join_after_a_first_run_leaves_its_own_cluster() {
 
 #[test]
 fn join_with_another_secret_is_refused() {
-    let (one, two) = (Folder::new(), Folder::new());
+    let (one, two) = (Dir::new(), Dir::new());
     let (_first, address) = one.agent("");
     two.run("backup", "true").ends_with(0);
     let own = cluster(&two);
@@ -178,7 +178,7 @@ fn join_with_another_secret_is_refused() {
 #[test]
 fn join_is_refused_while_its_own_cluster_has_holders() {
     for detached in [false, true] {
-        let (one, two) = (Folder::new(), Folder::new());
+        let (one, two) = (Dir::new(), Dir::new());
         let (_first, address) = one.agent("");
         let secret = one.path("data/secret").display().to_string();
         let options = format!("--secret-file {secret} --join {address}");
@@ -221,9 +221,9 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
 
 #[test]
 fn join_is_refused_where_its_own_cluster_has_two_hosts() {
-    let (one, two, three) = (Folder::new(), Folder::new(), Folder::new());
-    for folder in [&one, &two, &three] {
-        folder.secret("ours");
+    let (one, two, three) = (Dir::new(), Dir::new(), Dir::new());
+    for dir in [&one, &two, &three] {
+        dir.secret("ours");
     }
     let (_first, address) = one.agent("");
     let (second, own) = two.agent("");
@@ -243,9 +243,9 @@ fn join_is_refused_where_its_own_cluster_has_two_hosts() {
 /// Nobody can say at the start what is at an address at which nothing answers.
 #[test]
 fn join_target_that_comes_later_in_another_cluster_is_reported() {
-    let (one, two) = (Folder::new(), Folder::new());
-    for folder in [&one, &two] {
-        folder.secret("ours");
+    let (one, two) = (Dir::new(), Dir::new());
+    for dir in [&one, &two] {
+        dir.secret("ours");
     }
     stop(two.agent("").0);
     let (here, there) = (free(), free());
@@ -277,9 +277,9 @@ fn join_target_that_comes_later_in_another_cluster_is_reported() {
 /// Two hosts that were founded apart, each told to join the other, start at once: they end as one cluster.
 #[test]
 fn hosts_that_join_each_other_at_once_become_one_cluster() {
-    let (one, two) = (Folder::new(), Folder::new());
-    for folder in [&one, &two] {
-        folder.secret("ours");
+    let (one, two) = (Dir::new(), Dir::new());
+    for dir in [&one, &two] {
+        dir.secret("ours");
     }
     stop(one.agent("").0);
     stop(two.agent("").0);
@@ -296,9 +296,9 @@ fn hosts_that_join_each_other_at_once_become_one_cluster() {
 /// A second cluster that an agent has met is reported, though it was told to join nobody.
 #[test]
 fn second_cluster_in_the_log_is_in_doctor() {
-    let (one, two) = (Folder::new(), Folder::new());
-    for folder in [&one, &two] {
-        folder.secret("ours");
+    let (one, two) = (Dir::new(), Dir::new());
+    for dir in [&one, &two] {
+        dir.secret("ours");
     }
     stop(one.agent("").0);
     let second = agent_at(&two, &free(), "");
@@ -308,8 +308,8 @@ fn second_cluster_in_the_log_is_in_doctor() {
     let members = one.path("data/cluster");
     fs::write(&members, format!("{}\n{address}\n", cluster(&one))).unwrap();
     let (_first, _) = one.agent("");
-    for folder in [&one, &two] {
-        eventually("a finding", || finds(folder, "belongs to another cluster").then_some(()));
-        assert!(healthz(folder).starts_with("HTTP/1.1 200"), "it was told to join nobody");
+    for dir in [&one, &two] {
+        eventually("a finding", || finds(dir, "belongs to another cluster").then_some(()));
+        assert!(healthz(dir).starts_with("HTTP/1.1 200"), "it was told to join nobody");
     }
 }

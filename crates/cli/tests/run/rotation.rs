@@ -5,9 +5,9 @@ use std::fs;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{Folder, Running, eventually};
+use crate::common::{Dir, Running, eventually};
 
-impl Folder {
+impl Dir {
     /// A command that ends: its code, and all that it said.
     fn ends(&self, arguments: &str) -> (i32, String) {
         let (code, out, err) = Running::start(&mut self.peerlock(arguments)).ends();
@@ -27,8 +27,8 @@ impl Folder {
     /// Waits until the agent goes by so many secrets and so many others have not proved the first of them.
     fn goes_by(&self, secrets: usize, behind: usize, others: usize) {
         eventually("who has proved what", || {
-            let seen = self.secret_view();
-            let len = |field: &str| seen[field].as_array().map(Vec::len);
+            let observed = self.secret_view();
+            let len = |field: &str| observed[field].as_array().map(Vec::len);
             let peers: Value = serde_json::from_str(&self.does("peers --json")).unwrap();
             let up = peers.as_array()?.iter().filter(|peer| peer["up"] == true && peer["is_me"] == false).count();
             (len("fingerprints") == Some(secrets) && len("behind") == Some(behind) && up == others).then_some(())
@@ -44,7 +44,7 @@ impl Folder {
 
 #[test]
 fn the_secret_is_replaced_while_jobs_run_and_nobody_is_left_out_who_has_the_file() {
-    let [one, two, three] = std::array::from_fn(|_| Folder::new());
+    let [one, two, three] = std::array::from_fn(|_| Dir::new());
     let (first, address) = one.agent("");
     [&two, &three].iter().for_each(|other| one.copy_secret_to(other));
     let (second, _) = two.agent(&format!("--join {address}"));
@@ -117,7 +117,7 @@ fn the_secret_is_replaced_while_jobs_run_and_nobody_is_left_out_who_has_the_file
 /// Of two that do not vote neither knows what the other has proved, and took that for the new one.
 #[test]
 fn who_has_proved_nothing_here_is_not_taken_for_one_that_has_the_new_secret() {
-    let [one, two, three] = std::array::from_fn(|_| Folder::new());
+    let [one, two, three] = std::array::from_fn(|_| Dir::new());
     let (_first, address) = one.agent("");
     let peers: Value = serde_json::from_str(&one.does("peers --json")).unwrap();
     one.does(&format!("voters --set {}", peers[0]["peer"].as_str().unwrap()));
@@ -157,39 +157,39 @@ fn who_has_proved_nothing_here_is_not_taken_for_one_that_has_the_new_secret() {
 /// Without an agent the file is what there is; and another machine's is not here.
 #[test]
 fn a_secret_without_an_agent_is_its_file() {
-    let folder = Folder::new();
-    folder.secret("one");
-    let file = || fs::read_to_string(folder.path("data/secret")).unwrap();
+    let dir = Dir::new();
+    dir.secret("one");
+    let file = || fs::read_to_string(dir.path("data/secret")).unwrap();
     let before = file();
-    assert_eq!(folder.ends("secret show").0, 69);
-    assert_eq!(folder.ends("secret reload").0, 69);
-    assert_eq!(folder.ends("secret show --agent 127.0.0.1:9").0, 64);
-    folder.does("secret rotate");
+    assert_eq!(dir.ends("secret show").0, 69);
+    assert_eq!(dir.ends("secret reload").0, 69);
+    assert_eq!(dir.ends("secret show --agent 127.0.0.1:9").0, 64);
+    dir.does("secret rotate");
     assert!(file().ends_with(&before) && file().lines().count() == 2, "{}", file());
-    let (code, said) = folder.ends("secret finish");
+    let (code, said) = dir.ends("secret finish");
     assert!(code == 75 && said.contains("no agent"), "{code} {said}");
-    folder.does("secret finish --force");
+    dir.does("secret finish --force");
     assert!(file().lines().count() == 1 && file() != before, "{}", file());
-    assert_eq!(folder.ends("secret rotate --secret-file nowhere").0, 66);
-    assert!(folder.started().is_none(), "nothing was started for it");
+    assert_eq!(dir.ends("secret rotate --secret-file nowhere").0, 66);
+    assert!(dir.started().is_none(), "nothing was started for it");
 }
 
 /// The token is read again, too: who has the old one does not come in.
 #[test]
 fn a_token_is_read_again_without_a_restart() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let token = |text: &str| {
-        fs::write(folder.path("token"), text).unwrap();
-        fs::set_permissions(folder.path("token"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        fs::write(dir.path("token"), text).unwrap();
+        fs::set_permissions(dir.path("token"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     };
     token("0123456789abcdef");
-    let (agent, _) = folder.agent(&format!("--http 127.0.0.1:0 --token-file {}", folder.path("token").display()));
+    let (agent, _) = dir.agent(&format!("--http 127.0.0.1:0 --token-file {}", dir.path("token").display()));
     let at = agent.line(|line| Some(line.split("http://").nth(1)?.split('"').next()?.to_owned()));
     let asks = |file: &str| {
-        let arguments = format!("ls --agent {at} --token-file {}", folder.path(file).display());
-        Running::start(&mut folder.peerlock(&arguments)).ends().0
+        let arguments = format!("ls --agent {at} --token-file {}", dir.path(file).display());
+        Running::start(&mut dir.peerlock(&arguments)).ends().0
     };
-    fs::copy(folder.path("token"), folder.path("old")).unwrap();
+    fs::copy(dir.path("token"), dir.path("old")).unwrap();
     assert_eq!(asks("token"), 0);
     token("fedcba9876543210");
     agent.send(Signal::SIGHUP);
@@ -199,9 +199,9 @@ fn a_token_is_read_again_without_a_restart() {
 
 #[test]
 fn secret_new_writes_a_file_once() {
-    let folder = Folder::new();
-    let path = folder.path("etc/secret");
-    let new = || Running::start(&mut folder.peerlock(&format!("secret new {}", path.display()))).ends();
+    let dir = Dir::new();
+    let path = dir.path("etc/secret");
+    let new = || Running::start(&mut dir.peerlock(&format!("secret new {}", path.display()))).ends();
     let (code, out, said) = new();
     assert_eq!(code, 0, "{said}");
     assert!(out.contains("Copy the file to every other machine") && out.contains(&path.display().to_string()), "{out}");
@@ -212,10 +212,10 @@ fn secret_new_writes_a_file_once() {
     assert!(code == 73 && said.contains("secret rotate"), "{code} {said}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), made, "nothing was changed");
     // The first agent starts with it.
-    let (_agent, _) = folder.agent(&format!("--secret-file {}", path.display()));
+    let (_agent, _) = dir.agent(&format!("--secret-file {}", path.display()));
     // Without one it says how to make it.
-    let missing = folder.path("missing");
-    let other = Folder::new();
+    let missing = dir.path("missing");
+    let other = Dir::new();
     let mut agent = other.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", missing.display()));
     let (code, _, said) = Running::start(&mut agent).ends();
     assert!(code == 66 && said.contains("peerlock secret new"), "{code} {said}");

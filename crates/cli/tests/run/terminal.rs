@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use nix::pty::{OpenptyResult, Winsize, openpty};
 
-use crate::common::{Folder, Running, eventually};
+use crate::common::{Dir, Running, eventually};
 
 fn terminal() -> OpenptyResult {
     let size = Winsize { ws_row: 25, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
@@ -15,9 +15,9 @@ fn terminal() -> OpenptyResult {
 }
 
 /// A run whose errors go to a terminal, and what is on its screen.
-fn on_a_terminal(folder: &Folder, options: &str) -> (Running, Arc<Mutex<String>>) {
+fn on_a_terminal(dir: &Dir, options: &str) -> (Running, Arc<Mutex<String>>) {
     let pty = terminal();
-    let mut command = folder.peerlock(&format!("run {options}"));
+    let mut command = dir.peerlock(&format!("run {options}"));
     command.stderr(Stdio::from(pty.slave)).env("TERM", "xterm").args(["--", "sh", "-c", "echo started >&2"]);
     let run = Running::start(&mut command);
     drop(command); // With its copy of the terminal.
@@ -25,9 +25,9 @@ fn on_a_terminal(folder: &Folder, options: &str) -> (Running, Arc<Mutex<String>>
 }
 
 /// A script of a shell that leads a session on a terminal of its own, its keyboard, and its screen.
-fn script(folder: &Folder, shell: &[&str], lines: &str) -> (Running, File, Arc<Mutex<String>>) {
+fn script(dir: &Dir, shell: &[&str], lines: &str) -> (Running, File, Arc<Mutex<String>>) {
     let pty = terminal();
-    let mut command = folder.in_environment("setsid");
+    let mut command = dir.in_environment("setsid");
     command.arg("-c").args(shell).args(["-c", lines]).env("TERM", "xterm");
     command.env("PEERLOCK", env!("CARGO_BIN_EXE_peerlock"));
     let end = || Stdio::from(pty.slave.try_clone().unwrap());
@@ -45,11 +45,11 @@ fn shows(screen: &Mutex<String>, text: &str) {
 
 fn screen(mut from: File) -> Arc<Mutex<String>> {
     let screen = Arc::new(Mutex::new(String::new()));
-    let seen = Arc::clone(&screen);
+    let observed = Arc::clone(&screen);
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = from.read(&mut bytes) {
-            seen.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            observed.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
         }
     });
     screen
@@ -57,11 +57,11 @@ fn screen(mut from: File) -> Arc<Mutex<String>> {
 
 #[test]
 fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
-    let folder = Folder::new();
-    let go = folder.path("go");
-    let first = folder.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
-    first.tells("granted");
-    let (mut second, screen) = on_a_terminal(&folder, "backup");
+    let dir = Dir::new();
+    let go = dir.path("go");
+    let first = dir.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    first.notifies("granted");
+    let (mut second, screen) = on_a_terminal(&dir, "backup");
     let text = "peerlock: waiting for backup: next in line";
     eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
     for text in [" s so far", "; inside: "] {
@@ -80,8 +80,8 @@ fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
 
 #[test]
 fn who_is_alone_is_told_how_others_join() {
-    let folder = Folder::new();
-    let (mut run, screen) = on_a_terminal(&folder, "--listen 127.0.0.1:0 --alone backup");
+    let dir = Dir::new();
+    let (mut run, screen) = on_a_terminal(&dir, "--listen 127.0.0.1:0 --alone backup");
     run.ends_with(0);
     let screen = eventually("an invitation", || {
         let screen = screen.lock().unwrap();
@@ -93,8 +93,8 @@ fn who_is_alone_is_told_how_others_join() {
 
 #[test]
 fn who_starts_the_agent_is_told_so_in_one_line() {
-    let folder = Folder::new();
-    let (mut run, screen) = on_a_terminal(&folder, "backup");
+    let dir = Dir::new();
+    let (mut run, screen) = on_a_terminal(&dir, "backup");
     run.ends_with(0);
     let screen = eventually("the command", || {
         let screen = screen.lock().unwrap();
@@ -106,12 +106,12 @@ fn who_starts_the_agent_is_told_so_in_one_line() {
 
 #[test]
 fn ctrl_c_while_waiting_ends_the_script() {
-    let folder = Folder::new();
-    let go = folder.path("go");
-    let mut first = folder.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
-    first.tells("granted");
+    let dir = Dir::new();
+    let go = dir.path("go");
+    let mut first = dir.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    first.notifies("granted");
     let lines = "for step in 1 2 3; do \"$PEERLOCK\" run backup -- echo step; done; echo after the loop";
-    let (mut script, mut keys, screen) = script(&folder, &["bash"], lines);
+    let (mut script, mut keys, screen) = script(&dir, &["bash"], lines);
     shows(&screen, "next in line");
     keys.write_all(b"\x03").unwrap();
     let (code, ..) = script.ends();
@@ -124,24 +124,24 @@ fn ctrl_c_while_waiting_ends_the_script() {
 /// The line erased the prompt, and what was typed there, once a second.
 #[test]
 fn waiting_line_is_not_drawn_in_the_background() {
-    let folder = Folder::new();
-    let go = folder.path("go");
-    let mut first = folder.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
-    first.tells("granted");
+    let dir = Dir::new();
+    let go = dir.path("go");
+    let mut first = dir.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    first.notifies("granted");
     let lines = "set -m; \"$PEERLOCK\" run backup -- echo inside & read key; echo now; fg %1 >/dev/null";
-    let (mut script, mut keys, seen) = script(&folder, &["bash"], lines);
-    eventually("a waiter", || (folder.show("backup")["queue"].as_array()?.len() == 1).then_some(()));
+    let (mut script, mut keys, observed) = script(&dir, &["bash"], lines);
+    eventually("a waiter", || (dir.show("backup")["queue"].as_array()?.len() == 1).then_some(()));
     // Long enough for it to have drawn a line: another one has.
-    let (mut second, witness) = on_a_terminal(&folder, "backup");
+    let (mut second, witness) = on_a_terminal(&dir, "backup");
     shows(&witness, "; 2 s so far");
-    assert!(!seen.lock().unwrap().contains("waiting for"), "{:?}", seen.lock().unwrap());
+    assert!(!observed.lock().unwrap().contains("waiting for"), "{:?}", observed.lock().unwrap());
     keys.write_all(b"\n").unwrap();
-    shows(&seen, "now");
+    shows(&observed, "now");
     // In the foreground it is drawn, and cleared before the command starts.
-    shows(&seen, "waiting for backup: next in line");
+    shows(&observed, "waiting for backup: next in line");
     std::fs::write(go, "").unwrap();
     script.ends_with(0);
-    shows(&seen, "inside");
+    shows(&observed, "inside");
     first.ends_with(0);
     second.ends_with(0);
 }

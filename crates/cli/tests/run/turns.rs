@@ -2,42 +2,42 @@
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Folder, Running};
+use crate::common::{Dir, Running};
 
 /// Holds its slot until a file is there.
-fn until(folder: &Folder, file: &str) -> String {
-    format!("while ! test -e {}; do sleep 0.01; done", folder.path(file).display())
+fn until(dir: &Dir, file: &str) -> String {
+    format!("while ! test -e {}; do sleep 0.01; done", dir.path(file).display())
 }
 
-fn let_go(folder: &Folder, file: &str) {
-    std::fs::write(folder.path(file), "").unwrap();
+fn let_go(dir: &Dir, file: &str) {
+    std::fs::write(dir.path(file), "").unwrap();
 }
 
 #[test]
 fn a_second_run_waits_its_turn() {
-    let folder = Folder::new();
-    let (_agent, address) = folder.agent("");
-    let other = Folder::new(); // Another machine, with the same secret.
-    let secret = folder.path("data/secret").display().to_string();
-    let mut first = other.peer(&format!("--secret-file {secret} --join {address} r"), &until(&folder, "go"));
-    first.tells("granted");
+    let dir = Dir::new();
+    let (_agent, address) = dir.agent("");
+    let other = Dir::new(); // Another machine, with the same secret.
+    let secret = dir.path("data/secret").display().to_string();
+    let mut first = other.peer(&format!("--secret-file {secret} --join {address} r"), &until(&dir, "go"));
+    first.notifies("granted");
     let mut second = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo second");
     second.waits_behind(0);
     let mut third = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo third");
     third.waits_behind(1);
-    let_go(&folder, "go");
+    let_go(&dir, "go");
     first.ends_with(0);
     assert_eq!(second.ends_with(0), "second\n");
     assert_eq!(third.ends_with(0), "third\n");
-    let numbers = [&first, &second, &third].map(|run| run.tells("granted")["fencing"].as_u64().unwrap());
+    let numbers = [&first, &second, &third].map(|run| run.notifies("granted")["fencing"].as_u64().unwrap());
     assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
 }
 
 /// All at once, and no agent is there: one of them starts it, and the others find it.
 #[test]
 fn runs_on_one_machine_find_each_other() {
-    let folder = Folder::new();
-    let mut runs: Vec<Running> = (0..8).map(|_| folder.run("r", &until(&folder, "go"))).collect();
+    let dir = Dir::new();
+    let mut runs: Vec<Running> = (0..8).map(|_| dir.run("r", &until(&dir, "go"))).collect();
     let waiting = |run: &Running| {
         run.line(|line| {
             let object = serde_json::from_str::<serde_json::Value>(line).ok()?;
@@ -47,42 +47,42 @@ fn runs_on_one_machine_find_each_other() {
     let mut places: Vec<_> = runs.iter().map(waiting).collect();
     places.sort();
     assert_eq!(places.iter().filter(|place| place.is_none()).count(), 1, "one is inside: {places:?}");
-    let_go(&folder, "go");
+    let_go(&dir, "go");
     for run in &mut runs {
         run.ends_with(0);
     }
-    let mut numbers: Vec<u64> = runs.iter().map(|run| run.tells("granted")["fencing"].as_u64().unwrap()).collect();
+    let mut numbers: Vec<u64> = runs.iter().map(|run| run.notifies("granted")["fencing"].as_u64().unwrap()).collect();
     numbers.sort_unstable();
     assert!(numbers.is_sorted_by(|a, b| a + 1 == *b), "one cluster: {numbers:?}");
 }
 
 #[test]
 fn who_does_not_wait_so_long() {
-    let folder = Folder::new();
-    let mut first = folder.run("r", &until(&folder, "go"));
-    first.tells("granted");
+    let dir = Dir::new();
+    let mut first = dir.run("r", &until(&dir, "go"));
+    first.notifies("granted");
     for (options, code) in [("--try", 75), ("-w 0s", 75), ("-w 50ms", 75), ("--try -E 9", 9), ("--try -E 0", 0)] {
-        let mut run = folder.run(&format!("{options} r"), "echo run");
+        let mut run = dir.run(&format!("{options} r"), "echo run");
         assert_eq!(run.ends_with(code), "", "{options}");
-        assert_eq!(run.tells("failed")["code"], code, "{options}");
+        assert_eq!(run.notifies("failed")["code"], code, "{options}");
     }
     // Two may be inside where two are asked for from the beginning, and nowhere else.
-    let (code, _, said) = folder.run("-n 2 r", "true").ends();
+    let (code, _, said) = dir.run("-n 2 r", "true").ends();
     assert_eq!(code, 64);
     assert!(said.contains("r has 1 slot, not 2"), "{said}");
-    folder.run("--try other", "true").ends_with(0);
-    let_go(&folder, "go");
+    dir.run("--try other", "true").ends_with(0);
+    let_go(&dir, "go");
     first.ends_with(0);
 }
 
 #[test]
 fn as_many_as_there_are_slots_run_at_once() {
-    let folder = Folder::new();
-    let mut runs: Vec<Running> = (0..2).map(|_| folder.run("-n 2 r", &until(&folder, "go"))).collect();
-    let slots: Vec<_> = runs.iter().map(|run| run.tells("granted")["slot"].as_u64().unwrap()).collect();
+    let dir = Dir::new();
+    let mut runs: Vec<Running> = (0..2).map(|_| dir.run("-n 2 r", &until(&dir, "go"))).collect();
+    let slots: Vec<_> = runs.iter().map(|run| run.notifies("granted")["slot"].as_u64().unwrap()).collect();
     assert_ne!(slots[0], slots[1]);
-    folder.run("-n 2 --try r", "true").ends_with(75);
-    let_go(&folder, "go");
+    dir.run("-n 2 --try r", "true").ends_with(75);
+    let_go(&dir, "go");
     for run in &mut runs {
         run.ends_with(0);
     }
@@ -90,13 +90,13 @@ fn as_many_as_there_are_slots_run_at_once() {
 
 #[test]
 fn a_signal_while_waiting_withdraws() {
-    let folder = Folder::new();
-    let mut first = folder.run("r", &until(&folder, "go"));
-    first.tells("granted");
+    let dir = Dir::new();
+    let mut first = dir.run("r", &until(&dir, "go"));
+    first.notifies("granted");
     // By the keyboard's signals it dies, so that a shell ends the script around it.
     let signals = [(Signal::SIGINT, -2), (Signal::SIGQUIT, -3), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)];
     for (signal, code) in signals {
-        let mut run = folder.run("r", "echo run");
+        let mut run = dir.run("r", "echo run");
         run.waits_behind(0);
         run.send(signal);
         assert_eq!(run.ends_with(code), "", "{signal}");
@@ -104,52 +104,52 @@ fn a_signal_while_waiting_withdraws() {
     // What was ignored stays ignored: `nohup peerlock run …`.
     let mut command = std::process::Command::new("sh");
     let run = "trap '' HUP; exec \"$0\" run --json r -- echo run";
-    command.args(["-c", run, env!("CARGO_BIN_EXE_peerlock")]).env("PEERLOCK_DATA_DIR", folder.path("data"));
-    command.env("PEERLOCK_RUNTIME_DIR", folder.path(""));
+    command.args(["-c", run, env!("CARGO_BIN_EXE_peerlock")]).env("PEERLOCK_DATA_DIR", dir.path("data"));
+    command.env("PEERLOCK_RUNTIME_DIR", dir.path(""));
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut run = Running::start(&mut command);
     run.waits_behind(0);
     run.send(Signal::SIGHUP);
-    let_go(&folder, "go");
+    let_go(&dir, "go");
     assert_eq!(run.ends_with(0), "run\n");
     first.ends_with(0);
 }
 
 #[test]
 fn a_signal_while_running_is_the_commands() {
-    let folder = Folder::new();
-    let script = format!("trap 'exit 5' TERM; echo > {}; while :; do sleep 0.01; done", folder.path("ready").display());
-    let mut run = folder.run("r", &script);
-    folder.written("ready");
+    let dir = Dir::new();
+    let script = format!("trap 'exit 5' TERM; echo > {}; while :; do sleep 0.01; done", dir.path("ready").display());
+    let mut run = dir.run("r", &script);
+    dir.written("ready");
     run.send(Signal::SIGTERM);
     run.ends_with(5);
 }
 
 #[test]
 fn who_finds_nobody_to_join_says_what_to_check() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     // A cluster is joined with its own secret, and not with one that nobody else has.
-    let (code, _, said) = folder.peer("--join 127.0.0.1:1 r", "true").ends();
+    let (code, _, said) = dir.peer("--join 127.0.0.1:1 r", "true").ends();
     assert_eq!(code, 66, "{said}");
-    assert!(said.contains("data/secret") && !folder.path("data/secret").exists(), "{said}");
-    folder.secret("another");
-    let (code, _, said) = folder.peer("--join 127.0.0.1:1 r", "true").ends();
+    assert!(said.contains("data/secret") && !dir.path("data/secret").exists(), "{said}");
+    dir.secret("another");
+    let (code, _, said) = dir.peer("--join 127.0.0.1:1 r", "true").ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("127.0.0.1:1") && said.contains("its port is open"), "{said}");
 
-    let (code, _, said) = folder.peer("--join no-such-name.invalid r", "true").ends();
+    let (code, _, said) = dir.peer("--join no-such-name.invalid r", "true").ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("no-such-name.invalid"), "{said}");
 }
 
 #[test]
 fn a_stranger_is_told_that_the_secrets_differ() {
-    let folder = Folder::new();
-    let first = folder.peer("--alone r", "sleep 1000");
-    let address = first.tells("listening").as_str().unwrap().to_owned();
-    let stranger = Folder::new();
-    stranger.secret("another");
-    let (code, _, said) = stranger.peer(&format!("--join {address} r"), "true").ends();
+    let dir = Dir::new();
+    let first = dir.peer("--alone r", "sleep 1000");
+    let address = first.notifies("listening").as_str().unwrap().to_owned();
+    let unauthenticated = Dir::new();
+    unauthenticated.secret("another");
+    let (code, _, said) = unauthenticated.peer(&format!("--join {address} r"), "true").ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("secrets differ"), "{said}");
 }

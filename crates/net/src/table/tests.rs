@@ -26,8 +26,8 @@ fn ours() -> Secret {
 fn newcomer(peer: PeerId) -> Newcomer {
     let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap() };
     let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let (name, seen, proved) = (Identity::generate().name(), address.ip(), ours().preferred());
-    Newcomer { peer, name, hello, address, seen, proved, first: proved }
+    let (name, found, proved) = (Identity::generate().name(), address.ip(), ours().preferred());
+    Newcomer { peer, name, hello, address, found, proved, first: proved }
 }
 
 fn with_hello(newcomer: Newcomer, change: impl FnOnce(&mut Hello)) -> Newcomer {
@@ -121,7 +121,7 @@ fn member_addresses_are_remembered_and_bounded() {
         table.know(ip(number));
     }
     assert_eq!([1, 2, 3].map(|number| table.knows(ip(number))), [true, false, true]);
-    let member = Newcomer { seen: ip(9), ..newcomer(LARGER) };
+    let member = Newcomer { found: ip(9), ..newcomer(LARGER) };
     drop(table.take(member).unwrap());
     assert!(table.knows(ip(9)), "also when it is gone");
 }
@@ -219,8 +219,8 @@ async fn inbox_counts_messages_of_ended_links() {
     drop((old, new));
     assert_eq!(table.take(first).unwrap().deliver("c".into()), Err("c".into()), "also if it was gone meanwhile");
     let last = table.take(with_hello(first, |hello| hello.incarnation = 4)).unwrap();
-    let told: Vec<String> = events(&table).into_iter().filter(|event| !event.contains(['+', '-'])).collect();
-    assert_eq!(told, ["1 a", "1 b"]);
+    let notified: Vec<String> = events(&table).into_iter().filter(|event| !event.contains(['+', '-'])).collect();
+    assert_eq!(notified, ["1 a", "1 b"]);
     tokio::time::timeout(Duration::from_secs(60), last.room()).await.expect("whoever waits is told that there is room");
     assert_eq!(last.deliver("c".into()), Ok(true));
     events(&table);

@@ -1,18 +1,18 @@
 //! Real peers on loopback. Every wait is for an event, with a deadline; nothing measures time.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod fault;
 mod nonsense;
 mod rogue;
 mod rotation;
-mod strangers;
 mod talk;
-mod trouble;
+mod unauthenticated;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use peerlock_base::PeerId;
 use peerlock_net::{Config, Epoch, Event, Identity, Net, Secret, Unreached, Why};
+use peerlock_types::PeerId;
 use tokio::time::timeout;
 
 const SECRET: &[u8] = b"0123456789abcdef00112233445566778899aabbccddeeff0123456789abcdef";
@@ -98,6 +98,6 @@ async fn pair() -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
 
 /// Returns reproducible random bytes.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut rng = peerlock_base::Rng::new(seed);
+    let mut rng = peerlock_types::Rng::new(seed);
     (0..length).map(|_| rng.bits() as u8).collect()
 }

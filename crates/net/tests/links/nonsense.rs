@@ -1,7 +1,7 @@
 //! Seeded fuzzing over real connections: a peer that sends nonsense loses its link, and other links are unaffected.
 
-use peerlock_base::Rng;
 use peerlock_net::{Metrics, Refusal};
+use peerlock_types::Rng;
 use tokio::test as tokio_test;
 
 use super::rogue::Rogue;
@@ -79,8 +79,8 @@ async fn fuzzed_proofs_are_harmless() {
         let mut stream = rogue.connect(net.address()).await;
         let _ = stream.write_all(&bytes(&mut rng, 500)).await;
         stream.close().await;
-        let heard = timeout(DEADLINE, stream.read_to_end()).await.unwrap();
-        assert!(heard.is_empty() || heard == [0; 32], "seed {seed}: no at most");
+        let arrived = timeout(DEADLINE, stream.read_to_end()).await.unwrap();
+        assert!(arrived.is_empty() || arrived == [0; 32], "seed {seed}: no at most");
     }
     let refused = |metrics: &Metrics| {
         [Refusal::Secret, Refusal::Broken].iter().filter_map(|why| metrics.refused.get(why)).sum::<u64>()

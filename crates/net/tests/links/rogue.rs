@@ -102,7 +102,7 @@ impl Rogue {
         let mut greeting = [0; 11];
         tcp.read_exact(&mut greeting).await.unwrap();
         assert_eq!(greeting, GREETING);
-        hear_shake(&mut tcp, &mut noise).await;
+        receive_handshake(&mut tcp, &mut noise).await;
         say_shake(&mut tcp, &mut noise, &voucher).await;
         Stream::new(tcp, noise)
     }
@@ -115,10 +115,10 @@ impl Rogue {
             builder.prologue(GREETING).unwrap().local_private_key(&private).unwrap().build_responder().unwrap();
         let mut greeting = [0; 11];
         tcp.read_exact(&mut greeting).await.unwrap();
-        hear_shake(&mut tcp, &mut noise).await;
+        receive_handshake(&mut tcp, &mut noise).await;
         tcp.write_all(GREETING).await.unwrap();
         say_shake(&mut tcp, &mut noise, &voucher).await;
-        hear_shake(&mut tcp, &mut noise).await;
+        receive_handshake(&mut tcp, &mut noise).await;
         Stream::new(tcp, noise)
     }
 
@@ -146,9 +146,9 @@ impl Rogue {
         let listen = [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes()].concat();
         let numbers = [incarnation, over.0, over.1].map(u64::to_be_bytes).concat();
         say(&mut stream, 1, &[numbers, listen].concat()).await;
-        let (kind, hello) = hear(&mut stream).await;
+        let (kind, hello) = receive(&mut stream).await;
         assert_eq!((kind, hello.len()), (1, 42));
-        let (kind, body) = hear(&mut stream).await;
+        let (kind, body) = receive(&mut stream).await;
         (stream, kind, body, u64::from_be_bytes(hello[..8].try_into().unwrap()))
     }
 
@@ -166,7 +166,7 @@ async fn say_shake(tcp: &mut TcpStream, noise: &mut HandshakeState, payload: &[u
     tcp.write_all(&[&(length as u16).to_be_bytes()[..], &message[..length]].concat()).await.unwrap();
 }
 
-async fn hear_shake(tcp: &mut TcpStream, noise: &mut HandshakeState) {
+async fn receive_handshake(tcp: &mut TcpStream, noise: &mut HandshakeState) {
     let mut message = vec![0; usize::from(tcp.read_u16().await.unwrap())];
     tcp.read_exact(&mut message).await.unwrap();
     noise.read_message(&message, &mut [0; 1000]).unwrap();
@@ -209,11 +209,11 @@ impl Stream {
 
     /// Returns all bytes up to the end.
     pub async fn read_to_end(&mut self) -> Vec<u8> {
-        let mut heard = std::mem::take(&mut self.plain);
+        let mut arrived = std::mem::take(&mut self.plain);
         while let Ok(more) = self.next().await {
-            heard.extend(more);
+            arrived.extend(more);
         }
-        heard
+        arrived
     }
 
     /// Closes the sending direction.
@@ -227,7 +227,7 @@ pub async fn say(stream: &mut Stream, kind: u8, body: &[u8]) {
     stream.write_all(&[&header, body].concat()).await.unwrap();
 }
 
-pub async fn hear(stream: &mut Stream) -> (u8, Vec<u8>) {
+pub async fn receive(stream: &mut Stream) -> (u8, Vec<u8>) {
     let mut header = [0; 5];
     timeout(DEADLINE, stream.read_exact(&mut header)).await.unwrap().unwrap();
     let mut body = vec![0; u32::from_be_bytes(header[..4].try_into().unwrap()) as usize];

@@ -3,7 +3,7 @@
 use peerlock_net::{Fingerprint, Refusal};
 use tokio::test as tokio_test;
 
-use super::rogue::{Rogue, hear, say};
+use super::rogue::{Rogue, receive, say};
 use super::*;
 
 const NEW: &[u8] = b"f00dfeed0123456789abcdef00112233445566778899aabbccddeeff01234567";
@@ -45,7 +45,7 @@ async fn rotation_keeps_all_members_linked() {
     let addresses = nets.each_ref().map(|net| net.address());
     for (number, net) in nets.iter().enumerate() {
         for address in &addresses[..number] {
-            net.keep(*address).unwrap();
+            net.maintain(*address).unwrap();
         }
     }
     linked_by(&mut nets, &secret()).await;
@@ -75,7 +75,7 @@ async fn rotation_keeps_all_members_linked() {
 async fn peer_with_dropped_secret_is_refused_until_updated() {
     let mut ours = Net::start(config(), Identity::generate(), both()).await.unwrap();
     let mut late = start(config()).await;
-    late.keep(ours.address()).unwrap();
+    late.maintain(ours.address()).unwrap();
     assert_eq!(up(&mut ours).await.0, late.me());
     up(&mut late).await;
     assert_eq!(ours.keyring().proved()[&late.me()], which(&secret()));
@@ -102,8 +102,8 @@ async fn proof_of_a_secret_dropped_meanwhile_is_refused() {
     let hello = [&[0; 24][..], &[0; 10], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes()].concat();
     say(&mut stream, 1, &hello).await;
     say(&mut stream, 4, b"let me in").await;
-    assert_eq!(hear(&mut stream).await.0, 1, "it says hello, too");
-    assert_eq!(hear(&mut stream).await.0, 3, "and refuses");
+    assert_eq!(receive(&mut stream).await.0, 1, "it says hello, too");
+    assert_eq!(receive(&mut stream).await.0, 3, "and refuses");
     drop(stream);
     until(&net, |metrics| metrics.refused.get(&Refusal::Secret) == Some(&1)).await;
     assert_eq!((net.metrics().ups, net.metrics().received, net.try_next()), (0, 0, None));

@@ -18,11 +18,11 @@ async fn three_peers_talk_in_order() {
     nets[2].dial(addresses[0]).unwrap();
     nets[2].dial(addresses[1]).unwrap();
     let [a, b, c] = &mut nets;
-    let heard =
+    let arrived =
         tokio::join!(greet_and_listen(a, &addresses), greet_and_listen(b, &addresses), greet_and_listen(c, &addresses));
-    for (net, heard) in nets.iter().zip([heard.0, heard.1, heard.2]) {
+    for (net, arrived) in nets.iter().zip([arrived.0, arrived.1, arrived.2]) {
         let others = nets.iter().map(Net::me).filter(|peer| *peer != net.me());
-        assert_eq!(heard, others.map(|peer| (peer, MESSAGES)).collect());
+        assert_eq!(arrived, others.map(|peer| (peer, MESSAGES)).collect());
         let metrics = net.metrics();
         assert_eq!((metrics.up, metrics.received, metrics.dropped), (2, 2 * u64::from(MESSAGES), 0));
     }
@@ -30,8 +30,8 @@ async fn three_peers_talk_in_order() {
 
 /// Sends numbered messages to each peer that comes up, and checks the order of theirs. Returns how many arrived.
 async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<PeerId, u32> {
-    let (mut epochs, mut heard) = (BTreeMap::new(), BTreeMap::new());
-    while heard.values().sum::<u32>() < 2 * MESSAGES {
+    let (mut epochs, mut arrived) = (BTreeMap::new(), BTreeMap::new());
+    while arrived.values().sum::<u32>() < 2 * MESSAGES {
         match next(net).await {
             Event::Up { peer, epoch, address } => {
                 assert!(addresses.contains(&address), "{address} is where nobody listens");
@@ -41,14 +41,14 @@ async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<P
                 }
             }
             Event::Message { from, epoch, bytes } => {
-                let count = heard.entry(from).or_insert(0);
+                let count = arrived.entry(from).or_insert(0);
                 assert_eq!((epochs[&from], &bytes[..]), (epoch, &count.to_be_bytes()[..]), "from {from}");
                 *count += 1;
             }
             other => panic!("{other:?}"),
         }
     }
-    heard
+    arrived
 }
 
 /// Both keep each other's address at once: there is one link, and it never flaps.
@@ -56,8 +56,8 @@ async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<P
 async fn peers_that_dial_each_other_at_once_have_one_link() {
     for round in 0..8 {
         let (mut a, mut b) = (start(config()).await, start(config()).await);
-        a.keep(b.address()).unwrap();
-        b.keep(a.address()).unwrap();
+        a.maintain(b.address()).unwrap();
+        b.maintain(a.address()).unwrap();
         let (peer_a, epoch_a, _) = up(&mut a).await;
         let (peer_b, epoch_b, _) = up(&mut b).await;
         assert_eq!((peer_a, peer_b), (b.me(), a.me()));
@@ -121,7 +121,7 @@ async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
     let mut a = start(config()).await;
     let mut b = Net::start(config(), identity.clone(), secret()).await.unwrap();
     let address = b.address();
-    a.keep(address).unwrap();
+    a.maintain(address).unwrap();
     let (peer, first, _) = up(&mut a).await;
     up(&mut b).await;
     a.send(peer, first, "one".into()).unwrap();
@@ -161,7 +161,7 @@ async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
 async fn dead_address_is_reported() {
     let mut a = start(config()).await;
     let own = a.address();
-    a.keep(own).unwrap();
+    a.maintain(own).unwrap();
     assert_eq!(unreached(&mut a).await, (own, Unreached::Refused(Refusal::Myself)));
 
     // A port that was free just before.

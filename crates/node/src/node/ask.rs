@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{Key, PeerId, Span, Time};
-use peerlock_mutex::token::Claim;
-use peerlock_register::{Look, MOST_HOSTS, Page, View};
+use peerlock_protocol::token::Claim;
+use peerlock_registry::{Look, MOST_HOSTS, Page, View};
+use peerlock_types::{Key, PeerId, Span, Time};
 
 use super::session::label;
 use super::{Alarm, Effect, Node};
 use crate::clients::{Entry, TicketId, Wait};
-use crate::standing::Ask;
-use crate::survey::{Line, Next, expected};
+use crate::session_state::Ask;
+use crate::survey::{Next, QueueReport, expected};
 use crate::wire::{Body, Client, Question, Reply, that_fit};
 use crate::{Error, Event, Missing, Name, Progress};
 
@@ -44,14 +44,14 @@ impl Node {
         let part = self.parts.get(resource).filter(|part| part.custody.is_party());
         let Some(coordinator) = part.map(|part| part.custody.coordinator()) else { return };
         let question = self.survey.ask(resource, coordinator, self.now);
-        self.ask(coordinator, question, Question::Line(resource));
+        self.ask(coordinator, question, Question::QueueReport(resource));
     }
 
     /// Nobody waits in vain without being told: that there is no session, or that a recovery takes long.
     fn end_stalled(&mut self, resource: Key) {
         let patience = |entry: &Entry| match entry.wanted.wait {
             Wait::Try => TRY_PATIENCE,
-            Wait::Forever | Wait::For(_) => (entry.wanted.ttl * 5 / 6).max(self.standing.ttl() * 2),
+            Wait::Forever | Wait::For(_) => (entry.wanted.ttl * 5 / 6).max(self.session_state.ttl() * 2),
         };
         let waiting = self.clients.waiting(resource);
         let stalled = waiting.filter_map(|(ticket, entry)| Some((ticket, self.stalled(entry, patience(entry))?)));
@@ -62,11 +62,11 @@ impl Node {
     fn stalled(&self, entry: &Entry, patience: Span) -> Option<Error> {
         let (name, resource) = (entry.wanted.name.clone(), entry.resource);
         let is_long = |since: Time| self.now.since(since.max(entry.asked)) >= patience;
-        if self.standing.session().is_none() {
-            return is_long(self.standing.since()).then(|| self.trouble()).flatten();
+        if self.session_state.session().is_none() {
+            return is_long(self.session_state.since()).then(|| self.problem()).flatten();
         }
-        if let Some((since, who)) = self.survey.stall(resource) {
-            return is_long(since).then(|| self.recovering(name, since, &who));
+        if let Some((since, hosts)) = self.survey.stall(resource) {
+            return is_long(since).then(|| self.recovering(name, since, &hosts));
         }
         // The register has not answered that we take part: it has no majority, and our session has not ended by that
         // yet. It is asked by each session, and again by who was forced out.
@@ -86,8 +86,8 @@ impl Node {
         self.stalled(entry, patience).unwrap_or(Error::NotAcquired { name, place })
     }
 
-    pub(super) fn recovering(&self, name: Name, since: Time, who: &[PeerId]) -> Error {
-        let missing: Vec<Missing> = who.iter().map(|host| self.missing_party(*host, since)).collect();
+    pub(super) fn recovering(&self, name: Name, since: Time, hosts: &[PeerId]) -> Error {
+        let missing: Vec<Missing> = hosts.iter().map(|host| self.missing_party(*host, since)).collect();
         Error::Recovering { name, missing, since: self.now.since(since).into() }
     }
 
@@ -101,7 +101,7 @@ impl Node {
         // Whoever is not connected gets one question when it is: further ones are put again, if that was in vain.
         match contact.is_some_and(|contact| contact.is_connected() || contact.keeps()) {
             true => self.mention(to, &body),
-            false => self.tell(to, &body),
+            false => self.send_body(to, &body),
         }
     }
 
@@ -109,7 +109,7 @@ impl Node {
     pub(super) fn on_ask(&mut self, asker: PeerId, number: u64, question: Question) {
         let reply = match question {
             Question::Here(resource) => Some(Reply::Here(that_fit(self.clients_of(resource, self.now)))),
-            Question::Line(resource) => self.line_of(resource, asker),
+            Question::QueueReport(resource) => self.line_of(resource, asker),
             Question::Used { resource, give_up } => Some(Reply::Used(self.is_used(resource, give_up))),
             // Who has just begun may still hear of clients that it has from before.
             Question::Revoke { .. } if !self.knows_returned() => None,
@@ -129,7 +129,7 @@ impl Node {
             let missing = missing.iter().map(|session| session.peer).collect();
             return Some(Reply::Counting { missing, millis: self.now.since(part.opened).as_nanos() / 1_000_000 });
         }
-        Line::of(&part.custody, asker).map(Reply::Line)
+        QueueReport::of(&part.custody, asker).map(Reply::QueueReport)
     }
 
     /// The clients here: those inside, then those who wait.
@@ -139,16 +139,16 @@ impl Node {
 
     pub(super) fn on_reply(&mut self, from: PeerId, number: u64, reply: Reply) {
         match reply {
-            Reply::Line(line) if self.survey.is_query(number) => {
-                let Some((resource, named)) = self.survey.on_query_line(number, line) else { return };
+            Reply::QueueReport(queue) if self.survey.is_query(number) => {
+                let Some((resource, named)) = self.survey.on_query_line(number, queue) else { return };
                 self.timers.set(Alarm::Query(number), self.now + QUERY);
                 self.ask_for_names(number);
                 named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
                 self.try_to_finish(number);
             }
-            Reply::Line(line) => {
+            Reply::QueueReport(queue) => {
                 if let Some((resource, true)) = self.survey.on_line(number) {
-                    self.on_line(resource, &line);
+                    self.on_line(resource, &queue);
                 }
             }
             Reply::Counting { missing, millis } => {
@@ -169,16 +169,16 @@ impl Node {
     }
 
     /// Tells those who wait here how far they have come.
-    fn on_line(&mut self, resource: Key, line: &Line) {
+    fn on_line(&mut self, resource: Key, queue: &QueueReport) {
         let me = self.host();
-        let behind = line.behind.iter().map(|&(ticket, place)| (Claim { peer: me, ticket }, place));
-        let places: BTreeMap<Claim, u32> = line.waiting.iter().copied().zip(0..).chain(behind).collect();
+        let behind = queue.behind.iter().map(|&(ticket, place)| (Claim { peer: me, ticket }, place));
+        let places: BTreeMap<Claim, u32> = queue.waiting.iter().copied().zip(0..).chain(behind).collect();
         let waiting = self.clients.waiting(resource);
         let claims = waiting.filter_map(|(id, entry)| Some((id, Claim { peer: me, ticket: entry.alias()? })));
         for (ticket, claim) in claims.collect::<Vec<_>>() {
             // Who is not in line has a token on the way, or its request is.
             if let Some(&ahead) = places.get(&claim) {
-                let comes = line.seats.iter().any(|seat| seat.free && seat.next == Some(claim));
+                let comes = queue.locations.iter().any(|location| location.free && location.next == Some(claim));
                 self.on_place(ticket, ahead, comes);
             }
         }
@@ -200,7 +200,7 @@ impl Node {
     }
 
     pub(super) fn show(&mut self, call: u64, name: Name) {
-        if let Some(error) = self.trouble() {
+        if let Some(error) = self.problem() {
             return self.answer(call, Err(error));
         }
         let number = self.survey.query(call, name, self.now);
@@ -212,20 +212,20 @@ impl Node {
         let Some(name) = self.survey.queried(number).cloned() else { return };
         self.timers.set(Alarm::Query(number), self.now + QUERY);
         match self.survey.try_again(number) {
-            Next::Register => {
-                if !self.standing.is_asking(&Ask::Show(number)) {
-                    self.standing.look(Look::Resource(label(&name)), Ask::Show(number), self.now);
+            Next::Registry => {
+                if !self.session_state.is_asking(&Ask::Show(number)) {
+                    self.session_state.look(Look::Resource(label(&name)), Ask::Show(number), self.now);
                 }
             }
-            Next::Line(coordinator) => self.ask(coordinator, number, Question::Line(name.key())),
+            Next::QueueReport(coordinator) => self.ask(coordinator, number, Question::QueueReport(name.key())),
             Next::Finish => self.finish_query(number),
         }
     }
 
     pub(super) fn on_query_page(&mut self, number: u64, page: Page) {
         match page.resources.into_iter().next() {
-            Some(seen) => {
-                self.survey.on_query_seen(number, seen);
+            Some(found) => {
+                self.survey.on_query_result(number, found);
                 self.on_query_alarm(number);
             }
             None => {
@@ -240,7 +240,7 @@ impl Node {
     fn ask_for_names(&mut self, number: u64) {
         let unknown = self.survey.shown(number).into_iter().filter(|host| !self.is_member(*host));
         let unknown: Vec<PeerId> = unknown.take(MOST_HOSTS).collect();
-        if !unknown.is_empty() && self.standing.look(Look::Hosts(unknown), Ask::Names(number), self.now) {
+        if !unknown.is_empty() && self.session_state.look(Look::Hosts(unknown), Ask::Names(number), self.now) {
             self.survey.await_names(number);
         }
     }
@@ -264,7 +264,7 @@ impl Node {
             Some((since, missing)) => self.recovering(name, since, &missing),
             None => {
                 let since = self.now.since(asked).into();
-                self.trouble().unwrap_or(Error::NoMajority { missing: Vec::new(), since })
+                self.problem().unwrap_or(Error::NoMajority { missing: Vec::new(), since })
             }
         });
         self.answer(call, shown.map(super::Answer::Shown));

@@ -1,10 +1,10 @@
 //! The other hosts: meeting them, belonging to one cluster with them, leaving it.
 
-use peerlock_base::{PeerId, Span};
-use peerlock_register::{ClusterId, Versions};
+use peerlock_registry::{ClusterId, Versions};
+use peerlock_types::{PeerId, Span};
 
 use super::{Alarm, Effect, Node, Phase};
-use crate::contacts::News;
+use crate::contacts::Update;
 use crate::others::Other;
 use crate::wire::Body;
 use crate::{Error, Event, NetEvent, Notice};
@@ -18,11 +18,11 @@ const AGAIN: Span = Span::from_secs(1);
 
 impl Node {
     pub(super) fn start(&mut self, join: Vec<String>) {
-        self.standing.start(self.now);
-        if self.standing.seeks() && self.standing.expects().is_none() {
+        self.session_state.start(self.now);
+        if self.session_state.seeks() && self.session_state.expects().is_none() {
             self.timers.set(Alarm::Join, self.now + self.config.join_timeout);
         }
-        self.watch_for_trouble();
+        self.watch_health();
         self.timers.set(Alarm::Sweep, self.now + self.config.idle.min(Span::from_secs(3)));
         join.into_iter().for_each(|address| self.dial(address));
         self.try_to_found();
@@ -42,14 +42,14 @@ impl Node {
             NetEvent::Up { peer, epoch, address } => {
                 self.membership.on_found(&address, peer);
                 self.relay.forget(peer);
-                let ours = self.standing.cluster();
+                let ours = self.session_state.cluster();
                 self.contacts.up(peer, epoch, address, ours, self.now);
             }
             NetEvent::Down { peer, epoch, why } => self.on_down(peer, epoch, why),
             NetEvent::Message { from, epoch, bytes } => {
                 self.counters.received += 1;
-                let ours = self.standing.cluster();
-                self.contacts.on_bytes(from, epoch, &bytes, ours, self.now, &mut self.news);
+                let ours = self.session_state.cluster();
+                self.contacts.on_bytes(from, epoch, &bytes, ours, self.now, &mut self.update);
             }
             NetEvent::Unreached { address, why } => {
                 if self.membership.on_unreached(&address) {
@@ -67,7 +67,7 @@ impl Node {
     /// A connection is over. Nothing happens if it was not the last that began.
     pub(super) fn on_down(&mut self, peer: PeerId, epoch: u64, why: String) {
         if self.contacts.down(peer, epoch, self.now) {
-            self.standing.part(peer);
+            self.session_state.part(peer);
             self.on_link_down(peer);
             self.founding.on_down(peer);
             self.effects.push(Effect::Event(Event::PeerDown { peer, why }));
@@ -76,14 +76,14 @@ impl Node {
         }
     }
 
-    pub(super) fn on_news(&mut self, news: News) {
-        match news {
-            News::Met(host) => self.on_met(host),
-            News::Lost { host, bodies, goes_on } => self.on_messages_lost(host, bodies, goes_on),
-            News::Said(from, bytes) => self.on_body(from, &bytes),
-            News::Foreign(host, theirs) => self.on_foreign(host, theirs),
-            News::Incompatible(host, theirs) => self.on_incompatible(host, theirs),
-            News::Notice(notice) => self.notice(notice),
+    pub(super) fn on_update(&mut self, update: Update) {
+        match update {
+            Update::Met(host) => self.on_met(host),
+            Update::Lost { host, bodies, goes_on } => self.on_messages_lost(host, bodies, goes_on),
+            Update::Said(from, bytes) => self.on_body(from, &bytes),
+            Update::Foreign(host, theirs) => self.on_foreign(host, theirs),
+            Update::Incompatible(host, theirs) => self.on_incompatible(host, theirs),
+            Update::Notice(notice) => self.notice(notice),
         }
     }
 
@@ -96,7 +96,7 @@ impl Node {
         self.mention(host, &greeting);
         // Those who came just before may have been greeted by everybody before it was there. Where there is a cluster,
         // only who votes is looked for.
-        if self.standing.cluster().is_none() || self.sight.is_seated(host) {
+        if self.session_state.cluster().is_none() || self.cached_view.is_seated(host) {
             let newcomer = self.greeting(vec![(host, address)]);
             let is_recent = |since| self.now.since(since) < RECENT;
             let open = self.contacts.open();
@@ -107,20 +107,20 @@ impl Node {
         if let Some(cluster) = cluster {
             self.on_cluster(host, cluster);
         }
-        if self.standing.register().is_none() && !self.is_member(host) {
+        if self.session_state.registry().is_none() && !self.is_member(host) {
             self.look_soon();
         }
     }
 
     /// Whom we tell others of: who votes, or everybody as long as nobody knows a cluster.
     pub(super) fn told_of(&self) -> Vec<(PeerId, String)> {
-        let all = self.standing.cluster().is_none();
-        self.contacts.linked(|host| all || self.sight.is_seated(host))
+        let all = self.session_state.cluster().is_none();
+        self.contacts.linked(|host| all || self.cached_view.is_seated(host))
     }
 
     pub(super) fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
-        let expects = self.standing.expects().is_some();
-        Body::Greeting { cluster: self.standing.cluster(), expects, founder: self.founding.founder(), hosts }
+        let expects = self.session_state.expects().is_some();
+        Body::Greeting { cluster: self.session_state.cluster(), expects, founder: self.founding.founder(), hosts }
     }
 
     fn greet_all(&mut self) {
@@ -141,7 +141,7 @@ impl Node {
             self.on_cluster(from, cluster);
         }
         // Who has a session knows from the register whom it needs, and where they are.
-        if self.standing.session().is_none() {
+        if self.session_state.session().is_none() {
             let reached_at = self.contacts.get(from).map_or("", |contact| contact.address.as_str());
             let addresses = self.membership.on_hosts(from, reached_at, hosts, |host| self.contacts.is_linked(host));
             self.effects.extend(addresses.into_iter().map(Effect::Dial));
@@ -151,15 +151,15 @@ impl Node {
 
     /// A host that can be reached belongs to this cluster.
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
-        match self.standing.cluster() {
-            Some(ours) if ours != cluster => self.contacts.refuse(host, cluster, &mut self.news),
+        match self.session_state.cluster() {
+            Some(ours) if ours != cluster => self.contacts.refuse(host, cluster, &mut self.update),
             Some(_) => {
-                self.standing.meet(host, self.now);
+                self.session_state.meet(host, self.now);
                 let address = self.contacts.get(host).map_or("", |contact| contact.address.as_str());
                 self.others.on_member(host, address);
             }
             None => {
-                if self.standing.learn(cluster) {
+                if self.session_state.learn(cluster) {
                     self.effects.push(Effect::Belongs(cluster));
                 }
             }
@@ -167,7 +167,7 @@ impl Node {
     }
 
     fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
-        let (Some(ours), Some(contact)) = (self.standing.cluster(), self.contacts.get(host)) else { return };
+        let (Some(ours), Some(contact)) = (self.session_state.cluster(), self.contacts.get(host)) else { return };
         let address = contact.address.clone();
         // One that was recovered from the other goes over by itself.
         if !theirs.follows(ours) && !ours.follows(theirs) {
@@ -177,24 +177,25 @@ impl Node {
         // A session that was valid when the majority was lost is so for a while. One that is renewed contradicts the
         // message: a cluster that has its majority is not recovered.
         if theirs.follows(ours)
-            && let Some(bound) = self.standing.bound()
+            && let Some(bound) = self.session_state.bound()
         {
-            let Some(is_news) = self.troubles.meet_beside(theirs, self.standing.confirmed(bound), self.now) else {
+            let Some(is_update) = self.incidents.meet_beside(theirs, self.session_state.confirmed(bound), self.now)
+            else {
                 return;
             };
-            if is_news {
+            if is_update {
                 self.notice(Notice::RecoveredBeside { host, ours, theirs });
             }
-            return self.strange("a cluster that was recovered while it has its majority");
+            return self.unexpected("a cluster that was recovered while it has its majority");
         }
         // Whoever follows gives up its file for good: so it is not done for a word that is said once.
-        if is_recovered && !self.troubles.is_recovered(theirs, self.now, AGAIN) {
+        if is_recovered && !self.incidents.is_recovered(theirs, self.now, AGAIN) {
             return;
         }
         let (here, there) = (ours.to_string(), theirs.to_string());
         let other = Error::OtherCluster { peer: host, address: address.clone(), ours: here, theirs: there };
-        self.troubles.meet(other);
-        if self.troubles.meet_foreign(host, theirs) {
+        self.incidents.meet(other);
+        if self.incidents.meet_foreign(host, theirs) {
             self.notice(match is_recovered {
                 true => Notice::Recovered { host, ours, theirs },
                 false => Notice::OtherCluster { host, address, ours, theirs },
@@ -205,11 +206,11 @@ impl Node {
     /// Whether a host can have had a voter's file, to recover the cluster from, as far as we know: our own file says
     /// who votes, and the register has said so. Who knows neither has nothing to lose by following.
     fn could_recover(&self, host: PeerId) -> bool {
-        let file = self.standing.register().map(|register| register.state().seats());
-        let told = self.sight.seats();
-        file.is_none() && told.is_none()
-            || file.is_some_and(|seats| seats.values().any(|seat| seat.host == host))
-            || told.is_some_and(|mut seats| seats.any(|seat| seat == host))
+        let file = self.session_state.registry().map(|registry| registry.state().voter_records());
+        let view = self.cached_view.voters_and_learners();
+        file.is_none() && view.is_none()
+            || file.is_some_and(|records| records.values().any(|record| record.host == host))
+            || view.is_some_and(|mut voters| voters.any(|voter| voter == host))
     }
 
     fn on_incompatible(&mut self, host: PeerId, theirs: Versions) {
@@ -218,15 +219,15 @@ impl Node {
         let other = Notice::OtherVersion { host, address: address.clone(), ours, theirs };
         let (here, there) = (ours.to_string(), theirs.to_string());
         let error = Error::OtherVersion { peer: host, address, ours: here, theirs: there };
-        if self.troubles.meet(error) {
+        if self.incidents.meet(error) {
             self.notice(other);
         }
     }
 
     /// The cluster that we belong to is written down: everybody may hear of it.
-    pub(super) fn on_kept(&mut self) {
+    pub(super) fn on_recorded(&mut self) {
         self.timers.cancel(&Alarm::Join);
-        self.standing.on_kept(self.now);
+        self.session_state.on_recorded(self.now);
         self.greet_all();
         let known = self.contacts.open().filter_map(|(host, contact)| Some((host, contact.cluster?)));
         for (host, cluster) in known.collect::<Vec<_>>() {
@@ -236,7 +237,7 @@ impl Node {
 
     /// Where nobody knows a cluster, and enough have met who expect that, one of them founds it.
     fn try_to_found(&mut self) {
-        let Some((enough, cluster)) = self.standing.expects() else { return };
+        let Some((enough, cluster)) = self.session_state.expects() else { return };
         let (me, others) = (self.host(), self.contacts.expecting());
         if others.len() + 1 < enough {
             return;
@@ -245,7 +246,7 @@ impl Node {
             self.greet_all();
         }
         if self.founding.is_for(me, &others) {
-            self.standing.found(cluster, self.now);
+            self.session_state.found(cluster, self.now);
         }
     }
 
@@ -262,18 +263,18 @@ impl Node {
             self.clients.take_alias(ticket);
             self.clients.remove(ticket);
         }
-        for alarm in [Alarm::Join, Alarm::Trouble, Alarm::Look] {
+        for alarm in [Alarm::Join, Alarm::Health, Alarm::Look] {
             self.timers.cancel(&alarm);
         }
         self.timers.set(Alarm::Leave, self.now + self.config.leave_patience);
     }
 
-    pub(super) fn left(&mut self, told: bool) {
+    pub(super) fn left(&mut self, confirmed: bool) {
         if self.phase == Phase::Leaving {
             self.phase = Phase::Left;
             self.timers.cancel(&Alarm::Leave);
             self.contacts.ack_all();
-            self.effects.push(Effect::Left { told });
+            self.effects.push(Effect::Left { confirmed });
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Detached grants, which stand without their session: into the register, out of it, and back from earlier processes.
 
-use peerlock_base::{Key, Time};
-use peerlock_mutex::{self as mutex, Grant};
-use peerlock_register::{self as register, Command, Outcome, Refusal};
+use peerlock_protocol::{self as protocol, Grant};
+use peerlock_registry::{self as registry, Command, Outcome, Refusal};
+use peerlock_types::{Key, Time};
 
 use super::session::label;
 use super::{Alarm, Answer, Effect, Node, Phase};
 use crate::clients::{Stage, TicketId, Wanted};
-use crate::standing::Ask;
+use crate::session_state::Ask;
 use crate::{Class, Error, Name, Wait};
 
 /// From so many refusals on a client is not asked for again. Our choice: that we are no party any more may well happen
@@ -17,16 +17,16 @@ const MOST_REFUSED: u32 = 3;
 impl Node {
     /// Writes a grant of ours into the register, or renews it there.
     pub(super) fn ask_to_detach(&mut self, ticket: TicketId, grant: Grant, call: Option<u64>) {
-        let (Some(session), Some(entry)) = (self.standing.session(), self.clients.get(ticket)) else { return };
+        let (Some(session), Some(entry)) = (self.session_state.session(), self.clients.get(ticket)) else { return };
         let Some((ttl, note)) = entry.wanted.detachable() else { return };
         let Grant { slot, fencing } = grant;
         let of = entry.wanted.name.clone();
         let resource = label(&of);
         if call.is_none() {
-            self.heir.owe(&of, grant, self.now);
+            self.takeover.owe(&of, grant, self.now);
         }
         let ask = Ask::Detach { ticket, of, fencing, at: self.now, call };
-        self.standing.ask(Command::Detach { session, resource, slot, fencing, ttl, note }, ask, self.now);
+        self.session_state.ask(Command::Detach { session, resource, slot, fencing, ttl, note }, ask, self.now);
     }
 
     pub(super) fn on_detached(
@@ -49,16 +49,16 @@ impl Node {
         match &outcome {
             Outcome::Refused(Refusal::NoSession) if call.is_none() => {
                 // It may have been entered before the session ended, and the answer got lost.
-                self.attach(of.clone(), fencing);
+                self.drop_detached(of.clone(), fencing);
             }
-            Outcome::Refused(_) if call.is_none() => self.heir.settle(&of, fencing),
+            Outcome::Refused(_) if call.is_none() => self.takeover.settle(&of, fencing),
             _ => {}
         }
         match (outcome, stage) {
             // It took so long that its client would have to leave at once. To ask again would help nobody whose lease
             // is shorter than the way to the register.
             (Outcome::Done, Some((false, _))) if is_late => {
-                name.into_iter().for_each(|name| self.attach(name, fencing));
+                name.into_iter().for_each(|name| self.drop_detached(name, fencing));
                 self.end(ticket, Error::Lost);
             }
             (Outcome::Done, Some((false, _))) => self.let_in(ticket, at),
@@ -67,7 +67,7 @@ impl Node {
             // then; or we leave, and it is its client's.
             (Outcome::Done, None) => match call {
                 Some(call) => self.answer_gone(call),
-                None => self.attach(of, fencing),
+                None => self.drop_detached(of, fencing),
             },
             (Outcome::Refused(Refusal::Full), Some((false, _))) => {
                 let message = Refusal::Full.to_string();
@@ -78,7 +78,7 @@ impl Node {
             (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
                 // Renewed under a session that was over: it stands as before.
                 if let Some(call) = call {
-                    let error = self.trouble().unwrap_or(Error::Lost);
+                    let error = self.problem().unwrap_or(Error::Lost);
                     self.answer_caller(call, Err(error));
                 }
             }
@@ -130,11 +130,11 @@ impl Node {
     }
 
     /// A detached grant is over.
-    pub(super) fn attach(&mut self, name: Name, fencing: u64) {
-        match self.standing.session() {
+    pub(super) fn drop_detached(&mut self, name: Name, fencing: u64) {
+        match self.session_state.session() {
             Some(session) => {
-                let command = Command::Attach { session, resource: label(&name), fencing };
-                self.standing.ask(command, Ask::Attach(session, name, fencing), self.now);
+                let command = Command::DropDetached { session, resource: label(&name), fencing };
+                self.session_state.ask(command, Ask::DropDetached(session, name, fencing), self.now);
             }
             None => self.detached.orphan(name, fencing),
         }
@@ -142,14 +142,14 @@ impl Node {
 
     /// The register knows that a detached grant is over: nobody can renew it any more, and what is here of it goes on.
     pub(super) fn on_attached(&mut self, name: &Name, fencing: u64) {
-        self.heir.settle(name, fencing);
+        self.takeover.settle(name, fencing);
         if let Some(alias) = self.detached.ended(name.key(), fencing) {
-            self.part_step(name.key(), mutex::Input::Release(alias));
+            self.part_step(name.key(), protocol::Input::Release(alias));
         }
     }
 
     /// Detached grants of this host that are not known here were given by an earlier process.
-    pub(super) fn on_grants(&mut self, page: register::Page) {
+    pub(super) fn on_grants(&mut self, page: registry::Page) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
         }
@@ -158,14 +158,14 @@ impl Node {
         let after = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
         for resource in page.resources {
             let Ok(name) = resource.name.as_str().parse::<Name>() else { continue };
-            for seen in resource.detached.into_iter().filter(|grant| grant.host == me) {
-                self.detached.see(name.key(), seen.fencing);
-                if self.clients.has(name.key(), seen.fencing) {
+            for found in resource.detached.into_iter().filter(|grant| grant.host == me) {
+                self.detached.see(name.key(), found.fencing);
+                if self.clients.has(name.key(), found.fencing) {
                     continue;
                 }
-                if let Some(takes_back) = self.heir.owes(&name, seen.fencing) {
+                if let Some(takes_back) = self.takeover.owes(&name, found.fencing) {
                     if takes_back {
-                        self.attach(name.clone(), seen.fencing);
+                        self.drop_detached(name.clone(), found.fencing);
                     }
                     continue;
                 }
@@ -173,14 +173,14 @@ impl Node {
                 if self.detached.is_known() {
                     continue;
                 }
-                let (ttl, note) = (seen.ttl.span(), seen.note.to_string());
-                let grant = Grant { slot: seen.slot, fencing: seen.fencing };
+                let (ttl, note) = (found.ttl.span(), found.note.to_string());
+                let grant = Grant { slot: found.slot, fencing: found.fencing };
                 let wanted = Wanted {
                     name: name.clone(),
                     slots: None,
                     ttl,
                     grace: ttl / 5,
-                    kept: false,
+                    auto_renew: false,
                     detached: Some(note.clone()),
                     taken_over_as: None,
                     wait: Wait::Forever,
@@ -199,7 +199,7 @@ impl Node {
         match after {
             Some(_) => self.look_at_grants(after),
             None => {
-                self.heir.on_all_seen();
+                self.takeover.on_all_known();
                 self.end_returned();
             }
         }
@@ -208,8 +208,8 @@ impl Node {
     /// The register has told of all detached grants of this host: what has returned and is not among them is over. A
     /// voter that is behind may not know yet what another has told.
     fn end_returned(&mut self) {
-        let Some(seen) = self.detached.end_pages() else { return };
-        let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !seen.contains(&(*resource, *fencing));
+        let Some(found) = self.detached.end_pages() else { return };
+        let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !found.contains(&(*resource, *fencing));
         let over: Vec<_> = self.clients.returned().filter(is_over).collect();
         over.into_iter().for_each(|(ticket, ..)| self.end(ticket, Error::Lost));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{Key, PeerId, Span, Time};
+use peerlock_types::{Key, PeerId, Span, Time};
 
 use super::{Draining, Node, Phase};
 use crate::others::Other;
@@ -16,19 +16,19 @@ impl Node {
     /// How this peer stands.
     pub fn health(&self, now: Time) -> Health {
         let leaves = self.draining != Draining::No || matches!(self.phase, Phase::Leaving | Phase::Left);
-        let trouble = self.trouble();
-        let bound = self.standing.bound();
+        let problem = self.problem();
+        let bound = self.session_state.bound();
         let parts = self.parts.iter().map(|(key, part)| (&part.name, (*key, (0, 0))));
-        let crowds = self.clients.resources().map(|(key, name, holding, waiting)| (name, (key, (holding, waiting))));
-        let known: BTreeMap<&Name, (Key, (usize, usize))> = parts.chain(crowds).collect();
-        let of = |(name, (key, here))| self.resource_health(name, key, here, trouble.as_ref(), now);
+        let waiters = self.clients.resources().map(|(key, name, holding, waiting)| (name, (key, (holding, waiting))));
+        let known: BTreeMap<&Name, (Key, (usize, usize))> = parts.chain(waiters).collect();
+        let of = |(name, (key, here))| self.resource_health(name, key, here, problem.as_ref(), now);
         Health {
-            session: self.standing.session().map(|session| session.get()),
-            since: now.since(self.standing.since()).into(),
+            session: self.session_state.session().map(|session| session.get()),
+            since: now.since(self.session_state.since()).into(),
             ends: bound.map(|bound| bound.until.max(now).since(now).into()),
             sessions_lost: self.counters.sessions_lost,
             leaves,
-            trouble: trouble.clone().or(leaves.then_some(Error::Stopped)).map(|error| error.to_string()),
+            problem: problem.clone().or(leaves.then_some(Error::Stopped)).map(|error| error.to_string()),
             resources: known.into_iter().map(of).collect(),
             others: self.others.iter().map(|(host, other)| self.other_cluster(host, other, now)).collect(),
         }
@@ -50,7 +50,7 @@ impl Node {
         name: &Name,
         key: Key,
         (holding, waiting): (usize, usize),
-        trouble: Option<&Error>,
+        problem: Option<&Error>,
         now: Time,
     ) -> ResourceHealth {
         let part = self.parts.get(key);
@@ -63,21 +63,21 @@ impl Node {
             oldest_wait: oldest.map(|asked| now.since(asked).into()),
             generation: part.map_or(0, |part| part.custody.generation()),
             recoveries: part.map_or(0, |part| part.recoveries),
-            stall: self.stall(name, key, trouble, now),
+            stall: self.stall(name, key, problem, now),
         }
     }
 
     /// Why nothing moves: we have no session and somebody waits; we count; or the one who counts, or should answer,
     /// says so or nothing.
-    fn stall(&self, name: &Name, key: Key, trouble: Option<&Error>, now: Time) -> Option<Stall> {
-        let why = match trouble {
+    fn stall(&self, name: &Name, key: Key, problem: Option<&Error>, now: Time) -> Option<Stall> {
+        let why = match problem {
             Some(error) => self.clients.waiting(key).next().map(|_| error.clone())?,
             None => {
                 let counts = self.parts.get(key).and_then(|part| Some((part.opened, part.custody.missing()?)));
                 let ours = counts.map(|(since, asked)| (since, asked.iter().map(|session| session.peer).collect()));
-                let told = || self.survey.stall(key).filter(|(since, _)| now.since(*since) >= SILENT);
-                let (since, who) = ours.or_else(told)?;
-                self.recovering(name.clone(), since, &who)
+                let sent = || self.survey.stall(key).filter(|(since, _)| now.since(*since) >= SILENT);
+                let (since, hosts) = ours.or_else(sent)?;
+                self.recovering(name.clone(), since, &hosts)
             }
         };
         let text = why.to_string();
@@ -86,7 +86,7 @@ impl Node {
                 Some(Stall { since, missing, why: text })
             }
             // Somebody of another cluster was met, and nobody of ours.
-            _ => Some(Stall { since: now.since(self.standing.since()).into(), missing: Vec::new(), why: text }),
+            _ => Some(Stall { since: now.since(self.session_state.since()).into(), missing: Vec::new(), why: text }),
         }
     }
 }

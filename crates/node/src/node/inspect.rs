@@ -1,7 +1,7 @@
 //! What this peer knows by itself, for whoever watches. Nothing here asks anybody or changes anything.
 
-use peerlock_base::Time;
-use peerlock_mutex::token::Claim;
+use peerlock_protocol::token::Claim;
+use peerlock_types::Time;
 
 use super::Node;
 use crate::wire::Client;
@@ -24,12 +24,12 @@ impl Node {
                 })
                 .collect();
             tokens.sort_by_key(|token| token.slot);
-            let line = part.and_then(|part| part.line());
+            let queue = part.and_then(|part| part.queue());
             PartView {
                 name: view.name,
                 slots: view.slots,
                 keeper: part.filter(|part| part.is_party()).map(|part| part.coordinator()),
-                line: line.map(|line| line.waiting().map(ticket_view).collect()),
+                queue: queue.map(|queue| queue.waiting().map(ticket_view).collect()),
                 tokens,
                 clients: self.clients_of(resource, now).map(part_client).collect(),
             }
@@ -39,20 +39,20 @@ impl Node {
 }
 
 /// For the tests that nobody can fill us up.
-#[cfg(any(test, feature = "forge"))]
+#[cfg(any(test, feature = "fuzz"))]
 impl Node {
     /// How many things are kept here because somebody else has said something: hosts, addresses, unconfirmed messages,
     /// connections by way of others, questions, early news, lines.
-    pub fn kept(&self) -> usize {
-        let contacts: usize = self.contacts.all().map(|(_, contact)| 1 + contact.kept()).sum();
-        let register = self.standing.register().map_or(0, peerlock_register::Register::kept);
-        let asked = self.survey.kept()
-            + self.orders.kept()
+    pub fn retained(&self) -> usize {
+        let contacts: usize = self.contacts.all().map(|(_, contact)| 1 + contact.retained()).sum();
+        let registry = self.session_state.registry().map_or(0, peerlock_registry::Registry::retained);
+        let asked = self.survey.retained()
+            + self.orders.retained()
             + self.detached.orphans()
-            + self.troubles.kept()
-            + self.others.kept();
-        let asked = asked + self.parts.kept() + self.heir.kept();
-        contacts + register + asked + self.relay.kept() + self.membership.dialled()
+            + self.incidents.retained()
+            + self.others.retained();
+        let asked = asked + self.parts.retained() + self.takeover.retained();
+        contacts + registry + asked + self.relay.retained() + self.membership.dialled()
     }
 }
 

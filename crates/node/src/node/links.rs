@@ -22,12 +22,12 @@
 
 use std::collections::BTreeSet;
 
-use peerlock_base::{Key, PeerId, Span};
+use peerlock_types::{Key, PeerId, Span};
 
 use super::{Alarm, Effect, Node, Phase};
 use crate::Parting;
 use crate::contacts::Contact;
-use crate::sabotage::{Sabotage, makes};
+use crate::mutation::{Mutation, makes};
 use crate::wire::Body;
 
 /// How often who has no session asks where the voters are.
@@ -42,7 +42,9 @@ impl Node {
     /// Whether it is, whatever the resources in use need.
     fn needs_anyway(&self, host: PeerId) -> bool {
         let is_used = |it: &Contact| it.is_used(self.now, self.config.idle);
-        self.standing.session().is_none() || self.sight.is_seated(host) || self.contacts.get(host).is_some_and(is_used)
+        self.session_state.session().is_none()
+            || self.cached_view.is_seated(host)
+            || self.contacts.get(host).is_some_and(is_used)
     }
 
     fn needs_now(&self, host: PeerId) -> bool {
@@ -58,8 +60,9 @@ impl Node {
             let is_used_here = self.clients.has_any(*resource);
             needed.extend((is_used_here && part.custody.is_party()).then(|| part.custody.coordinator()));
             // Of what nobody uses the tokens lie where they are, and nobody is told anything.
-            let seats = part.custody.line().into_iter().flat_map(|line| line.seats()).filter(|seat| !seat.free);
-            needed.extend(seats.map(|seat| seat.at));
+            let locations =
+                part.custody.queue().into_iter().flat_map(|queue| queue.locations()).filter(|location| !location.free);
+            needed.extend(locations.map(|location| location.at));
         }
         needed
     }
@@ -74,9 +77,9 @@ impl Node {
         match self.listens_at(host) {
             Some(addresses) => self.dial_host(host, addresses),
             // It is no member, or is not yet.
-            None if self.sight.was_looked_for(host) => self.look_again(),
+            None if self.cached_view.was_looked_for(host) => self.look_again(),
             None => {
-                self.sight.need(host);
+                self.cached_view.need(host);
                 self.look_at_cluster();
             }
         }
@@ -103,7 +106,7 @@ impl Node {
 
     /// A connection has ended.
     pub(super) fn on_link_down(&mut self, host: PeerId) {
-        if self.standing.session().is_none() {
+        if self.session_state.session().is_none() {
             return; // Whatever was dialled is dialled again.
         }
         match self.needs_now(host) {
@@ -128,23 +131,23 @@ impl Node {
     }
 
     /// Others may vote now than before.
-    pub(super) fn look_who_votes(&mut self) {
-        self.sight.seat(self.standing.seated());
+    pub(super) fn check_voters(&mut self) {
+        self.cached_view.set_others(self.session_state.seated());
         let unmet: Vec<PeerId> =
-            self.sight.seated().iter().copied().filter(|host| !self.contacts.is_linked(*host)).collect();
+            self.cached_view.seated().iter().copied().filter(|host| !self.contacts.is_linked(*host)).collect();
         unmet.into_iter().for_each(|host| self.reach(host));
     }
 
     /// Who leads the register is linked with everybody who has a session, since sessions are renewed over those links.
     /// Who is not may have joined by a leader that died before it could name the other voters, and knows nobody to ask:
     /// it is dialled while its session stands, which it keeps if it is there.
-    pub(super) fn reach_who_is_lonely(&mut self) {
-        let Some(register) = self.standing.register().filter(|register| register.is_leader()) else { return };
-        let hosts = register.state().sessions().values().map(|session| session.host);
+    pub(super) fn reach_isolated(&mut self) {
+        let Some(registry) = self.session_state.registry().filter(|registry| registry.is_leader()) else { return };
+        let hosts = registry.state().sessions().values().map(|session| session.host);
         let is_lonely = |host: &PeerId| *host != self.host() && !self.contacts.is_connected(*host);
         let lonely: BTreeSet<PeerId> = hosts.filter(is_lonely).collect();
-        self.sight.next_round();
-        self.sight.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
+        self.cached_view.next_round();
+        self.cached_view.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
     }
 
     /// We have had no session for a while, or never: anybody may help.
@@ -152,19 +155,20 @@ impl Node {
         self.timers.set(Alarm::Sweep, self.now + SEEK);
         let spare = self.membership.spare();
         self.effects.extend(spare.into_iter().map(Effect::Dial));
-        self.sight.next_round();
-        let members = self.sight.members().map(|(host, _)| host);
+        self.cached_view.next_round();
+        let members = self.cached_view.members().map(|(host, _)| host);
         let unmet: BTreeSet<PeerId> = members.filter(|host| !self.contacts.is_linked(*host)).collect();
         // Who votes knows best, and the others have their turn.
-        let sought: BTreeSet<PeerId> = self.sight.seated().iter().copied().chain(self.sight.in_turn(&unmet)).collect();
+        let sought: BTreeSet<PeerId> =
+            self.cached_view.seated().iter().copied().chain(self.cached_view.in_turn(&unmet)).collect();
         for host in sought {
             if let Some(addresses) = self.listens_at(host).filter(|_| !self.contacts.is_linked(host)) {
                 self.dial_host(host, addresses);
             }
         }
-        if self.standing.cluster().is_some() {
+        if self.session_state.cluster().is_some() {
             let met = self.contacts.open().map(|(host, _)| host).collect();
-            self.sight.in_turn(&met).into_iter().for_each(|host| self.mention(host, &Body::Seek));
+            self.cached_view.in_turn(&met).into_iter().for_each(|host| self.mention(host, &Body::Seek));
         }
     }
 
@@ -179,17 +183,17 @@ impl Node {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
         }
-        if self.standing.session().is_none() {
+        if self.session_state.session().is_none() {
             return self.seek();
         }
         self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
-        self.look_who_votes();
+        self.check_voters();
         self.look_at_others();
         self.look_at_returned();
         self.give_up_unused();
         let in_use = self.needed_by_parts();
         // Who votes waits until others let it go: they need it, and it has as many links as there are members.
-        let votes = self.sight.is_seated(self.host());
+        let votes = self.cached_view.is_seated(self.host());
         let unneeded: Vec<PeerId> = {
             let open = self.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
             open.map(|(host, _)| host).collect()
@@ -226,11 +230,11 @@ impl Node {
 
     /// A host does not need the link with us any more.
     pub(super) fn on_idle(&mut self, from: PeerId) {
-        let needs = self.needs_now(from) && !makes(Sabotage::IdleForgets);
+        let needs = self.needs_now(from) && !makes(Mutation::IdleForgets);
         self.contacts.let_go_by(from);
         if !needs && self.contacts.is_linked(from) {
             self.contacts.let_go(from);
-            if makes(Sabotage::IdleForgets) {
+            if makes(Mutation::IdleForgets) {
                 self.contacts.drop_unconfirmed(from);
             }
             self.end_link(from);

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_base::{Key, PeerId, Span, Time};
-use peerlock_register::{self as register, Command, Info, Label, Look, MOST_ON_PAGE, Page, Seen, View, VoterId};
+use peerlock_registry::{self as registry, Command, Found, Info, Label, Look, MOST_ON_PAGE, Page, View, VoterId};
+use peerlock_types::{Key, PeerId, Span, Time};
 
 use super::session::label;
 use super::{Alarm, Answer, Effect, Node, Phase};
 use crate::contacts::Contact;
-use crate::standing::Ask;
+use crate::session_state::Ask;
 use crate::{Class, ClusterView, Error, Listing, Name, PeerView, ResourceView, Voter, check_slots};
 
 /// How often we look who the members are …
@@ -24,7 +24,7 @@ const CALLERS: Span = Span::from_secs(5);
 /// At most so many addresses are written down for the next process.
 const MOST_WRITTEN: usize = 256;
 /// At most so many hosts vote.
-const MOST_SEATS: usize = 7;
+const MAX_VOTERS: usize = 7;
 /// Who is no member and has not been connected for this long is forgotten.
 const FORGET: Span = Span::from_secs(60);
 
@@ -35,12 +35,12 @@ impl Node {
         }
         self.timers.set(Alarm::Look, self.now + LOOK);
         let looked_for = self.dealt_with();
-        if !self.standing.is_asking(&Ask::Cluster) {
+        if !self.session_state.is_asking(&Ask::Cluster) {
             let look = Look::Hosts(looked_for.iter().copied().collect());
-            if self.standing.look(look, Ask::Cluster, self.now) {
-                self.sight.look_for(looked_for);
+            if self.session_state.look(look, Ask::Cluster, self.now) {
+                self.cached_view.look_for(looked_for);
             }
-        } else if !self.sight.covers(&looked_for) {
+        } else if !self.cached_view.covers(&looked_for) {
             self.look_soon();
         }
     }
@@ -48,13 +48,13 @@ impl Node {
     /// Whom we are linked with or have something for, ourselves, and of whom people here have been told.
     fn dealt_with(&self) -> BTreeSet<PeerId> {
         let contacts = self.contacts.all().map(|(host, _)| host);
-        self.sight.wanted(std::iter::once(self.host()).chain(contacts))
+        self.cached_view.wanted(std::iter::once(self.host()).chain(contacts))
     }
 
     /// What a member has said of itself, as far as we know: who votes knows it of all.
     pub(super) fn info_of(&self, host: PeerId) -> Option<&Info> {
-        let own = self.standing.register().and_then(|register| register.state().members().get(&host));
-        own.or_else(|| self.sight.info_of(host))
+        let own = self.session_state.registry().and_then(|registry| registry.state().members().get(&host));
+        own.or_else(|| self.cached_view.info_of(host))
     }
 
     /// Whether a host is a member, as far as we know.
@@ -78,18 +78,18 @@ impl Node {
     }
 
     pub(super) fn look_for(&mut self, call: u64) {
-        self.sight.await_all(call);
+        self.cached_view.await_all(call);
         self.timers.set_if_none(Alarm::Lookers, self.now + LOOKERS);
-        if !self.standing.is_asking(&Ask::Everybody) {
-            self.sight.begin_all();
-            self.standing.look(Look::Cluster, Ask::Everybody, self.now);
+        if !self.session_state.is_asking(&Ask::Everybody) {
+            self.cached_view.begin_all();
+            self.session_state.look(Look::Cluster, Ask::Everybody, self.now);
         }
     }
 
     /// A page of everybody.
     fn on_everybody(&mut self, page: View) {
-        match self.sight.on_page(page) {
-            Some(last) => _ = self.standing.look(Look::Further(last), Ask::Everybody, self.now),
+        match self.cached_view.on_page(page) {
+            Some(last) => _ = self.session_state.look(Look::Further(last), Ask::Everybody, self.now),
             None => self.answer_lookers(),
         }
     }
@@ -97,14 +97,14 @@ impl Node {
     /// People here are told of these: what they are called will be known.
     pub(super) fn note_mentioned(&mut self, hosts: &[PeerId]) {
         let unknown: Vec<PeerId> = hosts.iter().copied().filter(|host| !self.is_member(*host)).collect();
-        if self.sight.mention(unknown.into_iter()) {
+        if self.cached_view.mention(unknown.into_iter()) {
             self.look_soon();
         }
     }
 
     /// Looks whether those are still in the register that only the register knows the ends of.
     pub(super) fn look_at_returned(&mut self) {
-        let is_asking = self.standing.is_asking(&Ask::Returned);
+        let is_asking = self.session_state.is_asking(&Ask::Returned);
         if self.knows_returned() && !is_asking && self.clients.returned().next().is_some() {
             self.look_at_grants(None);
         }
@@ -113,7 +113,7 @@ impl Node {
     pub(super) fn look_at_grants(&mut self, after: Option<Label>) {
         let (prefix, granted_by) = (None, Some(self.host()));
         let look = Look::Resources { prefix, after, most: MOST_ON_PAGE, granted_by };
-        self.standing.look(look, Ask::Returned, self.now);
+        self.session_state.look(look, Ask::Returned, self.now);
     }
 
     pub(super) fn list(&mut self, call: u64, listing: &Listing) {
@@ -123,39 +123,39 @@ impl Node {
         };
         let (after, most) = (listing.after.as_ref().map(label), listing.limit.unwrap_or(MOST_ON_PAGE));
         let look = Look::Resources { prefix, after, most: most.clamp(1, MOST_ON_PAGE), granted_by: None };
-        if let Some(error) = self.trouble() {
+        if let Some(error) = self.problem() {
             return self.answer(call, Err(error));
         }
         self.wait_for_register(call);
-        self.standing.look(look, Ask::List(call), self.now);
+        self.session_state.look(look, Ask::List(call), self.now);
     }
 
     pub(super) fn resize(&mut self, call: u64, name: Name, slots: u32) {
         if let Err(error) = check_slots(slots) {
             return self.answer(call, Err(error));
         }
-        if let Some(error) = self.trouble() {
+        if let Some(error) = self.problem() {
             return self.answer(call, Err(error));
         }
         self.wait_for_register(call);
-        self.standing.look(Look::Resource(label(&name)), Ask::ResizeSeen(call, name, slots), self.now);
+        self.session_state.look(Look::Resource(label(&name)), Ask::ResizeFound(call, name, slots), self.now);
     }
 
     /// In which generation the number of slots is to change: it is void if it has changed in a later one.
-    fn on_resize_seen(&mut self, call: u64, name: Name, slots: u32, page: Page) {
+    fn on_resize_found(&mut self, call: u64, name: Name, slots: u32, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
         };
         let command = Command::Resize { resource: resource.name, slots, generation: resource.generation };
-        self.standing.ask(command, Ask::Resize(call, name), self.now);
+        self.session_state.ask(command, Ask::Resize(call, name), self.now);
     }
 
     pub(super) fn expel(&mut self, call: u64, name: Name, peer: PeerId) {
-        if let Some(error) = self.trouble() {
+        if let Some(error) = self.problem() {
             return self.answer(call, Err(error));
         }
         self.wait_for_register(call);
-        self.standing.look(Look::Resource(label(&name)), Ask::ExpelWhom(call, name, peer), self.now);
+        self.session_state.look(Look::Resource(label(&name)), Ask::EvictTarget(call, name, peer), self.now);
     }
 
     /// From now on this call waits for the register, and not for ever: it may take a whole session until it is known
@@ -173,7 +173,7 @@ impl Node {
     }
 
     pub(super) fn give_up_register(&mut self, call: u64) {
-        let error = self.trouble().unwrap_or_else(|| {
+        let error = self.problem().unwrap_or_else(|| {
             let absent = self.absent_voters(self.now).iter().map(|it| it.name.clone()).collect::<Vec<_>>();
             let why =
                 if absent.is_empty() { String::new() } else { format!(" (no connection to {})", absent.join(", ")) };
@@ -205,48 +205,52 @@ impl Node {
         let Some(last) = commands.pop() else { return self.answer_caller(call, Ok(Answer::Expelled)) };
         // In order: when the last one is answered, it was applied, and the others are on their way at least.
         for command in commands {
-            self.standing.ask(command, Ask::Inform, self.now);
+            self.session_state.ask(command, Ask::Inform, self.now);
         }
-        self.standing.ask(last, Ask::Expel(call), self.now);
+        self.session_state.ask(last, Ask::Expel(call), self.now);
     }
 
-    pub(super) fn seat(&mut self, call: u64, hosts: Option<Vec<PeerId>>) {
-        match self.trouble() {
+    pub(super) fn set_voters(&mut self, call: u64, hosts: Option<Vec<PeerId>>) {
+        match self.problem() {
             Some(error) => self.answer(call, Err(error)),
-            None if hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len())) => {
+            None if hosts.as_ref().is_none_or(|hosts| (1..=MAX_VOTERS).contains(&hosts.len())) => {
                 self.wait_for_register(call);
-                self.standing.look(Look::Hosts(Vec::new()), Ask::SeatsSeen(call, hosts), self.now);
+                self.session_state.look(Look::Hosts(Vec::new()), Ask::VotersFound(call, hosts), self.now);
             }
             None => {
-                let message = format!("1 to {MOST_SEATS} hosts can vote");
+                let message = format!("1 to {MAX_VOTERS} hosts can vote");
                 self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
             }
         }
     }
 
-    pub(super) fn on_seen(&mut self, ask: Ask, seen: Seen) {
-        match (ask, seen) {
-            (Ask::Cluster, Seen::Cluster(view)) => self.on_view(view),
-            (Ask::Everybody, Seen::Cluster(page)) => self.on_everybody(page),
-            (Ask::Names(number), Seen::Cluster(view)) => self.on_query_names(number, view),
-            (Ask::Returned, Seen::Resources(page)) => self.on_grants(page),
-            (Ask::List(call), Seen::Resources(page)) => {
+    pub(super) fn on_result(&mut self, ask: Ask, found: Found) {
+        match (ask, found) {
+            (Ask::Cluster, Found::Cluster(view)) => self.on_view(view),
+            (Ask::Everybody, Found::Cluster(page)) => self.on_everybody(page),
+            (Ask::Names(number), Found::Cluster(view)) => self.on_query_names(number, view),
+            (Ask::Returned, Found::Resources(page)) => self.on_grants(page),
+            (Ask::List(call), Found::Resources(page)) => {
                 let here = self.clients.resources().map(|(key, _, holding, waiting)| (key, (holding, waiting)));
                 let here: BTreeMap<Key, (usize, usize)> = here.collect();
                 let listed = page.resources.iter().filter_map(|resource| listed(resource, &here)).collect();
                 self.answer_caller(call, Ok(Answer::Listed(listed)));
             }
-            (Ask::Show(number), Seen::Resources(page)) => self.on_query_page(number, page),
-            (Ask::ResizeSeen(call, name, slots), Seen::Resources(page)) => {
-                self.on_resize_seen(call, name, slots, page);
+            (Ask::Show(number), Found::Resources(page)) => self.on_query_page(number, page),
+            (Ask::ResizeFound(call, name, slots), Found::Resources(page)) => {
+                self.on_resize_found(call, name, slots, page);
             }
-            (Ask::SeatsSeen(call, hosts), Seen::Cluster(view)) => {
-                self.standing.ask(Command::Seats { hosts, after: view.choices }, Ask::Seats(call), self.now);
+            (Ask::VotersFound(call, hosts), Found::Cluster(view)) => {
+                self.session_state.ask(
+                    Command::SetVoters { hosts, after: view.choices },
+                    Ask::SetVoters(call),
+                    self.now,
+                );
             }
-            (Ask::RemoveSeen(call), Seen::Resources(page)) => self.on_remove_seen(call, page),
-            (Ask::RevokeFrom(call), Seen::Resources(page)) => self.on_revoke_seen(call, page),
-            (Ask::ExpelWhom(call, name, peer), Seen::Resources(page)) => self.on_expel(call, name, peer, page),
-            _ => self.strange("something else was seen than was looked at"),
+            (Ask::RemoveFound(call), Found::Resources(page)) => self.on_remove_found(call, page),
+            (Ask::RevokeFrom(call), Found::Resources(page)) => self.on_revoke_found(call, page),
+            (Ask::EvictTarget(call, name, peer), Found::Resources(page)) => self.on_expel(call, name, peer, page),
+            _ => self.unexpected("something else was seen than was looked at"),
         }
     }
 
@@ -257,23 +261,23 @@ impl Node {
         let (voters, others): (Vec<_>, Vec<_>) = others.partition(|(host, _)| has(&view.voters, *host));
         let listed = voters.into_iter().chain(others);
         let listed = listed.flat_map(|(_, info)| info.addresses.iter().map(ToString::to_string));
-        let mut seen = BTreeSet::new();
-        let addresses = listed.chain(self.all_addresses()).filter(|address| seen.insert(address.clone()));
+        let mut found = BTreeSet::new();
+        let addresses = listed.chain(self.all_addresses()).filter(|address| found.insert(address.clone()));
         let addresses: Vec<String> = addresses.take(MOST_WRITTEN).collect();
-        if self.sight.list(&addresses) {
+        if self.cached_view.list(&addresses) {
             self.effects.push(Effect::Members(addresses));
         }
-        let gone = self.sight.on_told(view);
+        let gone = self.cached_view.on_event(view);
         self.contacts.forget(|host| !gone.contains(&host), self.now, FORGET);
-        self.parts.keep_rations(|host| self.contacts.get(host).is_some());
+        self.parts.retain_rations(|host| self.contacts.get(host).is_some());
         // Who is on its way in will be seen in a moment.
         if self.contacts.open().any(|(host, _)| gone.contains(&host)) {
             self.look_soon();
         }
-        self.look_who_votes();
+        self.check_voters();
         let mut cut_off = self.contacts.awaited();
         cut_off.retain(|host| !self.contacts.is_connected(*host));
-        let members: BTreeSet<PeerId> = self.sight.members().map(|(host, _)| host).collect();
+        let members: BTreeSet<PeerId> = self.cached_view.members().map(|(host, _)| host).collect();
         for host in cut_off {
             match members.contains(&host) {
                 true => self.reach(host),
@@ -284,36 +288,36 @@ impl Node {
 
     /// Where members listen, if we vote and so know all of them.
     fn all_addresses(&self) -> Vec<String> {
-        let all = self.standing.register().map(|register| register.state().members());
+        let all = self.session_state.registry().map(|registry| registry.state().members());
         let others = all.into_iter().flatten().filter(|(host, info)| **host != self.host() && info.keeps);
         others.flat_map(|(_, info)| info.addresses.iter().map(ToString::to_string)).collect()
     }
 
     pub(super) fn answer_lookers(&mut self) {
         self.timers.cancel(&Alarm::Lookers);
-        let (everybody, lookers) = self.sight.end_all();
-        let seen = self.cluster_view(everybody.as_ref().or(self.sight.view()), self.now);
+        let (everybody, lookers) = self.cached_view.end_all();
+        let found = self.cluster_view(everybody.as_ref().or(self.cached_view.view()), self.now);
         for call in lookers {
-            self.answer(call, Ok(Answer::Seen(seen.clone())));
+            self.answer(call, Ok(Answer::Found(found.clone())));
         }
     }
 
     /// The cluster as this peer has last heard of it.
     fn cluster_view(&self, view: Option<&View>, now: Time) -> ClusterView {
         ClusterView {
-            cluster: self.standing.cluster().map(|cluster| cluster.to_string()).unwrap_or_default(),
+            cluster: self.session_state.cluster().map(|cluster| cluster.to_string()).unwrap_or_default(),
             version: view.map(|view| view.version),
             applied: view.map(|view| view.index),
             peers: self.peers_of(view, now),
-            session: self.standing.bound().map(|bound| bound.until.since(now).into()),
-            trouble: self.trouble().map(|error| error.to_string()),
+            session: self.session_state.bound().map(|bound| bound.until.since(now).into()),
+            problem: self.problem().map(|error| error.to_string()),
         }
     }
 
     /// Whom this peer deals with and who votes, itself first, with what the register has told of them last. Everybody:
     /// [`Input::Look`](crate::Input::Look).
     pub fn peers(&self, now: Time) -> Vec<PeerView> {
-        self.peers_of(self.sight.view(), now)
+        self.peers_of(self.cached_view.view(), now)
     }
 
     fn peers_of(&self, view: Option<&View>, now: Time) -> Vec<PeerView> {
@@ -344,15 +348,15 @@ impl Node {
         let contact = self.contacts.get(peer);
         // Who has a session is there, unless we were linked and have lost it. But with those who vote we would be
         // linked, and without a session of our own we know nothing new of others.
-        let is_told = self.standing.session().is_some() && !self.sight.is_seated(peer);
+        let is_notified = self.session_state.session().is_some() && !self.cached_view.is_seated(peer);
         let is_linked = contact.is_some_and(|contact| contact.is_open());
-        let is_recent = |contact: &Contact| self.now.since(contact.since) < self.standing.ttl() * 2;
+        let is_recent = |contact: &Contact| self.now.since(contact.since) < self.session_state.ttl() * 2;
         let is_lost = contact.is_some_and(|contact| contact.is_lost && is_recent(contact));
-        let up = peer == self.host() || is_linked || is_told && session.is_some() && !is_lost;
-        let told = info.and_then(|info| info.addresses.first()).map(ToString::to_string).unwrap_or_default();
+        let up = peer == self.host() || is_linked || is_notified && session.is_some() && !is_lost;
+        let sent = info.and_then(|info| info.addresses.first()).map(ToString::to_string).unwrap_or_default();
         PeerView {
             peer,
-            address: if address.is_empty() { told } else { address },
+            address: if address.is_empty() { sent } else { address },
             up,
             since: since.into(),
             is_me: peer == self.host(),
@@ -383,13 +387,13 @@ impl<'a> Known<'a> {
 }
 
 /// A resource as it is listed, where so many hold and wait here.
-fn listed(resource: &register::ResourceView, here: &BTreeMap<Key, (usize, usize)>) -> Option<ResourceView> {
+fn listed(resource: &registry::ResourceView, here: &BTreeMap<Key, (usize, usize)>) -> Option<ResourceView> {
     let name: Name = resource.name.as_str().parse().ok()?;
     let (holding_here, waiting_here) = here.get(&name.key()).copied().unwrap_or_default();
     let recovering = !resource.closed && resource.coordinator.is_some();
     Some(ResourceView { name, slots: Some(resource.slots), holding_here, waiting_here, recovering })
 }
 
-fn has(seats: &[(VoterId, PeerId)], peer: PeerId) -> bool {
-    seats.iter().any(|(_, host)| *host == peer)
+fn has(voter_list: &[(VoterId, PeerId)], peer: PeerId) -> bool {
+    voter_list.iter().any(|(_, host)| *host == peer)
 }

@@ -1,16 +1,16 @@
 //! Our parts in resources, one for each under the session that stands.
 
-use peerlock_base::{Key, PeerId, Span, Ticket};
-use peerlock_mutex::register::{Fact, Wish, Word};
-use peerlock_mutex::{self as mutex, Grant, custody};
-use peerlock_register::{Command, Outcome, Refusal, SessionId};
+use peerlock_protocol::registry::{EventKind, RegistryEvent, RegistryRequest};
+use peerlock_protocol::{self as protocol, Grant, custody};
+use peerlock_registry::{Command, Outcome, Refusal, SessionId};
+use peerlock_types::{Key, PeerId, Span, Ticket};
 
 use super::session::label;
 use super::{Alarm, Node};
 use crate::Name;
+use crate::mutation::{Mutation, makes};
 use crate::parts::Part;
-use crate::sabotage::{Sabotage, makes};
-use crate::standing::Ask;
+use crate::session_state::Ask;
 use crate::wire::{Body, decode_body};
 
 /// At most so many parts are given up at a time: each is an entry of the register.
@@ -26,7 +26,7 @@ impl Node {
 
     /// The same where clients of an earlier process are inside.
     pub(super) fn open_part_with(&mut self, name: &Name, inside: &[(Ticket, Grant)]) {
-        let Some(session) = self.standing.session() else { return };
+        let Some(session) = self.session_state.session() else { return };
         let me = self.session_of((session, self.host()));
         self.parts.open(me, name, inside, self.now);
     }
@@ -35,16 +35,16 @@ impl Node {
     /// session of this host, which has nothing any more.
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
         if !self.parts.has_room(from, &message) {
-            self.strange("more than is kept of one host");
+            self.unexpected("more than is kept of one host");
             // The link has confirmed it, so the sender does not repeat it: only a count asks again.
             return self.recount_later(resource, message.generation, from);
         }
-        if !self.parts.contains(resource) && self.heir.keep_message(from, resource, &message) {
+        if !self.parts.contains(resource) && self.takeover.buffer_message(from, resource, &message) {
             return;
         }
         // Who counts asks for what we have given up, too, if the register has not heard of that in time; and we may be
         // the one who is to count, and hear of it later than those who have joined since.
-        if self.parts.was_given_up_in(resource, message.generation) && !makes(Sabotage::SilentOnceGivenUp) {
+        if self.parts.was_given_up_in(resource, message.generation) && !makes(Mutation::SilentOnceGivenUp) {
             self.open_given_up(resource);
         }
         let slot = match &message.body {
@@ -52,7 +52,7 @@ impl Node {
             custody::Body::Token { token, .. } => Some(token.slot),
             _ => None,
         };
-        self.part_step(resource, mutex::Input::Message { from, message });
+        self.part_step(resource, protocol::Input::Message { from, message });
         slot.into_iter().for_each(|slot| self.reach_next(resource, slot));
     }
 
@@ -75,7 +75,7 @@ impl Node {
         };
         let unused: Vec<Key> = self.parts.iter().filter(is_unused).map(|(it, _)| *it).take(MOST_GIVEN_UP).collect();
         for resource in unused {
-            self.part_step(resource, mutex::Input::Forget);
+            self.part_step(resource, protocol::Input::Forget);
         }
         self.parts.forget_long_given_up(self.now);
         self.clients.forget(|resource| !self.parts.contains(resource));
@@ -87,7 +87,7 @@ impl Node {
             return;
         }
         if self.parts.give_up(resource, self.now) {
-            self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
+            self.timers.cancel(&Alarm::Part(resource, custody::Timer::Update));
         }
     }
 
@@ -99,16 +99,19 @@ impl Node {
             _ => quit,
         };
         let to = self.session_of((session, self.host()));
-        self.part_step(resource, mutex::Input::Word(Word { to, generation, fact: Fact::Left { quit } }));
+        self.part_step(
+            resource,
+            protocol::Input::RegistryEvent(RegistryEvent { to, generation, kind: EventKind::Left { quit } }),
+        );
         if self.parts.get(resource).is_some_and(|part| part.custody.is_nothing()) {
             self.forget_part(resource);
         }
     }
 
     /// Hands one input to our part in a resource, if we have one, and does what it wants done.
-    pub(super) fn part_step(&mut self, resource: Key, input: mutex::Input<custody::Message, custody::Timer>) {
-        let is_force = matches!(input, mutex::Input::Word(Word { fact: Fact::Expelled, .. }));
-        if is_force && makes(Sabotage::ForceUnheard) {
+    pub(super) fn part_step(&mut self, resource: Key, input: protocol::Input<custody::Message, custody::Timer>) {
+        let is_force = matches!(input, protocol::Input::RegistryEvent(RegistryEvent { kind: EventKind::Expelled, .. }));
+        if is_force && makes(Mutation::ForceUnheard) {
             return;
         }
         let effects = self.parts.step(resource, input, self.host(), self.now, &mut self.rng);
@@ -116,42 +119,42 @@ impl Node {
         self.probe_soon(resource);
     }
 
-    fn carry_out(&mut self, resource: Key, effect: mutex::Effect<custody::Message, custody::Timer>) {
+    fn carry_out(&mut self, resource: Key, effect: protocol::Effect<custody::Message, custody::Timer>) {
         match effect {
-            mutex::Effect::Send { to, message } => self.tell(to, &Body::Part { resource, message }),
-            mutex::Effect::Grant { ticket, grant } => self.on_granted(resource, ticket, grant),
-            mutex::Effect::Lost { ticket } => self.on_revoked(ticket),
-            mutex::Effect::SetTimer { timer, after } => {
+            protocol::Effect::Send { to, message } => self.send_body(to, &Body::Part { resource, message }),
+            protocol::Effect::Grant { ticket, grant } => self.on_granted(resource, ticket, grant),
+            protocol::Effect::Lost { ticket } => self.on_revoked(ticket),
+            protocol::Effect::SetTimer { timer, after } => {
                 self.timers.set(Alarm::Part(resource, timer), self.now + after);
             }
-            mutex::Effect::CancelTimer { timer } => self.timers.cancel(&Alarm::Part(resource, timer)),
-            mutex::Effect::Wish(wish) => self.wish(resource, wish),
-            mutex::Effect::Strange { why } => self.strange(why),
-            mutex::Effect::Refused { .. } | mutex::Effect::Route { .. } | mutex::Effect::Forward { .. } => {
+            protocol::Effect::CancelTimer { timer } => self.timers.cancel(&Alarm::Part(resource, timer)),
+            protocol::Effect::RegistryRequest(registry_request) => self.registry_request(resource, registry_request),
+            protocol::Effect::Unexpected { why } => self.unexpected(why),
+            protocol::Effect::Refused { .. } | protocol::Effect::Route { .. } | protocol::Effect::Forward { .. } => {
                 unreachable!("custody neither refuses nor routes")
             }
         }
     }
 
-    fn wish(&mut self, key: Key, wish: Wish) {
-        let (Some(session), Some(part)) = (self.standing.session(), self.parts.get(key)) else { return };
+    fn registry_request(&mut self, key: Key, registry_request: RegistryRequest) {
+        let (Some(session), Some(part)) = (self.session_state.session(), self.parts.get(key)) else { return };
         let resource = label(&part.name);
-        let (command, ask) = match wish {
-            Wish::Join => {
+        let (command, ask) = match registry_request {
+            RegistryRequest::Join => {
                 let wanted = self.clients.waiting(key).find_map(|(_, entry)| entry.wanted.slots);
                 let slots = wanted.unwrap_or(1);
                 (Command::Join { session, resource, slots }, Ask::Join(key, session))
             }
-            Wish::Close { generation, keep } => {
-                let keep = keep.into_iter().map(|party| SessionId::new(party.number)).collect();
-                (Command::Close { session, resource, generation, keep }, Ask::Inform)
+            RegistryRequest::Close { generation, remaining } => {
+                let remaining = remaining.into_iter().map(|party| SessionId::new(party.number)).collect();
+                (Command::Close { session, resource, generation, remaining }, Ask::Inform)
             }
-            Wish::Renumber { generation } => (Command::Renumber { resource, generation }, Ask::Inform),
-            Wish::Quit { generation } => {
+            RegistryRequest::Renumber { generation } => (Command::Renumber { resource, generation }, Ask::Inform),
+            RegistryRequest::Quit { generation } => {
                 (Command::Quit { session, resource, generation }, Ask::Quit(key, session, generation))
             }
         };
-        self.standing.ask(command, ask, self.now);
+        self.session_state.ask(command, ask, self.now);
     }
 
     /// Messages to a host are lost, and a token could be among them. Where a session ends with that, everything is
@@ -165,7 +168,7 @@ impl Node {
         for body in bodies {
             if let Ok(Body::Part { resource, message }) = decode_body(&body) {
                 if matches!(message.body, custody::Body::Census { .. }) && !goes_on {
-                    self.tell(host, &Body::Part { resource, message: message.clone() });
+                    self.send_body(host, &Body::Part { resource, message: message.clone() });
                 }
                 let latest = lost.entry(resource).or_insert(0);
                 *latest = message.generation.max(*latest);
@@ -188,7 +191,7 @@ impl Node {
     }
 
     pub(super) fn on_recount_alarm(&mut self, resource: Key, generation: u64, host: PeerId) {
-        match self.sight.sessions_of(host).count() {
+        match self.cached_view.sessions_of(host).count() {
             // That of the process that is there now, if it has one.
             0 | 1 => self.recount(resource, generation),
             _ => self.recount_later(resource, generation, host),
@@ -200,7 +203,7 @@ impl Node {
         self.open_given_up(resource);
         let is_of = |part: &Part| part.custody.generation() <= generation;
         if self.parts.get(resource).is_some_and(is_of) {
-            self.wish(resource, Wish::Renumber { generation });
+            self.registry_request(resource, RegistryRequest::Renumber { generation });
         }
     }
 }

@@ -21,8 +21,8 @@
 
 use std::collections::BTreeSet;
 
-use peerlock_base::{Key, PeerId};
-use peerlock_mutex as mutex;
+use peerlock_protocol as protocol;
+use peerlock_types::{Key, PeerId};
 
 use super::{Alarm, Node};
 use crate::connections::BEAT;
@@ -41,8 +41,8 @@ impl Node {
     pub(super) fn probe_waiters(&mut self) {
         let mut awaited: Vec<(Key, BTreeSet<PeerId>)> = Vec::new();
         for (resource, part) in self.parts.iter().filter(|(_, part)| has_waiters(part)) {
-            let told = part.custody.line().into_iter().flat_map(|line| line.told());
-            let hosts = told.chain(part.custody.unreachable().iter().copied());
+            let announced = part.custody.queue().into_iter().flat_map(|queue| queue.announced());
+            let hosts = announced.chain(part.custody.unreachable().iter().copied());
             awaited.push((*resource, hosts.filter(|host| *host != self.host()).collect()));
         }
         if awaited.is_empty() {
@@ -52,7 +52,7 @@ impl Node {
         let hosts: BTreeSet<PeerId> = awaited.iter().flat_map(|(_, hosts)| hosts).copied().collect();
         for host in hosts {
             if self.contacts.is_silent(host, self.now, BEAT) {
-                self.tell(host, &Body::Probe);
+                self.send_body(host, &Body::Probe);
             }
         }
         for (resource, hosts) in awaited {
@@ -61,7 +61,7 @@ impl Node {
                 let part =
                     self.parts.get(resource).filter(|part| part.custody.unreachable().contains(&peer) == reachable);
                 if part.is_some() {
-                    self.part_step(resource, mutex::Input::Reachable { peer, reachable });
+                    self.part_step(resource, protocol::Input::Reachable { peer, reachable });
                 }
             }
         }
@@ -70,5 +70,5 @@ impl Node {
 
 /// Whether somebody waits in the line of this part.
 fn has_waiters(part: &Part) -> bool {
-    part.custody.line().is_some_and(|line| !line.is_empty())
+    part.custody.queue().is_some_and(|queue| !queue.is_empty())
 }

@@ -1,12 +1,12 @@
 //! What goes by way of another host: our own packets, and those that others send by way of us.
 
-use peerlock_base::PeerId;
-use peerlock_register::Register;
+use peerlock_registry::Registry;
+use peerlock_types::PeerId;
 
 use super::{Alarm, Effect, Node, Phase};
 use crate::Parting;
 use crate::connections::{BEAT, Change, Packet, Segment};
-use crate::sabotage::{Sabotage, makes};
+use crate::mutation::{Mutation, makes};
 use crate::wire::Body;
 
 impl Node {
@@ -30,7 +30,7 @@ impl Node {
         }
         let (me, now) = (self.host(), self.now);
         let awaited = self.contacts.awaited();
-        let is_looking = self.standing.session().is_some() && !makes(Sabotage::Relay);
+        let is_looking = self.session_state.session().is_some() && !makes(Mutation::Relay);
         let is_due = |host: &PeerId| is_looking && self.contacts.is_due(*host, now);
         let sought = awaited.iter().copied().filter(is_due);
         self.relay.beat(sought, |host| self.contacts.is_well(host, now), me, now);
@@ -45,7 +45,7 @@ impl Node {
         let me = self.host();
         // Answers to ourselves would go round without end.
         if from == me || from == to {
-            return self.strange("a packet from somebody to itself");
+            return self.unexpected("a packet from somebody to itself");
         }
         if to != me {
             // Only over connections: there is one host on the way, and no circle.
@@ -56,7 +56,7 @@ impl Node {
         }
         // Whoever has a session is a member, as those who vote know. Who is not known yet is looked for otherwise, and
         // knocks again in a second.
-        if !self.sight.is_seated(sender) && !self.is_member(from) {
+        if !self.cached_view.is_seated(sender) && !self.is_member(from) {
             return self.note_mentioned(&[from]);
         }
         // It has not noticed yet that we are connected; or we that we are not any more: where the connection rests
@@ -85,8 +85,8 @@ impl Node {
 
     /// The voter of this host, if it has one: what was decided, and whether it leads, by whose way others reach each
     /// other. For who watches from outside.
-    pub fn register(&self) -> Option<&Register> {
-        self.standing.register()
+    pub fn registry(&self) -> Option<&Registry> {
+        self.session_state.registry()
     }
 
     /// Hands over between the contacts and the connections by way of others.
@@ -103,7 +103,7 @@ impl Node {
             if changes.is_empty() {
                 break;
             }
-            let (ours, now) = (self.standing.cluster(), self.now);
+            let (ours, now) = (self.session_state.cluster(), self.now);
             for change in changes {
                 match change {
                     Change::Up(host, epoch) => {
@@ -112,13 +112,13 @@ impl Node {
                     }
                     Change::Down(host, epoch, _) => self.contacts.relayed_down(host, epoch, now),
                     Change::Message(host, epoch, bytes) => {
-                        self.contacts.on_bytes(host, epoch, &bytes, ours, now, &mut self.news);
+                        self.contacts.on_bytes(host, epoch, &bytes, ours, now, &mut self.update);
                     }
                     Change::Unreached(_) => {} // Nobody is wanted here but for as long as there is something for it.
                 }
             }
         }
-        let (from, leader) = (self.host(), self.standing.leader());
+        let (from, leader) = (self.host(), self.session_state.leader());
         for (to, packet) in self.relay.take_packets() {
             let mut ways = [leader, self.relay.via(to)].into_iter().flatten();
             if let Some(way) = ways.find(|way| *way != to && self.contacts.is_linked(*way)) {

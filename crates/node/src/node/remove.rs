@@ -17,14 +17,14 @@
 //! is asked for. That it is used is asked everywhere before anything is given up, so that who tries to remove what is
 //! in use disturbs nobody.
 
-use peerlock_base::{Key, PeerId, Span};
-use peerlock_mutex as mutex;
-use peerlock_register::{Command, Look, Outcome, Page, Refusal};
+use peerlock_protocol as protocol;
+use peerlock_registry::{Command, Look, Outcome, Page, Refusal};
+use peerlock_types::{Key, PeerId, Span};
 
 use super::session::label;
 use super::{Alarm, Answer, Node};
-use crate::orders::Seen;
-use crate::standing::Ask;
+use crate::orders::Found;
+use crate::session_state::Ask;
 use crate::wire::Question;
 use crate::{Class, Error, Name};
 
@@ -36,7 +36,7 @@ const PATIENCE: Span = Span::from_secs(5);
 
 impl Node {
     pub(super) fn remove(&mut self, call: u64, name: Name) {
-        if let Some(error) = self.trouble() {
+        if let Some(error) = self.problem() {
             return self.answer(call, Err(error));
         }
         self.orders.remove(call, name, self.now);
@@ -45,39 +45,39 @@ impl Node {
 
     /// Looks once more who takes part.
     pub(super) fn on_remove_alarm(&mut self, call: u64) {
-        let trouble = self.trouble();
+        let problem = self.problem();
         let Some(removal) = self.orders.removal(call) else { return };
         let (name, since) = (removal.name().clone(), removal.since());
-        if self.now.since(since) >= PATIENCE || trouble.is_some() {
+        if self.now.since(since) >= PATIENCE || problem.is_some() {
             if removal.is_asking() {
                 self.orders.end(call);
                 self.timers.cancel(&Alarm::Remove(call));
                 return self.give_up_register(call);
             }
-            let who: Vec<PeerId> = removal.parties().iter().copied().collect();
-            let error = trouble.unwrap_or_else(|| self.recovering(name, since, &who));
+            let hosts: Vec<PeerId> = removal.parties().iter().copied().collect();
+            let error = problem.unwrap_or_else(|| self.recovering(name, since, &hosts));
             return self.finish_removal(call, Err(error));
         }
         self.timers.set(Alarm::Remove(call), self.now + AGAIN);
         if removal.ask() {
-            self.standing.look(Look::Resource(label(&name)), Ask::RemoveSeen(call), self.now);
+            self.session_state.look(Look::Resource(label(&name)), Ask::RemoveFound(call), self.now);
         }
     }
 
     /// Who takes part, as the register has it.
-    pub(super) fn on_remove_seen(&mut self, call: u64, page: Page) {
+    pub(super) fn on_remove_found(&mut self, call: u64, page: Page) {
         let Some(removal) = self.orders.removal(call) else { return };
-        let (seen, name) = (removal.on_seen(page), removal.name().clone());
-        match seen {
-            Seen::Nothing => {}
-            Seen::Gone { was_there: true } => self.finish_removal(call, Ok(Answer::Removed)),
-            Seen::Gone { was_there: false } => self.finish_removal(call, Err(Error::NoSuchResource { name })),
-            Seen::Detached(host) => self.refuse_to_remove(call, host),
-            Seen::Unused(generation) => {
+        let (found, name) = (removal.on_result(page), removal.name().clone());
+        match found {
+            Found::Nothing => {}
+            Found::Gone { was_there: true } => self.finish_removal(call, Ok(Answer::Removed)),
+            Found::Gone { was_there: false } => self.finish_removal(call, Err(Error::NoSuchResource { name })),
+            Found::Detached(host) => self.refuse_to_remove(call, host),
+            Found::Unused(generation) => {
                 let command = Command::Remove { resource: label(&name), generation };
-                self.standing.ask(command, Ask::Remove(call), self.now);
+                self.session_state.ask(command, Ask::Remove(call), self.now);
             }
-            Seen::Shared { hosts, give_up } => {
+            Found::Shared { hosts, give_up } => {
                 for host in hosts {
                     self.ask(host, call, Question::Used { resource: name.key(), give_up });
                 }
@@ -90,7 +90,7 @@ impl Node {
     pub(super) fn is_used(&mut self, resource: Key, give_up: bool) -> bool {
         let is_used = self.clients.has_any(resource);
         if give_up && !is_used {
-            self.part_step(resource, mutex::Input::Forget);
+            self.part_step(resource, protocol::Input::Forget);
         }
         is_used
     }

@@ -12,13 +12,13 @@
 //! detached grant has no process that could be told: it ends at once, and who renews it hears why; its host says so
 //! when the register knows. If its host does not answer, the asker takes the one grant back in the register.
 
-use peerlock_base::{Key, PeerId, Span};
-use peerlock_register::{Command, Look, Page};
+use peerlock_registry::{Command, Look, Page};
+use peerlock_types::{Key, PeerId, Span};
 
 use super::session::label;
 use super::{Alarm, Answer, Node};
 use crate::orders::Revocation;
-use crate::standing::Ask;
+use crate::session_state::Ask;
 use crate::wire::Question;
 use crate::{Class, Error, Name};
 
@@ -35,17 +35,19 @@ impl Node {
 
     /// Asks the holder's host once more; or the register, when that host is away.
     pub(super) fn on_revoke_alarm(&mut self, call: u64) {
-        let Some(Revocation { name, peer, fencing, heard }) = self.orders.revocation(call).cloned() else { return };
-        let silent = self.now.since(heard);
+        let Some(Revocation { name, peer, fencing, last_received }) = self.orders.revocation(call).cloned() else {
+            return;
+        };
+        let silent = self.now.since(last_received);
         self.timers.set(Alarm::Revoke(call), self.now + AGAIN);
         if silent < PATIENCE {
             return self.ask(peer, call, Question::Revoke { resource: name.key(), fencing });
         }
-        if silent >= PATIENCE * 2 || self.trouble().is_some() {
+        if silent >= PATIENCE * 2 || self.problem().is_some() {
             return self.give_up(call);
         }
-        if !self.standing.is_asking(&Ask::RevokeFrom(call)) {
-            self.standing.look(Look::Resource(label(&name)), Ask::RevokeFrom(call), self.now);
+        if !self.session_state.is_asking(&Ask::RevokeFrom(call)) {
+            self.session_state.look(Look::Resource(label(&name)), Ask::RevokeFrom(call), self.now);
         }
     }
 
@@ -53,16 +55,16 @@ impl Node {
     /// over has none, and is still there as long as the register knows it: its slot is not free before.
     pub(super) fn ask_to_stop(&mut self, resource: Key, fencing: u64) -> Option<u64> {
         let left = self.stop_holder(resource, fencing);
-        left.or_else(|| self.heir.is_owed(resource, fencing).then_some(0))
+        left.or_else(|| self.takeover.is_owed(resource, fencing).then_some(0))
     }
 
     fn stop_holder(&mut self, resource: Key, fencing: u64) -> Option<u64> {
         let ticket = self.clients.holder(resource, fencing)?;
         let entry = self.clients.get(ticket)?;
-        let (name, told, detached) = (entry.wanted.name.clone(), entry.is_told(), entry.is_detached());
+        let (name, sent, detached) = (entry.wanted.name.clone(), entry.is_notified(), entry.is_detached());
         let why = Error::Revoked { name: name.clone(), forced: false };
         let until = self.clients.revoke(ticket)?;
-        if !told {
+        if !sent {
             self.timers.set(Alarm::Ticket(ticket), until);
             self.on_lost(ticket, name, why.clone());
         }
@@ -82,12 +84,12 @@ impl Node {
 
     /// What the register knows of a grant whose host does not answer. A detached one that no party has given can be
     /// taken back by its number: only its client has it. A party may have its token.
-    pub(super) fn on_revoke_seen(&mut self, call: u64, page: Page) {
+    pub(super) fn on_revoke_found(&mut self, call: u64, page: Page) {
         let Some(revocation) = self.orders.revocation(call) else { return };
         let (resource, fencing) = (label(&revocation.name), revocation.fencing);
-        let given = page.resources.first().and_then(|seen| {
-            let session = seen.detached.iter().find(|grant| grant.fencing == fencing)?.session;
-            let is_party = seen.parties.iter().any(|party| party.session == session);
+        let given = page.resources.first().and_then(|found| {
+            let session = found.detached.iter().find(|grant| grant.fencing == fencing)?.session;
+            let is_party = found.parties.iter().any(|party| party.session == session);
             (!is_party).then_some(session)
         });
         match given {
@@ -96,7 +98,7 @@ impl Node {
                 self.timers.cancel(&Alarm::Revoke(call));
                 self.wait_for_register(call);
                 let command = Command::TakeBack { resource, fencing, session };
-                self.standing.ask(command, Ask::Revoke(call), self.now);
+                self.session_state.ask(command, Ask::Revoke(call), self.now);
             }
             None => self.give_up(call),
         }
@@ -104,11 +106,11 @@ impl Node {
 
     fn give_up(&mut self, call: u64) {
         let Some(revocation) = self.orders.revocation(call) else { return };
-        let (name, host) = (&revocation.name, self.missing(revocation.peer, revocation.heard));
-        let error = self.trouble().unwrap_or_else(|| {
-            let who = if host.name.is_empty() { host.peer.to_string() } else { host.name.clone() };
+        let (name, host) = (&revocation.name, self.missing(revocation.peer, revocation.last_received));
+        let error = self.problem().unwrap_or_else(|| {
+            let hosts = if host.name.is_empty() { host.peer.to_string() } else { host.name.clone() };
             let message = format!(
-                "{who} has the slot of {name} and has not been heard of for {:?}: nobody there could be asked to stop. \
+                "{hosts} has the slot of {name} and has not been heard of for {:?}: nobody there could be asked to stop. \
                  If it stays away the slot is free when its session has ended, and a detached one at the end of its \
                  lease. Only `peerlock release --force` does not wait",
                 host.since

@@ -2,14 +2,14 @@
 
 use std::ops::Not;
 
-use peerlock_base::{Key, Ticket, Time};
-use peerlock_mutex::custody::MOST_WAITING;
-use peerlock_mutex::{self as mutex, Grant};
+use peerlock_protocol::custody::MOST_WAITING;
+use peerlock_protocol::{self as protocol, Grant};
+use peerlock_types::{Key, Ticket, Time};
 
 use super::{Alarm, Answer, Draining, Effect, Node, Phase};
 use crate::clients::{Stage, TicketId, Wait, Wanted};
 use crate::lease::{Bound, Verdict};
-use crate::sabotage::{Sabotage, makes};
+use crate::mutation::{Mutation, makes};
 use crate::{Class, Counters, Error, Event, Name, ResourceView};
 
 impl Node {
@@ -60,19 +60,19 @@ impl Node {
 
     /// Asks the protocol for a ticket, if there is a session to ask under.
     fn request(&mut self, ticket: TicketId) {
-        let Some(entry) = self.clients.get(ticket).filter(|_| self.standing.session().is_some()) else { return };
+        let Some(entry) = self.clients.get(ticket).filter(|_| self.session_state.session().is_some()) else { return };
         let (resource, name) = (entry.resource, entry.wanted.name.clone());
         self.open_part(&name);
         if let Some(alias) = self.clients.give_alias(ticket) {
-            self.part_step(resource, mutex::Input::Request(alias));
+            self.part_step(resource, protocol::Input::Request(alias));
         }
     }
 
     /// Takes a ticket back from the protocol: it leaves, or withdraws.
     fn unrequest(&mut self, ticket: TicketId) {
         let Some(resource) = self.clients.get(ticket).map(|entry| entry.resource) else { return };
-        if let Some(alias) = self.clients.take_alias(ticket).filter(|_| !makes(Sabotage::Release)) {
-            self.part_step(resource, mutex::Input::Release(alias));
+        if let Some(alias) = self.clients.take_alias(ticket).filter(|_| !makes(Mutation::Release)) {
+            self.part_step(resource, protocol::Input::Release(alias));
         }
     }
 
@@ -93,13 +93,13 @@ impl Node {
     pub(super) fn on_granted(&mut self, resource: Key, alias: Ticket, grant: Grant) {
         // Nobody wants it any more.
         let Some(ticket) = self.clients.by_alias(alias) else {
-            return self.part_step(resource, mutex::Input::Release(alias));
+            return self.part_step(resource, protocol::Input::Release(alias));
         };
         self.clients.enter(ticket, grant);
         match self.clients.get(ticket).is_some_and(|entry| entry.is_detached()) {
             true => {
                 self.ask_to_detach(ticket, grant, None);
-                if makes(Sabotage::DetachedUntold) {
+                if makes(Mutation::DetachedUntold) {
                     self.let_in(ticket, self.now);
                 }
             }
@@ -124,17 +124,17 @@ impl Node {
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         let waited = self.now.since(entry.asked).into();
         let is_detached = entry.is_detached();
-        let bound = self.standing.bound().filter(|_| !is_detached);
+        let bound = self.session_state.bound().filter(|_| !is_detached);
         if bound.is_some_and(|bound| bound.until.since(self.now) <= entry.wanted.grace.min(bound.grace)) {
             return;
         }
         let Some((look, until)) = self.clients.grant(ticket, grant, from, bound) else { return };
-        if !makes(Sabotage::LeaseAlarm) {
+        if !makes(Mutation::LeaseAlarm) {
             self.timers.set(Alarm::Ticket(ticket), look);
         }
         self.counters.granted += 1;
-        if is_detached && !makes(Sabotage::StillOwed) {
-            self.heir.settle(&name, grant.fencing);
+        if is_detached && !makes(Mutation::StillOwed) {
+            self.takeover.settle(&name, grant.fencing);
         }
         let Grant { slot, fencing } = grant;
         self.effects.push(Effect::Granted { ticket, until });
@@ -181,7 +181,7 @@ impl Node {
             Verdict::Lost => {
                 // Its client has done what it could: it is the session that is not renewed.
                 let why = match lease.lost_with(self.now) {
-                    Some(bound) => self.no_majority(self.standing.confirmed(bound)),
+                    Some(bound) => self.no_majority(self.session_state.confirmed(bound)),
                     None => Error::Lost,
                 };
                 self.on_lost(ticket, name, why);
@@ -195,7 +195,7 @@ impl Node {
         let granted = self.clients.granted(ticket).map(|(grant, _)| grant);
         let detached = self.clients.get(ticket).is_some_and(|entry| entry.is_detached());
         if let (Some(grant), true) = (granted, detached) {
-            return match self.trouble() {
+            return match self.problem() {
                 Some(error) => self.answer(call, Err(error)),
                 None => {
                     self.wait_for_register(call);
@@ -295,8 +295,8 @@ impl Node {
         self.unrequest(ticket);
         self.clients.remove(ticket);
         if let Some(grant) = detached {
-            self.heir.owe(&name, grant, self.now);
-            self.attach(name, grant.fencing);
+            self.takeover.owe(&name, grant, self.now);
+            self.drop_detached(name, grant.fencing);
         }
     }
 
@@ -307,7 +307,7 @@ impl Node {
 
     /// Whether somebody waits here, or is inside with what ends with our session.
     pub fn has_clients(&self) -> bool {
-        self.clients.attached().next().is_some() || self.heir.holds(self.now)
+        self.clients.attached().next().is_some() || self.takeover.holds(self.now)
     }
 
     /// What this peer has counted.

@@ -1,40 +1,40 @@
 //! The session, and what the register says.
 
-use peerlock_base::{Key, PeerId, Span, Time};
-use peerlock_mutex::register::{Detached, Fact, Session, Word};
-use peerlock_mutex::{self as mutex, custody};
-use peerlock_register::{self as register, Doing, Label, Outcome, Refusal, SessionId};
+use peerlock_protocol::registry::{Detached, EventKind, RegistryEvent, Session};
+use peerlock_protocol::{self as protocol, custody};
+use peerlock_registry::{self as registry, Label, Outcome, Output, Refusal, SessionId};
+use peerlock_types::{Key, PeerId, Span, Time};
 
 use super::{Alarm, Answer, Effect, Node, Phase};
 use crate::clients::TicketId;
-use crate::sabotage::{Sabotage, makes};
-use crate::standing::{Ask, Turn};
+use crate::mutation::{Mutation, makes};
+use crate::session_state::{Ask, Turn};
 use crate::wire::Body;
 use crate::{Class, Error, Missing, Name, Notice};
 
 /// After this long without a session a log is told, and again after this long.
-const TROUBLE: Span = Span::from_secs(5);
-const TROUBLE_AGAIN: Span = Span::from_secs(60);
+const INCIDENT: Span = Span::from_secs(5);
+const INCIDENT_AGAIN: Span = Span::from_secs(60);
 
 impl Node {
     /// Looks at the session, and does what the register says.
     pub(super) fn attend(&mut self) {
-        self.standing.wake(self.now);
+        self.session_state.wake(self.now);
         loop {
-            while let Some(turn) = self.standing.turn(self.now) {
+            while let Some(turn) = self.session_state.turn(self.now) {
                 self.on_turn(turn);
             }
-            let doings = self.standing.doings();
-            if doings.is_empty() && !self.stop_if_nothing_is_owed() {
+            let take_outputs = self.session_state.take_outputs();
+            if take_outputs.is_empty() && !self.stop_if_nothing_is_owed() {
                 break;
             }
-            doings.into_iter().for_each(|doing| self.on_doing(doing));
+            take_outputs.into_iter().for_each(|effect| self.on_output(effect));
         }
-        if self.phase == Phase::Leaving && self.standing.has_stopped() {
+        if self.phase == Phase::Leaving && self.session_state.has_stopped() {
             self.left(true);
         }
-        if let Some(why) = self.standing.halted().map(str::to_owned)
-            && self.troubles.halt()
+        if let Some(why) = self.session_state.halted().map(str::to_owned)
+            && self.incidents.halt()
         {
             self.notice(Notice::Halted(why));
         }
@@ -43,9 +43,9 @@ impl Node {
     /// Who leaves ends its session when the register has answered what becomes of grants that outlive it: nobody would
     /// take back one that is given to nobody. Whether it has.
     fn stop_if_nothing_is_owed(&mut self) -> bool {
-        let stops = self.phase == Phase::Leaving && !self.standing.is_stopping() && !self.standing.owes();
+        let stops = self.phase == Phase::Leaving && !self.session_state.is_stopping() && !self.session_state.owes();
         if stops {
-            self.standing.stop(self.now);
+            self.session_state.stop(self.now);
         }
         stops
     }
@@ -54,22 +54,22 @@ impl Node {
         match turn {
             // Before it stands: killed in between, the next process has to end this one, and not the one before it.
             Turn::Opened(session) => {
-                let (cluster, ttl) = (self.standing.cluster_of_session(), self.standing.session_ttl());
-                self.heir.on_opened(cluster, session, ttl);
+                let (cluster, ttl) = (self.session_state.cluster_of_session(), self.session_state.session_ttl());
+                self.takeover.on_opened(cluster, session, ttl);
             }
             Turn::Stands(_) => self.on_session(),
             Turn::Over { since, why } => self.on_session_over(since, why),
             Turn::Extended(bound) => {
                 self.extend(bound);
-                self.look_who_votes();
-                self.reach_who_is_lonely();
+                self.check_voters();
+                self.reach_isolated();
             }
         }
     }
 
     fn on_session(&mut self) {
-        self.timers.cancel(&Alarm::Trouble);
-        self.troubles.on_session();
+        self.timers.cancel(&Alarm::Health);
+        self.incidents.on_session();
         if self.phase == Phase::Joining {
             self.phase = Phase::Joined;
             self.timers.cancel(&Alarm::Join);
@@ -78,10 +78,10 @@ impl Node {
             self.look_at_grants(None);
         }
         for (name, fencing) in self.detached.take_orphans() {
-            self.attach(name, fencing);
+            self.drop_detached(name, fencing);
         }
         self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
-        self.look_who_votes();
+        self.check_voters();
         self.ask_for_pending();
         self.look_at_cluster();
     }
@@ -89,9 +89,9 @@ impl Node {
     /// Everything that this session had is void from now on. Who waits asks again under the next one; what is detached
     /// stands by the register.
     fn on_session_over(&mut self, since: Span, why: &str) {
-        if !makes(Sabotage::KeepsParts) {
+        if !makes(Mutation::KeepsParts) {
             for resource in self.parts.end() {
-                self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
+                self.timers.cancel(&Alarm::Part(resource, custody::Timer::Update));
             }
         }
         // Nobody says anything to this session any more.
@@ -117,22 +117,22 @@ impl Node {
         if !matches!(self.phase, Phase::Leaving | Phase::Left) {
             self.counters.sessions_lost += 1;
             self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
-            self.timers.set(Alarm::Trouble, self.now + TROUBLE);
+            self.timers.set(Alarm::Health, self.now + INCIDENT);
             self.seek();
         }
     }
 
     /// What keeps this process from having a session, if it has none.
-    pub fn trouble(&self) -> Option<Error> {
-        if self.standing.session().is_some() {
+    pub fn problem(&self) -> Option<Error> {
+        if self.session_state.session().is_some() {
             return None;
         }
         if self.contacts.open().next().is_none()
-            && let Some(other) = self.troubles.other()
+            && let Some(other) = self.incidents.other()
         {
             return Some(other.clone());
         }
-        Some(self.no_majority(self.standing.since()))
+        Some(self.no_majority(self.session_state.since()))
     }
 
     /// That the register does not answer, since then, with the voters that cannot be reached.
@@ -142,60 +142,64 @@ impl Node {
 
     /// The voters as far as known that are not connected.
     pub(super) fn absent_voters(&self, since: Time) -> Vec<Missing> {
-        let mut voters: Vec<PeerId> =
-            self.sight.voters().chain(self.standing.voters(self.now)).filter(|host| *host != self.host()).collect();
+        let mut voters: Vec<PeerId> = self
+            .cached_view
+            .voters()
+            .chain(self.session_state.voters(self.now))
+            .filter(|host| *host != self.host())
+            .collect();
         voters.sort_unstable();
         voters.dedup();
         voters.retain(|host| !self.contacts.is_linked(*host));
         voters.into_iter().map(|host| self.missing(host, since)).collect()
     }
 
-    pub(super) fn watch_for_trouble(&mut self) {
-        self.timers.set(Alarm::Trouble, self.now + TROUBLE);
+    pub(super) fn watch_health(&mut self) {
+        self.timers.set(Alarm::Health, self.now + INCIDENT);
     }
 
-    pub(super) fn on_trouble_alarm(&mut self) {
-        let Some(Error::NoMajority { missing, since }) = self.trouble() else { return };
-        self.timers.set(Alarm::Trouble, self.now + TROUBLE_AGAIN);
-        let who = missing.iter().map(|missing| missing.peer).collect();
-        if self.troubles.miss(who) || since < (TROUBLE * 2).into() {
+    pub(super) fn on_health_alarm(&mut self) {
+        let Some(Error::NoMajority { missing, since }) = self.problem() else { return };
+        self.timers.set(Alarm::Health, self.now + INCIDENT_AGAIN);
+        let hosts = missing.iter().map(|missing| missing.peer).collect();
+        if self.incidents.miss(hosts) || since < (INCIDENT * 2).into() {
             self.notice(Notice::NoMajority { missing, since });
         }
     }
 
-    pub(super) fn on_letter(&mut self, from: PeerId, letter: &[u8]) {
-        if let Err(why) = self.standing.on_letter(from, letter, self.now) {
+    pub(super) fn on_registry_message(&mut self, from: PeerId, registry_message: &[u8]) {
+        if let Err(why) = self.session_state.on_registry_message(from, registry_message, self.now) {
             self.counters.malformed += 1;
             let why = why.to_string();
-            if self.troubles.misread(&why) {
-                self.notice(Notice::Letter(why));
+            if self.incidents.misread(&why) {
+                self.notice(Notice::Incident(why));
             }
         }
     }
 
     pub(super) fn on_written(&mut self, number: u64) {
-        if let Some(cluster) = self.standing.on_written(number, self.now) {
+        if let Some(cluster) = self.session_state.on_written(number, self.now) {
             self.effects.push(Effect::Belongs(cluster));
         }
     }
 
-    fn on_doing(&mut self, doing: Doing) {
-        match doing {
-            Doing::Send(to, letter) => self.mention(to, &Body::Register(letter)),
-            Doing::Write { number, write } => self.effects.push(Effect::Write { number, write }),
-            Doing::Answered(number, outcome) => {
-                if let Some(ask) = self.standing.answered(number) {
+    fn on_output(&mut self, effect: Output) {
+        match effect {
+            Output::Send(to, registry_message) => self.mention(to, &Body::Registry(registry_message)),
+            Output::Write { number, write } => self.effects.push(Effect::Write { number, write }),
+            Output::Answered(number, outcome) => {
+                if let Some(ask) = self.session_state.answered(number) {
                     self.on_outcome(ask, outcome);
                 }
             }
-            Doing::Seen(number, seen) => {
-                if let Some(ask) = self.standing.answered(number) {
-                    self.on_seen(ask, seen);
+            Output::Found(number, found) => {
+                if let Some(ask) = self.session_state.answered(number) {
+                    self.on_result(ask, found);
                 }
             }
-            Doing::Told { resource, session, generation, fact } => self.on_told(resource, session, generation, fact),
-            Doing::Refused(why) => {
-                if self.troubles.refuse(why) {
+            Output::Event { resource, session, generation, kind } => self.on_event(resource, session, generation, kind),
+            Output::Refused(why) => {
+                if self.incidents.refuse(why) {
                     self.notice(Notice::Refused(why));
                 }
             }
@@ -207,43 +211,43 @@ impl Node {
         Session { peer, number: number.get() }
     }
 
-    fn on_told(&mut self, resource: Label, session: SessionId, generation: u64, fact: register::Fact) {
-        if self.standing.session() != Some(session) {
+    fn on_event(&mut self, resource: Label, session: SessionId, generation: u64, kind: registry::EventKind) {
+        if self.session_state.session() != Some(session) {
             return;
         }
-        let fact = match fact {
-            register::Fact::Opened { slots, asked, detached } => Fact::Opened {
+        let kind = match kind {
+            registry::EventKind::Opened { slots, asked, detached } => EventKind::Opened {
                 slots,
                 asked: asked.into_iter().map(|party| self.session_of(party)).collect(),
                 detached: detached.into_iter().map(|(slot, fencing)| Detached { slot, fencing }).collect(),
             },
-            register::Fact::Expired { slot, fencing } => Fact::Expired(Detached { slot, fencing }),
-            register::Fact::Expelled => Fact::Expelled,
+            registry::EventKind::Expired { slot, fencing } => EventKind::Expired(Detached { slot, fencing }),
+            registry::EventKind::Expelled => EventKind::Expelled,
         };
         let Ok(name) = resource.as_str().parse::<Name>() else {
-            return self.strange("word of a resource without a name");
+            return self.unexpected("word of a resource without a name");
         };
         self.open_part(&name);
-        let word = Word { to: self.session_of((session, self.host())), generation, fact };
-        self.part_step(name.key(), mutex::Input::Word(word));
+        let event = RegistryEvent { to: self.session_of((session, self.host())), generation, kind };
+        self.part_step(name.key(), protocol::Input::RegistryEvent(event));
     }
 
     fn on_outcome(&mut self, ask: Ask, outcome: Outcome) {
         match (ask, outcome) {
-            (Ask::Join(resource, session), outcome) if self.standing.session() == Some(session) => {
+            (Ask::Join(resource, session), outcome) if self.session_state.session() == Some(session) => {
                 self.on_joined(resource, session, outcome);
             }
-            (Ask::Quit(resource, session, generation), outcome) if self.standing.session() == Some(session) => {
+            (Ask::Quit(resource, session, generation), outcome) if self.session_state.session() == Some(session) => {
                 self.on_quit(resource, session, generation, &outcome);
             }
             // Its client was told that it is given back: the next session says so again, if this one is not it.
-            (Ask::Attach(session, name, fencing), Outcome::Refused(Refusal::NoSession)) => {
-                match self.standing.session() == Some(session) {
+            (Ask::DropDetached(session, name, fencing), Outcome::Refused(Refusal::NoSession)) => {
+                match self.session_state.session() == Some(session) {
                     true => self.detached.orphan(name, fencing),
-                    false => self.attach(name, fencing),
+                    false => self.drop_detached(name, fencing),
                 }
             }
-            (Ask::Attach(_, name, fencing), _) => self.on_attached(&name, fencing),
+            (Ask::DropDetached(_, name, fencing), _) => self.on_attached(&name, fencing),
             (Ask::Join(..) | Ask::Quit(..) | Ask::Inform, _) => {}
             (Ask::Detach { ticket, of, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, of, fencing, at, call, outcome);
@@ -274,8 +278,8 @@ impl Node {
                     Err(Error::Refused { class: Class::Unavailable, message: message.to_owned() }),
                 );
             }
-            (Ask::Seats(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Seated)),
-            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::Seats(call), outcome) => {
+            (Ask::SetVoters(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Seated)),
+            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::SetVoters(call), outcome) => {
                 let (class, message) = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
                     Outcome::Refused(Refusal::Superseded) => {
@@ -288,10 +292,10 @@ impl Node {
                 self.answer_caller(call, Err(Error::Refused { class, message }));
             }
             (
-                Ask::ExpelWhom(..)
-                | Ask::ResizeSeen(..)
-                | Ask::SeatsSeen(..)
-                | Ask::RemoveSeen(_)
+                Ask::EvictTarget(..)
+                | Ask::ResizeFound(..)
+                | Ask::VotersFound(..)
+                | Ask::RemoveFound(_)
                 | Ask::RevokeFrom(_)
                 | Ask::Cluster
                 | Ask::Everybody
@@ -301,7 +305,7 @@ impl Node {
                 | Ask::Show(_),
                 _,
             ) => {
-                self.strange("an outcome of what was only looked at");
+                self.unexpected("an outcome of what was only looked at");
             }
         }
     }
@@ -313,8 +317,8 @@ impl Node {
                 // If the join has opened the generation, word of that comes, and nothing is to be joined before it.
                 if !opened {
                     let (to, coordinator) = (self.session_of((session, self.host())), coordinator.1);
-                    let word = Word { to, generation, fact: Fact::Joined { coordinator, slots } };
-                    self.part_step(resource, mutex::Input::Word(word));
+                    let event = RegistryEvent { to, generation, kind: EventKind::Joined { coordinator, slots } };
+                    self.part_step(resource, protocol::Input::RegistryEvent(event));
                 }
             }
             Outcome::Refused(Refusal::Full) => {

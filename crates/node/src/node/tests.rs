@@ -2,10 +2,9 @@
 
 mod clients;
 mod detached;
-mod forged;
+mod fuzzed;
 mod given_up;
 mod health;
-mod heir;
 mod limits;
 mod links;
 mod nonsense;
@@ -15,12 +14,13 @@ mod recovered;
 mod relay;
 mod removed;
 mod revoke;
+mod takeover;
 mod versions;
 mod world;
 
 use std::collections::BTreeMap;
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 
 use self::world::{CLUSTER, OTHER, World, address, wanted};
 use super::*;
@@ -31,7 +31,7 @@ fn who_founds_alone_grants_when_its_file_is_written() {
     let mut world = World::new();
     world.start(1, Origin::Founds(CLUSTER), &[]);
     world.run(Span::from_secs(3));
-    assert!(world.heard(1).contains(&Effect::Joined));
+    assert!(world.received(1).contains(&Effect::Joined));
     assert_eq!(world.machines[&1].cluster, Some(CLUSTER));
     let first = world.acquire(1, wanted("r"));
     let second = world.acquire(1, wanted("r"));
@@ -68,17 +68,22 @@ fn two_clusters_refuse_each_other_with_both_ids() {
     world.start(2, Origin::Founds(OTHER), &[1]);
     (0..3).for_each(|_| world.run(Span::from_secs(2)));
     for (number, ours, theirs) in [(1, CLUSTER, OTHER), (2, OTHER, CLUSTER)] {
-        let is_told = |effect: &&Effect| match effect {
+        let is_notified = |effect: &&Effect| match effect {
             Effect::Notice(Notice::OtherCluster { ours: a, theirs: b, .. }) => (*a, *b) == (ours, theirs),
             _ => false,
         };
-        assert_eq!(world.heard(number).iter().filter(is_told).count(), 1, "{number}: {:?}", world.heard(number));
-        assert!(world.node(number).trouble().is_none(), "each goes on for itself");
+        assert_eq!(
+            world.received(number).iter().filter(is_notified).count(),
+            1,
+            "{number}: {:?}",
+            world.received(number)
+        );
+        assert!(world.node(number).problem().is_none(), "each goes on for itself");
     }
     for _ in 0..3 {
-        (1..=2).for_each(|number| world.machines.get_mut(&number).unwrap().heard.clear());
+        (1..=2).for_each(|number| world.machines.get_mut(&number).unwrap().received.clear());
         world.run(Span::from_secs(1));
-        let met = |number| world.heard(number).iter().any(|it| matches!(it, Effect::Event(Event::PeerUp { .. })));
+        let met = |number| world.received(number).iter().any(|it| matches!(it, Effect::Event(Event::PeerUp { .. })));
         assert!(!met(1) && !met(2), "nothing of the other is heard after its first word");
     }
     let both = [1, 2].map(|number| (number, world.acquire(number, wanted("r"))));
@@ -99,13 +104,13 @@ fn nobody_hears_of_a_cluster_whose_file_is_not_written() {
     world.start(1, Origin::Founds(CLUSTER), &[]);
     world.run(Span::from_secs(11));
     assert_eq!(world.machines[&2].cluster, None);
-    assert!(world.heard(2).contains(&Effect::NotJoined));
+    assert!(world.received(2).contains(&Effect::NotJoined));
     let number = world.machines.get_mut(&1).unwrap().unwritten.pop_front().expect("it writes its file");
     world.machines.get_mut(&1).unwrap().slow_disk = false;
     world.input(1, Input::Written(number));
     world.run(Span::from_secs(3));
     assert_eq!(world.machines[&2].cluster, Some(CLUSTER));
-    assert!(world.heard(2).contains(&Effect::Joined));
+    assert!(world.received(2).contains(&Effect::Joined));
 }
 
 #[test]
@@ -125,7 +130,7 @@ fn of_those_who_expect_each_other_one_founds_when_all_have_met() {
     world.run(Span::from_secs(5));
     for number in 1..=3 {
         assert_eq!(world.machines[&number].cluster, Some(ClusterId::new(1)));
-        assert!(world.heard(number).contains(&Effect::Joined), "{number}");
+        assert!(world.received(number).contains(&Effect::Joined), "{number}");
     }
     // Who comes later finds it, and founds none.
     world.start(4, seeks(4), &[2]);
@@ -187,14 +192,14 @@ fn who_is_frozen_hears_that_its_session_is_lost_before_anything_else() {
     world.settle();
     world.run(Span::from_secs(5));
     assert!(matches!(world.ended(3, holder), Some(Error::SessionLost { .. })));
-    let heard: Vec<&Effect> = world
-        .heard(3)
+    let received: Vec<&Effect> = world
+        .received(3)
         .iter()
         .filter(|it| matches!(it, Effect::Lost(..) | Effect::Ended(..) | Effect::Notice(_)))
         .collect();
     assert!(
-        matches!(heard[..], [Effect::Lost(..), Effect::Ended(..), Effect::Notice(Notice::SessionLost { .. }), ..]),
-        "{heard:?}"
+        matches!(received[..], [Effect::Lost(..), Effect::Ended(..), Effect::Notice(Notice::SessionLost { .. }), ..]),
+        "{received:?}"
     );
     // It goes on under the next session.
     let again = world.acquire(3, wanted("r"));
@@ -224,7 +229,7 @@ fn who_cannot_reach_the_register_tells_its_clients_in_time_and_who_waits_asks_ag
     let lost = lost.expect("it was told to stop");
     assert!(lost < until && until.since(lost) > Span::from_secs(5), "with its grace before the end");
     // The words of a lease that ended would send its client looking for a fault of its own.
-    let why = world.heard(3).iter().find_map(|effect| match effect {
+    let why = world.received(3).iter().find_map(|effect| match effect {
         Effect::Lost(ticket, why) if *ticket == holder => Some(why),
         _ => None,
     });
@@ -233,7 +238,7 @@ fn who_cannot_reach_the_register_tells_its_clients_in_time_and_who_waits_asks_ag
     assert!(world.now >= until, "and the next one is inside only after that end");
     assert!(matches!(world.ended(3, holder), Some(Error::SessionLost { .. })));
     assert_eq!(world.ended(3, waits), None);
-    let Some(Error::NoMajority { missing, .. }) = world.node(3).trouble() else { panic!("there is no session") };
+    let Some(Error::NoMajority { missing, .. }) = world.node(3).problem() else { panic!("there is no session") };
     let names: Vec<&str> = missing.iter().map(|it| &it.name[..]).collect();
     assert_eq!(names, ["host1", "host2"]);
     world.split(&[]);
@@ -255,7 +260,7 @@ fn what_waits_for_a_majority_in_vain_is_told_who_is_missing() {
     assert_eq!(world.ended(3, waits), None);
     world.run(Span::from_secs(30));
     assert!(matches!(world.ended(3, waits), Some(Error::NoMajority { .. })));
-    assert!(world.heard(3).iter().any(|it| matches!(it, Effect::Notice(Notice::NoMajority { .. }))));
+    assert!(world.received(3).iter().any(|it| matches!(it, Effect::Notice(Notice::NoMajority { .. }))));
 }
 
 #[test]
@@ -292,13 +297,13 @@ fn who_leaves_in_good_order_is_not_waited_for() {
             (1..=3).filter(|it| *it != leaves).map(|it| (it, world.acquire(it, wanted("r")))).collect();
         world.input(leaves, Input::Drain);
         assert!(world.has_lost(leaves, holder));
-        assert!(!world.heard(leaves).contains(&Effect::Drained));
+        assert!(!world.received(leaves).contains(&Effect::Drained));
         world.input(leaves, Input::Release { call: None, ticket: holder });
-        assert!(world.heard(leaves).contains(&Effect::Drained));
+        assert!(world.received(leaves).contains(&Effect::Drained));
         assert!(world.fencing(others[0].0, others[0].1).is_some());
         world.input(leaves, Input::Leave);
         world.run(Span::from_millis(400));
-        assert!(world.heard(leaves).contains(&Effect::Left { told: true }), "{leaves}");
+        assert!(world.received(leaves).contains(&Effect::Left { confirmed: true }), "{leaves}");
         world.kill(leaves);
         let rested = world.acquire(others[0].0, wanted("idle"));
         world.input(others[0].0, Input::Release { call: None, ticket: others[0].1 });
@@ -338,12 +343,12 @@ fn what_people_see() {
         assert!(matches!(world.answer(3), Some(Err(Error::BadName { .. }))));
     }
     world.input(3, Input::Look { call: 7 });
-    let Some(Ok(Answer::Seen(seen))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
-    assert_eq!(seen.cluster, CLUSTER.to_string());
-    let mut names: Vec<_> = seen.peers.iter().map(|it| (&it.name[..], it.up, it.session.is_some())).collect();
+    let Some(Ok(Answer::Found(found))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+    assert_eq!(found.cluster, CLUSTER.to_string());
+    let mut names: Vec<_> = found.peers.iter().map(|it| (&it.name[..], it.up, it.session.is_some())).collect();
     names.sort_unstable();
     assert_eq!(names, [("host1", true, true), ("host2", true, true), ("host3", true, true)]);
-    assert_eq!(seen.peers.iter().filter(|it| it.voter == crate::Voter::Leads).count(), 1);
+    assert_eq!(found.peers.iter().filter(|it| it.voter == crate::Voter::Leads).count(), 1);
     assert_eq!(world.machines[&3].members, [address(1), address(2)]);
 }
 
@@ -354,21 +359,21 @@ fn who_asks_the_register_in_vain_is_told_so_before_the_session_ends() {
         Input::List { call: 9, listing: Listing::default() },
         Input::Resize { call: 9, name: name(), slots: 2 },
         Input::Expel { call: 9, name: name(), peer: PeerId::new(1) },
-        Input::Seats { call: 9, hosts: None },
+        Input::SetVoters { call: 9, hosts: None },
     ] {
         let mut world = World::of(4); // Of whom three vote, and could tell what they know.
         world.acquire(4, wanted("r"));
         world.split(&[4]);
         world.input(4, input.clone());
         world.run(Span::from_secs(6));
-        assert!(world.node(4).trouble().is_none(), "its session stands");
+        assert!(world.node(4).problem().is_none(), "its session stands");
         let Some(Err(error @ Error::Refused { class: Class::Unavailable, .. })) = world.answer(4) else {
             panic!("{input:?}: {:?}", world.answer(4));
         };
         assert!(error.to_string().contains("no majority of the voters has answered within 5s"), "{error}");
         world.split(&[]);
         world.run(Span::from_secs(5));
-        let answers = world.heard(4).iter().filter(|effect| matches!(effect, Effect::Answer { call: 9, .. }));
+        let answers = world.received(4).iter().filter(|effect| matches!(effect, Effect::Answer { call: 9, .. }));
         assert_eq!(answers.count(), 1, "{input:?}");
     }
 }
@@ -408,7 +413,7 @@ fn what_a_link_loses_is_counted_anew() {
         world.disconnect(2);
         world.queue.retain(|(to, input)| *to == 1 || !matches!(input, Input::Net(NetEvent::Message { .. })));
         let node = world.machines.get_mut(&1).unwrap().node.as_mut().unwrap();
-        node.contacts.break_link(PeerId::new(2), goes_on, &mut node.news);
+        node.contacts.break_link(PeerId::new(2), goes_on, &mut node.update);
         world.input(1, Input::Wake);
         world.frozen.clear();
         world.run(Span::from_secs(2));
@@ -421,22 +426,22 @@ fn what_a_link_loses_is_counted_anew() {
 #[test]
 fn an_end_is_told_anew_with_every_renewal_and_never_later_than_the_sessions() {
     let mut world = World::of(3);
-    let kept = world.acquire(3, wanted("kept"));
-    let own = world.acquire(3, Wanted { kept: false, ttl: Span::from_secs(40), ..wanted("own") });
-    let mut told = BTreeMap::new();
+    let record = world.acquire(3, wanted("kept"));
+    let own = world.acquire(3, Wanted { auto_renew: false, ttl: Span::from_secs(40), ..wanted("own") });
+    let mut sent = BTreeMap::new();
     for _ in 0..300 {
         world.run(Span::from_millis(100));
-        let session = world.node(3).standing.bound().expect("nothing is wrong").until;
-        for effect in world.machines.get_mut(&3).unwrap().heard.drain(..) {
+        let session = world.node(3).session_state.bound().expect("nothing is wrong").until;
+        for effect in world.machines.get_mut(&3).unwrap().received.drain(..) {
             if let Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } = effect {
                 assert!(until <= session);
-                told.insert(ticket, until);
+                sent.insert(ticket, until);
             }
         }
-        assert!(told.get(&kept).is_none_or(|until| *until == session));
-        assert!(told[&own] > world.now + Span::from_secs(5));
+        assert!(sent.get(&record).is_none_or(|until| *until == session));
+        assert!(sent[&own] > world.now + Span::from_secs(5));
     }
-    assert!(world.fencing(3, kept).is_some());
+    assert!(world.fencing(3, record).is_some());
     world.run(Span::from_secs(10));
     assert_eq!(world.fencing(3, own), None, "its client has not renewed it");
 }
@@ -472,7 +477,7 @@ fn nobody_is_let_in_who_would_have_to_leave_at_once() {
 #[test]
 fn who_does_not_reach_the_leader_has_no_session_though_others_reach_both() {
     let mut world = World::of(4);
-    assert!(world.node(1).register().is_some_and(peerlock_register::Register::is_leader));
+    assert!(world.node(1).registry().is_some_and(peerlock_registry::Registry::is_leader));
     let mine = world.acquire(4, wanted("cut"));
     world.run(Span::from_secs(1));
     world.apart.insert((1, 4));

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-pub use crate::folder::{Folder, eventually, line};
+pub use crate::dir::{Dir, eventually, line};
 
 /// The command under test.
 pub const UNDER_LEASE: &str = env!("CARGO_BIN_EXE_under-lease");
 
-impl Folder {
+impl Dir {
     /// Writes a shell script, to be run as `sh FILE`.
     pub fn script(&self, name: &str, lines: &str) -> PathBuf {
         let path = self.path(name);

@@ -2,6 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod common;
-mod folder;
+mod dir;
 mod processes;
 mod terminal;

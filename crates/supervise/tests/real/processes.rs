@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use crate::common::{
-    Ends, Folder, UNDER_LEASE, eventually, guard, is_gone, is_stopped, number, send, until_gone, until_stopped,
+    Dir, Ends, UNDER_LEASE, eventually, guard, is_gone, is_stopped, number, send, until_gone, until_stopped,
 };
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -83,8 +83,8 @@ struct Lease {
 }
 
 impl Lease {
-    fn new(folder: &Folder) -> Self {
-        let path = folder.path("lease");
+    fn new(dir: &Dir) -> Self {
+        let path = dir.path("lease");
         mkfifo(&path, Mode::S_IRWXU).unwrap();
         Self { path: path.to_str().unwrap().to_owned(), ends: None }
     }
@@ -116,8 +116,8 @@ fn exit_code_is_the_commands_own() {
         let ended = output(["term", "0", AGES], &["sh", "-c", &script]);
         assert_eq!((ended.status.signal(), ended.status.core_dumped()), (Some(signal as i32), false), "{signal}");
         let deaf = format!("--ignore-signal={}", signal as i32);
-        let heard = format!("--default-signal={}", signal as i32);
-        let arguments = [&deaf, UNDER_LEASE, "term", "0", AGES, "env", &heard, "sh", "-c", &script];
+        let received = format!("--default-signal={}", signal as i32);
+        let arguments = [&deaf, UNDER_LEASE, "term", "0", AGES, "env", &received, "sh", "-c", &script];
         let ended = Command::new("setsid").arg("env").args(arguments).output().unwrap();
         assert_eq!(ended.status.code(), Some(128 + signal as i32), "{signal}");
     }
@@ -125,17 +125,17 @@ fn exit_code_is_the_commands_own() {
 
 #[test]
 fn a_command_that_cannot_be_run_has_the_codes_of_a_shell() {
-    let folder = Folder::new();
-    let data = folder.script("data", "no program\n");
+    let dir = Dir::new();
+    let data = dir.script("data", "no program\n");
     let table =
         [("/nowhere/to/be/found", 127), ("no-such-program-anywhere", 127), ("/", 126), (data.to_str().unwrap(), 126)];
     for (program, code) in table {
         let ended = output(["term", "0", AGES], &[program]);
-        let told = text(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(code), "{program}: {told}");
+        let notified = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{program}: {notified}");
         assert!(
-            told.starts_with(&format!("peerlock: cannot run {program:?}: ")) && told.lines().count() == 1,
-            "{told}"
+            notified.starts_with(&format!("peerlock: cannot run {program:?}: ")) && notified.lines().count() == 1,
+            "{notified}"
         );
     }
 }
@@ -171,9 +171,9 @@ fn signals_are_forwarded() {
         SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGWINCH, SIGURG, SIGIO,
         SIGPWR, SIGCONT,
     ];
-    let folder = Folder::new();
+    let dir = Dir::new();
     let traps: String = signals.iter().map(|&signal| format!("trap 'echo {signal}' {}\n", signal as i32)).collect();
-    let script = folder.script("child", &format!("{traps}echo ready\nwhile :; do sleep 0.01; done\n"));
+    let script = dir.script("child", &format!("{traps}echo ready\nwhile :; do sleep 0.01; done\n"));
     let mut run = Run::script(["term", "0", AGES], &script);
     for signal in signals {
         send(run.pid(), signal);
@@ -184,11 +184,11 @@ fn signals_are_forwarded() {
 /// A shell that waits for its foreground process handles signals only after it has exited.
 #[test]
 fn signals_reach_the_whole_group() {
-    let folder = Folder::new();
-    let pid = folder.path("pid");
+    let dir = Dir::new();
+    let pid = dir.path("pid");
     let lines =
         format!("trap 'echo heard; exit 3' INT\nsh -c 'echo $$ > {}; echo ready; exec sleep 1000'\n", pid.display());
-    let run = Run::script(["term", "0", AGES], &folder.script("child", &lines));
+    let run = Run::script(["term", "0", AGES], &dir.script("child", &lines));
     let grandchild = Ends(number(&pid));
     send(run.pid(), Signal::SIGINT);
     let (code, out, _) = run.code();
@@ -210,10 +210,9 @@ fn ignored_signals_stay_ignored() {
 
 #[test]
 fn a_command_is_asked_to_end_before_the_lease_does() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let script =
-        folder.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let script = dir.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
     let run = Run::script(["term", LONG, &lease.path], &script);
     lease.ends(LONG);
     let (code, out, err) = run.code();
@@ -224,9 +223,9 @@ fn a_command_is_asked_to_end_before_the_lease_does() {
 
 #[test]
 fn command_ignoring_sigterm_is_killed_at_the_end() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let script = folder.script("child", "trap '' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let script = dir.script("child", "trap '' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
     let run = Run::script(["term", "300", &lease.path], &script);
     lease.ends("300");
     let (code, _, err) = run.code();
@@ -238,12 +237,12 @@ fn command_ignoring_sigterm_is_killed_at_the_end() {
 /// A stopped process receives only SIGKILL and SIGCONT.
 #[test]
 fn a_stopped_command_is_asked_to_end_too() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let pid = folder.path("pid");
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let pid = dir.path("pid");
     let lines =
         format!("trap 'echo cleaning; exit 0' TERM\necho $$ > {}\necho ready\nwhile :; do :; done\n", pid.display());
-    let run = Run::script(["term", LONG, &lease.path], &folder.script("child", &lines));
+    let run = Run::script(["term", LONG, &lease.path], &dir.script("child", &lines));
     send(number(&pid), Signal::SIGSTOP);
     until_stopped(number(&pid), true);
     lease.ends(LONG);
@@ -253,17 +252,17 @@ fn a_stopped_command_is_asked_to_end_too() {
 /// Both shells and their children are in one group; the first shell ends at once.
 #[test]
 fn child_processes_have_the_same_grace() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let cleaned = folder.path("cleaned");
-    let inner = folder.script(
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let cleaned = dir.path("cleaned");
+    let inner = dir.script(
         "inner",
         &format!(
             "trap 'sleep 0.2; echo yes > {}; exit' TERM\necho ready\nwhile :; do sleep 0.01; done\n",
             cleaned.display()
         ),
     );
-    let outer = folder.script("outer", &format!("sh {}\nexit 0\n", inner.display()));
+    let outer = dir.script("outer", &format!("sh {}\nexit 0\n", inner.display()));
     let run = Run::script(["term", LONG, &lease.path], &outer);
     lease.ends(LONG);
     assert_eq!(run.code().0, 76);
@@ -272,14 +271,14 @@ fn child_processes_have_the_same_grace() {
 
 #[test]
 fn child_processes_are_killed_with_the_command() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let pid = folder.path("pid");
-    let inner = folder.script(
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let pid = dir.path("pid");
+    let inner = dir.script(
         "inner",
         &format!("trap '' TERM\necho $$ > {}\necho ready\nwhile :; do sleep 0.01; done\n", pid.display()),
     );
-    let outer = folder.script("outer", &format!("sh {}\nexit 0\n", inner.display()));
+    let outer = dir.script("outer", &format!("sh {}\nexit 0\n", inner.display()));
     for on_lost in ["term", "kill"] {
         lease.ends = None; // Closes the pipe, whose end the next run would take for the end of renewals.
         let run = Run::script([on_lost, "200", &lease.path], &outer);
@@ -295,11 +294,11 @@ fn child_processes_are_killed_with_the_command() {
 /// exited.
 #[test]
 fn killed_group_is_dead_when_the_supervisor_exits() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let pids = folder.path("pids");
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let pids = dir.path("pids");
     let many = format!("for _ in $(seq 200); do sleep 1000 & echo $! >> {}; done\necho ready\nwait\n", pids.display());
-    let run = Run::script(["term", "0", &lease.path], &folder.script("many", &many));
+    let run = Run::script(["term", "0", &lease.path], &dir.script("many", &many));
     let started: Vec<_> =
         std::fs::read_to_string(&pids).unwrap().lines().map(|pid| Ends(Pid::from_raw(pid.parse().unwrap()))).collect();
     lease.ends("-1");
@@ -311,10 +310,9 @@ fn killed_group_is_dead_when_the_supervisor_exits() {
 
 #[test]
 fn kill_policy_sends_no_sigterm() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let script =
-        folder.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let script = dir.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
     let run = Run::script(["kill", LONG, &lease.path], &script);
     lease.ends(LONG);
     assert_eq!(run.code(), (76, String::new(), "notice: Killed\n".to_owned()));
@@ -323,10 +321,9 @@ fn kill_policy_sends_no_sigterm() {
 /// As after a freeze: the lease has expired, another holder may exist, and there is no grace.
 #[test]
 fn late_supervisor_kills_without_grace() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let script =
-        folder.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let script = dir.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
     let run = Run::script(["term", LONG, &lease.path], &script);
     lease.ends("-1");
     let (code, out, _) = run.code();
@@ -335,14 +332,14 @@ fn late_supervisor_kills_without_grace() {
 
 #[test]
 fn command_left_running_has_its_own_exit_code() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let script = folder.script("child", "trap 'exit 4' USR1\necho ready\nwhile :; do sleep 0.01; done\n");
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let script = dir.script("child", "trap 'exit 4' USR1\necho ready\nwhile :; do sleep 0.01; done\n");
     let mut run = Run::script(["none", "0", &lease.path], &script);
     lease.ends("-1");
-    let mut told = BufReader::new(run.process.stderr.take().unwrap());
+    let mut notified = BufReader::new(run.process.stderr.take().unwrap());
     let mut line = String::new();
-    told.read_line(&mut line).unwrap();
+    notified.read_line(&mut line).unwrap();
     assert_eq!(line, "notice: RunsOn\n");
     send(run.pid(), Signal::SIGUSR1);
     assert_eq!(run.process.wait().unwrap().code(), Some(4));
@@ -350,18 +347,18 @@ fn command_left_running_has_its_own_exit_code() {
 
 #[test]
 fn a_renewed_lease_goes_on() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let script = folder.script("child", "echo ready\nsleep 1.5\nexit 5\n");
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let script = dir.script("child", "echo ready\nsleep 1.5\nexit 5\n");
     let run = Run::script(["term", "0", &lease.path], &script);
     lease.ends(&format!("1000\n{AGES}"));
     assert_eq!(run.code(), (5, String::new(), String::new()));
 }
 
 /// Returns a script that starts another process; both PIDs are in files.
-fn family(folder: &Folder) -> PathBuf {
-    let (child, grandchild) = (folder.path("child"), folder.path("grandchild"));
-    folder.script(
+fn family(dir: &Dir) -> PathBuf {
+    let (child, grandchild) = (dir.path("child"), dir.path("grandchild"));
+    dir.script(
         "family",
         &format!(
             "trap '' TERM HUP\nsh -c 'echo $$ > {}; exec sleep 1000' > /dev/null 2>&1 &\n\
@@ -374,9 +371,9 @@ fn family(folder: &Folder) -> PathBuf {
 
 #[test]
 fn killed_supervisor_takes_the_group_along() {
-    let folder = Folder::new();
-    let mut run = Run::script(["term", LONG, AGES], &family(&folder));
-    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let dir = Dir::new();
+    let mut run = Run::script(["term", LONG, AGES], &family(&dir));
+    let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
     let guard = Ends(guard(run.pid()));
     send(run.pid(), Signal::SIGKILL);
     assert_eq!(run.process.wait().unwrap().signal(), Some(9));
@@ -388,9 +385,9 @@ fn killed_supervisor_takes_the_group_along() {
 /// `pkill -9 peerlock` matches the guard, too.
 #[test]
 fn killed_supervisor_and_guard_take_the_command_along() {
-    let folder = Folder::new();
-    let run = Run::script(["term", LONG, AGES], &family(&folder));
-    let (child, _grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let dir = Dir::new();
+    let run = Run::script(["term", LONG, AGES], &family(&dir));
+    let (child, _grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
     let guard = guard(run.pid());
     send(guard, Signal::SIGKILL);
     until_gone(guard);
@@ -402,10 +399,10 @@ fn killed_supervisor_and_guard_take_the_command_along() {
 /// A killed guard is replaced at the next message to it.
 #[test]
 fn a_guard_that_was_killed_is_replaced() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let run = Run::script(["term", LONG, &lease.path], &family(&folder));
-    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let run = Run::script(["term", LONG, &lease.path], &family(&dir));
+    let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
     let first = guard(run.pid());
     send(first, Signal::SIGKILL);
     until_gone(first);
@@ -425,15 +422,15 @@ fn guard_waits_for_processes_it_may_not_kill() {
         println!("skipped: only root can start processes of two users");
         return;
     }
-    let folder = Folder::new();
+    let dir = Dir::new();
     let program = |from: &str, to: &str, mode| {
-        std::fs::copy(from, folder.path(to)).unwrap();
-        std::fs::set_permissions(folder.path(to), Permissions::from_mode(mode)).unwrap();
-        folder.path(to)
+        std::fs::copy(from, dir.path(to)).unwrap();
+        std::fs::set_permissions(dir.path(to), Permissions::from_mode(mode)).unwrap();
+        dir.path(to)
     };
-    std::fs::set_permissions(folder.path(""), Permissions::from_mode(0o755)).unwrap();
-    let (as_root, pid) = (program("/usr/bin/setpriv", "as-root", 0o4755), folder.path("pid"));
-    let script = folder.script("script", &format!("echo $$ > {}; echo ready; exec sleep 1000", pid.display()));
+    std::fs::set_permissions(dir.path(""), Permissions::from_mode(0o755)).unwrap();
+    let (as_root, pid) = (program("/usr/bin/setpriv", "as-root", 0o4755), dir.path("pid"));
+    let script = dir.script("script", &format!("echo $$ > {}; echo ready; exec sleep 1000", pid.display()));
     let mut command = Command::new("setsid");
     command.args(["setpriv", "--reuid", "65534", "--clear-groups"]).arg(program(UNDER_LEASE, "under-lease", 0o755));
     command.args(["term", LONG, AGES]).arg(as_root).args(["--reuid", "0", "sh"]).arg(script);
@@ -456,8 +453,8 @@ fn guard_waits_for_processes_it_may_not_kill() {
 #[test]
 fn nothing_starts_after_the_end_of_the_lease() {
     for on_lost in ["term", "kill", "none"] {
-        let folder = Folder::new();
-        let file = folder.path("file");
+        let dir = Dir::new();
+        let file = dir.path("file");
         let ended = output([on_lost, "0", "-1"], &["touch", file.to_str().unwrap()]);
         assert_eq!((ended.status.code(), file.exists()), (Some(76), false), "{on_lost}: {}", text(&ended.stderr));
     }
@@ -465,9 +462,9 @@ fn nothing_starts_after_the_end_of_the_lease() {
 
 #[test]
 fn command_left_running_outlives_the_supervisor() {
-    let folder = Folder::new();
-    let mut run = Run::script(["none", "0", AGES], &family(&folder));
-    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let dir = Dir::new();
+    let mut run = Run::script(["none", "0", AGES], &family(&dir));
+    let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
     assert_eq!(crate::common::children(run.pid()), [child.0], "nobody guards it");
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
@@ -479,9 +476,9 @@ fn command_left_running_outlives_the_supervisor() {
 /// While the supervisor is frozen the lease expires. The guard kills the command, and the supervisor reports it later.
 #[test]
 fn a_frozen_supervisor_does_not_keep_the_command_alive() {
-    let folder = Folder::new();
-    let run = Run::script(["term", "100", "2000"], &family(&folder));
-    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let dir = Dir::new();
+    let run = Run::script(["term", "100", "2000"], &family(&dir));
+    let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
     // The guard receives the end before the script writes anything.
     send(run.pid(), Signal::SIGSTOP);
     until_stopped(run.pid(), true);
@@ -494,9 +491,9 @@ fn a_frozen_supervisor_does_not_keep_the_command_alive() {
 
 #[test]
 fn the_guard_does_not_listen_to_signals() {
-    let folder = Folder::new();
-    let run = Run::script(["term", LONG, AGES], &family(&folder));
-    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let dir = Dir::new();
+    let run = Run::script(["term", LONG, AGES], &family(&dir));
+    let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
     let guard = Ends(guard(run.pid()));
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGTSTP] {
         send(guard.0, signal);
@@ -509,10 +506,10 @@ fn the_guard_does_not_listen_to_signals() {
 
 #[test]
 fn dropped_supervision_kills_the_command() {
-    let folder = Folder::new();
-    let mut lease = Lease::new(&folder);
-    let mut run = Run::script(["term", LONG, &lease.path], &family(&folder));
-    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let dir = Dir::new();
+    let mut lease = Lease::new(&dir);
+    let mut run = Run::script(["term", LONG, &lease.path], &family(&dir));
+    let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
     lease.ends("drop");
     until_gone(child.0);
     until_gone(grandchild.0);
@@ -530,9 +527,9 @@ fn background_processes_of_a_command_run_on() {
 /// Without a terminal nothing would continue the supervisor: it runs on and keeps the lease.
 #[test]
 fn a_command_that_is_stopped_and_continued() {
-    let folder = Folder::new();
-    let run = Run::script(["term", "0", AGES], &family(&folder));
-    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let dir = Dir::new();
+    let run = Run::script(["term", "0", AGES], &family(&dir));
+    let (child, grandchild) = (Ends(number(&dir.path("child"))), Ends(number(&dir.path("grandchild"))));
     for (process, stop) in [(child.0, Signal::SIGSTOP), (run.pid(), Signal::SIGTSTP)] {
         send(process, stop);
         until_stopped(child.0, true);

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Ends, Folder, UNDER_LEASE, eventually, is_in_front, number, parent, until_gone, until_stopped};
+use crate::common::{Dir, Ends, UNDER_LEASE, eventually, is_in_front, number, parent, until_gone, until_stopped};
 use nix::pty::openpty;
 use nix::unistd::Pid;
 
@@ -35,11 +35,11 @@ impl Terminal {
         let process = command.spawn().unwrap();
         drop(command); // Closes the copies of the terminal, whose end is the end of the session.
         let screen = Arc::new(Mutex::new(String::new()));
-        let (mut from, seen) = (File::from(clone(&pty.master)), Arc::clone(&screen));
+        let (mut from, found) = (File::from(clone(&pty.master)), Arc::clone(&screen));
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut bytes) {
-                seen.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+                found.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
         let _ends = Ends(Pid::from_raw(process.id().cast_signed()));
@@ -69,22 +69,22 @@ impl Terminal {
 }
 
 /// A script that reports whether it is in the foreground, reads a line, and exits with 9. Its PID is in a file.
-fn reads(folder: &Folder) -> String {
+fn reads(dir: &Dir) -> String {
     let lines = format!(
         "echo $$ > {}\nset -- $(cat /proc/$$/stat)\n[ $5 = $8 ] && echo in-front || echo be-hind\n\
          read line\necho \"got-$line\"\nexit 9\n",
-        folder.path("pid").display()
+        dir.path("pid").display()
     );
-    folder.script("reads", &lines).to_str().unwrap().to_owned()
+    dir.script("reads", &lines).to_str().unwrap().to_owned()
 }
 
 /// A script that handles Ctrl-C and does not read from the terminal. Its PID is in a file.
-fn works(folder: &Folder) -> String {
+fn works(dir: &Dir) -> String {
     let lines = format!(
         "sleep 1000 &\ntrap 'echo caught-int; kill $!; exit 3' INT\necho $$ > {}\necho at-work\nwait\n",
-        folder.path("pid").display()
+        dir.path("pid").display()
     );
-    folder.script("works", &lines).to_str().unwrap().to_owned()
+    dir.script("works", &lines).to_str().unwrap().to_owned()
 }
 
 fn under_lease(script: &str) -> String {
@@ -93,16 +93,15 @@ fn under_lease(script: &str) -> String {
 
 #[test]
 fn a_command_has_the_terminal_and_gives_it_back() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    terminal.press(&format!("{}; echo code=$?\n", under_lease(&reads(&folder))));
+    terminal.press(&format!("{}; echo code=$?\n", under_lease(&reads(&dir))));
     terminal.shows("in-front");
     terminal.press("hello\n");
     terminal.shows("got-hello");
     terminal.shows("code=9");
     // A script does not take the terminal back by itself; the supervisor must do it.
-    let script =
-        folder.script("script", &format!("{}\nread line\necho \"after-$line\"\n", under_lease(&reads(&folder))));
+    let script = dir.script("script", &format!("{}\nread line\necho \"after-$line\"\n", under_lease(&reads(&dir))));
     terminal.press(&format!("sh {}\n", script.display()));
     terminal.shows("in-front");
     terminal.press("one\n");
@@ -113,9 +112,9 @@ fn a_command_has_the_terminal_and_gives_it_back() {
 
 #[test]
 fn ctrl_c_reaches_the_command_once() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    terminal.press(&format!("{}; echo code=$?\n", under_lease(&works(&folder))));
+    terminal.press(&format!("{}; echo code=$?\n", under_lease(&works(&dir))));
     terminal.shows("at-work");
     terminal.press(CTRL_C);
     terminal.shows("code=3");
@@ -126,12 +125,12 @@ fn ctrl_c_reaches_the_command_once() {
 /// Ctrl-C, because it has the terminal.
 #[test]
 fn ctrl_c_ends_the_script_around_the_command() {
-    let folder = Folder::new();
-    let sleeps = folder.script("sleeps", "echo st\"\"ep\nexec sleep 1000\n");
+    let dir = Dir::new();
+    let sleeps = dir.script("sleeps", "echo st\"\"ep\nexec sleep 1000\n");
     let steps =
         format!("for step in 1 2 3; do {}; done\necho ro\"\"unds-done\n", under_lease(sleeps.to_str().unwrap()));
-    let script = folder.script("script", &steps);
-    let piped = folder.script("piped", &steps.replace("; done", " | cat; done"));
+    let script = dir.script("script", &steps);
+    let piped = dir.script("piped", &steps.replace("; done", " | cat; done"));
     for (shell, script) in [("bash", &script), ("sh", &script), ("bash", &piped)] {
         let mut terminal = Terminal::shell();
         terminal.press(&format!("{shell} {}\n", script.display()));
@@ -148,9 +147,9 @@ fn ctrl_c_ends_the_script_around_the_command() {
 /// As for any command, the script goes on if its child handles SIGINT and exits.
 #[test]
 fn ctrl_c_that_the_command_handles_ends_no_script() {
-    let folder = Folder::new();
-    let script = format!("{}\necho code=$?\n", under_lease(&works(&folder)));
-    let script = folder.script("script", &script);
+    let dir = Dir::new();
+    let script = format!("{}\necho code=$?\n", under_lease(&works(&dir)));
+    let script = dir.script("script", &script);
     let mut terminal = Terminal::shell();
     terminal.press(&format!("bash {}\n", script.display()));
     terminal.shows("at-work");
@@ -160,14 +159,14 @@ fn ctrl_c_that_the_command_handles_ends_no_script() {
 
 #[test]
 fn ctrl_z_stops_the_job_and_fg_continues_it() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
     // Alone, and in a script that must stop with the command or the prompt does not return.
-    let script = folder.script("script", &format!("{}\nexit $?\n", under_lease(&reads(&folder))));
-    for command in [under_lease(&reads(&folder)), format!("sh {}", script.display())] {
+    let script = dir.script("script", &format!("{}\nexit $?\n", under_lease(&reads(&dir))));
+    for command in [under_lease(&reads(&dir)), format!("sh {}", script.display())] {
         terminal.press(&format!("{command}\n"));
         terminal.shows("in-front");
-        let child = number(&folder.path("pid"));
+        let child = number(&dir.path("pid"));
         terminal.press(CTRL_Z);
         terminal.shows("prompt> ");
         until_stopped(child, true);
@@ -179,18 +178,18 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
         terminal.shows("prompt> ");
         terminal.press("echo code=$?\n");
         terminal.shows("code=9");
-        std::fs::remove_file(folder.path("pid")).unwrap();
+        std::fs::remove_file(dir.path("pid")).unwrap();
     }
 }
 
 /// `bg` and `fg` for a command that does not read.
 #[test]
 fn a_command_is_in_front_when_its_job_is() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    terminal.press(&format!("{}\n", under_lease(&works(&folder))));
+    terminal.press(&format!("{}\n", under_lease(&works(&dir))));
     terminal.shows("at-work");
-    let child = number(&folder.path("pid"));
+    let child = number(&dir.path("pid"));
     assert!(is_in_front(child));
     terminal.press(CTRL_Z);
     terminal.shows("prompt> ");
@@ -207,18 +206,18 @@ fn a_command_is_in_front_when_its_job_is() {
 /// In a pipeline (`… | less`) the command gets the keyboard only on request.
 #[test]
 fn in_a_pipeline_the_command_gets_the_terminal_when_it_wants_it() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    terminal.press(&format!("{} | cat\n", under_lease(&reads(&folder))));
+    terminal.press(&format!("{} | cat\n", under_lease(&reads(&dir))));
     terminal.shows("be-hind");
     terminal.press("hello\n");
     terminal.shows("got-hello");
     terminal.shows("prompt> ");
     // Keyboard signals for the whole pipeline are forwarded to it.
-    std::fs::remove_file(folder.path("pid")).unwrap();
-    terminal.press(&format!("{} | (trap '' INT; cat)\n", under_lease(&works(&folder))));
+    std::fs::remove_file(dir.path("pid")).unwrap();
+    terminal.press(&format!("{} | (trap '' INT; cat)\n", under_lease(&works(&dir))));
     terminal.shows("at-work");
-    let child = number(&folder.path("pid"));
+    let child = number(&dir.path("pid"));
     terminal.press(CTRL_Z);
     terminal.shows("prompt> ");
     until_stopped(child, true);
@@ -232,11 +231,11 @@ fn in_a_pipeline_the_command_gets_the_terminal_when_it_wants_it() {
 
 #[test]
 fn in_the_background_the_terminal_is_not_taken_away() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    terminal.press(&format!("{} &\n", under_lease(&reads(&folder))));
+    terminal.press(&format!("{} &\n", under_lease(&reads(&dir))));
     terminal.shows("be-hind");
-    let child = number(&folder.path("pid"));
+    let child = number(&dir.path("pid"));
     // A background process that reads is stopped until `fg`.
     until_stopped(parent(child), true);
     terminal.press("echo sh\"\"ell\n");
@@ -250,8 +249,8 @@ fn in_the_background_the_terminal_is_not_taken_away() {
 /// As in `docker run -it` and `ssh -t host peerlock run …`: no shell could continue the job.
 #[test]
 fn without_a_shell_ctrl_z_stops_nothing() {
-    let folder = Folder::new();
-    let mut terminal = Terminal::run(&[UNDER_LEASE, "term", "0", "36000000", "sh", &reads(&folder)]);
+    let dir = Dir::new();
+    let mut terminal = Terminal::run(&[UNDER_LEASE, "term", "0", "36000000", "sh", &reads(&dir)]);
     terminal.shows("in-front");
     terminal.press(CTRL_Z);
     terminal.shows("^Z");
@@ -263,11 +262,11 @@ fn without_a_shell_ctrl_z_stops_nothing() {
 /// A job that stays stopped still holds the slot until its lease expires.
 #[test]
 fn a_stopped_job_is_killed_at_its_leases_end() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    terminal.press(&format!("{UNDER_LEASE} term 0 2000 sh {}\n", reads(&folder)));
+    terminal.press(&format!("{UNDER_LEASE} term 0 2000 sh {}\n", reads(&dir)));
     terminal.shows("in-front");
-    let child = number(&folder.path("pid"));
+    let child = number(&dir.path("pid"));
     let us = parent(child);
     terminal.press(CTRL_Z);
     terminal.shows("prompt> ");
@@ -282,11 +281,11 @@ fn a_stopped_job_is_killed_at_its_leases_end() {
 /// The shell is killed or the connection is cut: the kernel signals the foreground group.
 #[test]
 fn end_of_the_session_ends_all_processes() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    terminal.press(&format!("{}\n", under_lease(&reads(&folder))));
+    terminal.press(&format!("{}\n", under_lease(&reads(&dir))));
     terminal.shows("in-front");
-    let child = Ends(number(&folder.path("pid")));
+    let child = Ends(number(&dir.path("pid")));
     let us = Ends(parent(child.0));
     terminal.process.kill().unwrap();
     terminal.process.wait().unwrap();
@@ -297,9 +296,9 @@ fn end_of_the_session_ends_all_processes() {
 /// Editors disable the echo, and cannot restore it if they are killed.
 #[test]
 fn a_command_that_dies_leaves_the_terminal_as_it_was() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    let mute = folder.script("mute", "stty -echo\necho mu-te\nread line\n");
+    let mute = dir.script("mute", "stty -echo\necho mu-te\nread line\n");
     terminal.press(&format!("{UNDER_LEASE} kill 0 1000 sh {}; stty -a\n", mute.display()));
     terminal.shows("mu-te");
     terminal.shows(" echo ");
@@ -311,9 +310,9 @@ fn a_command_that_dies_leaves_the_terminal_as_it_was() {
 /// With `stty tostop`, background processes that write are stopped. The supervisor's messages must not stop it.
 #[test]
 fn notices_do_not_stop_the_supervisor() {
-    let folder = Folder::new();
+    let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    let script = folder.script("child", "trap 'exit 0' TERM\necho at-work\nwhile :; do sleep 0.01; done\n");
+    let script = dir.script("child", "trap 'exit 0' TERM\necho at-work\nwhile :; do sleep 0.01; done\n");
     terminal.press(&format!("stty tostop; {UNDER_LEASE} term 3600000 3601000 sh {}; echo code=$?\n", script.display()));
     terminal.shows("at-work");
     terminal.shows("notice: Asked");

@@ -64,7 +64,7 @@ pub fn recovery(report: &Recovery, command: &str) -> String {
         let ((low, high), times) = (row.range(), row.seconds.len() as f64);
         let numbers = [row.lease_s, times, row.median_s, low, high, row.median_s - row.lease_s];
         let cells: String = numbers.iter().map(|value| format!("<td class=\"n\">{}</td>", tidy(*value))).collect();
-        put(&mut body, format_args!("<tr><td>{}</td>{cells}<td>{}</td></tr>", escape(row.who), escape(row.what)));
+        put(&mut body, format_args!("<tr><td>{}</td>{cells}<td>{}</td></tr>", escape(row.system), escape(row.what)));
     }
     put(&mut body, format_args!("</tbody></table></div>"));
     report.left_out.iter().for_each(|line| put(&mut body, format_args!("<p class=\"soft\">{}.</p>", escape(line))));
@@ -73,7 +73,7 @@ pub fn recovery(report: &Recovery, command: &str) -> String {
 }
 
 fn row(case: &Case, marks: Vec<f64>, text: String) -> Row {
-    Row { name: case.who.into(), class: case.who.into(), marks, text }
+    Row { name: case.system.into(), class: case.system.into(), marks, text }
 }
 
 fn handovers(body: &mut String, title: &str, cases: &[&Case]) {
@@ -191,10 +191,10 @@ fn numbers(body: &mut String, cases: &[Case]) {
         ),
     );
     for case in cases {
-        let told = |value: Option<f64>| value.map_or("none".to_owned(), tidy);
+        let notified = |value: Option<f64>| value.map_or("none".to_owned(), tidy);
         let cells: String =
-            columns.iter().map(|(_, value)| format!("<td class=\"n\">{}</td>", told(value(case)))).collect();
-        put(body, format_args!("<tr><td>{}</td><td>{}</td>{cells}</tr>", escape(case.who), escape(&setting(case))));
+            columns.iter().map(|(_, value)| format!("<td class=\"n\">{}</td>", notified(value(case)))).collect();
+        put(body, format_args!("<tr><td>{}</td><td>{}</td>{cells}</tr>", escape(case.system), escape(&setting(case))));
     }
     put(body, format_args!("</tbody></table></div>"));
 }
@@ -211,9 +211,9 @@ fn readings(body: &mut String, report: &Report, command: &str) {
         ),
     );
     let mut others: Vec<&Case> = Vec::new();
-    for case in report.cases.iter().filter(|case| case.who != "peerlock") {
-        if others.iter().all(|other| other.who != case.who) {
-            put(body, format_args!("<p class=\"soft\">{}: {}.</p>", escape(case.who), escape(case.what)));
+    for case in report.cases.iter().filter(|case| case.system != "peerlock") {
+        if others.iter().all(|other| other.system != case.system) {
+            put(body, format_args!("<p class=\"soft\">{}: {}.</p>", escape(case.system), escape(case.what)));
             others.push(case);
         }
     }

@@ -166,7 +166,7 @@ pub fn kills(rows: &[KillRow], command: &str) -> String {
         ),
     );
     for row in rows {
-        let KillRow { name, who, before, after, violations, stuck, .. } = row;
+        let KillRow { name, target, before, after, violations, stuck, .. } = row;
         let goes_on = row.goes_on();
         let counts: String =
             [before, after, violations, stuck].map(|count| format!("<td class=\"n\">{count}</td>")).concat();
@@ -175,7 +175,7 @@ pub fn kills(rows: &[KillRow], command: &str) -> String {
             format_args!(
                 "<tr><td>{}</td><td>{}</td>{counts}<td class=\"n\">{goes_on}</td></tr>",
                 escape(name),
-                escape(who)
+                escape(target)
             ),
         );
     }

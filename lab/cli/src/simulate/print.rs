@@ -96,7 +96,7 @@ impl<'a> Json<'a> {
 
 /// Counts by name, of all trials together; and beside them the settings that have always stood there.
 fn counts(setting: &Setting, report: &Report) -> Map<String, Value> {
-    let (kept, counted): (&[&str], &[(&str, &str)]) = match &setting.load {
+    let (retained, counted): (&[&str], &[(&str, &str)]) = match &setting.load {
         Load::Closed(_) => (&[], &[]),
         Load::Open(_) => (
             &["replicas", "votes", "arrival-rate"],
@@ -118,12 +118,12 @@ fn counts(setting: &Setting, report: &Report) -> Map<String, Value> {
             ],
         ),
     };
-    let always = ["refused", "lost", "withdrawn", "crashed", "restarted", "resets", "strange"];
+    let always = ["refused", "lost", "withdrawn", "crashed", "restarted", "resets", "unexpected"];
     let counted = always.into_iter().map(|name| (name, name)).chain(counted.iter().copied());
     let mut counts: Map<String, Value> =
         counted.map(|(name, count)| (name.into(), report.numbers.count(count).into())).collect();
     let whole = serde_json::to_value(setting).expect("a setting is names, words and numbers");
-    counts.extend(kept.iter().map(|name| (name.replace('-', "_"), whole[name].clone())));
+    counts.extend(retained.iter().map(|name| (name.replace('-', "_"), whole[name].clone())));
     counts
 }
 
@@ -196,7 +196,7 @@ pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Dur
         let share = 100.0 * inversions / report.entries.max(1) as f64;
         writeln!(out, "entries past somebody who had asked earlier: {share:.3} %")?;
     }
-    trouble(out, report, numbers)?;
+    faulty(out, report, numbers)?;
     others(out, numbers)?;
     let (harm, events) = (report.harm(), report.events);
     let stuck = if harm.stuck > 0 { format!(", never served: {}", harm.stuck) } else { String::new() };
@@ -209,14 +209,14 @@ fn heading(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
     let form = setting.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
     let what = match &setting.load {
         Load::Closed(closed) => {
-            let whom = match closed.voters.map(|voters| voters.quorum) {
+            let target = match closed.voters.map(|voters| voters.quorum) {
                 None => format!("{} slots", closed.slots),
                 Some(quorum) if *protocol == Protocol::Custody => {
                     format!("{} slots, {} voters", closed.slots, quorum.replicas())
                 }
                 Some(quorum) => format!("{} of {} votes", quorum.votes(), quorum.replicas()),
             };
-            format!("{} peers, {whom}, {trials} trials of {} entries each, seed {seed}", closed.peers, closed.entries)
+            format!("{} peers, {target}, {trials} trials of {} entries each, seed {seed}", closed.peers, closed.entries)
         }
         Load::Open(open) => format!(
             "{} of {} votes, {} clients per second, {trials} trials of {:#}, seed {seed}",
@@ -329,7 +329,7 @@ fn waits(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::R
 }
 
 /// What went wrong on the way, if anything did.
-fn trouble(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::io::Result<()> {
+fn faulty(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::io::Result<()> {
     let harm = report.harm();
     let peers = [
         ("failed", "failed"),
@@ -351,9 +351,9 @@ fn trouble(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::
     if most > 0 {
         writeln!(out, "at most {most} replicas of one resource lost their memory within one lease")?;
     }
-    let [undelivered, strange] = ["undelivered", "strange"].map(|name| numbers.count(name));
-    if undelivered + strange > 0 {
-        writeln!(out, "messages: {undelivered} found no owner, {strange} made no sense where they came")?;
+    let [undelivered, unexpected] = ["undelivered", "unexpected"].map(|name| numbers.count(name));
+    if undelivered + unexpected > 0 {
+        writeln!(out, "messages: {undelivered} found no owner, {unexpected} made no sense where they came")?;
     }
     let (recovered, took) = (numbers.count("recovered"), numbers.count("nanoseconds to recover"));
     if recovered > 0 {

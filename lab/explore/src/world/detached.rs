@@ -6,11 +6,11 @@
 //! for its slot. The client does not hear of that before it next renews, and so it must not be able to, at whichever
 //! process it comes to. The register is told first, and the slot goes on when it has heard.
 
-use peerlock_base::{PeerId, Ticket};
-use peerlock_protocols::register::{Detached, Session};
+use peerlock_protocols::registry::{Detached, Session};
 use peerlock_protocols::{Effect, Grant, Input};
+use peerlock_types::{PeerId, Ticket};
 
-use super::fate::{Cluster, Fate, Order, Post};
+use super::fault::{Cluster, Fault, Order, Post};
 use super::{Explorable, Slip, World};
 use crate::Violation;
 
@@ -18,7 +18,7 @@ impl Cluster {
     /// The process of these clients at this peer is gone. Those that are detached stay inside by the register: who the
     /// others are.
     pub(super) fn leave_alone(&mut self, peer: PeerId, inside: Vec<(Ticket, Grant)>) -> Vec<(Ticket, Grant)> {
-        let is_detached = |(_, grant): &(Ticket, Grant)| self.register.place_of(grant.fencing).is_some();
+        let is_detached = |(_, grant): &(Ticket, Grant)| self.registry.place_of(grant.fencing).is_some();
         let (detached, others): (Vec<_>, Vec<_>) = inside.into_iter().partition(is_detached);
         self.alone.extend(detached.into_iter().map(|(ticket, grant)| (peer, ticket, grant)));
         self.alone.sort_unstable();
@@ -28,19 +28,19 @@ impl Cluster {
     /// Whose grant was taken away by force does not count. Who does not know that its grant is over never will, if the
     /// register has nothing of it.
     pub(super) fn forget_forced(&mut self) {
-        let Self { register, alone, .. } = self;
-        alone.retain(|(_, _, grant)| register.place_of(grant.fencing).is_some());
+        let Self { registry, alone, .. } = self;
+        alone.retain(|(_, _, grant)| registry.place_of(grant.fencing).is_some());
         self.forget_unaware();
     }
 
     fn forget_unaware(&mut self) {
-        let Self { register, unaware, .. } = self;
-        unaware.retain(|(_, _, grant)| register.place_of(grant.fencing).is_some());
+        let Self { registry, unaware, .. } = self;
+        unaware.retain(|(_, _, grant)| registry.place_of(grant.fencing).is_some());
     }
 
     fn expire(&mut self, at: usize) {
-        let word = self.register.expire(at);
-        word.into_iter().for_each(|word| self.send(Post::Word(word)));
+        let word = self.registry.expire(at);
+        word.into_iter().for_each(|word| self.send(Post::RegistryEvent(word)));
         self.forget_unaware();
     }
 
@@ -55,41 +55,41 @@ impl Cluster {
 impl<P: Explorable> World<P> {
     /// The detached grants that the register knows, with the sessions that have given or last renewed them.
     pub(crate) fn detached(&self) -> &[(Session, Detached)] {
-        self.cluster.as_ref().map_or(&[], |cluster| &cluster.register.detached)
+        self.cluster.as_ref().map_or(&[], |cluster| &cluster.registry.detached)
     }
 
     /// What may happen to detached grants next.
-    pub(super) fn fates_of_detached(&self, cluster: &Cluster, mut add: impl FnMut(Fate)) {
-        let register = &cluster.register;
+    pub(super) fn faults_of_detached(&self, cluster: &Cluster, mut add: impl FnMut(Fault)) {
+        let registry = &cluster.registry;
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, me) = (&node.local, self.ids()[at]);
-            if !local.is_up || local.is_forced || !register.stands(self.session(at)) {
+            if !local.is_up || local.is_forced || !registry.stands(self.session(at)) {
                 continue;
             }
-            let is_detached = |grant: &Grant| register.place_of(grant.fencing).is_some();
+            let is_detached = |grant: &Grant| registry.place_of(grant.fencing).is_some();
             if cluster.left.detached > 0 {
                 let attached = local.inside.iter().filter(|(_, grant)| !is_detached(grant));
-                attached.for_each(|&(ticket, _)| add(Fate::Detach(at, ticket)));
+                attached.for_each(|&(ticket, _)| add(Fault::Detach(at, ticket)));
             }
             if cluster.left.renewals > 0 {
                 let here = local.inside.iter().map(|(_, grant)| grant);
                 let known = cluster.alone.iter().filter(|(peer, ..)| *peer == me).map(|(_, _, grant)| grant);
                 let detached = here.chain(known).filter(|grant| is_detached(grant));
-                detached.for_each(|grant| add(Fate::TakeBack(at, grant.fencing)));
+                detached.for_each(|grant| add(Fault::TakeBack(at, grant.fencing)));
             }
         }
-        (0..cluster.alone.len()).for_each(|at| add(Fate::LeaveAlone(at)));
-        for (at, (of, it)) in register.detached.iter().enumerate() {
+        (0..cluster.alone.len()).for_each(|at| add(Fault::LeaveAlone(at)));
+        for (at, (of, it)) in registry.detached.iter().enumerate() {
             if !self.all_inside().any(|grant| grant.fencing == it.fencing) {
-                add(Fate::Expire(at));
+                add(Fault::Expire(at));
             }
             let now = self.session(self.place(of.peer));
-            let is_later = now != *of && self.is_up(self.place(of.peer)) && register.stands(now);
+            let is_later = now != *of && self.is_up(self.place(of.peer)) && registry.stands(now);
             if cluster.left.renewals > 0 && is_later && cluster.has_client(it, now) {
-                add(Fate::Renew(at));
+                add(Fault::Renew(at));
             }
-            if cluster.left.forces > 0 && !register.is_party(*of) {
-                add(Fate::Free(at));
+            if cluster.left.forces > 0 && !registry.is_party(*of) {
+                add(Fault::Free(at));
             }
         }
     }
@@ -101,30 +101,30 @@ impl<P: Explorable> World<P> {
     }
 
     /// Makes what happens to a detached grant happen, where it concerns no peer.
-    pub(super) fn befall_detached(&mut self, fate: Fate) {
-        match fate {
-            Fate::Detach(at, ticket) => {
+    pub(super) fn inject_detached(&mut self, fault: Fault) {
+        match fault {
+            Fault::Detach(at, ticket) => {
                 let session = self.session(at);
                 let inside = self.inside(at).iter().find(|(inside, _)| *inside == ticket);
                 let Grant { slot, fencing } = inside.expect("only who is inside can be detached").1;
                 let cluster = self.cluster_mut();
                 cluster.left.detached -= 1;
-                cluster.register.detached.push((session, Detached { slot, fencing }));
+                cluster.registry.detached.push((session, Detached { slot, fencing }));
             }
-            Fate::LeaveAlone(at) => _ = self.cluster_mut().alone.remove(at),
-            Fate::Expire(at) => self.cluster_mut().expire(at),
-            Fate::Renew(at) => {
+            Fault::LeaveAlone(at) => _ = self.cluster_mut().alone.remove(at),
+            Fault::Expire(at) => self.cluster_mut().expire(at),
+            Fault::Renew(at) => {
                 let (of, it) = self.detached()[at];
                 let now = self.session(self.place(of.peer));
                 let cluster = self.cluster_mut();
                 cluster.left.renewals -= 1;
-                cluster.register.detached[at].0 = now;
+                cluster.registry.detached[at].0 = now;
                 let Cluster { alone, unaware, .. } = cluster;
                 let clients = unaware.extract_if(.., |(_, _, grant)| grant.fencing == it.fencing);
                 alone.extend(clients.map(|(_, ticket, grant)| (of.peer, ticket, grant)));
                 alone.sort_unstable();
             }
-            Fate::Free(at) => {
+            Fault::Free(at) => {
                 let (_, it) = self.detached()[at];
                 let cluster = self.cluster_mut();
                 cluster.left.forces -= 1;
@@ -143,7 +143,7 @@ impl<P: Explorable> World<P> {
         fencing: u64,
         effects: &mut Vec<Effect<P::Message, P::Timer>>,
     ) -> Option<Violation> {
-        let (session, slip) = (self.session(at), self.rules.limits.fates.and_then(|fates| fates.slip));
+        let (session, slip) = (self.session(at), self.rules.limits.faults.and_then(|faults| faults.slip));
         let mut local = self.nodes[at].local.clone();
         let here = local.inside.extract_if(.., |(_, grant)| grant.fencing == fencing);
         let here: Vec<(Ticket, Grant)> = here.collect();
@@ -154,7 +154,7 @@ impl<P: Explorable> World<P> {
         let (ticket, grant) = here.into_iter().chain(alone).next().expect("only what somebody has is taken back");
         cluster.unaware.push((session, ticket, grant));
         cluster.unaware.sort_unstable();
-        cluster.send(Post::Attach(session, ticket, Detached { slot: grant.slot, fencing }));
+        cluster.send(Post::DropDetached(session, ticket, Detached { slot: grant.slot, fencing }));
         if is_here && slip == Some(Slip::HandsOnFirst) {
             return self.step(at, local, Input::Release(ticket), effects);
         }
@@ -164,17 +164,17 @@ impl<P: Explorable> World<P> {
 
     /// The register hears that a process takes a grant for over; when that is answered, what the process has of it goes
     /// on.
-    pub(super) fn attach(
+    pub(super) fn drop_detached(
         &mut self,
         from: Session,
         ticket: Ticket,
         it: Detached,
         effects: &mut Vec<Effect<P::Message, P::Timer>>,
     ) -> Option<Violation> {
-        let slip = self.rules.limits.fates.and_then(|fates| fates.slip);
+        let slip = self.rules.limits.faults.and_then(|faults| faults.slip);
         let cluster = self.cluster_mut();
-        let word = cluster.register.attach(from, it.fencing, slip);
-        word.into_iter().for_each(|word| cluster.send(Post::Word(word)));
+        let word = cluster.registry.drop_detached(from, it.fencing, slip);
+        word.into_iter().for_each(|word| cluster.send(Post::RegistryEvent(word)));
         cluster.forget_unaware();
         let at = self.place(from.peer);
         if self.is_up(at) && self.session(at) == from {

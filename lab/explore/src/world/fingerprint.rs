@@ -3,9 +3,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, mix};
+use peerlock_types::{PeerId, mix};
 
-use super::{Explorable, Letter, Limits, Local, World};
+use super::{Explorable, Limits, Local, Packet, World};
 use crate::check::Facts;
 
 /// Shared between all worlds in which it is the same, with what would have to be worked out every time.
@@ -21,32 +21,32 @@ pub(super) struct Node<P: Explorable> {
 
 #[derive(PartialEq)]
 pub(super) struct Sealed<M> {
-    pub(super) letter: Letter<M>,
+    pub(super) packet: Packet<M>,
     hash: u64,
     /// Where replicas are alike, the one that it is to or from: which the hash does not tell then.
     column: Option<usize>,
 }
 
 impl<P: Explorable> World<P> {
-    pub(super) fn seal(&self, letter: Letter<P::Message>) -> Sealed<P::Message> {
-        match P::replica_in(&letter.message) {
+    pub(super) fn seal(&self, packet: Packet<P::Message>) -> Sealed<P::Message> {
+        match P::replica_in(&packet.message) {
             Some((replica, message)) if self.rules.limits.alike => {
                 let column = replica as usize;
-                let client = if letter.from == self.rules.ids[column] { letter.to } else { letter.from };
-                Sealed { hash: hash_of(&(client, message)), letter, column: Some(column) }
+                let client = if packet.from == self.rules.ids[column] { packet.to } else { packet.from };
+                Sealed { hash: hash_of(&(client, message)), packet, column: Some(column) }
             }
-            _ => Sealed { hash: hash_of(&letter), letter, column: None },
+            _ => Sealed { hash: hash_of(&packet), packet, column: None },
         }
     }
 
     /// Sixty-four bits that stand for this state. Two of n states share them with a probability of n²/2⁶⁵: one in
     /// 300,000 for ten million.
     pub fn fingerprint(&self) -> u64 {
-        let rest = hash_of(&(self.left, self.now, &self.grants, &self.missed, self.letters.len(), &self.cluster));
+        let rest = hash_of(&(self.left, self.now, &self.grants, &self.missed, self.packets.len(), &self.cluster));
         if self.rules.limits.alike {
             return self.fingerprint_of_alike(rest);
         }
-        let parts = self.nodes.iter().map(|node| node.hash).chain(self.letters.iter().map(|sealed| sealed.hash));
+        let parts = self.nodes.iter().map(|node| node.hash).chain(self.packets.iter().map(|sealed| sealed.hash));
         parts.fold(rest, |sum, part| mix(sum ^ part))
     }
 
@@ -58,7 +58,7 @@ impl<P: Explorable> World<P> {
             known.fold(mix(replica.hash ^ replica.columns[at]), |sum, part| mix(sum ^ part))
         };
         let mut columns: Vec<u64> = replicas.iter().enumerate().map(column).collect();
-        for (sealed, at) in self.letters.iter().filter_map(|sealed| Some((sealed, sealed.column?))) {
+        for (sealed, at) in self.packets.iter().filter_map(|sealed| Some((sealed, sealed.column?))) {
             columns[at] = columns[at].wrapping_add(mix(sealed.hash));
         }
         columns.sort_unstable();
@@ -94,7 +94,7 @@ pub(super) fn hash_of(value: &impl Hash) -> u64 {
 impl<P: Explorable> Hash for World<P> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.nodes.iter().for_each(|node| node.local.hash(state));
-        self.letters().for_each(|letter| letter.hash(state));
+        self.packets().for_each(|packet| packet.hash(state));
         self.now.hash(state);
         self.left.hash(state);
         self.grants.hash(state);

@@ -1,6 +1,6 @@
 //! The borders of a world.
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 
 /// What clients and network may do: the borders of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Limits {
     /// Whether a message stays behind those that its sender sent to the same peer before.
     pub ordered: bool,
     /// What may happen to sessions and slots. `None` if there is no register.
-    pub fates: Option<Fates>,
+    pub faults: Option<FaultLimits>,
 }
 
 impl Limits {
@@ -77,14 +77,14 @@ impl Limits {
             unreachable: 0,
             returns: 0,
             ordered: false,
-            fates: None,
+            faults: None,
         }
     }
 }
 
 /// What may happen where there is a register: how often, in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Fates {
+pub struct FaultLimits {
     /// How many of the peers, the first ones, are parties of the resource at the beginning.
     pub parties: usize,
     /// Peers that die, or cannot renew their session, with all their clients. The register ends the session at any

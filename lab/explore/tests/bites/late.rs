@@ -1,12 +1,12 @@
 //! Fair-K with late binding and one thing wrong: each fault is caught, and what the network may do is no fault.
 
-use peerlock_base::{PeerId, Ticket};
 use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore};
-use peerlock_protocols::fair_k_late::{Config, FairKLate, Message, News};
+use peerlock_protocols::fair_k_late::{Config, FairKLate, Message, Update};
 use peerlock_protocols::token::{Claim, Layout};
 use peerlock_protocols::{Effect, Input, Never, Observe};
+use peerlock_types::{PeerId, Ticket};
 
-use crate::sabotaged::{Sabotage, Sabotaged, Step};
+use crate::mutated::{Mutation, Sabotaged, Step};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ enum Fault {
     /// Nothing: the wrapper itself must not change anything.
     None,
     /// All news are told twice. Not a fault: a second telling changes nothing.
-    NewsTwice,
+    UpdateTwice,
     /// `next` is said twice. Not a fault, either.
     NextTwice,
     /// `next` is taken for one of a later turn than it is: those that follow are not heard.
@@ -35,11 +35,11 @@ enum Fault {
     /// All reports of a stay have the same number.
     ReportsNotNumbered,
     /// The role is kept and passed on.
-    RoleKept,
+    RoleRetained,
     /// News that come before the role are forgotten.
-    EarlyNewsLost,
+    EarlyUpdateLost,
     /// Whoever was coordinator drops what it is told afterwards.
-    LateNewsLost,
+    LateUpdateLost,
     /// A withdrawal is not heard at the peer itself.
     WithdrawalIgnored,
     /// Whoever hands a token over sends it twice.
@@ -60,22 +60,22 @@ struct Broken {
 
 type Sent = Effect<Message, Never>;
 
-impl Sabotage<FairKLate> for Broken {
+impl Mutation<FairKLate> for Broken {
     fn goes_in(&mut self, peer: &FairKLate, input: &mut Input<Message, Never>) -> bool {
         match (self.fault, input) {
             (Fault::WithdrawalIgnored, Input::Release(ticket)) => !self.waiting.contains(ticket),
-            (Fault::EarlyNewsLost, Input::Message { message: Message::Tell { .. }, .. }) => {
+            (Fault::EarlyUpdateLost, Input::Message { message: Message::Update { .. }, .. }) => {
                 self.was_coordinator || peer.is_coordinator()
             }
-            (Fault::LateNewsLost, Input::Message { message: Message::Tell { .. }, .. }) => {
+            (Fault::LateUpdateLost, Input::Message { message: Message::Update { .. }, .. }) => {
                 !self.was_coordinator || peer.is_coordinator()
             }
             (Fault::NextBeforeTokenLost, Input::Message { message: Message::Next { .. }, .. }) => peer.tokens() > 0,
             (Fault::SurplusLost, Input::Message { message: Message::Token { to, .. }, .. }) => {
                 self.waiting.contains(to)
             }
-            (Fault::TurnTooHigh, Input::Message { message: Message::Next { following, anew, .. }, .. }) => {
-                (following.turn, *anew) = (1 << 40, true);
+            (Fault::TurnTooHigh, Input::Message { message: Message::Next { following, replaces, .. }, .. }) => {
+                (following.turn, *replaces) = (1 << 40, true);
                 true
             }
             _ => true,
@@ -89,15 +89,15 @@ impl Sabotage<FairKLate> for Broken {
         };
         match self.fault {
             // Passed on.
-            Fault::NewsTwice if matches!(input, Input::Message { message: Message::Tell { .. }, .. }) => {}
-            Fault::NewsTwice => again(effects, |message| matches!(message, Message::Tell { .. })),
+            Fault::UpdateTwice if matches!(input, Input::Message { message: Message::Update { .. }, .. }) => {}
+            Fault::UpdateTwice => again(effects, |message| matches!(message, Message::Update { .. })),
             Fault::NextTwice => again(effects, |message| matches!(message, Message::Next { .. })),
             Fault::TokenTwice => again(effects, |message| matches!(message, Message::Token { .. })),
-            Fault::LeftNotSent => unsay(effects, |news| matches!(news, News::Left { .. })),
-            Fault::FreeNotSent => unsay(effects, |news| matches!(news, News::Free { .. })),
-            Fault::BusyNotSent => unsay(effects, |news| matches!(news, News::Busy { .. })),
-            Fault::RoleKept => {
-                if effects.iter().any(|effect| is_send(effect, |message| matches!(message, Message::Line(_)))) {
+            Fault::LeftNotSent => unsay(effects, |update| matches!(update, Update::Left { .. })),
+            Fault::FreeNotSent => unsay(effects, |update| matches!(update, Update::Free { .. })),
+            Fault::BusyNotSent => unsay(effects, |update| matches!(update, Update::Busy { .. })),
+            Fault::RoleRetained => {
+                if effects.iter().any(|effect| is_send(effect, |message| matches!(message, Message::Queue(_)))) {
                     *peer = before.clone();
                 }
             }
@@ -121,12 +121,12 @@ impl Broken {
     fn tamper_with(&self, effect: &mut Sent, me: PeerId) {
         let Effect::Send { message, .. } = effect else { return };
         match (self.fault, message) {
-            (Fault::LeftToNowhere, Message::Tell { news: News::Left { to, .. }, .. }) => {
+            (Fault::LeftToNowhere, Message::Update { update: Update::Left { to, .. }, .. }) => {
                 *to = Claim { peer: me, ..*to };
             }
             (
                 Fault::ReportsNotNumbered,
-                Message::Tell { news: News::Free { report, .. } | News::Busy { report, .. }, .. },
+                Message::Update { update: Update::Free { report, .. } | Update::Busy { report, .. }, .. },
             ) => *report = 1,
             (Fault::FencingNotAdvanced, Message::Token { token, .. }) => token.fencing -= 1,
             _ => {}
@@ -138,8 +138,10 @@ fn is_send(effect: &Sent, kind: fn(&Message) -> bool) -> bool {
     matches!(effect, Effect::Send { message, .. } if kind(message))
 }
 
-fn unsay(effects: &mut Vec<Sent>, kind: fn(&News) -> bool) {
-    effects.retain(|effect| !matches!(effect, Effect::Send { message: Message::Tell { news, .. }, .. } if kind(news)));
+fn unsay(effects: &mut Vec<Sent>, kind: fn(&Update) -> bool) {
+    effects.retain(
+        |effect| !matches!(effect, Effect::Send { message: Message::Update { update, .. }, .. } if kind(update)),
+    );
 }
 
 /// More than any world here has.
@@ -148,8 +150,8 @@ const MOST_STATES: usize = 30_000_000;
 fn play(fault: Fault, peers: u64, limits: Limits, term: u32) -> Result<Explored, Box<Counterexample>> {
     let layout = Layout::printed(peers, limits.slots as u32);
     let config = Config { term, ..Config::default() };
-    let sabotage = Broken { fault, waiting: Vec::new(), was_coordinator: false };
-    let peer = |id| Sabotaged { peer: FairKLate::new(id, &layout, config), sabotage: sabotage.clone() };
+    let mutation = Broken { fault, waiting: Vec::new(), was_coordinator: false };
+    let peer = |id| Sabotaged { peer: FairKLate::new(id, &layout, config), mutation: mutation.clone() };
     explore(&World::new(limits, (0..peers).map(PeerId::new).map(|id| (id, peer(id)))), MOST_STATES)
 }
 
@@ -166,11 +168,11 @@ fn what_is_no_fault_is_survived() {
         (3, Limits::new(1), 1000),
         (3, Limits::new(2), 1000),
     ];
-    for fault in [Fault::None, Fault::NewsTwice, Fault::NextTwice, Fault::FreeNotSent] {
+    for fault in [Fault::None, Fault::UpdateTwice, Fault::NextTwice, Fault::FreeNotSent] {
         // With all news twice, three peers are too many for every day where the role moves or messages overtake each
         // other: PEERLOCK_LARGE=1 explores them, too.
         let is_large = |peers, limits: &Limits, term| peers == 3 && (!limits.ordered || term == 1);
-        let plays_all = fault != Fault::NewsTwice || std::env::var_os("PEERLOCK_LARGE").is_some();
+        let plays_all = fault != Fault::UpdateTwice || std::env::var_os("PEERLOCK_LARGE").is_some();
         let fits = |&(peers, ref limits, term): &_| plays_all || !is_large(peers, limits, term);
         for (peers, limits, term) in worlds.into_iter().filter(fits) {
             match play(fault, peers, limits, term) {
@@ -196,9 +198,9 @@ fn every_fault_is_caught_by_the_right_check() {
         (Fault::ReportsNotNumbered, 2, side_by_side, 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::NextBeforeTokenLost, 3, limits(1), 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::TurnTooHigh, 2, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
-        (Fault::RoleKept, 3, limits(1), 1, |v| matches!(v, Violation::Coordinators(2))),
-        (Fault::EarlyNewsLost, 3, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
-        (Fault::LateNewsLost, 3, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
+        (Fault::RoleRetained, 3, limits(1), 1, |v| matches!(v, Violation::Coordinators(2))),
+        (Fault::EarlyUpdateLost, 3, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
+        (Fault::LateUpdateLost, 3, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
         (Fault::WithdrawalIgnored, 2, withdrawing, 1000, |v| matches!(v, Violation::NotWaiting(..))),
         (Fault::FencingNotAdvanced, 2, limits(1), 1000, |v| matches!(v, Violation::Fencing(..))),
     ];

@@ -2,23 +2,23 @@
 //! caught by the right check.
 
 mod late;
-mod sabotage;
 #[allow(dead_code, reason = "other tests use more of it")]
-#[path = "../sabotaged/mod.rs"]
-mod sabotaged;
+#[path = "../mutated/mod.rs"]
+mod mutated;
+mod mutation;
 mod second_opinion;
 
-use peerlock_base::PeerId;
+use mutated::{Mutation, Sabotaged, Step};
+use mutation::Fault;
 use peerlock_explore::{Counterexample, Limits, Violation, World, explore};
 use peerlock_protocols::fair_k::{Config, Layout};
-use peerlock_protocols::register::Session;
+use peerlock_protocols::registry::Session;
 use peerlock_protocols::{Custody, Effect, FairK, custody};
-use sabotage::Fault;
-use sabotaged::{Sabotage, Sabotaged, Step};
+use peerlock_types::PeerId;
 
 /// A shortest run of `peers` peers with this fault that breaks a promise.
 fn find(fault: Fault, peers: u64, limits: Limits) -> Box<Counterexample> {
-    let world = World::new(limits, sabotage::peers(peers, limits.slots as u32, fault));
+    let world = World::new(limits, mutation::peers(peers, limits.slots as u32, fault));
     match explore(&world, 1_000_000) {
         Ok(explored) => panic!("{fault:?} was not found among {peers} peers with {limits:?}: {explored:?}"),
         Err(counterexample) => counterexample,
@@ -28,7 +28,7 @@ fn find(fault: Fault, peers: u64, limits: Limits) -> Box<Counterexample> {
 #[test]
 fn the_wrapper_changes_nothing() {
     let limits = Limits { requests: 2, withdrawals: 1, ..Limits::new(2) };
-    let world = World::new(limits, sabotage::peers(3, 2, Fault::None));
+    let world = World::new(limits, mutation::peers(3, 2, Fault::None));
     let wrapped = explore(&world, 1_000_000).unwrap_or_else(|counterexample| panic!("{counterexample}"));
 
     let layout = Layout::printed(3, 2);
@@ -46,12 +46,12 @@ fn every_fault_is_caught_by_the_right_check() {
     let table: [Case; 13] = [
         (Fault::TokenTwice, 2, limits(1), |v| matches!(v, Violation::Tokens { found: 2, expected: 1 })),
         (Fault::LateChildLosesToken, 3, limits(2), |v| matches!(v, Violation::Tokens { found: 1, expected: 2 })),
-        (Fault::TailNotUpdated, 4, limits(2), |v| matches!(v, Violation::Strange(..))),
-        (Fault::ChildToWrongTail, 5, Limits::new(3), |v| matches!(v, Violation::Strange(..))),
+        (Fault::TailNotUpdated, 4, limits(2), |v| matches!(v, Violation::Unexpected(..))),
+        (Fault::ChildToWrongTail, 5, Limits::new(3), |v| matches!(v, Violation::Unexpected(..))),
         (Fault::ChildForgotten, 3, limits(2), |v| matches!(v, Violation::Stuck(_))),
         (Fault::ChildSentBack, 3, limits(2), |v| matches!(v, Violation::Livelock(2))),
         (Fault::NextForgotten, 3, limits(1), |v| matches!(v, Violation::Stuck(_))),
-        (Fault::CoordinatorKept, 3, limits(2), |v| matches!(v, Violation::Coordinators(2))),
+        (Fault::CoordinatorRetained, 3, limits(2), |v| matches!(v, Violation::Coordinators(2))),
         (Fault::ReversalToWrongPeer, 4, limits(1), |v| matches!(v, Violation::ParentCycle(_))),
         (Fault::GrantWithoutToken, 2, limits(1), |v| matches!(v, Violation::TooManyInside { inside: 2, slots: 1 })),
         (Fault::WithdrawalIgnored, 2, withdrawing, |v| matches!(v, Violation::NotWaiting(..))),
@@ -67,13 +67,15 @@ fn every_fault_is_caught_by_the_right_check() {
 
 /// The coordinator tells each client that it has come before all others.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct TellsEachItIsFirst;
+struct PromisesEachFirst;
 
-impl Sabotage<Custody> for TellsEachItIsFirst {
+impl Mutation<Custody> for PromisesEachFirst {
     fn comes_out(&mut self, step: Step<'_, Custody>) {
         for effect in step.effects {
-            if let Effect::Send { to, message: custody::Message { body: custody::Body::Arrivals(told), .. } } = effect {
-                told.iter_mut().for_each(|(_, arrival)| arrival.number = 10 - to.get());
+            if let Effect::Send { to, message: custody::Message { body: custody::Body::Arrivals(notified), .. } } =
+                effect
+            {
+                notified.iter_mut().for_each(|(_, arrival)| arrival.number = 10 - to.get());
             }
         }
     }
@@ -84,7 +86,7 @@ fn who_goes_in_before_one_that_was_told_an_earlier_arrival_is_caught() {
     let session = |id| Session { peer: id, number: 0 };
     let config = custody::Config { batch: None, ..custody::Config::default() };
     let peer = |id| Custody::founded(session(id), config, PeerId::new(0), 1);
-    let peers = (0..3).map(PeerId::new).map(|id| (id, Sabotaged { peer: peer(id), sabotage: TellsEachItIsFirst }));
+    let peers = (0..3).map(PeerId::new).map(|id| (id, Sabotaged { peer: peer(id), mutation: PromisesEachFirst }));
     let found = explore(&World::new(Limits::new(1), peers), 1_000_000).expect_err("somebody goes in out of order");
     assert!(matches!(found.violation, Violation::OutOfOrder(..)), "{found}");
 }

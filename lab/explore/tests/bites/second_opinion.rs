@@ -4,7 +4,7 @@ use peerlock_explore::{Action, Limits, World, explore};
 use peerlock_protocols::Never;
 use stateright::{Checker, Model, Property};
 
-use crate::sabotage::{self, BrokenFairK, Fault};
+use crate::mutation::{self, BrokenFairK, Fault};
 
 const PROMISES: &str = "safe in every state, and all are served at the end";
 
@@ -39,12 +39,12 @@ impl Model for Second {
     /// One property only: with several, stateright goes on after the first that fails, and then reports the last run
     /// it has found for each, not the shortest.
     fn properties(&self) -> Vec<Property<Self>> {
-        let kept = |_: &Self, state: &State| {
+        let retained = |_: &Self, state: &State| {
             let mut actions = Vec::new();
             state.world.actions(&mut actions);
             !state.broken && (!actions.is_empty() || state.world.all_waiting().is_empty())
         };
-        vec![Property::always(PROMISES, kept)]
+        vec![Property::always(PROMISES, retained)]
     }
 }
 
@@ -59,7 +59,7 @@ fn the_same_states_are_counted() {
         (5, Limits::new(3)),
     ];
     for (peers, limits) in table {
-        let world = World::new(limits, sabotage::peers(peers, limits.slots as u32, Fault::None));
+        let world = World::new(limits, mutation::peers(peers, limits.slots as u32, Fault::None));
         let ours = explore(&world, 1_000_000).unwrap_or_else(|counterexample| panic!("{counterexample}"));
 
         let theirs = Second(world).checker().spawn_bfs().join();
@@ -79,7 +79,7 @@ fn the_shortest_counterexample_is_as_short() {
         (Fault::NextForgotten, 3, limits(1)),
     ];
     for (fault, peers, limits) in table {
-        let world = World::new(limits, sabotage::peers(peers, limits.slots as u32, fault));
+        let world = World::new(limits, mutation::peers(peers, limits.slots as u32, fault));
         let ours = explore(&world, 1_000_000).unwrap_err();
 
         let theirs = Second(world).checker().spawn_bfs().join();

@@ -2,9 +2,9 @@
 //! prints how to play it alone; any other is explored in the same way: `PEERLOCK_CASE="…" cargo test -p
 //! peerlock-explore --test NAME one_case -- --nocapture`.
 
-use peerlock_base::{PeerId, Span};
 use peerlock_explore::{Counterexample, Explorable, Explored, Limits, Violation, World, explore_with_hope};
 use peerlock_protocols::{Quorum, Replicas};
+use peerlock_types::{PeerId, Span};
 
 pub type Outcome = Result<Explored, Box<Counterexample>>;
 

@@ -16,9 +16,9 @@ mod stage;
 mod timed;
 
 use case::Voting;
-use peerlock_base::Span;
 use peerlock_explore::{Counterexample, Explored, Limits, World, explore_with_hope};
 use peerlock_protocols::coordinator::{Config, Coordinator};
+use peerlock_types::Span;
 use stage::Stage;
 
 /// More than any case of the tests has. Ten times as many take some gigabytes and minutes.

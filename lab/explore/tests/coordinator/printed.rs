@@ -23,13 +23,13 @@ fn as_printed() {
 /// "ADDREQUEST never reaches the owner": it has nobody to release to.
 #[test]
 fn the_owner_is_not_told() {
-    is_stuck(&found(Config { owner_told: false, named_successor: false, ..ONCE }));
+    is_stuck(&found(Config { owner_notified: false, named_successor: false, ..ONCE }));
 }
 
 /// "Replicas have no RELEASE handler": the first owner is inside for ever.
 #[test]
 fn replicas_do_not_hear_release() {
-    is_stuck(&found(Config { replicas_hear_release: false, ..ONCE }));
+    is_stuck(&found(Config { replicas_receive_release: false, ..ONCE }));
 }
 
 /// "RELEASE overtaking ADDREQUEST or RESPONSE leaves a waiter behind."

@@ -2,10 +2,10 @@
 //! matters the run is given; from there on every order is tried, with whatever is still under way arriving late or
 //! never.
 
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_explore::{Limits, Violation, World, explore_with_hope};
 use peerlock_protocols::coordinator::{Config, Coordinator, Timer};
 use peerlock_protocols::{Quorum, Replicas};
+use peerlock_types::{PeerId, Span, Time};
 
 use crate::stage::Stage;
 use crate::{MOST_STATES, holds_from, one_inside};

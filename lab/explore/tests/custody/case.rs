@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_base::PeerId;
-use peerlock_explore::{Counterexample, Explored, Fates, Limits, Slip, World, explore};
+use peerlock_explore::{Counterexample, Explored, FaultLimits, Limits, Slip, World, explore};
 use peerlock_protocols::Custody;
 use peerlock_protocols::custody::{Config, Rule};
-use peerlock_protocols::register::Session;
+use peerlock_protocols::registry::Session;
+use peerlock_types::PeerId;
 
 /// More than any case has: some 8 GB.
 const MOST_STATES: usize = 40_000_000;
@@ -19,7 +19,7 @@ const NUMBERS: u64 = 100;
 pub struct Case {
     pub peers: u64,
     pub limits: Limits,
-    pub fates: Fates,
+    pub faults: FaultLimits,
     /// Whether there is a register at all.
     pub has_register: bool,
     pub config: Config,
@@ -28,8 +28,8 @@ pub struct Case {
 impl Case {
     pub fn world(&self) -> World<Custody> {
         let slots = self.limits.slots as u32;
-        let fates = self.has_register.then_some(self.fates);
-        let parties = if self.has_register { self.fates.parties as u64 } else { self.peers };
+        let faults = self.has_register.then_some(self.faults);
+        let parties = if self.has_register { self.faults.parties as u64 } else { self.peers };
         let peer = |id: PeerId| {
             let me = Session { peer: id, number: 0 };
             match id.get() < parties {
@@ -39,7 +39,7 @@ impl Case {
         };
         // What a rule makes void is so only if it is kept.
         let tidy = self.limits.tidy && self.config.without.is_none();
-        World::new(Limits { fates, tidy, ..self.limits }, (0..self.peers).map(PeerId::new).map(|id| (id, peer(id))))
+        World::new(Limits { faults, tidy, ..self.limits }, (0..self.peers).map(PeerId::new).map(|id| (id, peer(id))))
     }
 
     pub fn without(self, rule: Rule) -> Self {
@@ -47,7 +47,7 @@ impl Case {
     }
 
     pub fn with(self, slip: Slip) -> Self {
-        Self { fates: Fates { slip: Some(slip), ..self.fates }, ..self }
+        Self { faults: FaultLimits { slip: Some(slip), ..self.faults }, ..self }
     }
 
     pub fn explore(&self) -> Result<Explored, Box<Counterexample>> {
@@ -95,7 +95,7 @@ impl fmt::Display for Case {
         say("ordered", ordered.into(), 0)?;
         say("untidy", (!tidy).into(), 0)?;
         if self.has_register {
-            let Fates {
+            let FaultLimits {
                 parties,
                 stops,
                 sessions,
@@ -109,7 +109,7 @@ impl fmt::Display for Case {
                 resizes,
                 any_coordinator,
                 ..
-            } = self.fates;
+            } = self.faults;
             say("parties", parties as u64, u64::MAX)?;
             say("stops", stops.into(), 0)?;
             say("sessions", sessions.into(), 0)?;
@@ -133,12 +133,12 @@ impl FromStr for Case {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let config = Config { numbers: NUMBERS, batch: None, ..Config::default() };
-        let (limits, fates) = (Limits { tidy: true, ..Limits::new(1) }, Fates::default());
-        let mut case = Self { peers: 1, limits, fates, has_register: false, config };
+        let (limits, faults) = (Limits { tidy: true, ..Limits::new(1) }, FaultLimits::default());
+        let mut case = Self { peers: 1, limits, faults, has_register: false, config };
         for word in text.split_whitespace() {
             let (key, value) = word.split_once('=').unwrap_or((word, "1"));
             let value: u32 = value.parse().map_err(|_| format!("{word} has no number"))?;
-            let Case { limits, fates, .. } = &mut case;
+            let Case { limits, faults, .. } = &mut case;
             match key {
                 "peers" => case.peers = value.into(),
                 "slots" => limits.slots = value as usize,
@@ -152,19 +152,19 @@ impl FromStr for Case {
                 "ahead" => case.config.always_ahead = value == 1,
                 "ordered" => limits.ordered = value == 1,
                 "untidy" => limits.tidy = value != 1,
-                "parties" => (fates.parties, case.has_register) = (value as usize, true),
-                "stops" => fates.stops = value,
-                "sessions" => fates.sessions = value,
-                "takeovers" => fates.takeovers = value,
-                "forces" => fates.forces = value,
-                "forgets" => fates.forgets = value,
-                "removes" => fates.removes = value,
-                "detached" => fates.detached = value,
-                "renewals" => fates.renewals = value,
-                "repeats" => fates.repeats = value,
-                "resize" => fates.resizes[0] = value,
-                "then" => fates.resizes[1] = value,
-                "any" => fates.any_coordinator = value == 1,
+                "parties" => (faults.parties, case.has_register) = (value as usize, true),
+                "stops" => faults.stops = value,
+                "sessions" => faults.sessions = value,
+                "takeovers" => faults.takeovers = value,
+                "forces" => faults.forces = value,
+                "forgets" => faults.forgets = value,
+                "removes" => faults.removes = value,
+                "detached" => faults.detached = value,
+                "renewals" => faults.renewals = value,
+                "repeats" => faults.repeats = value,
+                "resize" => faults.resizes[0] = value,
+                "then" => faults.resizes[1] = value,
+                "any" => faults.any_coordinator = value == 1,
                 _ => return Err(format!("{word} is no part of a case")),
             }
         }

@@ -51,7 +51,7 @@ const TABLE: [Row; 28] = [
     ("R7", Fault::Rule(Rule::Numbers), "peers=2 slots=2 requests=3 parties=2 resize=3", number),
     ("R8", Fault::Rule(Rule::NothingLeaves), "peers=3 slots=1 parties=3 stops=2", waits_or_lost),
     ("R8", Fault::Slip(Slip::CloseRemovesJoiners), "peers=3 slots=1 parties=3 stops=2", waits_or_lost),
-    ("R9", Fault::Rule(Rule::EarlyNews), "peers=3 slots=1 parties=2 stops=1", waits_or_lost),
+    ("R9", Fault::Rule(Rule::EarlyUpdate), "peers=3 slots=1 parties=2 stops=1", waits_or_lost),
     ("R10", Fault::Rule(Rule::GiveUpFirst), "peers=2 slots=1 parties=2 forgets=1", twice),
     ("R10", Fault::Rule(Rule::GiveUpWaits), "peers=2 slots=1 parties=2 forgets=1", waits_or_lost),
     (

@@ -69,7 +69,7 @@ fn walks_bite() {
         Rule::BySession,
         Rule::Numbers,
         Rule::NothingLeaves,
-        Rule::EarlyNews,
+        Rule::EarlyUpdate,
         Rule::DetachedEnd,
     ];
     for rule in rules {

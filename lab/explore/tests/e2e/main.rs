@@ -1,6 +1,6 @@
 //! E2E in every order of events, on small routes that never change.
 //!
-//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-mutex`. Where nothing is lost nobody
+//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-protocol`. Where nothing is lost nobody
 //! needs a timer, but for votes that are split while messages overtake each other (as in Sigma).
 
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -12,9 +12,9 @@ mod large;
 mod on_routes;
 
 use case::{Outcome, Voting, is_stuck, is_two_inside};
-use peerlock_base::Span;
 use peerlock_explore::{Counterexample, Explored, Limits, Violation};
 use peerlock_protocols::e2e::{Config, E2e};
+use peerlock_types::Span;
 
 /// Renewals, pings and the ends of leases do not come here, and nobody has a copy of the queue.
 const REPAIRED: Config = Config { lease: Span::from_secs(1000), backups: 0, ..Config::REPAIRED };
@@ -139,7 +139,7 @@ under way: 2 → 1  GOT(1)
 #[test]
 fn a_split_vote_stays_split() {
     let case = "replicas=2 votes=2 clients=2 ordered";
-    let found = breaks(case, Config { losers_kept: false, asks_again: false, ..REPAIRED });
+    let found = breaks(case, Config { losers_queued: false, asks_again: false, ..REPAIRED });
 
     assert!(matches!(found.violation, Violation::Stuck(_)), "{found}");
     assert!(!found.to_string().contains("enter"), "{found}");
@@ -150,7 +150,7 @@ fn a_split_vote_stays_split() {
 #[test]
 fn a_request_is_sent_to_an_owner_who_has_finished() {
     let case = "replicas=1 votes=1 hops=1 clients=2";
-    let found = breaks(case, Config { losers_kept: false, asks_again: false, ..REPAIRED });
+    let found = breaks(case, Config { losers_queued: false, asks_again: false, ..REPAIRED });
 
     assert_eq!(
         found.to_string(),

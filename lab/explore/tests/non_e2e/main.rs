@@ -1,6 +1,6 @@
 //! Non-E2E in every order of events, on small routes that never change.
 //!
-//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-mutex`. Timers for asking again and
+//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-protocol`. Timers for asking again and
 //! for pings run out at any moment, within a budget.
 
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -12,10 +12,10 @@ mod large;
 mod on_routes;
 
 use case::{Outcome, Voting, is_two_inside};
-use peerlock_base::Span;
 use peerlock_explore::{Counterexample, Explored, Limits};
 use peerlock_protocols::NonE2e;
 use peerlock_protocols::non_e2e::Config;
+use peerlock_types::Span;
 
 /// Renewals and the ends of leases do not come here; everything else may.
 const REPAIRED: Config = Config { lease: Span::from_secs(1000), ..Config::REPAIRED };

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Span};
 use peerlock_explore::{Explorable, Limits, World};
 use peerlock_peer::fixed::{OnRoutes, Routes};
 use peerlock_protocols::{Protocol, Replicas};
+use peerlock_types::{PeerId, Span};
 
 use crate::case::{Outcome, Voting};
 

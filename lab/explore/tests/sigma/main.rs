@@ -1,6 +1,6 @@
 //! Sigma in every order of events, in small worlds: some replicas, and clients elsewhere.
 //!
-//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-mutex`. Timers for retries run out at
+//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-protocol`. Timers for retries run out at
 //! any moment, within a budget. Replicas are taken to be alike, which divides the number of states by nearly n!, and
 //! messages that can do nothing any more are taken away, which divides it by thirty and more where no fault can happen.
 
@@ -9,11 +9,11 @@
 mod case;
 #[path = "../large/mod.rs"]
 mod large;
-mod printed;
-mod sabotage;
 #[allow(dead_code, reason = "other tests use more of it")]
-#[path = "../sabotaged/mod.rs"]
-mod sabotaged;
+#[path = "../mutated/mod.rs"]
+mod mutated;
+mod mutation;
+mod printed;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../stage/mod.rs"]
 mod stage;
@@ -21,10 +21,10 @@ mod stage;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use case::{Voting, is_two_inside};
-use peerlock_base::Span;
 use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore};
 use peerlock_protocols::sigma::{Config, Sigma};
 use peerlock_protocols::strawman::{self, Strawman};
+use peerlock_types::Span;
 
 /// More than any case of the tests has. Ten times as many take some gigabytes and minutes.
 const MOST_STATES: usize = 4_000_000;
@@ -191,7 +191,7 @@ fn classes(text: &str) -> (usize, usize) {
         world.tidy();
         world.fingerprint()
     };
-    let mut seen = HashSet::from([start[1].fingerprint()]);
+    let mut found = HashSet::from([start[1].fingerprint()]);
     let mut classes: HashMap<u64, BTreeSet<u64>> = HashMap::new();
     let mut ahead = vec![start];
     while let Some([alike, apart]) = ahead.pop() {
@@ -203,14 +203,14 @@ fn classes(text: &str) -> (usize, usize) {
             let mut next = [alike.clone(), apart.clone()];
             next.iter_mut().for_each(|world| assert_eq!(world.apply(action, &mut Vec::new()), None));
             leads_to.insert(class_of(&next[0]));
-            if seen.insert(next[1].fingerprint()) {
+            if found.insert(next[1].fingerprint()) {
                 ahead.push(next);
             }
         }
         leads_to.remove(&class);
         assert_eq!(*classes.entry(class).or_insert_with(|| leads_to.clone()), leads_to);
     }
-    (seen.len(), classes.len())
+    (found.len(), classes.len())
 }
 
 fn strawman(text: &str, config: strawman::Config) -> case::Outcome {

@@ -1,8 +1,8 @@
 //! A run up to a certain point, from where every way on is tried: for what is too far from the start to search.
 
-use peerlock_base::{PeerId, Ticket};
-use peerlock_explore::{Action, Counterexample, Explorable, Explored, Letter, Trace, World};
+use peerlock_explore::{Action, Counterexample, Explorable, Explored, Packet, Trace, World};
 use peerlock_protocols::Effect;
+use peerlock_types::{PeerId, Ticket};
 
 /// A world, and what has happened in it.
 pub struct Stage<P: Explorable> {
@@ -23,10 +23,10 @@ impl<P: Explorable> Stage<P> {
 
     fn find(&self, from: u64, to: u64, kind: &str) -> usize {
         let (from, to) = (PeerId::new(from), PeerId::new(to));
-        let is_it = |letter: &Letter<P::Message>| {
-            letter.from == from && letter.to == to && P::KINDS[P::kind(&letter.message)] == kind
+        let is_it = |packet: &Packet<P::Message>| {
+            packet.from == from && packet.to == to && P::KINDS[P::kind(&packet.message)] == kind
         };
-        self.world.letters().position(is_it).unwrap_or_else(|| panic!("no {kind} from {from} to {to}:\n{}", self.trace))
+        self.world.packets().position(is_it).unwrap_or_else(|| panic!("no {kind} from {from} to {to}:\n{}", self.trace))
     }
 
     pub fn request(&mut self, peer: u64) {
@@ -104,7 +104,7 @@ impl<P: Explorable> Stage<P> {
 
     /// All messages that are under way get lost.
     pub fn lose_all(&mut self) {
-        self.world.forget_letters();
+        self.world.forget_messages();
         self.trace.line("… and all that is under way gets lost");
     }
 }

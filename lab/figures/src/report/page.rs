@@ -252,16 +252,16 @@ fn readings(body: &mut String, plan: &Plan) {
 /// Writes the provenance: the only part in which two runs with the same seed differ.
 fn run(body: &mut String, plan: &Plan, results: &Results, provenance: &Provenance) {
     push(body, "<section id=\"run\"><h2>Where it comes from</h2><table><tbody>");
-    let kept = match results.resumed {
+    let stored = match results.resumed {
         0 => format!("{}", plan.points()),
-        kept => format!("{}, of which {kept} were there from an earlier run", plan.points()),
+        stored => format!("{}, of which {stored} were there from an earlier run", plan.points()),
     };
     for (name, value) in [
         ("command", &provenance.command),
         ("seed", &provenance.seed),
         ("version", &provenance.version),
         ("commit", &provenance.commit),
-        ("different runs", &kept),
+        ("different runs", &stored),
         ("time taken", &provenance.duration),
     ] {
         push(body, &format!("<tr><td>{name}</td><td><code>{}</code></td></tr>", escape(value)));

@@ -1,9 +1,9 @@
 //! Overlays created from knowledge of all peers: routing and ownership.
 
-use peerlock_base::{Key, PeerId, Rng};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{Config, Node, Overlay};
+use peerlock_types::{Key, PeerId, Rng};
 
 use crate::for_both;
 use crate::world::{Subject, map, mean_hops, nodes, random_key, ring_of};

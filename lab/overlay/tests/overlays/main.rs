@@ -1,9 +1,9 @@
 //! Tests that both overlays must pass.
 
 mod converged;
+mod faults;
 mod nonsense;
 mod paper;
-mod trouble;
 mod world;
 
 /// Makes a test of each generic function, for each overlay.

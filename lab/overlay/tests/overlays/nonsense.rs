@@ -1,9 +1,9 @@
 //! Random messages at random times must not break a peer's invariants.
 
-use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{Cx, Effect, Input, Lists, Node, RingMessage, Timer, chord, pastry, step};
+use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
 use crate::world::{Subject, nodes};
 
@@ -93,7 +93,7 @@ fn any_input<O: Nonsense>(me: PeerId, rng: &mut Rng) -> Input<O::Message> {
 }
 
 fn check_random_messages<O: Nonsense>() {
-    let (mut strange, mut joined) = (0, 0);
+    let (mut unexpected, mut joined) = (0, 0);
     for seed in 0..300 {
         let mut rng = Rng::new(seed);
         let me = Node::of(PeerId::new(seed % 8));
@@ -111,7 +111,7 @@ fn check_random_messages<O: Nonsense>() {
             let input = any_input::<O>(me.peer, &mut rng);
             let mut effects = Vec::new();
             step(&mut peer, input, &mut Cx::new(me.peer, now, &mut rng, &mut effects));
-            strange += effects.iter().filter(|effect| matches!(effect, Effect::Strange { .. })).count();
+            unexpected += effects.iter().filter(|effect| matches!(effect, Effect::Unexpected { .. })).count();
             joined += usize::from(peer.range().is_some());
             let key = any_key(&mut rng);
             let (hop, owned) = (peer.next_hop(key), peer.range().is_some_and(|range| range.contains(key)));
@@ -121,8 +121,8 @@ fn check_random_messages<O: Nonsense>() {
         }
     }
     assert!(
-        strange > 1000 && joined > 1000,
-        "too few cases: {strange} unexpected messages, {joined} steps in the ring"
+        unexpected > 1000 && joined > 1000,
+        "too few cases: {unexpected} unexpected messages, {joined} steps in the ring"
     );
 }
 

@@ -1,9 +1,9 @@
 //! Statements of the two papers, one per test: a state, an event, a check.
 
-use peerlock_base::{Key, PeerId, Rng, Time};
 use peerlock_overlay::chord::{self, Chord, Way};
 use peerlock_overlay::pastry::{self, Pastry};
 use peerlock_overlay::{Config, Cx, Effect, Input, KeyRange, Lists, Node, Overlay, RingMessage, Timer, step};
+use peerlock_types::{Key, PeerId, Rng, Time};
 
 use crate::world::nodes;
 
@@ -24,7 +24,7 @@ fn peer<O: Overlay>(all: &[u64], me: u64) -> O {
     O::converged(&nodes, all.iter().position(|number| *number == me).unwrap_or(0), CONFIG)
 }
 
-fn tell<O: Overlay>(peer: &mut O, input: Input<O::Message>) -> Vec<Effect<O::Message>> {
+fn feed<O: Overlay>(peer: &mut O, input: Input<O::Message>) -> Vec<Effect<O::Message>> {
     let mut effects = Vec::new();
     let mut rng = Rng::new(1);
     step(peer, input, &mut Cx::new(peer.me().peer, Time::ZERO, &mut rng, &mut effects));
@@ -69,7 +69,7 @@ fn owned(after: u64, last: u64) -> Option<KeyRange> {
 fn chord_notify_adopts_predecessor_between() {
     for (from, after) in [(30, 30), (5, 10), (60, 10)] {
         let mut n: Chord = peer(&[10, 40, 70], 40);
-        let effects = tell(&mut n, message(from, exchange(from, lists(&[10], &[40]))));
+        let effects = feed(&mut n, message(from, exchange(from, lists(&[10], &[40]))));
         assert_eq!(n.range(), owned(after, 40), "{from}");
         assert_eq!(effects.contains(&Effect::Owns { range: n.range() }), after != 10, "{from}");
         assert_eq!(receivers(&effects)[0], from, "the notification is answered");
@@ -81,10 +81,10 @@ fn chord_notify_adopts_predecessor_between() {
 #[test]
 fn chord_stabilize_adopts_successor_after_answer() {
     let mut n: Chord = peer(&[10, 40, 70], 40);
-    let effects = tell(&mut n, message(70, exchanged(70, lists(&[50, 40, 10], &[10]))));
+    let effects = feed(&mut n, message(70, exchanged(70, lists(&[50, 40, 10], &[10]))));
     assert_eq!(receivers(&effects), [50], "50 is queried");
     assert_eq!(n.next_hop(Key::new(45)), Some(PeerId::new(70)), "50 is not adopted before it answers");
-    tell(&mut n, message(50, exchanged(50, lists(&[40, 10], &[70, 10]))));
+    feed(&mut n, message(50, exchanged(50, lists(&[40, 10], &[70, 10]))));
     assert_eq!(n.next_hop(Key::new(45)), Some(PeerId::new(50)));
     assert!(n.neighbours().take(3).eq([50, 70, 10].map(node)), "its list is adopted");
 }
@@ -95,10 +95,10 @@ fn chord_stabilize_adopts_successor_after_answer() {
 fn chord_dead_neighbour_is_replaced_from_list() {
     for (dead, range, successor) in [(20, owned(10, 40), 60), (60, owned(20, 40), 90)] {
         let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
-        assert!(receivers(&tell(&mut n, Input::Timer(Timer::Stabilize))).starts_with(&[60, 20]));
+        assert!(receivers(&feed(&mut n, Input::Timer(Timer::Stabilize))).starts_with(&[60, 20]));
         for _ in 0..CONFIG.tries {
             assert_eq!(n.range(), owned(20, 40), "the neighbour is kept until the last try");
-            tell(&mut n, Input::Timer(Timer::Silence(PeerId::new(dead))));
+            feed(&mut n, Input::Timer(Timer::Silence(PeerId::new(dead))));
         }
         assert_eq!(n.range(), range);
         assert_eq!(n.next_hop(Key::new(50)), Some(PeerId::new(successor)));
@@ -109,9 +109,9 @@ fn chord_dead_neighbour_is_replaced_from_list() {
 #[test]
 fn chord_active_predecessor_is_not_queried() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
-    tell(&mut n, message(20, exchange(20, lists(&[10, 90], &[40, 60]))));
+    feed(&mut n, message(20, exchange(20, lists(&[10, 90], &[40, 60]))));
     for asked in [&[60][..], &[60, 20]] {
-        let effects = tell(&mut n, Input::Timer(Timer::Stabilize));
+        let effects = feed(&mut n, Input::Timer(Timer::Stabilize));
         let exchanges = effects.iter().filter_map(|effect| match effect {
             Effect::Send { to, message: chord::Message::Ring(RingMessage::Exchange { .. }) } => Some(to.get()),
             _ => None,
@@ -125,7 +125,7 @@ fn chord_active_predecessor_is_not_queried() {
 fn chord_lost_side_is_replaced_by_the_other() {
     let mut n: Chord = peer(&[10, 20, 30, 40, 50, 60, 70, 80], 40);
     for dead in [10, 20, 30] {
-        tell(&mut n, Input::Unreachable(PeerId::new(dead)));
+        feed(&mut n, Input::Unreachable(PeerId::new(dead)));
     }
     assert_eq!(n.range(), owned(70, 40), "the range begins at the nearest peer of the other side");
 }
@@ -137,7 +137,7 @@ fn silence_timer_is_not_reset_by_more_messages() {
     for (hops, times) in [(0, 1), (1, 0), (2, 0)] {
         let seek =
             chord::Message::Seek { key: Key::new(55), origin: PeerId::new(10), way: Way { hops, ..Way::default() } };
-        let effects = tell(&mut n, message(10, seek));
+        let effects = feed(&mut n, message(10, seek));
         let is_set = |effect: &&Effect<_>| matches!(effect, Effect::SetTimer { timer: Timer::Silence(_), .. });
         assert_eq!(effects.iter().filter(is_set).count(), times, "{effects:?}");
     }
@@ -149,8 +149,8 @@ fn peer_with_another_key_is_unexpected() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
     let before = n.clone();
     for (from, key) in [(20, 30), (30, 20), (30, 40)] {
-        let effects = tell(&mut n, message(from, RingMessage::Ping { key: node(key).key }));
-        assert!(matches!(effects[..], [Effect::Strange { .. }]), "{from} at {key}: {effects:?}");
+        let effects = feed(&mut n, message(from, RingMessage::Ping { key: node(key).key }));
+        assert!(matches!(effects[..], [Effect::Unexpected { .. }]), "{from} at {key}: {effects:?}");
         assert_eq!(n, before);
     }
 }
@@ -160,12 +160,12 @@ fn peer_with_another_key_is_unexpected() {
 fn quarantine_ends_with_a_message() {
     for alive in [false, true] {
         let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
-        tell(&mut n, Input::Unreachable(PeerId::new(90)));
+        feed(&mut n, Input::Unreachable(PeerId::new(90)));
         if alive {
             let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(90), way: Way::default() };
-            tell(&mut n, message(90, seek));
+            feed(&mut n, message(90, seek));
         }
-        tell(&mut n, message(60, exchanged(60, lists(&[40, 20], &[90, 10]))));
+        feed(&mut n, message(60, exchanged(60, lists(&[40, 20], &[90, 10]))));
         assert_eq!(n.neighbours().any(|known| known == node(90)), alive);
     }
 }
@@ -176,23 +176,23 @@ fn quarantine_ends_with_a_message() {
 fn chord_join_owns_nothing_before_both_answers() {
     let mut s: Chord = peer(&[10, 40, 70], 40);
     let join = chord::Message::Join { node: node(30), way: Way { hops: 2, is_past: false } };
-    let welcome = sends(&tell(&mut s, message(10, join)), 30);
+    let welcome = sends(&feed(&mut s, message(10, join)), 30);
     assert!(matches!(welcome[..], [chord::Message::Welcome { .. }]), "{welcome:?}");
     assert_eq!(s.range(), owned(10, 40), "the owner still has the whole range");
 
     let mut n = Chord::new(node(30), CONFIG);
-    assert_eq!(receivers(&tell(&mut n, Input::Join(Some(PeerId::new(70))))), [70]);
-    assert_eq!(receivers(&tell(&mut n, message(40, welcome[0].clone()))), [10, 40], "both neighbours are queried");
-    tell(&mut n, message(40, exchanged(40, lists(&[30, 10, 70], &[70, 10]))));
+    assert_eq!(receivers(&feed(&mut n, Input::Join(Some(PeerId::new(70))))), [70]);
+    assert_eq!(receivers(&feed(&mut n, message(40, welcome[0].clone()))), [10, 40], "both neighbours are queried");
+    feed(&mut n, message(40, exchanged(40, lists(&[30, 10, 70], &[70, 10]))));
     assert_eq!(n.range(), None);
     assert_eq!(n.next_hop(Key::new(25)), Some(PeerId::new(40)));
     let mut later = n.clone();
-    tell(&mut n, message(10, exchanged(10, lists(&[70, 40], &[30, 40, 70]))));
+    feed(&mut n, message(10, exchanged(10, lists(&[70, 40], &[30, 40, 70]))));
     assert_eq!(n.range(), owned(10, 30));
     // A third peer has joined between the two: it must answer first.
-    tell(&mut later, message(10, exchanged(10, lists(&[70, 40], &[20, 30, 40]))));
+    feed(&mut later, message(10, exchanged(10, lists(&[70, 40], &[20, 30, 40]))));
     assert_eq!(later.range(), None);
-    tell(&mut later, message(20, exchanged(20, lists(&[10, 70], &[30, 40]))));
+    feed(&mut later, message(20, exchanged(20, lists(&[10, 70], &[30, 40]))));
     assert_eq!(later.range(), owned(20, 30));
 }
 
@@ -203,12 +203,14 @@ fn chord_message_past_its_key_goes_back() {
     let (key, origin) = (Key::new(25), PeerId::new(90));
     let mut s: Chord = peer(&[10, 20, 30, 40, 50, 60], 50);
     let seek = |is_past| chord::Message::Seek { key, origin, way: Way { hops: 3, is_past } };
-    let effects = tell(&mut s, message(20, seek(true)));
+    let effects = feed(&mut s, message(20, seek(true)));
     assert_eq!(sends(&effects, 30), [chord::Message::Seek { key, origin, way: Way { hops: 4, is_past: true } }]);
-    let told = sends(&effects, 20);
-    let Some(chord::Message::Ring(RingMessage::Exchange { lists, .. })) = told.last() else { panic!("{told:?}") };
-    assert_eq!(lists.left[1], node(30), "{told:?}");
-    let around = sends(&tell(&mut s, message(60, seek(false))), 20);
+    let notified = sends(&effects, 20);
+    let Some(chord::Message::Ring(RingMessage::Exchange { lists, .. })) = notified.last() else {
+        panic!("{notified:?}")
+    };
+    assert_eq!(lists.left[1], node(30), "{notified:?}");
+    let around = sends(&feed(&mut s, message(60, seek(false))), 20);
     assert_eq!(
         around,
         [chord::Message::Seek { key, origin, way: Way { hops: 4, is_past: false } }],
@@ -222,7 +224,7 @@ fn lists_of_unsettled_peer_are_not_followed() {
     let mut known = [false, true].map(|settled| {
         let mut n: Chord = peer(&[10, 30, 40, 50], 10);
         let lists = Lists { settled, ..lists(&[10, 50], &[50]) };
-        tell(&mut n, message(20, exchanged(20, lists)));
+        feed(&mut n, message(20, exchanged(20, lists)));
         n.neighbours().take(3).map(|node| node.peer.get()).collect::<Vec<_>>()
     });
     assert_eq!(known[0], [20, 30, 40]);
@@ -235,27 +237,27 @@ fn lists_of_unsettled_peer_are_not_followed() {
 #[test]
 fn joining_peer_is_not_used_as_hop() {
     let mut n = Chord::new(node(30), CONFIG);
-    tell(&mut n, Input::Join(Some(PeerId::new(70))));
+    feed(&mut n, Input::Join(Some(PeerId::new(70))));
     let join = chord::Message::Join { node: node(25), way: Way { hops: 3, is_past: true } };
-    let effects = tell(&mut n, message(10, join.clone()));
+    let effects = feed(&mut n, message(10, join.clone()));
     assert!(matches!(sends(&effects, 10)[..], [chord::Message::Ring(RingMessage::Leave { .. })]), "{effects:?}");
-    let anew = chord::Message::Join { node: node(25), way: Way { hops: 4, is_past: false } };
-    assert_eq!(sends(&effects, 70), [anew]);
-    tell(&mut n, message(40, chord::Message::Welcome { key: node(40).key, lists: lists(&[10, 70], &[70, 10]) }));
-    let effects = tell(&mut n, message(10, join));
+    let replace = chord::Message::Join { node: node(25), way: Way { hops: 4, is_past: false } };
+    assert_eq!(sends(&effects, 70), [replace]);
+    feed(&mut n, message(40, chord::Message::Welcome { key: node(40).key, lists: lists(&[10, 70], &[70, 10]) }));
+    let effects = feed(&mut n, message(10, join));
     assert!(matches!(sends(&effects, 10)[..], [chord::Message::Ring(RingMessage::Pong { .. })]), "{effects:?}");
     assert!(matches!(sends(&effects, 25)[..], [chord::Message::Welcome { .. }]), "{effects:?}");
     assert_eq!(n.range(), None, "it answers before it owns anything");
 
     let mut n = Pastry::new(node(30), CONFIG);
-    tell(&mut n, Input::Join(Some(PeerId::new(70))));
+    feed(&mut n, Input::Join(Some(PeerId::new(70))));
     let join = pastry::Message::Join { node: node(28), rows: Vec::new(), row: 0, hops: 3 };
-    let effects = tell(&mut n, message(10, join.clone()));
+    let effects = feed(&mut n, message(10, join.clone()));
     assert!(matches!(sends(&effects, 10)[..], [pastry::Message::Ring(RingMessage::Leave { .. })]), "{effects:?}");
     assert!(matches!(sends(&effects, 70)[..], [pastry::Message::Join { hops: 4, .. }]), "{effects:?}");
     let (key, lists) = (node(40).key, lists(&[10, 70], &[70, 10]));
-    tell(&mut n, message(40, pastry::Message::Welcome { key, lists, rows: Vec::new() }));
-    let effects = tell(&mut n, message(10, join));
+    feed(&mut n, message(40, pastry::Message::Welcome { key, lists, rows: Vec::new() }));
+    let effects = feed(&mut n, message(10, join));
     assert!(matches!(sends(&effects, 28)[..], [pastry::Message::Welcome { .. }]), "{effects:?}");
 }
 
@@ -264,19 +266,19 @@ fn joining_peer_is_not_used_as_hop() {
 fn chord_fix_fingers_asks_one_finger_per_round() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 10);
     for (sought, answer) in [(26, 40), (42, 60), (74, 90), (138, 0)] {
-        let effects = tell(&mut n, Input::Timer(Timer::Stabilize));
+        let effects = feed(&mut n, Input::Timer(Timer::Stabilize));
         let seek = effects.iter().find_map(|effect| match effect {
             Effect::Send { message: chord::Message::Seek { key, .. }, .. } => Some(key.get()),
             _ => None,
         });
         assert_eq!(seek, (answer != 0).then_some(sought), "138 is past the whole ring: no lookup");
         let found = chord::Message::Found { sought: Key::new(sought), key: node(answer).key };
-        tell(&mut n, message(answer, found));
+        feed(&mut n, message(answer, found));
     }
     assert!(n.fingers().iter().copied().eq([40, 60, 90].map(node)));
     // A finger that becomes the successor is removed.
-    tell(&mut n, Input::Unreachable(PeerId::new(20)));
-    tell(&mut n, Input::Timer(Timer::Stabilize));
+    feed(&mut n, Input::Unreachable(PeerId::new(20)));
+    feed(&mut n, Input::Timer(Timer::Stabilize));
     assert!(n.fingers().iter().copied().eq([60, 90].map(node)));
 }
 
@@ -285,21 +287,21 @@ fn chord_fix_fingers_asks_one_finger_per_round() {
 #[test]
 fn chord_leave_notifies_both_neighbours() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
-    let effects = tell(&mut n, Input::Leave);
+    let effects = feed(&mut n, Input::Leave);
     assert_eq!(receivers(&effects), [20, 60]);
     assert!(effects.contains(&Effect::Owns { range: None }));
     assert_eq!(n.next_hop(Key::new(35)), Some(PeerId::new(60)));
     let goodbye = sends(&effects, 60);
     let mut s: Chord = peer(&[10, 20, 40, 60, 90], 60);
-    tell(&mut s, message(40, goodbye[0].clone()));
+    feed(&mut s, message(40, goodbye[0].clone()));
     assert_eq!(s.range(), owned(20, 60));
     // The leaving peer may know a joining peer that its neighbours do not.
-    let effects = tell(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
+    let effects = feed(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
     assert_eq!(receivers(&effects), [20, 10, 70], "both neighbours, and the peer between");
     // Peers that send it something later are notified, too.
     let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(10), way: Way::default() };
     for late in [exchange(10, lists(&[], &[])).into(), exchanged(10, lists(&[], &[])).into(), seek] {
-        let answer = sends(&tell(&mut n, message(10, late)), 10);
+        let answer = sends(&feed(&mut n, message(10, late)), 10);
         assert!(matches!(answer[0], chord::Message::Ring(RingMessage::Leave { .. })), "{answer:?}");
     }
 }
@@ -333,7 +335,7 @@ fn pastry_join_collects_rows() {
     let rows = loop {
         let mut peer = Pastry::converged(&all, at, Config::PASTRY);
         hops.push(peer.me());
-        let effects = tell(&mut peer, message(4000, join));
+        let effects = feed(&mut peer, message(4000, join));
         if let [pastry::Message::Welcome { rows, .. }] = &sends(&effects, 5000)[..] {
             break rows.clone();
         }
@@ -363,16 +365,16 @@ fn pastry_lost_entry_is_replaced_from_its_row() {
     let me = peer.me().key;
     let row = |node: &Node| node.key.shared_digits(me);
     let lost = *peer.table().iter().find(|node| row(node) == 1).expect("row 1 is not empty");
-    let effects = tell(&mut peer, Input::Unreachable(lost.peer));
+    let effects = feed(&mut peer, Input::Unreachable(lost.peer));
     let [asked] = receivers(&effects)[..] else { panic!("one peer is queried: {effects:?}") };
     assert!(row(&Node::of(PeerId::new(asked))) >= 1, "the queried peer shares at least as many digits");
     assert_eq!(sends(&effects, asked), [pastry::Message::AskRow { row: 1 }]);
     // The answer names a candidate. It is pinged, and added when it answers.
     let other = all.iter().find(|node| row(node) == 1 && node.key.digit(1) == lost.key.digit(1) && **node != lost);
     let other = *other.expect("there are eight of them on average");
-    let effects = tell(&mut peer, message(asked, pastry::Message::Row { nodes: vec![lost, other] }));
+    let effects = feed(&mut peer, message(asked, pastry::Message::Row { nodes: vec![lost, other] }));
     assert_eq!(receivers(&effects), [other.peer.get()], "the lost peer is not added again on hearsay");
     assert!(!peer.table().contains(&other));
-    tell(&mut peer, message(other.peer.get(), RingMessage::Pong { key: other.key }));
+    feed(&mut peer, message(other.peer.get(), RingMessage::Pong { key: other.key }));
     assert!(peer.table().contains(&other));
 }

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
-use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_overlay::chord::{self, Chord};
 use peerlock_overlay::pastry::{self, Pastry};
 use peerlock_overlay::{Config, Cx, Effect, Input, Node, Overlay, Timer, step};
+use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
 /// The facts about an overlay that the checks need.
 pub trait Subject: Overlay {
@@ -209,7 +209,7 @@ pub struct World<O: Subject> {
     pub ring: BTreeMap<Key, PeerId>,
     pub tally: Tally,
     pub messages: u64,
-    pub strange: u64,
+    pub unexpected: u64,
     pub most_hops: Most,
     /// The number of queries without an answer in time.
     pub silences: u64,
@@ -233,7 +233,7 @@ impl<O: Subject> World<O> {
             ring: BTreeMap::new(),
             tally: Tally::default(),
             messages: 0,
-            strange: 0,
+            unexpected: 0,
             most_hops: Most::default(),
             silences: 0,
             trace: None,
@@ -380,9 +380,9 @@ impl<O: Subject> World<O> {
         let Some(place) = self.places.get_mut(&at).filter(|place| place.alive) else { return };
         let before = place.overlay.range();
         step(&mut place.overlay, input, &mut Cx::new(at, now, rng, &mut effects));
-        let told = effects.iter().any(|effect| matches!(effect, Effect::Owns { .. }));
+        let notified = effects.iter().any(|effect| matches!(effect, Effect::Owns { .. }));
         assert_eq!(
-            told,
+            notified,
             place.overlay.range() != before,
             "the user is notified exactly when the owned range has changed"
         );
@@ -415,7 +415,7 @@ impl<O: Subject> World<O> {
                     None => self.ring.remove(&key),
                 };
             }
-            Effect::Strange { .. } => self.strange += 1,
+            Effect::Unexpected { .. } => self.unexpected += 1,
         }
     }
 

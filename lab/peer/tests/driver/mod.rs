@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use peerlock_base::{Key, PeerId, Rng, Ticket, Time};
 use peerlock_overlay::{self as overlay, Node, Overlay};
 use peerlock_peer::{self as peer, Buffers, Config, Effect, Input, Peer, Timer, Wire};
 use peerlock_protocols::{Cx, Hop, Never, Protocol};
+use peerlock_types::{Key, PeerId, Rng, Ticket, Time};
 
 /// The messages of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +14,13 @@ pub enum Parcel {
     /// Routed to the owner of its key, which answers.
     Plain(u64),
     /// Kept by the first hop.
-    Kept(u64),
+    Retained(u64),
     /// The owner's answer.
     Answer(u64),
 }
 
 /// Tickets above this are for parcels that a hop keeps.
-pub const KEPT: u64 = 1_000_000;
+pub const RETAINED: u64 = 1_000_000;
 
 /// Returns the key to which a parcel is routed.
 pub fn key_of(number: u64) -> Key {
@@ -32,7 +32,7 @@ pub fn resource(number: usize) -> Key {
     Key::of(format!("resource {number}").as_bytes())
 }
 
-pub fn strange_resource() -> Key {
+pub fn unexpected_resource() -> Key {
     Key::of(b"no such resource")
 }
 
@@ -51,8 +51,8 @@ impl Protocol for Courier {
     type Timer = Never;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        let (number, parcel) = match ticket.get().checked_sub(KEPT) {
-            Some(number) => (number, Parcel::Kept(number)),
+        let (number, parcel) = match ticket.get().checked_sub(RETAINED) {
+            Some(number) => (number, Parcel::Retained(number)),
             None => (ticket.get(), Parcel::Plain(ticket.get())),
         };
         cx.route(key_of(number), parcel);
@@ -76,7 +76,7 @@ impl Protocol for Courier {
 
     fn on_forward(&mut self, hop: Hop, parcel: Parcel, _: &mut Cx<'_, Self>) -> Option<Parcel> {
         self.asked.push((hop, parcel));
-        (!matches!(parcel, Parcel::Kept(_))).then_some(parcel)
+        (!matches!(parcel, Parcel::Retained(_))).then_some(parcel)
     }
 
     fn on_disowned(&mut self, key: Key, _: &mut Cx<'_, Self>) {
@@ -104,7 +104,7 @@ pub struct Net<O: Overlay> {
     /// Sender and receiver of each message, except those of the overlay.
     sent: Vec<(PeerId, PeerId)>,
     pub undelivered: Vec<(Key, Key)>,
-    pub strange: Vec<&'static str>,
+    pub unexpected: Vec<&'static str>,
     rng: Rng,
     buffers: Buffers<O, Courier>,
 }
@@ -137,7 +137,7 @@ impl<O: Overlay> Net<O> {
             timers: VecDeque::new(),
             sent: Vec::new(),
             undelivered: Vec::new(),
-            strange: Vec::new(),
+            unexpected: Vec::new(),
             rng: Rng::new(1),
             buffers: Buffers::default(),
         }
@@ -174,7 +174,7 @@ impl<O: Overlay> Net<O> {
                 }
                 Effect::CancelTimer { timer } => self.timers.retain(|pending| *pending != (at, timer.clone())),
                 Effect::Undelivered { resource, key } => self.undelivered.push((resource, key)),
-                Effect::Strange { why } => self.strange.push(why),
+                Effect::Unexpected { why } => self.unexpected.push(why),
                 Effect::Owns(_) => {}
                 Effect::Client { .. } => panic!("couriers grant nothing"),
             }

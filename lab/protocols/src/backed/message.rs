@@ -4,7 +4,7 @@ use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use peerlock_base::{PeerId, Ticket};
+use peerlock_types::{PeerId, Ticket};
 
 use super::{Backable, Backed, Part};
 use crate::token::Layout;
@@ -69,7 +69,7 @@ pub enum Message<P: Backable> {
         epoch: Epoch,
     },
     /// The answer to `Search`: the grants at the sending peer. When all peers have answered, the searching peer sends
-    /// `Anew`.
+    /// `Fresh`.
     Found {
         /// The restart that is prepared.
         epoch: Epoch,
@@ -78,7 +78,7 @@ pub enum Message<P: Backable> {
     },
     /// Sent to all peers by the searching peer when all have answered. The receiver restarts the protocol with this
     /// layout, and its waiting clients request again.
-    Anew {
+    Fresh {
         /// The restart.
         epoch: Epoch,
         /// The holder of each token: a peer with a grant keeps its token.
@@ -114,7 +114,7 @@ impl<P: Backable> Message<P> {
     pub(super) fn epoch(&self) -> Epoch {
         match *self {
             Self::Say { epoch, .. } | Self::Confirm { epoch, .. } | Self::State { epoch, .. } => epoch,
-            Self::Search { epoch } | Self::Found { epoch, .. } | Self::Anew { epoch, .. } => epoch,
+            Self::Search { epoch } | Self::Found { epoch, .. } | Self::Fresh { epoch, .. } => epoch,
         }
     }
 
@@ -170,7 +170,7 @@ impl<P: Backable> Observe for Backed<P> {
             Message::State { .. } => 2,
             Message::Search { .. } => 3,
             Message::Found { .. } => 4,
-            Message::Anew { .. } => 5,
+            Message::Fresh { .. } => 5,
         }
     }
 
@@ -188,7 +188,7 @@ impl<P: Backable<Message: fmt::Display>> fmt::Display for Message<P> {
             Self::State { whose, state, .. } => write!(f, "state of {whose}, version {}", state.version),
             Self::Search { epoch } => write!(f, "search {}", epoch.0),
             Self::Found { epoch, inside } => write!(f, "found {} inside, of search {}", inside.len(), epoch.0),
-            Self::Anew { epoch, layout } => write!(f, "anew {}, tokens {:?}", epoch.0, layout.tokens),
+            Self::Fresh { epoch, layout } => write!(f, "anew {}, tokens {:?}", epoch.0, layout.tokens),
         }
     }
 }

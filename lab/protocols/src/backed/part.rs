@@ -1,7 +1,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use peerlock_base::{PeerId, Ticket};
+use peerlock_types::{PeerId, Ticket};
 
 use super::{Backable, Message};
 
@@ -27,7 +27,7 @@ pub struct Part<P: Backable> {
     /// Number of messages sent to each participant.
     said: BTreeMap<PeerId, u64>,
     /// Messages received from each participant.
-    heard: BTreeMap<PeerId, Heard>,
+    received: BTreeMap<PeerId, Received>,
 }
 
 /// A message of one participant to another.
@@ -42,7 +42,7 @@ pub(super) struct Said<M> {
 /// The received messages of one sender: all up to a number, and some beyond, since links may reorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-struct Heard {
+struct Received {
     all_to: u64,
     beyond: BTreeSet<u64>,
 }
@@ -50,8 +50,8 @@ struct Heard {
 impl<P: Backable> Part<P> {
     /// A participant in its initial state.
     pub fn new(peer: P) -> Self {
-        let (said, heard) = (BTreeMap::new(), BTreeMap::new());
-        Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), said, heard }
+        let (said, received) = (BTreeMap::new(), BTreeMap::new());
+        Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), said, received }
     }
 
     /// Numbers a message and keeps it until it is confirmed.
@@ -64,13 +64,13 @@ impl<P: Backable> Part<P> {
     }
 
     /// Records a received number, and returns whether it is new.
-    pub fn hears(&mut self, from: PeerId, number: u64) -> bool {
-        let heard = self.heard.entry(from).or_default();
-        if number <= heard.all_to || !heard.beyond.insert(number) {
+    pub fn receives(&mut self, from: PeerId, number: u64) -> bool {
+        let received = self.received.entry(from).or_default();
+        if number <= received.all_to || !received.beyond.insert(number) {
             return false;
         }
-        while heard.beyond.remove(&(heard.all_to + 1)) {
-            heard.all_to += 1;
+        while received.beyond.remove(&(received.all_to + 1)) {
+            received.all_to += 1;
         }
         true
     }

@@ -22,7 +22,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use peerlock_base::{PeerId, Ticket};
+use peerlock_types::{PeerId, Ticket};
 
 use super::message::Epoch;
 use super::{Backable, Backed, Message, Part};
@@ -46,7 +46,7 @@ struct Census {
 pub(super) struct Recovery {
     /// The current restart, or the one that is prepared.
     epoch: Option<Epoch>,
-    /// Whether this peer has stopped and waits for `Anew`.
+    /// Whether this peer has stopped and waits for `Fresh`.
     stopped: bool,
     /// The search, if this peer runs one.
     asked: Option<Census>,
@@ -100,7 +100,7 @@ impl<P: Backable> Backed<P> {
     /// Handles the loss of the state of an identifier that this peer owns.
     pub(super) fn miss(&mut self, _whose: PeerId, cx: &mut Cx<'_, Self>) {
         if !self.config.recovers {
-            return cx.strange("a message for an identifier whose state is lost");
+            return cx.unexpected("a message for an identifier whose state is lost");
         }
         if !self.recovery.stopped {
             self.search(cx);
@@ -151,9 +151,9 @@ impl<P: Backable> Backed<P> {
                     self.begin_if_all_have_answered(cx);
                 }
             }
-            Message::Anew { layout, .. } if epoch == ours && self.recovery.stopped => self.begin(layout, cx),
-            Message::Search { .. } | Message::Found { .. } | Message::Anew { .. } => {}
-            // It has overtaken `Anew` and is kept until that arrives.
+            Message::Fresh { layout, .. } if epoch == ours && self.recovery.stopped => self.begin(layout, cx),
+            Message::Search { .. } | Message::Found { .. } | Message::Fresh { .. } => {}
+            // It has overtaken `Fresh` and is kept until that arrives.
             _ if epoch == ours && self.recovery.stopped => self.inbox.push_back(message.clone()),
             // An older message is void. A newer one comes from peers that have restarted without this one.
             _ => return epoch != ours,
@@ -187,7 +187,7 @@ impl<P: Backable> Backed<P> {
         let layout = Layout { root: home, tokens };
         let epoch = self.recovery.epoch();
         for other in self.ring.from(self.me).filter(|peer| *peer != self.me && !self.gone.contains(peer)) {
-            cx.send(other, Message::Anew { epoch, layout: layout.clone() });
+            cx.send(other, Message::Fresh { epoch, layout: layout.clone() });
         }
         self.begin(&layout, cx);
     }
@@ -195,10 +195,10 @@ impl<P: Backable> Backed<P> {
     /// Restarts the protocol among the peers that have not failed.
     fn begin(&mut self, layout: &Layout, cx: &mut Cx<'_, Self>) {
         let Some(own) = self.parts.get(&self.me).map(|own| own.peer.clone()) else { return };
-        let kept: Vec<PeerId> = self.ring.from(self.me).filter(|peer| !self.gone.contains(peer)).collect();
-        let is_kept = |whose: &PeerId| *whose == self.me || self.backups(*whose).any(|backup| backup == self.me);
-        let kept: Vec<PeerId> = kept.into_iter().filter(is_kept).collect();
-        self.parts = kept.iter().map(|&whose| (whose, Part::new(own.anew(whose, layout)))).collect();
+        let retained: Vec<PeerId> = self.ring.from(self.me).filter(|peer| !self.gone.contains(peer)).collect();
+        let is_recorded = |whose: &PeerId| *whose == self.me || self.backups(*whose).any(|backup| backup == self.me);
+        let retained: Vec<PeerId> = retained.into_iter().filter(is_recorded).collect();
+        self.parts = retained.iter().map(|&whose| (whose, Part::new(own.fresh(whose, layout)))).collect();
         (self.recovery.stopped, self.recovery.asked) = (false, None);
         let was_inside = layout.tokens.iter().filter(|&&peer| peer == self.me).count();
         let inside: Vec<Ticket> = self.recovery.inside.iter().map(|&(ticket, _)| ticket).collect();

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{PeerId, Span, Ticket, Time};
+use peerlock_types::{PeerId, Span, Ticket, Time};
 
 use super::message::{Entry, Holder, Message, Place, Timer};
 use super::{Common, Config, Coordinator, Forecast, is_same, write_line};
@@ -130,7 +130,7 @@ impl Clients {
         (request.hope, request.place) = (true, place.or(request.place));
         request.assured = request.assured.max(until);
         if let Some(queue) = queue {
-            queue.iter().for_each(|entry| self.hear(*entry, &common.config));
+            queue.iter().for_each(|entry| self.feed(*entry, &common.config));
             self.queue = queue;
         }
         match (is_mine, self.requests[at].phase) {
@@ -163,7 +163,7 @@ impl Clients {
 
     /// Figure 1, *ADDREQUEST*.
     pub fn on_add_request(&mut self, entry: Entry, config: &Config) {
-        self.hear(entry, config);
+        self.feed(entry, config);
         if !self.requests.is_empty()
             && let Err(at) = self.queue.binary_search(&entry)
         {
@@ -172,7 +172,7 @@ impl Clients {
     }
 
     /// Updates the clock: in print an entry's place is a time stamp.
-    fn hear(&mut self, entry: Entry, config: &Config) {
+    fn feed(&mut self, entry: Entry, config: &Config) {
         if !config.coordinator_numbers {
             self.clock = self.clock.max(entry.place.count);
         }
@@ -223,7 +223,7 @@ impl Clients {
             }
             _ => None,
         };
-        self.tell_replicas(client, request.number(), (successor, self.last()), common, cx);
+        self.notify_replicas(client, request.number(), (successor, self.last()), common, cx);
         for peer in peers(&self.queue) {
             let (number, last) = (request.number(), self.last());
             common.post.send(peer, Message::Release { to: None, client, number, successor, last, receipt: 0 }, cx);
@@ -250,11 +250,11 @@ impl Clients {
             _ => false,
         };
         if common.config.requests_apart && !self.outbox.pending().any(|(_, message)| has_gone(message)) {
-            self.tell_replicas(unwanted.client, Some(unwanted.number), (None, None), common, cx);
+            self.notify_replicas(unwanted.client, Some(unwanted.number), (None, None), common, cx);
         }
     }
 
-    fn tell_replicas(
+    fn notify_replicas(
         &mut self,
         client: Claim,
         number: Option<u64>,
@@ -322,7 +322,7 @@ impl Clients {
         let client = Claim { peer: common.post.me(), ticket: request.ticket };
         self.queue.retain(|entry| entry.client != client);
         self.forget_line_if_idle();
-        self.tell_replicas(client, request.number(), (None, None), common, cx);
+        self.notify_replicas(client, request.number(), (None, None), common, cx);
     }
 
     /// Returns the forecast: t_w = l × t_cs (§4.4).

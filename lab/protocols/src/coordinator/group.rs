@@ -16,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{Span, Time};
+use peerlock_types::{Span, Time};
 
 use super::message::{Message, Telling, Timer};
 use super::replica::Replica;
@@ -33,11 +33,11 @@ pub(super) struct Group {
     /// *T_coor*: its epoch.
     pub epoch: u64,
     /// The highest epoch voted for or followed: no vote goes to a lower one.
-    pub seen: u64,
+    pub found: u64,
     /// End of the promise to follow no other replica.
     promised: Time,
     /// `sent` of the message that the promise answers.
-    heard: Time,
+    last_received: Time,
     /// Time at which this replica becomes a candidate, unless a coordinator's message arrives before.
     patience: Time,
     state: State,
@@ -76,9 +76,9 @@ impl Group {
         Self {
             coordinator: 0,
             epoch: 0,
-            seen: 0,
+            found: 0,
             promised: Time::ZERO,
-            heard: Time::ZERO,
+            last_received: Time::ZERO,
             patience: Time::ZERO,
             state: State::Follower,
             stood: false,
@@ -174,7 +174,7 @@ impl Replica {
         self.is_in_office(common, now);
         match &self.group.state {
             State::Blank { since, .. } => {
-                if now.since(*since) >= common.config.term && !self.begins_anew(common, cx) {
+                if now.since(*since) >= common.config.term && !self.restarts(common, cx) {
                     self.ask_for_memory(common, cx);
                 }
             }
@@ -191,8 +191,9 @@ impl Replica {
             State::Follower if now >= self.group.patience => self.stand(common, cx),
             State::Follower if self.is_coordinator() => {}
             State::Follower => {
-                let (to, from, epoch, heard) = (self.group.coordinator, self.index, self.group.epoch, self.group.heard);
-                common.send(to, Message::Ping { to, from, epoch, heard }, cx);
+                let (to, from, epoch, last_received) =
+                    (self.group.coordinator, self.index, self.group.epoch, self.group.last_received);
+                common.send(to, Message::Ping { to, from, epoch, last_received }, cx);
             }
         }
     }
@@ -212,14 +213,14 @@ impl Replica {
             return;
         }
         let replicas = common.replicas.quorum().replicas();
-        if group.stood || self.index != 0 || group.seen > 0 {
+        if group.stood || self.index != 0 || group.found > 0 {
             // The lowest epoch above all seen that belongs to this replica: of two candidates, the higher id has the
             // higher one.
             let (all, mine) = (u64::from(replicas), u64::from(self.index));
-            let round = (group.seen + 1).saturating_sub(mine).div_ceil(all);
-            group.seen = round * all + mine;
+            let round = (group.found + 1).saturating_sub(mine).div_ceil(all);
+            group.found = round * all + mine;
         }
-        (group.stood, group.coordinator, group.epoch) = (true, self.index, group.seen);
+        (group.stood, group.coordinator, group.epoch) = (true, self.index, group.found);
         group.promised = cx.now() + common.config.term;
         group.state = State::Candidate { votes: vec![None; replicas as usize] };
         self.announce(self.others(common), common, cx);
@@ -249,23 +250,23 @@ impl Replica {
         if group.is_blank() || !is_free {
             return;
         }
-        let why = if epoch >= group.seen { Telling::Vote } else { Telling::Refusal };
+        let why = if epoch >= group.found { Telling::Vote } else { Telling::Refusal };
         if self.is_in_office(common, now) {
             return; // The others' promises to this coordinator are valid.
         }
         if why == Telling::Vote {
             self.group.state = State::Follower;
-            self.group.seen = epoch;
+            self.group.found = epoch;
             self.follow(from, epoch, sent, common, cx);
         }
         let memory = self.memory();
         common.send(from, Message::Update { to: from, from: self.index, why, sent, epoch, memory }, cx);
     }
 
-    fn follow(&mut self, whom: u32, epoch: u64, sent: Time, common: &Common, cx: &mut Cx<'_, Coordinator>) {
-        let is_new = (self.group.coordinator, self.group.epoch) != (whom, epoch);
-        (self.group.coordinator, self.group.epoch) = (whom, epoch);
-        self.group.heard = if is_new { sent } else { self.group.heard.max(sent) };
+    fn follow(&mut self, target: u32, epoch: u64, sent: Time, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        let is_new = (self.group.coordinator, self.group.epoch) != (target, epoch);
+        (self.group.coordinator, self.group.epoch) = (target, epoch);
+        self.group.last_received = if is_new { sent } else { self.group.last_received.max(sent) };
         self.group.promised = cx.now() + common.config.term;
         self.be_patient(common, cx);
     }
@@ -289,20 +290,20 @@ impl Replica {
                 }
             }
             (State::Candidate { .. }, Telling::Refusal) => {
-                self.group.seen = self.group.seen.max(memory.seen);
+                self.group.found = self.group.found.max(memory.found);
                 self.group.state = State::Follower; // Its own promise expires first.
             }
             (State::Blank { since, .. }, Telling::Recovery) if sent.since(*since) >= common.config.term => {
                 self.learn(memory, cx.now());
-                self.group.seen = self.group.seen.max(epoch);
+                self.group.found = self.group.found.max(epoch);
                 (self.group.coordinator, self.group.epoch) = (from, epoch);
                 self.group.state = State::Follower;
                 self.be_patient(common, cx);
             }
             (State::Blank { since, blanks }, Telling::Blank) if sent.since(*since) >= common.config.term => {
                 blanks.insert(from);
-                self.group.seen = self.group.seen.max(memory.seen);
-                self.begins_anew(common, cx);
+                self.group.found = self.group.found.max(memory.found);
+                self.restarts(common, cx);
             }
             _ => {}
         }
@@ -311,7 +312,7 @@ impl Replica {
     /// Resumes voting without memory, and returns true, if so many replicas have lost theirs that no majority remains:
     /// then no coordinator can be in office to recover from. This is the start, or all is lost; grace covers that, too.
     /// If all votes are needed, this replica alone is enough.
-    fn begins_anew(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
+    fn restarts(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
         let State::Blank { blanks, .. } = &self.group.state else { return false };
         let (quorum, blank) = (common.replicas.quorum(), blanks.len() + 1);
         let is_so = blank > quorum.replicas() - quorum.votes();
@@ -334,7 +335,14 @@ impl Replica {
     }
 
     /// Figure 1, *PING*.
-    pub fn on_ping(&mut self, from: u32, epoch: u64, heard: Time, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    pub fn on_ping(
+        &mut self,
+        from: u32,
+        epoch: u64,
+        last_received: Time,
+        common: &mut Common,
+        cx: &mut Cx<'_, Coordinator>,
+    ) {
         if common.config.majority_lease {
             let is_mine = self.is_in_office(common, cx.now()) && epoch == self.group.epoch;
             let State::Office { votes, .. } = &mut self.group.state else { return };
@@ -342,7 +350,7 @@ impl Replica {
                 return;
             }
             let vote = &mut votes[from as usize];
-            *vote = (*vote).max(Some(heard));
+            *vote = (*vote).max(Some(last_received));
         }
         let (me, epoch, sent, front) = (self.index, self.group.epoch, cx.now(), self.front());
         common.send(from, Message::Ok { to: from, from: me, epoch, sent, front }, cx);
@@ -358,8 +366,8 @@ impl Replica {
         }
         let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
         // An OK of an earlier epoch is late: its sender is out of office and ignores pings.
-        if self.group.state == State::Follower && is_free && epoch >= self.group.seen {
-            self.group.seen = epoch;
+        if self.group.state == State::Follower && is_free && epoch >= self.group.found {
+            self.group.found = epoch;
             self.follow(from, epoch, sent, common, cx);
             self.drop_before(front);
         }
@@ -395,19 +403,19 @@ impl Replica {
                 self.elect_in_print(common, cx);
             }
             return if self.is_coordinator() {
-                self.tell_memory(from, sent, Telling::Recovery, common, cx);
+                self.send_memory(from, sent, Telling::Recovery, common, cx);
             } else {
                 self.pass_on(message, common, cx);
             };
         }
         if self.group.is_blank() {
-            self.tell_memory(from, sent, Telling::Blank, common, cx);
+            self.send_memory(from, sent, Telling::Blank, common, cx);
         } else if self.is_in_office(common, cx.now()) {
-            self.tell_memory(from, sent, Telling::Recovery, common, cx);
+            self.send_memory(from, sent, Telling::Recovery, common, cx);
         }
     }
 
-    fn tell_memory(&self, to: u32, sent: Time, why: Telling, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn send_memory(&self, to: u32, sent: Time, why: Telling, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (epoch, memory) = (self.group.epoch, self.memory());
         common.send(to, Message::Update { to, from: self.index, why, sent, epoch, memory }, cx);
     }
@@ -415,7 +423,7 @@ impl Replica {
     /// In print, *active(Coordinator)*: pings the coordinator before it forwards a message.
     pub fn pass_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (to, from, epoch) = (self.group.coordinator, self.index, self.group.epoch);
-        common.send(to, Message::Ping { to, from, epoch, heard: Time::ZERO }, cx);
+        common.send(to, Message::Ping { to, from, epoch, last_received: Time::ZERO }, cx);
         self.group.parked.push(message);
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
     }
@@ -436,7 +444,7 @@ impl Replica {
         match message {
             Message::Request { .. } if self.is_coordinator() => self.answer(message, common, cx),
             Message::Recover { from, sent, .. } if self.is_coordinator() => {
-                self.tell_memory(from, sent, Telling::Recovery, common, cx);
+                self.send_memory(from, sent, Telling::Recovery, common, cx);
             }
             Message::Request { client, stamp, place, holds, inside, newest, sent, .. } => {
                 let (to, alone) = (coordinator, false);
@@ -452,7 +460,7 @@ impl Replica {
 
 #[cfg(test)]
 mod tests {
-    use peerlock_base::{PeerId, Rng};
+    use peerlock_types::{PeerId, Rng};
 
     use super::super::message::Place;
     use super::*;
@@ -469,13 +477,13 @@ mod tests {
         for (from, epoch, follows) in [(1, 4, (1, 7)), (0, 3, (1, 7)), (1, 7, (1, 7)), (0, 9, (0, 9))] {
             let mut effects = Vec::new();
             let mut cx = Cx::new(me, now, &mut rng, &mut effects);
-            let group = Group { coordinator: 1, epoch: 7, seen: 7, ..Group::new() };
+            let group = Group { coordinator: 1, epoch: 7, found: 7, ..Group::new() };
             let mut replica = Replica::new(2, group);
             let front = Place { epoch: 0, count: 1 };
             replica.on_ok(Message::Ok { to: 2, from, epoch, sent: now, front }, &mut common, &mut cx);
             assert_eq!((replica.group.coordinator, replica.group.epoch), follows, "R{from} in epoch {epoch}");
-            let is_heard = (from, epoch) == follows;
-            assert_eq!(replica.group.promised > now, is_heard, "R{from} in epoch {epoch}");
+            let is_received = (from, epoch) == follows;
+            assert_eq!(replica.group.promised > now, is_received, "R{from} in epoch {epoch}");
         }
     }
 }

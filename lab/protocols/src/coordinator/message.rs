@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{Span, Ticket, Time};
+use peerlock_types::{Span, Ticket, Time};
 
 use crate::token::Claim;
 
@@ -42,7 +42,7 @@ pub struct Holder {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
     /// The highest epoch that it has voted for or followed.
-    pub seen: u64,
+    pub found: u64,
     /// The highest grant number that it knows.
     pub number: u64,
     /// The queue, as far as it knows.
@@ -188,7 +188,7 @@ pub enum Message {
         epoch: u64,
         /// `sent` of the latest `Ok` (or IAMCOORDINATOR) that has arrived: the sender follows no other replica for a
         /// term from then on.
-        heard: Time,
+        last_received: Time,
     },
     /// OK: the coordinator's answer to `Ping`. The follower renews its promise and drops entries before `front`.
     Ok {
@@ -311,4 +311,4 @@ impl fmt::Display for Message {
     }
 }
 
-peerlock_base::debug_as_display!(Message);
+peerlock_types::debug_as_display!(Message);

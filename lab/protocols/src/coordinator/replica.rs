@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{Span, Time};
+use peerlock_types::{Span, Time};
 
 use super::client::peers;
 use super::group::Group;
@@ -22,7 +22,7 @@ pub(super) struct Replica {
     /// The state of the election.
     pub group: Group,
     /// *Queue*: the waiters, in order.
-    pub line: Vec<Waiting>,
+    pub waiting: Vec<Waiting>,
     /// *Owner*.
     pub owner: Option<Owner>,
     /// The highest known grant number.
@@ -44,19 +44,19 @@ pub(super) struct Replica {
 pub(super) struct Waiting {
     pub entry: Entry,
     /// Its latest REQUEST; `None` if other replicas received it.
-    heard: Option<Heard>,
+    last_received: Option<Received>,
     /// Time of its last message.
     since: Time,
 }
 
 /// A received REQUEST: send time by the client's clock, arrival by the replica's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Heard {
+struct Received {
     sent: Time,
     arrived: Time,
 }
 
-impl Heard {
+impl Received {
     /// Converts a local time to the client's clock, rounding down: the request cannot have arrived before it was sent.
     fn there(self, here: Time) -> Time {
         self.sent + by_any_clock(here.since(self.arrived))
@@ -69,12 +69,12 @@ pub(super) struct Owner {
     /// End of its lease: no grant before, except by hand-over from it.
     pub until: Time,
     since: Time,
-    heard: Option<Heard>,
+    last_received: Option<Received>,
 }
 
 impl Owner {
     pub fn new(holder: Holder, until: Time, since: Time) -> Self {
-        Self { holder, until, since, heard: None }
+        Self { holder, until, since, last_received: None }
     }
 }
 
@@ -98,7 +98,7 @@ impl Replica {
         Self {
             index,
             group,
-            line: Vec::new(),
+            waiting: Vec::new(),
             owner: None,
             number: 0,
             count: 0,
@@ -118,8 +118,8 @@ impl Replica {
     }
 
     pub fn memory(&self) -> Memory {
-        let (seen, number) = (self.group.seen, self.number);
-        Memory { seen, number, queue: self.line.iter().map(|waiting| waiting.entry).collect() }
+        let (found, number) = (self.group.found, self.number);
+        Memory { found, number, queue: self.waiting.iter().map(|waiting| waiting.entry).collect() }
     }
 
     /// Merges another replica's memory.
@@ -135,9 +135,9 @@ impl Replica {
         if self.owner.is_some_and(|owner| owner.holder.client == entry.client) {
             return;
         }
-        if !self.line.iter().any(|waiting| waiting.entry.client == entry.client) {
-            let at = self.line.partition_point(|waiting| waiting.entry < entry);
-            self.line.insert(at, Waiting { entry, heard: None, since: now });
+        if !self.waiting.iter().any(|waiting| waiting.entry.client == entry.client) {
+            let at = self.waiting.partition_point(|waiting| waiting.entry < entry);
+            self.waiting.insert(at, Waiting { entry, last_received: None, since: now });
         }
     }
 
@@ -176,7 +176,7 @@ impl Replica {
         let Message::Request { client, holds, inside, newest, sent, .. } = message else { return };
         self.expire(common, cx);
         if let Some(number) = holds {
-            self.hear_of_owner(Holder { client, number }, inside, common, cx);
+            self.learn_owner(Holder { client, number }, inside, common, cx);
         }
         self.catch_up(client, newest);
         let (now, lease) = (cx.now(), common.config.lease);
@@ -184,15 +184,15 @@ impl Replica {
         if let Some(owner) = self.owner.as_mut().filter(is_it).filter(|_| common.config.coordinator_dedups) {
             owner.holder.client = client; // In print a client's requests are one.
             owner.until = now + lease;
-            owner.heard = Some(Heard { sent, arrived: now });
+            owner.last_received = Some(Received { sent, arrived: now });
             return self.respond(client, false, common, cx);
         }
-        let news = self.enqueue(&message, common, now);
+        let changes = self.enqueue(&message, common, now);
         self.serve(common, cx);
         if self.owner.is_none_or(|owner| owner.holder.client != client) {
-            self.respond(client, news.is_some(), common, cx);
-            if let Some(entry) = news {
-                self.tell(entry, common, cx);
+            self.respond(client, changes.is_some(), common, cx);
+            if let Some(entry) = changes {
+                self.feed(entry, common, cx);
             }
         }
     }
@@ -200,7 +200,7 @@ impl Replica {
     /// Records that a client has a grant. It is the owner if its number is further down the known chain. A new
     /// coordinator knows no chain and believes only a client in the critical section: one that was merely granted may
     /// have been superseded.
-    fn hear_of_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+    fn learn_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let is_further =
             |owner: Owner| owner.holder.number < holder.number && is_one_chain(owner.holder.number, holder.number);
@@ -208,7 +208,7 @@ impl Replica {
         if self.owner.is_some_and(is_further) || is_unknown {
             self.number = self.number.max(holder.number);
             self.owner = Some(Owner::new(holder, now + common.config.lease, now));
-            self.line.retain(|waiting| waiting.entry.client != holder.client);
+            self.waiting.retain(|waiting| waiting.entry.client != holder.client);
             self.watch(common, cx);
         }
     }
@@ -228,9 +228,9 @@ impl Replica {
     /// *Queue.insert*: returns the new entry, if the client had none.
     fn enqueue(&mut self, message: &Message, common: &Common, now: Time) -> Option<Entry> {
         let Message::Request { client, stamp, place, sent, .. } = *message else { return None };
-        let (heard, config) = (Heard { sent, arrived: now }, &common.config);
-        if let Some(known) = self.line.iter_mut().find(|known| is_same(known.entry.client, client, config)) {
-            (known.heard, known.since) = (Some(heard), now);
+        let (last_received, config) = (Received { sent, arrived: now }, &common.config);
+        if let Some(known) = self.waiting.iter_mut().find(|known| is_same(known.entry.client, client, config)) {
+            (known.last_received, known.since) = (Some(last_received), now);
             return None;
         }
         self.count += 1;
@@ -240,8 +240,8 @@ impl Replica {
             false => Place { epoch: 0, count: stamp },
         };
         let entry = Entry { place, client };
-        let at = self.line.partition_point(|waiting| waiting.entry < entry);
-        self.line.insert(at, Waiting { entry, heard: Some(heard), since: now });
+        let at = self.waiting.partition_point(|waiting| waiting.entry < entry);
+        self.waiting.insert(at, Waiting { entry, last_received: Some(last_received), since: now });
         Some(entry)
     }
 
@@ -251,37 +251,37 @@ impl Replica {
         if self.owner.is_some() || self.is_in_grace(now) {
             return;
         }
-        self.strike_silent(common, cx);
-        let Some(at) = self.line.iter().position(|waiting| waiting.heard.is_some()) else { return };
-        let Waiting { entry, heard, .. } = self.line.remove(at);
+        self.remove_silent(common, cx);
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.last_received.is_some()) else { return };
+        let Waiting { entry, last_received, .. } = self.waiting.remove(at);
         if common.config.majority_lease && self.number / EPOCH != self.group.epoch {
             self.number = leap(self.number).max(self.group.epoch * EPOCH);
         }
         self.number += 1;
         let holder = Holder { client: entry.client, number: self.number };
-        self.owner = Some(Owner { heard, ..Owner::new(holder, now + common.config.lease, now) });
+        self.owner = Some(Owner { last_received, ..Owner::new(holder, now + common.config.lease, now) });
         self.watch(common, cx);
         self.respond(entry.client, true, common, cx);
     }
 
     /// §4.4, *failure of requester*: removes silent waiters. A waiter requests three times within a lease.
-    fn strike_silent(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn remove_silent(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if !common.config.owner_lease {
             return;
         }
         let is_silent = |waiting: &Waiting| cx.now().since(waiting.since) >= common.config.lease;
-        let silent: Vec<Claim> = self.line.iter().filter(|w| is_silent(w)).map(|w| w.entry.client).collect();
-        self.line.retain(|waiting| !is_silent(waiting));
+        let silent: Vec<Claim> = self.waiting.iter().filter(|w| is_silent(w)).map(|w| w.entry.client).collect();
+        self.waiting.retain(|waiting| !is_silent(waiting));
         for client in silent {
-            self.strike(client, common, cx);
+            self.inject(client, common, cx);
         }
     }
 
     /// Notifies waiters and replicas that a client is removed from the queue.
-    fn strike(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn inject(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let number = Some(STRUCK);
         let release = |to| Message::Release { to, client, number, successor: None, last: None, receipt: 0 };
-        for peer in peers(self.line.iter().map(|waiting| &waiting.entry)) {
+        for peer in peers(self.waiting.iter().map(|waiting| &waiting.entry)) {
             common.post.send(peer, release(None), cx);
         }
         for to in self.others(common) {
@@ -291,18 +291,19 @@ impl Replica {
 
     /// *SendResponse*: the status of the resource, and the queue for a client that does not have it yet.
     pub fn respond(&self, to: Claim, with_queue: bool, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let known = self.line.iter().find(|waiting| is_same(waiting.entry.client, to, &common.config));
-        let heard = match self.owner {
-            Some(owner) if is_same(owner.holder.client, to, &common.config) => owner.heard,
-            _ => known.and_then(|waiting| waiting.heard),
+        let known = self.waiting.iter().find(|waiting| is_same(waiting.entry.client, to, &common.config));
+        let last_received = match self.owner {
+            Some(owner) if is_same(owner.holder.client, to, &common.config) => owner.last_received,
+            _ => known.and_then(|waiting| waiting.last_received),
         };
-        let until = heard.zip(self.owner).map_or(Time::ZERO, |(heard, owner)| heard.there(owner.until));
+        let until =
+            last_received.zip(self.owner).map_or(Time::ZERO, |(last_received, owner)| last_received.there(owner.until));
         let message = Message::Response {
             client: to.ticket,
             from: self.index,
             place: known.map(|waiting| waiting.entry.place),
             owner: self.owner.map(|owner| owner.holder),
-            queue: with_queue.then(|| self.line.iter().map(|waiting| waiting.entry).collect()),
+            queue: with_queue.then(|| self.waiting.iter().map(|waiting| waiting.entry).collect()),
             until,
             t_cs: self.t_cs,
         };
@@ -310,12 +311,12 @@ impl Replica {
     }
 
     /// Sends ADDREQUEST to all. In print the owner is left out.
-    fn tell(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    fn feed(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         for to in self.others(common) {
             common.send(to, Message::AddRequest { to: Some(to), entry }, cx);
         }
-        let owner = self.owner.filter(|_| common.config.owner_told).map(|owner| owner.holder.client.peer);
-        let mut waiting = peers(self.line.iter().map(|waiting| &waiting.entry));
+        let owner = self.owner.filter(|_| common.config.owner_notified).map(|owner| owner.holder.client.peer);
+        let mut waiting = peers(self.waiting.iter().map(|waiting| &waiting.entry));
         waiting.extend(owner.filter(|owner| !waiting.contains(owner)));
         for peer in waiting.into_iter().filter(|&peer| peer != entry.client.peer || Some(peer) == owner) {
             common.post.send(peer, Message::AddRequest { to: None, entry }, cx);
@@ -325,14 +326,14 @@ impl Replica {
     /// Handles RELEASE at a replica, which has no handler for it in print.
     pub fn on_release(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Release { client, number, successor, last, receipt, .. } = message else { return };
-        if !common.config.replicas_hear_release {
+        if !common.config.replicas_receive_release {
             return;
         }
-        self.line.retain(|w| !is_same(w.entry.client, client, &common.config) && Some(w.entry.client) != successor);
+        self.waiting.retain(|w| !is_same(w.entry.client, client, &common.config) && Some(w.entry.client) != successor);
         let in_office = self.is_coordinator() && self.is_in_office(common, cx.now());
         if in_office && receipt > 0 {
             common.post.send(client.peer, Message::Got { receipt }, cx);
-            let newcomers = self.line.iter().map(|waiting| &waiting.entry).filter(|entry| Some(entry.place) > last);
+            let newcomers = self.waiting.iter().map(|waiting| &waiting.entry).filter(|entry| Some(entry.place) > last);
             for peer in peers(newcomers) {
                 let release = Message::Release { to: None, client, number, successor, last, receipt: 0 };
                 common.post.send(peer, release, cx);
@@ -349,7 +350,8 @@ impl Replica {
             return;
         }
         self.observe(cx.now());
-        let first = (!common.config.named_successor && !self.line.is_empty()).then(|| self.line.remove(0).entry.client);
+        let first =
+            (!common.config.named_successor && !self.waiting.is_empty()).then(|| self.waiting.remove(0).entry.client);
         let next = successor.or(first).map(|client| Holder { client, number: number + 1 });
         self.number = self.number.max(next.map_or(number, |next| next.number));
         self.owner = next.map(|next| Owner::new(next, cx.now() + common.config.lease, cx.now()));
@@ -371,7 +373,7 @@ impl Replica {
         };
         self.owner = None;
         self.number = leap(self.number);
-        self.strike(owner.holder.client, common, cx);
+        self.inject(owner.holder.client, common, cx);
         self.serve(common, cx);
     }
 
@@ -408,8 +410,8 @@ impl Replica {
         self.owner = None;
         self.watch(common, cx);
         self.serve(common, cx);
-        let heard = self.line.iter().filter(|waiting| waiting.heard.is_some());
-        for client in heard.map(|waiting| waiting.entry.client).collect::<Vec<_>>() {
+        let last_received = self.waiting.iter().filter(|waiting| waiting.last_received.is_some());
+        for client in last_received.map(|waiting| waiting.entry.client).collect::<Vec<_>>() {
             self.respond(client, true, common, cx);
         }
     }
@@ -417,12 +419,12 @@ impl Replica {
     /// Returns the first place in the queue, or the next one: earlier ones are finished.
     pub fn front(&self) -> Place {
         let next = Place { epoch: self.group.epoch, count: self.count + 1 };
-        self.line.first().map_or(next, |waiting| waiting.entry.place)
+        self.waiting.first().map_or(next, |waiting| waiting.entry.place)
     }
 
     /// Drops finished waiters: their RELEASE was lost.
     pub fn drop_before(&mut self, front: Place) {
-        self.line.retain(|waiting| waiting.entry.place >= front);
+        self.waiting.retain(|waiting| waiting.entry.place >= front);
     }
 
     pub fn others(&self, common: &Common) -> impl Iterator<Item = u32> + use<> {
@@ -435,7 +437,7 @@ impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "R{} {}", self.index, self.group)?;
         self.owner.map_or(Ok(()), |owner| write!(f, ", {} is inside", owner.holder.client))?;
-        write_line(f, self.line.iter().map(|waiting| &waiting.entry))
+        write_line(f, self.waiting.iter().map(|waiting| &waiting.entry))
     }
 }
 
@@ -444,7 +446,7 @@ impl fmt::Display for Replica {
 mod tests {
     use alloc::vec::Vec;
 
-    use peerlock_base::{PeerId, Rng, Ticket};
+    use peerlock_types::{PeerId, Rng, Ticket};
 
     use super::*;
     use crate::coordinator::Config;
@@ -481,7 +483,7 @@ mod tests {
         for (number, is_it) in [(NUMBER + 1, true), (fencing::LEAP + 1, false), (NUMBER - 1, false)] {
             let (mut replica, common) = in_office();
             let holder = Holder { client: OTHER, number };
-            with_cx(|cx| replica.hear_of_owner(holder, true, &common, cx));
+            with_cx(|cx| replica.learn_owner(holder, true, &common, cx));
             let expected = if is_it { (OTHER, number) } else { (OWNER, NUMBER) };
             assert_eq!(owner(&replica), Some(expected), "{number}");
         }
@@ -510,7 +512,7 @@ mod tests {
     #[test]
     fn removal_by_earlier_coordinator_keeps_owner() {
         let (mut earlier, mut common) = in_office();
-        let said = with_cx(|cx| earlier.strike(OWNER, &mut common, cx));
+        let said = with_cx(|cx| earlier.inject(OWNER, &mut common, cx));
         let to_replica = |effect: &Effect<Message, Timer>| match *effect {
             Effect::Send { to, ref message } if to == PeerId::new(1) => Some(message.clone()),
             _ => None,

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{PeerId, Ticket, Time};
+use peerlock_types::{PeerId, Ticket, Time};
 
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
@@ -268,7 +268,7 @@ impl fmt::Display for Owner {
     }
 }
 
-peerlock_base::debug_as_display!(Owner);
+peerlock_types::debug_as_display!(Owner);
 
 impl fmt::Debug for Copy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -302,4 +302,4 @@ impl fmt::Display for Message {
     }
 }
 
-peerlock_base::debug_as_display!(Message);
+peerlock_types::debug_as_display!(Message);

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem::take;
 
-use peerlock_base::{PeerId, Ticket, Time};
+use peerlock_types::{PeerId, Ticket, Time};
 
 use super::message::{By, Copy, Enqueue, Message, Owner, Timer};
 use super::requester::Backup;
@@ -92,7 +92,7 @@ impl E2e {
         let requester = self.stop_waiting(at, cx);
         let (stamp, ticket) = (requester.votes.stamp, requester.votes.ticket);
         let owner = Owner { epoch, elected: stamp, peer: self.me() };
-        let lease = Client::heir(ticket, stamp, Time::END, self.common.quorum().replicas());
+        let lease = Client::replacement(ticket, stamp, Time::END, self.common.quorum().replicas());
         self.begin(Token::new(owner, lease, requester.backup), Some((stamp, ticket)), cx);
         cx.grant(ticket, Grant { slot: 0, fencing: epoch });
         self.send_to_all(|replica| Message::IAmWinner { replica, owner }, cx);
@@ -100,7 +100,7 @@ impl E2e {
 
     /// Installs the token here.
     fn begin(&mut self, mut token: Token, inside: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
-        self.hear(token.owner.elected, token.owner.epoch);
+        self.feed(token.owner.elected, token.owner.epoch);
         token.inside = inside.map(|(_, ticket)| ticket);
         token.queue.retain(|entry| inside.is_none_or(|(stamp, _)| entry.client != stamp));
         let (early, owner) = (take(&mut self.early), token.owner);
@@ -119,15 +119,15 @@ impl E2e {
 
     /// §IV.A, step 5; and a PING (§V.A), which requests the same. A former owner forwards it to its successor and
     /// informs the hop that sent it; if there is no successor, it informs both.
-    pub(super) fn on_enqueue(&mut self, from: PeerId, wish: Enqueue, cx: &mut Cx<'_, Self>) {
-        let to = wish.client.client;
-        self.hear(to, 0);
+    pub(super) fn on_enqueue(&mut self, from: PeerId, wanted: Enqueue, cx: &mut Cx<'_, Self>) {
+        let to = wanted.client.client;
+        self.feed(to, 0);
         if let Some(token) = &mut self.token {
             if to.peer() == token.owner.peer && token.inside == Some(to.client.ticket) {
                 return;
             }
-            let (is_new, owner) = (token.enqueue(wish.client.arrived(cx.now())), token.owner);
-            if is_new || wish.again {
+            let (is_new, owner) = (token.enqueue(wanted.client.arrived(cx.now())), token.owner);
+            if is_new || wanted.again {
                 self.send(to.peer(), Message::Queued { to, owner, copy: None }, cx);
             }
             if is_new {
@@ -136,21 +136,21 @@ impl E2e {
             return;
         }
         let is_parked = !self.config.marks_of_winners && !self.requesters.is_empty();
-        match self.past.last().copied().filter(|past| past.owner.epoch >= wish.owner.epoch && !is_parked) {
-            Some(past) if self.config.losers_kept => self.redirect(from, wish, past, cx),
+        match self.past.last().copied().filter(|past| past.owner.epoch >= wanted.owner.epoch && !is_parked) {
+            Some(past) if self.config.losers_queued => self.redirect(from, wanted, past, cx),
             Some(_) => {}
             // The request has overtaken the token. (Or in print, the election is not over.)
             None if self.early.len() >= Config::MOST_EARLY || self.early.iter().any(|entry| entry.client == to) => {}
-            None => self.early.push(wish.client.arrived(cx.now())),
+            None => self.early.push(wanted.client.arrived(cx.now())),
         }
     }
 
-    fn redirect(&mut self, from: PeerId, wish: Enqueue, past: Past, cx: &mut Cx<'_, Self>) {
+    fn redirect(&mut self, from: PeerId, wanted: Enqueue, past: Past, cx: &mut Cx<'_, Self>) {
         let Past { owner: Owner { epoch, .. }, successor, .. } = past;
         // If not the reign that ended here, it is an earlier one.
-        let (client, elected, fencing) = (wish.client, wish.owner.elected, self.common.fencing);
-        let is_direct = wish.detours == 0;
-        match (successor, wish.by) {
+        let (client, elected, fencing) = (wanted.client, wanted.owner.elected, self.common.fencing);
+        let is_direct = wanted.detours == 0;
+        match (successor, wanted.by) {
             (Some(owner), By::Hop(replica) | By::Replica(replica)) if is_direct => {
                 self.send(from, Message::Release { replica, owner }, cx);
             }
@@ -163,8 +163,8 @@ impl E2e {
             _ => {}
         }
         match successor {
-            Some(owner) if wish.detours < Config::MOST_DETOURS => {
-                let onward = Enqueue { owner, detours: wish.detours + 1, ..wish };
+            Some(owner) if wanted.detours < Config::MOST_DETOURS => {
+                let onward = Enqueue { owner, detours: wanted.detours + 1, ..wanted };
                 self.send(owner.peer, Message::Enqueue(onward), cx);
             }
             _ => self.send(client.client.peer(), Message::Astray { to: client.client, epoch }, cx),
@@ -218,7 +218,7 @@ impl E2e {
     }
 
     /// Sets the renewal timer again, after a client has set a timer that may have the same name.
-    pub(super) fn keep_watch(&self, id: Ticket, cx: &mut Cx<'_, Self>) {
+    pub(super) fn watch_owner(&self, id: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_ref().filter(|token| token.lease.id() == id) {
             token.lease.wake_to_renew(token.until(), &self.common, cx);
         }
@@ -358,7 +358,7 @@ impl E2e {
         let same = |past: &Past| past.owner.elected == owner.elected && past.owner.epoch >= owner.epoch;
         let stands = !self.config.leases || until > cx.now();
         let is_old = self.past.iter().any(same);
-        self.hear(owner.elected, owner.epoch);
+        self.feed(owner.elected, owner.epoch);
         if is_old && (stands || until > Time::ZERO) {
             return; // A duplicate.
         }
@@ -371,7 +371,7 @@ impl E2e {
         let backup = Backup::new(owner, rest, cx.now());
         let waits = self.requester(to);
         let ticket = to.client.ticket;
-        let lease = Client::heir(ticket, owner.elected, until, self.common.quorum().replicas());
+        let lease = Client::replacement(ticket, owner.elected, until, self.common.quorum().replicas());
         let inside = waits.map(|_| (to, ticket));
         self.begin(Token::new(owner, lease, backup), inside, cx);
         match waits {
@@ -411,16 +411,16 @@ impl E2e {
     fn adopt(&mut self, queue: Vec<Entry>, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         let (owner, inside) = (token.owner, token.inside.map(|ticket| Claim { peer: token.owner.peer, ticket }));
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         for entry in queue.into_iter().filter(|entry| Some(entry.client.client) != inside) {
             if token.enqueue(entry) {
-                news.push(entry.client);
+                changes.push(entry.client);
             }
         }
-        if !news.is_empty() {
+        if !changes.is_empty() {
             self.queue_changed(cx);
         }
-        for to in news {
+        for to in changes {
             self.send(to.peer(), Message::Queued { to, owner, copy: None }, cx);
         }
     }

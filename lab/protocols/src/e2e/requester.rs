@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{PeerId, Span, Ticket, Time};
+use peerlock_types::{PeerId, Span, Ticket, Time};
 
 use super::message::{By, Copy, Message, Owner, Timer};
 use super::{Config, E2e};
@@ -122,7 +122,7 @@ impl E2e {
         let asked = self.requesters.iter().position(|requester| requester.votes.id() == to);
         if let Some(at) = asked {
             self.requesters[at].votes.on_response(response, &mut self.common, cx);
-            self.keep_watch(to, cx);
+            self.watch_owner(to, cx);
             if matches!(self.requesters[at].votes.phase, Phase::Inside { .. }) {
                 self.win(at, cx);
             }
@@ -138,7 +138,7 @@ impl E2e {
     /// reset: the token may be on its way here, or with a successor. Then there is no answer, and the lease expires
     /// unless it is renewed.
     pub(super) fn answer_ghost(&mut self, from: PeerId, replica: u32, ghost: Stamp, cx: &mut Cx<'_, Self>) {
-        if self.token.as_ref().is_some_and(|token| token.owner.elected == ghost) || !self.config.losers_kept {
+        if self.token.as_ref().is_some_and(|token| token.owner.elected == ghost) || !self.config.losers_queued {
             return;
         }
         let past = self.past.iter().rev().find(|past| past.owner.elected == ghost);
@@ -153,10 +153,10 @@ impl E2e {
 
     /// Handles the owner's answer that a request is queued.
     pub(super) fn on_queued(&mut self, to: Stamp, owner: Owner, copy: Option<Copy>, cx: &mut Cx<'_, Self>) {
-        self.hear(owner.elected, owner.epoch);
+        self.feed(owner.elected, owner.epoch);
         let Some(at) = self.requester(to) else {
             let is_inside = self.token.as_ref().is_some_and(|token| token.inside == Some(to.client.ticket));
-            if !is_inside && self.config.losers_kept {
+            if !is_inside && self.config.losers_queued {
                 self.send(owner.peer, Message::Withdraw { client: to }, cx);
             }
             return;
@@ -210,7 +210,7 @@ impl E2e {
         let Requester { votes, parked, backup, .. } = self.stop_waiting(at, cx);
         match (parked, backup.owner) {
             (Some(owner), _) => self.send(owner.peer, Message::Withdraw { client: votes.stamp }, cx),
-            (None, Some(owner)) if self.config.losers_kept => {
+            (None, Some(owner)) if self.config.losers_queued => {
                 self.pass_queue(owner, backup.into_copy(cx.now()), cx);
             }
             _ => {}

@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 
 /// The paper's *Previous* and *Next*: the previous and the next hop; there is no next one at the replica.
 pub(super) type Way = (PeerId, Option<PeerId>);

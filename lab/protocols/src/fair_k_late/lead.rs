@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-use peerlock_base::PeerId;
+use peerlock_types::PeerId;
 
-use super::{Config, News};
-use peerlock_mutex::line::{Binding, Line};
+use super::{Config, Update};
+use peerlock_protocol::queue::{Binding, Queue};
 
 /// What makes a peer the coordinator. Exactly one peer has it, or one message carries it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,36 +15,36 @@ pub struct Lead {
     pub(super) epoch: u64,
     /// Entries since it came here.
     served: u32,
-    pub(super) line: Line,
+    pub(super) queue: Queue,
 }
 
 impl Lead {
     pub(super) fn new(tokens: &[PeerId], Config { reach, always_ahead, .. }: Config) -> Self {
-        let mut line = Line::new(reach, always_ahead);
-        (0..).zip(tokens).for_each(|(slot, &at)| line.add(slot, at, 0, true));
-        Self { epoch: 0, served: 0, line }
+        let mut queue = Queue::new(reach, always_ahead);
+        (0..).zip(tokens).for_each(|(slot, &at)| queue.add(slot, at, 0, true));
+        Self { epoch: 0, served: 0, queue }
     }
 
     /// Learns something, or says what is strange about it.
-    pub(super) fn note(&mut self, news: News) -> Result<(), &'static str> {
-        self.served += self.line.note(news, ())?;
+    pub(super) fn note(&mut self, update: Update) -> Result<(), &'static str> {
+        self.served += self.queue.note(update, ())?;
         Ok(())
     }
 
     pub(super) fn bind(&mut self) -> Option<Binding> {
-        self.line.bind()
+        self.queue.bind()
     }
 
     /// Takes everybody who waits at `peer` out of the line.
     pub(super) fn forget(&mut self, peer: PeerId) {
-        self.line.forget(peer);
+        self.queue.forget(peer);
     }
 
-    /// The role goes to `heir`, whoever waits.
-    pub(super) fn pass_to(&mut self, heir: PeerId) -> PeerId {
+    /// The role goes to `replacement`, whoever waits.
+    pub(super) fn pass_to(&mut self, replacement: PeerId) -> PeerId {
         self.served = 0;
         self.epoch += 1;
-        heir
+        replacement
     }
 
     /// When the term is over: to whom the role goes, which is the last in line unless that is `me`.
@@ -52,7 +52,7 @@ impl Lead {
         if self.served < term {
             return None;
         }
-        let last = self.line.waiting().next_back()?.peer;
+        let last = self.queue.waiting().next_back()?.peer;
         (last != me).then(|| self.pass_to(last))
     }
 }
@@ -60,7 +60,7 @@ impl Lead {
 /// `epoch 0: waiting [4, 5], tokens [0 at 2, next 4]`.
 impl fmt::Display for Lead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "epoch {}: {}", self.epoch, self.line)
+        write!(f, "epoch {}: {}", self.epoch, self.queue)
     }
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Lead {
 mod tests {
     use alloc::string::ToString;
 
-    use peerlock_base::Ticket;
+    use peerlock_types::Ticket;
 
     use super::*;
     use crate::token::Claim;
@@ -79,9 +79,9 @@ mod tests {
         let claim = |peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
         let mut lead = Lead::new(&[me], Config::default());
         assert_eq!(lead.pass_on(0, me), None, "nobody waits");
-        [5, 6].into_iter().for_each(|peer| lead.note(News::Request(claim(peer))).expect("nothing strange"));
+        [5, 6].into_iter().for_each(|peer| lead.note(Update::Request(claim(peer))).expect("nothing strange"));
         assert_eq!(lead.pass_on(1, me), None, "nobody has entered yet");
-        lead.note(News::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }).expect("nothing strange");
+        lead.note(Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }).expect("nothing strange");
 
         assert_eq!(lead.pass_on(1, PeerId::new(6)), None, "it is there already");
         assert_eq!(lead.pass_on(1, me), Some(PeerId::new(6)));

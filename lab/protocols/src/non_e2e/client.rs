@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::fmt;
 
-use peerlock_base::{PeerId, Span, Ticket};
+use peerlock_types::{PeerId, Span, Ticket};
 
 use super::message::{Load, Message};
 use super::{Config, NonE2e};
@@ -108,7 +108,7 @@ impl Requester {
             if !matches!(place, Place::Replica(_)) {
                 *place = Place::Hop(from);
                 self.silent.remove(replica);
-                self.votes.hear_say(replica);
+                self.votes.count_reply(replica);
             }
         } else {
             *place = Place::Hop(from);
@@ -123,7 +123,7 @@ impl Requester {
 
     /// §IV.B, steps 5 and 6: if no client has won, all yield after a random time.
     fn consider_yielding(&mut self, config: &Config, common: &Common<Message>, cx: &mut Cx<'_, NonE2e>) {
-        let is_stuck = !self.votes.mine().is_empty() && self.votes.nobody_can_win(common);
+        let is_stuck = !self.votes.mine().is_empty() && self.votes.is_undecidable(common);
         if !config.surfaces && self.votes.phase == Phase::Waiting && is_stuck {
             let after = cx.rng().between(Span::ZERO, config.retry);
             cx.set_timer(self.wake(), after);
@@ -140,7 +140,7 @@ impl Requester {
             self.votes.wake_to_renew(until, common, cx);
             return false;
         }
-        if !config.surfaces && self.votes.nobody_can_win(common) {
+        if !config.surfaces && self.votes.is_undecidable(common) {
             // §IV.B, step 6.
             self.votes.yield_all(common, cx);
         }

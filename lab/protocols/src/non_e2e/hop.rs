@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{PeerId, Time};
+use peerlock_types::{PeerId, Time};
 
 use super::message::{Load, Message, Timer};
 use super::{Config, NonE2e};

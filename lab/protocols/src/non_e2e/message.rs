@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::{PeerId, Ticket, Time};
+use peerlock_types::{PeerId, Ticket, Time};
 
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
@@ -174,7 +174,7 @@ impl fmt::Display for Load {
     }
 }
 
-peerlock_base::debug_as_display!(Load);
+peerlock_types::debug_as_display!(Load);
 
 /// The paper's notation, with the replica as `R` and its index: `REQUEST(R2, 17@4)`. Marks messages that bypass hops,
 /// and hearsay.
@@ -200,4 +200,4 @@ impl fmt::Display for Message {
     }
 }
 
-peerlock_base::debug_as_display!(Message);
+peerlock_types::debug_as_display!(Message);

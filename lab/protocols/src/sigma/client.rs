@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use peerlock_base::{Span, Ticket, Time};
+use peerlock_types::{Span, Ticket, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
 use super::{Common, Config, Voting, Yields};
@@ -22,7 +22,7 @@ pub(crate) struct Client {
     /// *resp[]*: the latest response of each replica.
     resp: Vec<Response>,
     /// The valid entries of `resp`.
-    heard: Voters,
+    received: Voters,
     /// Those that name this client as owner.
     mine: Voters,
     /// The voters that have sent `Inquire` for an earlier request.
@@ -59,7 +59,7 @@ struct Response {
 /// too much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Round {
-    heard: Voters,
+    received: Voters,
     waits: Span,
     forecasts: u32,
 }
@@ -67,12 +67,12 @@ struct Round {
 impl Client {
     pub fn new(ticket: Ticket, stamp: Stamp, replicas: u32) -> Self {
         let resp = (0..replicas).map(|_| Response::default()).collect();
-        let (heard, mine, asked) = (Voters::NONE, Voters::NONE, Voters::NONE);
-        Self { ticket, stamp, phase: Phase::Waiting, resp, heard, mine, asked, round: Round::default(), number: 0 }
+        let (received, mine, asked) = (Voters::NONE, Voters::NONE, Voters::NONE);
+        Self { ticket, stamp, phase: Phase::Waiting, resp, received, mine, asked, round: Round::default(), number: 0 }
     }
 
     /// Creates a client that continues an owner's hold, until the lease ends or is renewed.
-    pub fn heir(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
+    pub fn replacement(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
         Self { phase: Phase::Inside { until }, ..Self::new(ticket, owner, replicas) }
     }
 
@@ -153,7 +153,7 @@ impl Client {
             }
         }
         *old = new;
-        self.heard.insert(replica);
+        self.received.insert(replica);
         if is_mine {
             self.mine.insert(replica);
         } else {
@@ -178,7 +178,7 @@ impl Client {
         cx: &mut Cx<'_, P>,
     ) {
         let votes = common.quorum().votes();
-        let is_first = self.round.heard.insert(replica);
+        let is_first = self.round.received.insert(replica);
         if is_first && let Some(wait) = wait {
             self.round.waits += wait;
             self.round.forecasts += 1;
@@ -187,7 +187,7 @@ impl Client {
             return; // Case 1. In case 2, another client has won, there is nothing to do.
         }
         self.yield_if_hopeless(common, cx); // Case 3.
-        if is_first && self.round.heard.len() == votes {
+        if is_first && self.round.received.len() == votes {
             self.back_off(common, cx);
         }
     }
@@ -228,7 +228,7 @@ impl Client {
     fn yield_if_hopeless<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let given_up = match common.yields {
             Yields::Asked if self.cannot_win(common) => self.mine.and(self.asked),
-            Yields::AtOnce if self.nobody_can_win(common) => self.mine,
+            Yields::AtOnce if self.is_undecidable(common) => self.mine,
             Yields::Asked | Yields::AtOnce | Yields::Later => Voters::NONE,
         };
         for replica in given_up.iter() {
@@ -244,12 +244,12 @@ impl Client {
     }
 
     fn cannot_win<M>(&self, common: &Common<M>) -> bool {
-        common.quorum().verdict(self.mine.len(), self.heard.len()) == Verdict::Cannot
+        common.quorum().verdict(self.mine.len(), self.received.len()) == Verdict::Cannot
     }
 
     /// *ComputeWinner() = nil*, by the responses so far.
-    pub fn nobody_can_win<M>(&self, common: &Common<M>) -> bool {
-        common.quorum().verdict(self.same(), self.heard.len()) == Verdict::Cannot
+    pub fn is_undecidable<M>(&self, common: &Common<M>) -> bool {
+        common.quorum().verdict(self.same(), self.received.len()) == Verdict::Cannot
     }
 
     /// Returns the replicas that have voted for this client.
@@ -258,13 +258,13 @@ impl Client {
     }
 
     /// Records, without a response, that this client is queued at the replica and has not got its vote.
-    pub fn hear_say(&mut self, replica: u32) {
-        self.heard.insert(replica);
+    pub fn count_reply(&mut self, replica: u32) {
+        self.received.insert(replica);
     }
 
     fn yield_vote<P: Voting>(&mut self, replica: u32, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let (client, number, sent) = (self.stamp, self.resp[replica as usize].number, cx.now());
-        for set in [&mut self.mine, &mut self.heard, &mut self.asked] {
+        for set in [&mut self.mine, &mut self.received, &mut self.asked] {
             set.remove(replica); // *Clear(resp[i])*; the number stays, to recognize the grant.
         }
         common.send(replica, Message::Yield { replica, client, number, sent }, cx);
@@ -273,7 +273,7 @@ impl Client {
     /// j_same: the most responses that name the same owner.
     fn same(&self) -> u32 {
         let mut owners: Vec<(Stamp, u32)> = Vec::new();
-        for owner in self.heard.iter().filter_map(|replica| self.resp[replica as usize].owner) {
+        for owner in self.received.iter().filter_map(|replica| self.resp[replica as usize].owner) {
             match owners.iter_mut().find(|(known, _)| *known == owner) {
                 Some((_, count)) => *count += 1,
                 None => owners.push((owner, 1)),
@@ -342,14 +342,14 @@ impl Client {
 
     /// See [`crate::Observe::digest`].
     pub fn digest(&self, replica: Option<u32>, config: &Config, mut state: &mut dyn Hasher) {
-        let Self { ticket, stamp, phase, resp, heard, mine, asked, round, number } = self;
+        let Self { ticket, stamp, phase, resp, received, mine, asked, round, number } = self;
         // If a timer is always pending, forecasts only determine when it expires.
         let round = if config.default_timer { &Round::default() } else { round };
         match replica {
             None => (ticket, stamp, phase, round.waits, round.forecasts, number).hash(&mut state),
             Some(at) if config.numbered_grants && self.is_settled(at) => {} // Unused.
             Some(at) => {
-                let is_in = [heard, mine, asked, &round.heard].map(|voters| voters.contains(at));
+                let is_in = [received, mine, asked, &round.received].map(|voters| voters.contains(at));
                 (resp[at as usize], is_in).hash(&mut state);
             }
         }
@@ -369,12 +369,12 @@ impl fmt::Display for Client {
             Phase::Inside { .. } => "inside",
         };
         write!(f, "{} {phase}, resp[]", self.stamp)?;
-        for replica in self.heard.iter() {
+        for replica in self.received.iter() {
             match self.resp[replica as usize].owner {
                 Some(owner) => write!(f, " R{replica}: {owner}")?,
                 None => write!(f, " R{replica}: nil")?,
             }
         }
-        if self.heard.is_empty() { write!(f, " empty") } else { Ok(()) }
+        if self.received.is_empty() { write!(f, " empty") } else { Ok(()) }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use peerlock_base::{PeerId, Span, Ticket, Time};
+use peerlock_types::{PeerId, Span, Ticket, Time};
 
 use crate::token::Claim;
 
@@ -153,7 +153,7 @@ impl fmt::Display for Stamp {
     }
 }
 
-peerlock_base::debug_as_display!(Stamp);
+peerlock_types::debug_as_display!(Stamp);
 
 /// The grant's number; after a reset also the life: `3`, `1.3`.
 impl fmt::Display for Number {
@@ -165,7 +165,7 @@ impl fmt::Display for Number {
     }
 }
 
-peerlock_base::debug_as_display!(Number);
+peerlock_types::debug_as_display!(Number);
 
 /// The paper's notation, with the replica as `R` and its index: `REQUEST(R2, 17@4)`.
 impl fmt::Display for Message {
@@ -183,4 +183,4 @@ impl fmt::Display for Message {
     }
 }
 
-peerlock_base::debug_as_display!(Message);
+peerlock_types::debug_as_display!(Message);

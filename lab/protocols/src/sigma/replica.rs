@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use peerlock_base::{PeerId, Span, Time};
+use peerlock_types::{PeerId, Span, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
 use super::{Common, Config, Voting};
@@ -86,7 +86,7 @@ impl Replica {
     }
 
     /// Takes over the client's time stamp and fencing level.
-    pub fn hear(&mut self, client: Stamp, fencing: u64) {
+    pub fn feed(&mut self, client: Stamp, fencing: u64) {
         self.clock = self.clock.max(client.time);
         self.fencing = self.fencing.max(fencing);
     }
@@ -110,7 +110,7 @@ impl Replica {
 
     /// Queues a request that was queued elsewhere, without messages: see [`Replica::settle`].
     pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
-        self.hear(entry.client, 0);
+        self.feed(entry.client, 0);
         if !self.is_owner(entry.client, common) {
             self.enqueue(entry, &common.config);
         }
@@ -306,8 +306,9 @@ impl Replica {
     pub fn has_done(&self, release: &Message) -> bool {
         let Message::Release { replica, client, fencing } = *release else { return false };
         let mut entries = self.owner.iter().map(|owner| &owner.entry).chain(&self.queue);
-        let is_news = self.clock < client.time || self.fencing < fencing || entries.any(|entry| entry.client == client);
-        replica != self.index || !is_news
+        let is_update =
+            self.clock < client.time || self.fencing < fencing || entries.any(|entry| entry.client == client);
+        replica != self.index || !is_update
     }
 
     /// *C = C_owner*: the same request, or in the printed form the same client.

@@ -19,8 +19,8 @@ use crate::UnderWay;
 ///   is true of the second of two copies, once the first has arrived.
 /// - *INQUIRE.* A settled holder does nothing. A finished client answers with a copy of its RELEASE, which is void
 ///   unless the RELEASE itself has overtaken the REQUEST.
-pub(super) fn is_void(receiver: &Sigma, letter: UnderWay<'_, Sigma>) -> bool {
-    let UnderWay { message, sender, mut others, is_calm } = letter;
+pub(super) fn is_void(receiver: &Sigma, in_flight: UnderWay<'_, Sigma>) -> bool {
+    let UnderWay { message, sender, mut others, is_calm } = in_flight;
     let Common { config, clock, fencing, .. } = &receiver.common;
     match *message {
         Message::Response { replica, to, number, clock: now, fencing: level, .. } => {

@@ -5,16 +5,16 @@
 //!   client ──► one of the first hops ──► one of the second hops ──► the owner of the key, one of the hosts
 //! ```
 
-#[path = "../trouble/mod.rs"]
-pub mod trouble;
+#[path = "../faults/mod.rs"]
+pub mod faults;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_peer::fixed::{self, Wire};
 use peerlock_protocols::{Cx, Input, Observe, Protocol, Quorum, Replicas};
 use peerlock_sim::{Experiment, Faults, Report};
+use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 
 const SEEDS: u64 = 100;
 
@@ -34,13 +34,13 @@ pub fn play<P: Observe<Timer: std::hash::Hash>>(
     let replicas = Replicas::on_overlay("resource", Quorum::new(5, 4));
     let plan = Arc::new(Plan::new(&replicas, seed, LENGTH, often, window));
     let experiment = Experiment { trials: 1, seed, ..experiment.clone() };
-    trouble::play(&experiment, |me: PeerId| Moving::new(new_peer(me, &replicas), plan.clone()))
+    faults::play(&experiment, |me: PeerId| Moving::new(new_peer(me, &replicas), plan.clone()))
 }
 
 /// Eight clients.
 pub fn calm() -> Experiment {
-    let workload = trouble::closed(Span::from_secs(2), Span::from_millis(500), 20);
-    Experiment { workload, network: trouble::latency(0, 100), ..trouble::calm(PEERS as u32, 8, 1) }
+    let workload = faults::closed(Span::from_secs(2), Span::from_millis(500), 20);
+    Experiment { workload, network: faults::latency(0, 100), ..faults::calm(PEERS as u32, 8, 1) }
 }
 
 /// On a network on which messages overtake each other.
@@ -53,7 +53,7 @@ pub fn everything() -> Experiment {
         cut_off: Some((0.02, Span::from_secs(15))),
         ..Faults::default()
     };
-    Experiment { faults, network: trouble::jitter(100), ..calm() }
+    Experiment { faults, network: faults::jitter(100), ..calm() }
 }
 
 /// Nobody inside with another, no fencing number twice or backwards, nobody forgotten.
@@ -182,7 +182,7 @@ impl<P: Protocol> Protocol for Moving<P> {
 
     fn on_message(&mut self, from: PeerId, wire: Self::Message, cx: &mut Cx<'_, Self>) {
         let (me, now) = (cx.me().get(), cx.now());
-        self.run(wire.heard(from, |key| self.plan.next(key, me, now)), cx);
+        self.run(wire.received(from, |key| self.plan.next(key, me, now)), cx);
     }
 
     fn on_timer(&mut self, timer: P::Timer, cx: &mut Cx<'_, Self>) {

@@ -2,15 +2,15 @@
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
-#[path = "../trouble/mod.rs"]
-pub mod trouble;
+#[path = "../faults/mod.rs"]
+pub mod faults;
 
 use std::sync::Arc;
 
-use peerlock_base::PeerId;
 use peerlock_peer::fixed::{OnRoutes, Routes};
 use peerlock_protocols::{Observe, Quorum, Replicas};
 use peerlock_sim::{Experiment, Faults, Report};
+use peerlock_types::PeerId;
 
 /// Replicas at peers 0 … 4, four hops, and clients after them.
 const QUORUM: Quorum = Quorum::new(5, 4);
@@ -31,17 +31,17 @@ fn routes(replicas: &Replicas, peers: usize) -> Arc<Routes> {
 
 /// Six clients.
 pub fn calm() -> Experiment {
-    Experiment { network: trouble::latency(0, 100), ..trouble::calm(SERVERS, 6, 100) }
+    Experiment { network: faults::latency(0, 100), ..faults::calm(SERVERS, 6, 100) }
 }
 
 /// The same on a network on which messages overtake each other.
 pub fn rough(faults: Faults) -> Experiment {
-    Experiment { faults, network: trouble::jitter(100), ..calm() }
+    Experiment { faults, network: faults::jitter(100), ..calm() }
 }
 
 /// A hundredth of the messages is lost, and comes twice: a way has four hops and nobody confirms any.
 pub fn everything() -> Faults {
-    Faults { loss: 0.01, duplication: 0.01, ..trouble::everything(SERVERS.into()) }
+    Faults { loss: 0.01, duplication: 0.01, ..faults::everything(SERVERS.into()) }
 }
 
 /// Runs all trials with the peers that `new_peer` makes.
@@ -51,15 +51,15 @@ where
 {
     let replicas = Replicas::on_overlay("resource", QUORUM);
     let routes = routes(&replicas, experiment.peers);
-    trouble::play(experiment, |me| OnRoutes::new(new_peer(me, &replicas), routes.clone()))
+    faults::play(experiment, |me| OnRoutes::new(new_peer(me, &replicas), routes.clone()))
 }
 
-/// As [`trouble::holds`].
+/// As [`faults::holds`].
 pub fn holds<P>(experiment: &Experiment, new_peer: impl Fn(PeerId, &Replicas) -> P + Sync) -> u64
 where
     P: Observe<Timer: std::hash::Hash>,
 {
     let replicas = Replicas::on_overlay("resource", QUORUM);
     let routes = routes(&replicas, experiment.peers);
-    trouble::holds(experiment, |me| OnRoutes::new(new_peer(me, &replicas), routes.clone()))
+    faults::holds(experiment, |me| OnRoutes::new(new_peer(me, &replicas), routes.clone()))
 }

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_protocols::{Cx, Effect, Hop, Input, Observe, Protocol, step};
+use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 
 pub mod routes;
 pub mod votes;
 
 /// A message under way: from, to, for the owner of which key and from whom if it is routed, what.
-pub type Letter<P> = (u64, u64, Option<(Key, PeerId)>, <P as Protocol>::Message);
+pub type InFlight<P> = (u64, u64, Option<(Key, PeerId)>, <P as Protocol>::Message);
 
 /// Who comes next on the way to a key among those that are not dead; nobody if `here` owns it.
 type Next = Box<dyn Fn(Key, u64, &BTreeSet<u64>) -> Option<u64>>;
@@ -21,7 +21,7 @@ pub struct Scene<P: Observe> {
     next: Next,
     dead: BTreeSet<u64>,
     /// In the order sent.
-    pub wire: Vec<Letter<P>>,
+    pub wire: Vec<InFlight<P>>,
     pub timers: BTreeMap<(u64, P::Timer), Time>,
     tickets: BTreeMap<u64, u64>,
     /// Who is inside: peer, ticket, fencing number.
@@ -92,23 +92,23 @@ impl<P: Observe> Scene<P> {
                 self.entered.push((peer, ticket.get(), grant.fencing));
             }
             Effect::Lost { ticket } => {
-                self.inside.retain(|&(who, which, _)| (who, which) != (peer, ticket.get()));
+                self.inside.retain(|&(holder, which, _)| (holder, which) != (peer, ticket.get()));
                 self.lost.push(peer);
             }
             Effect::SetTimer { timer, after } => drop(self.timers.insert((peer, timer), self.now + after)),
             Effect::CancelTimer { timer } => drop(self.timers.remove(&(peer, timer))),
-            Effect::Refused { .. } | Effect::Wish(_) | Effect::Strange { .. } => panic!("{effect:?}"),
+            Effect::Refused { .. } | Effect::RegistryRequest(_) | Effect::Unexpected { .. } => panic!("{effect:?}"),
         }
     }
 
-    fn send(&mut self, letter: Letter<P>) {
-        self.sent[P::kind(&letter.3)] += 1;
-        if self.cut_off != Some(letter.0) && self.cut_off != Some(letter.1) {
-            self.wire.push(letter);
+    fn send(&mut self, in_flight: InFlight<P>) {
+        self.sent[P::kind(&in_flight.3)] += 1;
+        if self.cut_off != Some(in_flight.0) && self.cut_off != Some(in_flight.1) {
+            self.wire.push(in_flight);
         }
     }
 
-    fn arrive(&mut self, (from, to, route, message): Letter<P>) {
+    fn arrive(&mut self, (from, to, route, message): InFlight<P>) {
         let previous = PeerId::new(from);
         let input = match route {
             None => Input::Message { from: previous, message },
@@ -131,7 +131,7 @@ impl<P: Observe> Scene<P> {
     /// The peer's latest request is over.
     pub fn release(&mut self, peer: u64) {
         let ticket = self.tickets[&peer];
-        self.inside.retain(|&(who, which, _)| (who, which) != (peer, ticket));
+        self.inside.retain(|&(holder, which, _)| (holder, which) != (peer, ticket));
         self.step(peer, Input::Release(Ticket::new(ticket)));
     }
 
@@ -141,12 +141,12 @@ impl<P: Observe> Scene<P> {
 
     pub fn kill(&mut self, peer: u64) {
         self.dead.insert(peer);
-        self.timers.retain(|&(who, _), _| who != peer);
-        self.inside.retain(|&(who, ..)| who != peer);
+        self.timers.retain(|&(holder, _), _| holder != peer);
+        self.inside.retain(|&(holder, ..)| holder != peer);
     }
 
     pub fn find(&self, from: u64, to: u64, kind: &str) -> Option<usize> {
-        let is_it = |&(f, t, _, ref m): &Letter<P>| (f, t, P::KINDS[P::kind(m)]) == (from, to, kind);
+        let is_it = |&(f, t, _, ref m): &InFlight<P>| (f, t, P::KINDS[P::kind(m)]) == (from, to, kind);
         self.wire.iter().position(is_it)
     }
 
@@ -156,8 +156,8 @@ impl<P: Observe> Scene<P> {
 
     /// Delivers the oldest such message.
     pub fn deliver(&mut self, from: u64, to: u64, kind: &str) {
-        let letter = self.wire.remove(self.the(from, to, kind));
-        self.arrive(letter);
+        let in_flight = self.wire.remove(self.the(from, to, kind));
+        self.arrive(in_flight);
     }
 
     pub fn try_deliver(&mut self, from: u64, to: u64, kind: &str) -> bool {
@@ -170,8 +170,8 @@ impl<P: Observe> Scene<P> {
 
     /// Delivers what was sent first.
     pub fn deliver_first(&mut self) {
-        let letter = self.wire.remove(0);
-        self.arrive(letter);
+        let in_flight = self.wire.remove(0);
+        self.arrive(in_flight);
     }
 
     /// Puts a second copy of the oldest such message on the wire.
@@ -186,13 +186,13 @@ impl<P: Observe> Scene<P> {
     }
 
     /// Takes what is on the wire from one to the other off it, for [`Scene::put_back`].
-    pub fn hold_back(&mut self, from: u64, to: u64) -> Vec<Letter<P>> {
-        let (held, rest) = self.wire.drain(..).partition(|letter| (letter.0, letter.1) == (from, to));
+    pub fn hold_back(&mut self, from: u64, to: u64) -> Vec<InFlight<P>> {
+        let (held, rest) = self.wire.drain(..).partition(|in_flight| (in_flight.0, in_flight.1) == (from, to));
         self.wire = rest;
         held
     }
 
-    pub fn put_back(&mut self, held: Vec<Letter<P>>) {
+    pub fn put_back(&mut self, held: Vec<InFlight<P>>) {
         self.wire.extend(held);
     }
 
@@ -216,7 +216,7 @@ impl<P: Observe> Scene<P> {
             .iter()
             .min_by_key(|&(_, at)| at)
             .filter(|&(_, &at)| at <= end)
-            .map(|(who, &at)| (who.clone(), at))
+            .map(|(holder, &at)| (holder.clone(), at))
         {
             self.timers.remove(&(peer, timer.clone()));
             self.now = self.now.max(at);
@@ -226,7 +226,7 @@ impl<P: Observe> Scene<P> {
         self.now = end;
     }
 
-    pub fn who_is_inside(&self) -> Vec<u64> {
+    pub fn holders(&self) -> Vec<u64> {
         self.inside.iter().map(|&(peer, ..)| peer).collect()
     }
 

@@ -10,8 +10,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use peerlock_base::{PeerId, Span};
 use peerlock_protocols::{Observe, Quorum, Replicas};
+use peerlock_types::{PeerId, Span};
 
 use super::Scene;
 

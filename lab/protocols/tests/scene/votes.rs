@@ -1,9 +1,9 @@
 //! n replicas, peers 0 … n − 1, and clients A, B, C and a newcomer, all of whom send to each other.
 
-use peerlock_base::{PeerId, Rng, Ticket};
 use peerlock_protocols::sigma::{Config, Message, Sigma, Stamp};
 use peerlock_protocols::token::Claim;
 use peerlock_protocols::{Cx, Effect, Input, Observe, Quorum, Replicas, step};
+use peerlock_types::{PeerId, Rng, Ticket};
 
 use super::Scene;
 
@@ -27,16 +27,16 @@ impl Scene<Sigma> {
 
     /// Whose a replica's vote is, as it would tell a stranger.
     pub fn owner(&self, replica: u64) -> Option<u64> {
-        let stranger = PeerId::new(999);
-        let client = Stamp { time: u64::MAX, client: Claim { peer: stranger, ticket: Ticket::new(1) } };
+        let unauthenticated = PeerId::new(999);
+        let client = Stamp { time: u64::MAX, client: Claim { peer: unauthenticated, ticket: Ticket::new(1) } };
         let message = Message::Request { replica: replica as u32, client, sent: self.now, fencing: 0 };
         let (mut copy, mut effects, mut rng) = (self.peers[&replica].clone(), Vec::new(), Rng::new(1));
         let mut cx = Cx::new(PeerId::new(replica), self.now, &mut rng, &mut effects);
-        step(&mut copy, Input::Message { from: stranger, message }, &mut cx);
-        let told = effects.iter().find_map(|effect| match effect {
-            Effect::Send { to, message: Message::Response { owner, .. } } if *to == stranger => *owner,
+        step(&mut copy, Input::Message { from: unauthenticated, message }, &mut cx);
+        let notified = effects.iter().find_map(|effect| match effect {
+            Effect::Send { to, message: Message::Response { owner, .. } } if *to == unauthenticated => *owner,
             _ => None,
         });
-        told.map(|owner| owner.peer().get()).filter(|&owner| owner != stranger.get())
+        notified.map(|owner| owner.peer().get()).filter(|&owner| owner != unauthenticated.get())
     }
 }

@@ -1,5 +1,5 @@
-use peerlock_base::PeerId;
-use peerlock_protocols::{self as mutex, Never, Observe};
+use peerlock_protocols::{self as protocol, Never, Observe};
+use peerlock_types::PeerId;
 
 use super::{Actor, Cx, Effect, Hands, Input};
 use crate::watch::Broken;
@@ -19,7 +19,7 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
     type Note = Never;
     type Disk = ();
     type Write = Never;
-    type Buffers = Vec<mutex::Effect<P::Message, P::Timer>>;
+    type Buffers = Vec<protocol::Effect<P::Message, P::Timer>>;
 
     const KINDS: &'static [&'static str] = P::KINDS;
 
@@ -29,7 +29,7 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
 
     #[inline]
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers) {
-        let cx = &mut mutex::Cx::new(cx.me, cx.now, cx.rng, buffers);
+        let cx = &mut protocol::Cx::new(cx.me, cx.now, cx.rng, buffers);
         match input {
             Input::Request { ticket, .. } => self.0.request(ticket, cx),
             Input::Release { ticket, .. } => self.0.release(ticket, cx),
@@ -42,8 +42,8 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
     }
 
     #[inline(always)]
-    fn hear(&mut self, from: PeerId, message: P::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
-        self.0.on_message(from, message, &mut mutex::Cx::new(cx.me, cx.now, cx.rng, buffers));
+    fn receive(&mut self, from: PeerId, message: P::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
+        self.0.on_message(from, message, &mut protocol::Cx::new(cx.me, cx.now, cx.rng, buffers));
     }
 
     fn gone(peer: PeerId) -> Option<Input<Self>> {
@@ -58,8 +58,8 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
         }
         while let Some(effect) = buffers.pop() {
             match effect {
-                mutex::Effect::Send { to, message } => hands.send(to, message)?,
-                mutex::Effect::Grant { ticket, grant } => hands.grant(ticket, grant)?,
+                protocol::Effect::Send { to, message } => hands.send(to, message)?,
+                protocol::Effect::Grant { ticket, grant } => hands.grant(ticket, grant)?,
                 effect => hands.carry_out(in_words_of_the_world(effect))?,
             }
         }
@@ -69,18 +69,18 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
 
 /// What a protocol by itself wants of the world, in the world's words.
 fn in_words_of_the_world<P: Observe<Timer: std::hash::Hash>>(
-    effect: mutex::Effect<P::Message, P::Timer>,
+    effect: protocol::Effect<P::Message, P::Timer>,
 ) -> Effect<Bare<P>> {
     match effect {
-        mutex::Effect::Send { to, message } => Effect::Send { to, message },
-        mutex::Effect::Grant { ticket, grant } => Effect::Grant { ticket, grant },
-        mutex::Effect::Lost { ticket } => Effect::Lost { ticket },
-        mutex::Effect::Refused { ticket } => Effect::Refused { ticket },
-        mutex::Effect::SetTimer { timer, after } => Effect::SetTimer { timer, after },
-        mutex::Effect::CancelTimer { timer } => Effect::CancelTimer { timer },
-        mutex::Effect::Wish(_) => Effect::Impossible { what: "asks a register that there is not" },
-        mutex::Effect::Strange { why } => Effect::Strange { why },
-        mutex::Effect::Route { .. } | mutex::Effect::Forward { .. } => {
+        protocol::Effect::Send { to, message } => Effect::Send { to, message },
+        protocol::Effect::Grant { ticket, grant } => Effect::Grant { ticket, grant },
+        protocol::Effect::Lost { ticket } => Effect::Lost { ticket },
+        protocol::Effect::Refused { ticket } => Effect::Refused { ticket },
+        protocol::Effect::SetTimer { timer, after } => Effect::SetTimer { timer, after },
+        protocol::Effect::CancelTimer { timer } => Effect::CancelTimer { timer },
+        protocol::Effect::RegistryRequest(_) => Effect::Impossible { what: "asks a register that there is not" },
+        protocol::Effect::Unexpected { why } => Effect::Unexpected { why },
+        protocol::Effect::Route { .. } | protocol::Effect::Forward { .. } => {
             Effect::Impossible { what: "routes a message, and there is no overlay in this run" }
         }
     }

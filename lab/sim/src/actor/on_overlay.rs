@@ -1,9 +1,9 @@
-use peerlock_base::{Key, PeerId, Span};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{self as overlay, KeyRange, Overlay};
 use peerlock_peer::{self as peer, Buffers, Event, Peer, Timer, Wire};
 use peerlock_protocols::{Never, Observe, Quorum, Replicas};
+use peerlock_types::{Key, PeerId, Span};
 use serde::{Deserialize, Serialize};
 
 use super::{Actor, Cx, Effect, Hands, Input};
@@ -95,7 +95,7 @@ where
             peer::Effect::CancelTimer { timer } => Effect::CancelTimer { timer },
             peer::Effect::Owns(range) => Effect::Note(OverlayNote::Owns(range)),
             peer::Effect::Undelivered { key, .. } => Effect::Note(OverlayNote::Undelivered(key)),
-            peer::Effect::Strange { why } => Effect::Strange { why },
+            peer::Effect::Unexpected { why } => Effect::Unexpected { why },
         });
         effects.try_for_each(|effect| hands.carry_out(effect))
     }

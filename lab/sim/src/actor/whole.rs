@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::mem::take;
 
-use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::connections::{self, BEAT, Change, Connections, Segment};
 use peerlock_node::{
-    self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, Purpose, TicketId, Ttl, Wait,
+    self as node, Answer, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, Purpose, Setup, TicketId, Ttl, Wait,
     Wanted,
 };
-use peerlock_register::Register;
+use peerlock_registry::Registry;
+use peerlock_types::{PeerId, Rng, Span, Ticket, Time};
 
 use super::{Actor, Cx, Effect, Hands, Input};
 use crate::watch::Broken;
 
-mod folder;
+mod dir;
 
-pub use folder::{Folder, Write};
+pub use dir::{Dir, Write};
 
 /// The product's own peer, with its clients and its connections.
 ///
@@ -52,7 +52,7 @@ struct Visit {
 #[derive(Debug)]
 pub enum Command {
     /// Begin, and look for peers at these hosts and at those in the folder.
-    Start(Vec<PeerId>, Folder),
+    Start(Vec<PeerId>, Dir),
     /// A client that an earlier process has let in wants to go on with what it has of a resource.
     Resume(Ticket, usize),
     /// Take no more clients, and have those go who are here.
@@ -64,7 +64,7 @@ pub enum Command {
     /// A person takes away by force what a host has of a resource.
     Force(usize, PeerId),
     /// A person says who shall vote, or leaves it to the register.
-    Seats(Option<Vec<PeerId>>),
+    Voters(Option<Vec<PeerId>>),
     /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served;
     /// or they differ again.
     Patience(bool),
@@ -78,7 +78,7 @@ pub enum Note {
     /// It has stopped in good order.
     Left,
     /// A client was told this, and holds and waits for nothing any more.
-    Told(Ticket, Error),
+    Notified(Ticket, Error),
     /// A client whose process has ended is known to this one.
     Returned(Ticket),
     /// A client whose process has ended goes on here.
@@ -120,10 +120,10 @@ pub enum Role {
 const KNOWN: u64 = 7;
 
 /// The number of all calls that people make by hand: no ticket of a client has it.
-const BY_HAND: u64 = u64::MAX;
+const ADMIN: u64 = u64::MAX;
 
 /// The same for removals, less the number of the resource: they take a while, and are told apart.
-const REMOVALS: u64 = BY_HAND - 1;
+const REMOVALS: u64 = ADMIN - 1;
 
 /// What a resource is called.
 pub fn name_of(resource: usize) -> Name {
@@ -154,22 +154,22 @@ impl Whole {
     ///
     /// # Panics
     /// If the folder's file is damaged: no crash does that.
-    pub fn new(me: PeerId, role: Role, folder: &Folder, life: u64, seed: u64, setting: NodeSetting) -> Self {
+    pub fn new(me: PeerId, role: Role, dir: &Dir, life: u64, seed: u64, setting: NodeSetting) -> Self {
         let mut rng = Rng::stream(seed, 1000 + life);
         let fresh = ClusterId::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()));
-        let origin = match (role, folder.cluster, &folder.register) {
+        let origin = match (role, dir.cluster, &dir.registry) {
             (Role::Guest, ..) => Origin::Seeks { expect: None },
             (_, _, Some(file)) => Origin::Votes(file.clone()),
             (_, Some(cluster), None) => Origin::Belongs(cluster),
-            (Role::Founder, None, _) if !folder.was_lost => Origin::Founds(fresh),
+            (Role::Founder, None, _) if !dir.was_lost => Origin::Founds(fresh),
             (Role::Founder, None, _) => Origin::Seeks { expect: None },
             (Role::Joiner { expect }, None, _) => Origin::Seeks { expect: expect.map(|hosts| (hosts, fresh)) },
         };
         let NodeSetting { slots, session, config } = setting;
         let (name, keeps) = (format!("host-{me}"), role != Role::Guest);
-        let (boot, estate) = (folder.boot(), folder.estate.clone());
-        let birth = Birth { process: life, rng, name, keeps, session, origin, boot, estate };
-        let node = Node::new(me, vec![address(me)], birth, config);
+        let (boot, predecessor) = (dir.boot(), dir.predecessor.clone());
+        let setup = Setup { process: life, rng, name, keeps, session, origin, boot, predecessor };
+        let node = Node::new(me, vec![address(me)], setup, config);
         Self {
             node: node.unwrap_or_else(|damage| panic!("host {me} cannot read its file: {damage}")),
             connections: Connections::default(),
@@ -184,15 +184,15 @@ impl Whole {
     }
 
     /// The voter of this host, if it has one.
-    pub fn register(&self) -> Option<&Register> {
-        self.node.register()
+    pub fn registry(&self) -> Option<&Registry> {
+        self.node.registry()
     }
 
     /// A client's wishes, drawn at random.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
             let taken_over_as = Some(ticket.get().to_string());
-            return (Wanted { taken_over_as, ..self.wish(resource, Span::from_secs(5), Wait::Forever, true) }, None);
+            return (Wanted { taken_over_as, ..self.request(resource, Span::from_secs(5), Wait::Forever, true) }, None);
         }
         let ttl = Span::from_millis([1000, 3000, 8000][rng.below(3) as usize]);
         let wait = match rng.below(10) {
@@ -201,19 +201,19 @@ impl Whole {
             _ => Wait::Forever,
         };
         let detached = rng.chance(0.15).then(|| ticket.get().to_string());
-        let kept = detached.is_none() && rng.chance(0.7);
-        let renews = (!kept && rng.chance(0.7)).then_some(ttl / 3);
+        let auto_renew = detached.is_none() && rng.chance(0.7);
+        let renews = (!auto_renew && rng.chance(0.7)).then_some(ttl / 3);
         let taken_over_as = detached.is_none().then(|| ticket.get().to_string());
-        (Wanted { detached, taken_over_as, ..self.wish(resource, ttl, wait, kept) }, renews)
+        (Wanted { detached, taken_over_as, ..self.request(resource, ttl, wait, auto_renew) }, renews)
     }
 
-    fn wish(&self, resource: usize, ttl: Span, wait: Wait, kept: bool) -> Wanted {
+    fn request(&self, resource: usize, ttl: Span, wait: Wait, auto_renew: bool) -> Wanted {
         Wanted {
             name: name_of(resource),
             slots: self.slots,
             ttl,
             grace: ttl / 5,
-            kept,
+            auto_renew,
             detached: None,
             taken_over_as: None,
             wait,
@@ -269,10 +269,12 @@ impl Whole {
                 }
             }
             node::Effect::Write { number, write } => {
-                self.write(Write::Register(number, write), Some(node::Input::Written(number)), out);
+                self.write(Write::Registry(number, write), Some(node::Input::Written(number)), out);
             }
-            node::Effect::Belongs(cluster) => self.write(Write::Cluster(cluster), Some(node::Input::Kept), out),
-            node::Effect::Keep(keep) => out.push(Effect::Keep(Write::Keep(keep))),
+            node::Effect::Belongs(cluster) => {
+                self.write(Write::Cluster(cluster), Some(node::Input::ClusterRecorded), out)
+            }
+            node::Effect::Record(entry) => out.push(Effect::Keep(Write::Journal(entry))),
             node::Effect::Members(members) => self.write(Write::Members(members), None, out),
             node::Effect::Joined => out.push(Effect::Note(Note::Joined)),
             node::Effect::Drained => inputs.push(node::Input::Leave),
@@ -306,7 +308,7 @@ impl Whole {
             node::Effect::Notice(Notice::OtherCluster { ours, theirs, .. }) => {
                 out.push(Effect::Note(Note::OtherCluster(ours, theirs)));
             }
-            node::Effect::Notice(Notice::Strange(why)) => out.push(Effect::Strange { why }),
+            node::Effect::Notice(Notice::Unexpected(why)) => out.push(Effect::Unexpected { why }),
             node::Effect::NotJoined
             | node::Effect::Inherited { .. }
             | node::Effect::Notice(_)
@@ -330,7 +332,7 @@ impl Whole {
         let Some(ticket) = self.tickets.get(&id).copied() else { return };
         let inside = self.visits.get(&ticket).is_some_and(|visit| visit.is_inside);
         self.forget(ticket);
-        out.push(Effect::Note(Note::Told(ticket, error)));
+        out.push(Effect::Note(Note::Notified(ticket, error)));
         out.push(if inside { Effect::Lost { ticket } } else { Effect::Refused { ticket } });
     }
 
@@ -371,7 +373,7 @@ impl Whole {
                 let waited = self.visits.get(&ticket).is_some_and(|visit| visit.ticket.is_none());
                 if waited {
                     self.visits.remove(&ticket);
-                    out.push(Effect::Note(Note::Told(ticket, error)));
+                    out.push(Effect::Note(Note::Notified(ticket, error)));
                     out.push(Effect::Refused { ticket });
                 }
             }
@@ -408,19 +410,19 @@ impl Actor for Whole {
     type Timer = Timer;
     type Command = Command;
     type Note = Note;
-    type Disk = Folder;
+    type Disk = Dir;
     type Write = Write;
     type Buffers = Vec<Effect<Self>>;
 
     const KINDS: &'static [&'static str] = &["resource", "register", "link"];
-    const TELLS_ENDS: bool = true;
+    const REPORTS_ENDS: bool = true;
 
     /// What keeps connections up is upkeep.
     fn kind(message: &Self::Message) -> Option<usize> {
         match &message.0.segment {
             Segment::Data(_, bytes) => Some(match node::purpose(bytes) {
                 Purpose::Resource => 0,
-                Purpose::Register => 1,
+                Purpose::Registry => 1,
                 Purpose::Link => 2,
             }),
             _ => None,
@@ -464,9 +466,9 @@ impl Actor for Whole {
                 Some(answer) => answer,
                 None => return,
             },
-            Input::Command(Command::Start(via, folder)) => {
+            Input::Command(Command::Start(via, dir)) => {
                 out.push(Effect::SetTimer { timer: Timer::Beat, after: cx.rng.between(Span::ZERO, BEAT) });
-                let join = via.into_iter().map(address).chain(folder.members).collect();
+                let join = via.into_iter().map(address).chain(dir.members).collect();
                 node::Input::Start { join }
             }
             Input::Command(Command::Resume(ticket, resource)) => {
@@ -476,15 +478,15 @@ impl Actor for Whole {
             }
             Input::Command(Command::Drain) => node::Input::Drain,
             Input::Command(Command::Resize(resource, slots)) => {
-                node::Input::Resize { call: BY_HAND, name: name_of(resource), slots }
+                node::Input::Resize { call: ADMIN, name: name_of(resource), slots }
             }
             Input::Command(Command::Remove(resource)) => {
                 node::Input::Remove { call: REMOVALS - resource as u64, name: name_of(resource) }
             }
             Input::Command(Command::Force(resource, peer)) => {
-                node::Input::Expel { call: BY_HAND, name: name_of(resource), peer }
+                node::Input::Expel { call: ADMIN, name: name_of(resource), peer }
             }
-            Input::Command(Command::Seats(hosts)) => node::Input::Seats { call: BY_HAND, hosts },
+            Input::Command(Command::Voters(hosts)) => node::Input::SetVoters { call: ADMIN, hosts },
             Input::Command(Command::Patience(is_patient)) => {
                 self.is_patient = is_patient;
                 return;
@@ -497,24 +499,24 @@ impl Actor for Whole {
         out.drain(..).try_for_each(|effect| hands.carry_out(effect))
     }
 
-    fn begin(me: PeerId, folder: &Folder) -> Vec<Command> {
+    fn begin(me: PeerId, dir: &Dir) -> Vec<Command> {
         let via = (0..KNOWN).map(PeerId::new).filter(|host| *host != me).collect();
-        vec![Command::Start(via, folder.clone()), Command::Patience(true)]
+        vec![Command::Start(via, dir.clone()), Command::Patience(true)]
     }
 
-    fn write(folder: &mut Folder, write: Write) {
-        folder.write(write);
+    fn write(dir: &mut Dir, write: Write) {
+        dir.write(write);
     }
 
-    fn tear(folder: &mut Folder, write: Write, rng: &mut Rng) {
-        folder.tear(write, rng);
+    fn tear(dir: &mut Dir, write: Write, rng: &mut Rng) {
+        dir.tear(write, rng);
     }
 
-    fn reboot(folder: &mut Folder) {
-        folder.reboot();
+    fn reboot(dir: &mut Dir) {
+        dir.reboot();
     }
 
-    fn lose(folder: &mut Folder) {
-        *folder = Folder { was_lost: true, ..Folder::default() };
+    fn lose(dir: &mut Dir) {
+        *dir = Dir { was_lost: true, ..Dir::default() };
     }
 }

@@ -1,4 +1,4 @@
-use peerlock_base::{Rng, Span, Time};
+use peerlock_types::{Rng, Span, Time};
 
 /// A peer's clock, as far off as the peer is unlucky.
 #[derive(Clone, Copy, Debug)]

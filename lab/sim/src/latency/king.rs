@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Rng, Span, mix};
+use peerlock_types::{PeerId, Rng, Span, mix};
 
 use super::pair_hash;
 

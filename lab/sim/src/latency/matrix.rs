@@ -44,7 +44,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Rng, Span};
+use peerlock_types::{PeerId, Rng, Span};
 use thiserror::Error;
 
 /// Above this median, numbers are microseconds.
@@ -391,10 +391,10 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read() {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let binary = NamedTempFile::new().unwrap();
         fs::write(binary.path(), [0xff, 0xfe, 0x00]).unwrap();
-        for path in [folder.path().join("missing"), folder.path().into(), binary.path().into()] {
+        for path in [dir.path().join("missing"), dir.path().into(), binary.path().into()] {
             let error = Table::read(&path, 1).unwrap_err();
             assert!(matches!(error, MatrixError::Unreadable { .. }), "{error}");
             assert!(error.to_string().starts_with(&format!("cannot read the latency matrix {}: ", path.display())));
@@ -420,12 +420,12 @@ mod tests {
 
     #[test]
     fn every_host_is_drawn_about_equally_often() {
-        let mut seen = [0u32; 10];
+        let mut found = [0u32; 10];
         for seed in 0..2_000 {
             for host in choose(10, 3, &mut Rng::new(seed)) {
-                seen[host] += 1;
+                found[host] += 1;
             }
         }
-        assert!(seen.iter().all(|n| (500..700).contains(n)), "{seen:?}");
+        assert!(found.iter().all(|n| (500..700).contains(n)), "{found:?}");
     }
 }

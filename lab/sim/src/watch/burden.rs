@@ -1,5 +1,5 @@
-use peerlock_base::{PeerId, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -31,7 +31,7 @@ impl<A: Actor> Watch<A> for Burden {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         let most = self.got.iter().copied().max().unwrap_or(0);
         sheet.numbers.mean("messages to the busiest", most as f64);
         sheet.numbers.mean("seconds to the last entry", self.last_entry.since(Time::ZERO).as_secs_f64());
@@ -40,9 +40,9 @@ impl<A: Actor> Watch<A> for Burden {
 
 #[cfg(test)]
 mod tests {
-    use peerlock_base::{Span, Ticket};
     use peerlock_protocols::bv95::{Bv95, Message};
     use peerlock_protocols::token::Claim;
+    use peerlock_types::{Span, Ticket};
 
     use super::*;
     use crate::actor::Bare;
@@ -61,7 +61,7 @@ mod tests {
             watch.on_grant(now, &client, Grant { slot: 0, fencing: second }, &ledger).expect("it only watches");
         }
         let mut sheet = Sheet::new(1);
-        watch.tell(&mut sheet);
+        watch.fill(&mut sheet);
         assert_eq!(sheet.numbers.get("messages to the busiest"), Some(2.0));
         assert_eq!(sheet.numbers.get("seconds to the last entry"), Some(8.0));
     }

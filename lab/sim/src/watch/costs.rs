@@ -1,5 +1,5 @@
-use peerlock_base::{PeerId, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -75,7 +75,7 @@ impl<A: Actor> Watch<A> for Costs {
     }
 
     /// The client whose messages are most in relation to the bound of its place, and the most YIELDs of any.
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         let replicas = self.replicas as u32;
         let share = |cost: &Cost| cost.of_bound(replicas);
         let worst = self.clients.iter().max_by(|one, other| share(one).total_cmp(&share(other)));

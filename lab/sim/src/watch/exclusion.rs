@@ -1,5 +1,5 @@
-use peerlock_base::{PeerId, Ticket, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Ticket, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -93,8 +93,8 @@ impl<A: Actor> Watch<A> for Exclusion {
     fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
         let resource = &mut self.resources[client.resource];
         resource.inside -= 1;
-        let (when, who) = &resource.entered;
-        if self.sees_instants && *when == now && who.contains(&client.ticket) {
+        let (when, holder) = &resource.entered;
+        if self.sees_instants && *when == now && holder.contains(&client.ticket) {
             resource.passed.push(Passed { peer: client.peer, left: now, known: None });
             self.leaver = Some((client.peer, client.resource, now));
         }
@@ -127,11 +127,11 @@ impl<A: Actor> Watch<A> for Exclusion {
         }
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
-        for (harm, seen) in sheet.harm.iter_mut().zip(&self.resources) {
-            harm.grants += seen.grants;
-            harm.violations += seen.violations;
-            harm.stuck += seen.stuck;
+    fn fill(&mut self, sheet: &mut Sheet) {
+        for (harm, found) in sheet.harm.iter_mut().zip(&self.resources) {
+            harm.grants += found.grants;
+            harm.violations += found.violations;
+            harm.stuck += found.stuck;
         }
     }
 }

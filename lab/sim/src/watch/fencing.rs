@@ -1,5 +1,5 @@
-use peerlock_base::Time;
 use peerlock_protocols::Grant;
+use peerlock_types::Time;
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -78,7 +78,7 @@ impl<A: Actor> Watch<A> for Fencing {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         for (harm, given) in sheet.harm.iter_mut().zip(&self.resources) {
             harm.fencing_back += given.back;
         }

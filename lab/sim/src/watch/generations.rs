@@ -1,9 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use peerlock_base::{PeerId, Time};
 use peerlock_protocols::Grant;
-use peerlock_register::{Label, State, Topic};
+use peerlock_registry::{Label, State, Topic};
+use peerlock_types::{PeerId, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Whole;
@@ -20,8 +20,8 @@ const NUMBERS: u64 = 1 << 32;
 /// everybody has been served.
 #[derive(Debug)]
 pub struct Generations {
-    resources: Vec<Seen>,
-    /// Of which resources somebody is among [`Seen::fresh`].
+    resources: Vec<Found>,
+    /// Of which resources somebody is among [`Found::fresh`].
     fresh: BTreeSet<usize>,
     /// Up to where the voter of each host was seen to have applied: nothing else changes what it knows.
     applied: BTreeMap<PeerId, u64>,
@@ -29,7 +29,7 @@ pub struct Generations {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct Found {
     name: Label,
     /// How many slots there are from which generation on.
     slots: BTreeMap<u64, u32>,
@@ -49,7 +49,7 @@ struct Seen {
     fresh: Vec<(Client, u64)>,
 }
 
-impl Seen {
+impl Found {
     /// A voter has applied this.
     fn learn(&mut self, state: &State, by_force: bool) {
         let Some(resource) = state.resources().get(&self.name) else { return };
@@ -110,7 +110,7 @@ impl Generations {
     /// For this many resources, where somebody may be forced out or not.
     pub fn new(resources: usize, by_force: bool) -> Self {
         let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("what can be a name can be a label");
-        let seen = |name| Seen {
+        let found = |name| Found {
             name,
             slots: BTreeMap::new(),
             expelled: Vec::new(),
@@ -120,7 +120,7 @@ impl Generations {
             inside: Vec::new(),
             fresh: Vec::new(),
         };
-        let resources = (0..resources).map(name).map(seen).collect();
+        let resources = (0..resources).map(name).map(found).collect();
         Self { resources, fresh: BTreeSet::new(), applied: BTreeMap::new(), by_force }
     }
 }
@@ -129,35 +129,35 @@ impl Watch<Whole> for Generations {
     /// Every voter is asked what it has applied: whoever has done so first. Only then is it known what a grant of the
     /// same step must keep to.
     fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Whole) -> Result<(), Broken> {
-        if let Some(register) = actor.register()
-            && self.applied.insert(peer, register.applied()) != Some(register.applied())
+        if let Some(registry) = actor.registry()
+            && self.applied.insert(peer, registry.applied()) != Some(registry.applied())
         {
-            self.resources.iter_mut().for_each(|seen| seen.learn(register.state(), self.by_force));
+            self.resources.iter_mut().for_each(|found| found.learn(registry.state(), self.by_force));
         }
         if self.fresh.is_empty() {
             return Ok(());
         }
         for resource in take(&mut self.fresh) {
-            let seen = &mut self.resources[resource];
-            let latest = seen.slots.last_key_value().map(|(latest, _)| *latest);
+            let found = &mut self.resources[resource];
+            let latest = found.slots.last_key_value().map(|(latest, _)| *latest);
             let is_known = |(_, fencing): &(Client, u64)| latest.is_some_and(|latest| latest >= fencing / NUMBERS);
-            let (known, unknown) = take(&mut seen.fresh).into_iter().partition(is_known);
-            seen.fresh = unknown;
-            if !seen.fresh.is_empty() {
+            let (known, unknown) = take(&mut found.fresh).into_iter().partition(is_known);
+            found.fresh = unknown;
+            if !found.fresh.is_empty() {
                 self.fresh.insert(resource);
             }
             let known: Vec<(Client, u64)> = known;
-            known.iter().try_for_each(|(client, fencing)| seen.check(client, *fencing))?;
+            known.iter().try_for_each(|(client, fencing)| found.check(client, *fencing))?;
         }
         Ok(())
     }
 
     fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
-        let seen = &mut self.resources[client.resource];
-        seen.number(client, grant, self.by_force)?;
+        let found = &mut self.resources[client.resource];
+        found.number(client, grant, self.by_force)?;
         let entered = (*client, grant.fencing);
-        seen.inside.push(entered);
-        seen.fresh.push(entered);
+        found.inside.push(entered);
+        found.fresh.push(entered);
         self.fresh.insert(client.resource);
         Ok(())
     }
@@ -200,11 +200,11 @@ mod tests {
         ];
         for (numbers, by_force, is_good) in cases {
             let mut watch = Generations::new(1, by_force);
-            let mut hear = |fencing| watch.resources[0].number(&client, Grant { slot: 0, fencing }, by_force);
-            assert_eq!(numbers.iter().try_for_each(|&fencing| hear(fencing)).is_ok(), is_good, "{numbers:?}");
+            let mut receive = |fencing| watch.resources[0].number(&client, Grant { slot: 0, fencing }, by_force);
+            assert_eq!(numbers.iter().try_for_each(|&fencing| receive(fencing)).is_ok(), is_good, "{numbers:?}");
         }
         let mut watch = Generations::new(1, true);
-        let mut hear = |slot| watch.resources[0].number(&client, Grant { slot, fencing: 7 }, true);
-        assert!(hear(0).is_ok() && hear(1).is_err(), "two slots have the same number");
+        let mut receive = |slot| watch.resources[0].number(&client, Grant { slot, fencing: 7 }, true);
+        assert!(receive(0).is_ok() && receive(1).is_err(), "two slots have the same number");
     }
 }

@@ -1,9 +1,9 @@
 //! Which replicas remember: a logical replica is wherever its key is, and whoever becomes its owner begins with
 //! nothing.
 
-use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_overlay::KeyRange;
 use peerlock_protocols::Replicas;
+use peerlock_types::{Key, PeerId, Span, Time};
 
 use super::{Broken, Resets, Watch};
 use crate::actor::{OverlayNote, Routing};
@@ -109,7 +109,7 @@ impl<A: Routing> Watch<A> for Memory {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         for (harm, resets) in sheet.harm.iter_mut().zip(&self.resets) {
             harm.most_forgotten = resets.most();
         }

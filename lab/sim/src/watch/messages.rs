@@ -1,4 +1,4 @@
-use peerlock_base::{PeerId, Time};
+use peerlock_types::{PeerId, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -23,7 +23,7 @@ impl<A: Actor> Watch<A> for Messages {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         sheet.messages = A::KINDS.iter().copied().zip(self.0.iter().copied()).collect();
     }
 }

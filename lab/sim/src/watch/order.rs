@@ -1,5 +1,5 @@
-use peerlock_base::Time;
 use peerlock_protocols::Grant;
+use peerlock_types::Time;
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -20,7 +20,7 @@ impl<A: Actor> Watch<A> for Order {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         sheet.numbers.sum("order inversions", self.inversions);
     }
 }

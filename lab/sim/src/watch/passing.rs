@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use peerlock_base::{Span, Ticket, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{Span, Ticket, Time};
 
 use super::{Broken, Mark, Watch};
 use crate::actor::Actor;
@@ -87,7 +87,7 @@ impl<A: Actor> Watch<A> for Passing {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         if self.slack.is_some() {
             sheet.numbers.sum("passed by", self.passed);
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn client(peer: u64, resource: usize, asked: u64) -> Client {
-        let (peer, ticket) = (peerlock_base::PeerId::new(peer), Ticket::new(100 * peer + asked));
+        let (peer, ticket) = (peerlock_types::PeerId::new(peer), Ticket::new(100 * peer + asked));
         Client { peer, ticket, resource, asked: Time::ZERO + Span::from_secs(asked), is_doomed: false }
     }
 

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::mem::take;
 
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Span, Time};
 
 use super::{Broken, Mark, Watch};
 use crate::actor::{Actor, Routing};
@@ -109,7 +109,7 @@ impl<A: Routing> Watch<A> for PerRound {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         let sum = |of: fn(&Round) -> u64| self.rounds.iter().map(of).sum();
         for (name, count) in [
             ("asked in rounds", sum(|round| round.asked)),

@@ -1,5 +1,5 @@
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Span, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -51,7 +51,7 @@ impl<A: Actor> Watch<A> for Recovery {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         sheet.numbers.sum("recovered", u64::from(self.took.is_some()));
         sheet.numbers.sum("nanoseconds to recover", self.took.map_or(0, Span::as_nanos));
     }

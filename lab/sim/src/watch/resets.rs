@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use peerlock_base::{PeerId, Span, Time};
+use peerlock_types::{PeerId, Span, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -39,7 +39,7 @@ impl<A: Actor> Watch<A> for Resets {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         sheet.numbers.most("resets within a lease", self.most.into());
     }
 }

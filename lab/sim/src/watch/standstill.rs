@@ -1,5 +1,5 @@
-use peerlock_base::{Span, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{Span, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -63,7 +63,7 @@ impl<A: Actor> Watch<A> for Standstill {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         sheet.numbers.most("longest standstill, ms", self.longest.as_nanos() / 1_000_000);
     }
 }

@@ -3,8 +3,8 @@
 
 use std::hash::Hash;
 
-use peerlock_base::{PeerId, Time};
 use peerlock_protocols::Observe;
+use peerlock_types::{PeerId, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Bare;

@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 use std::fmt::Display;
 
-use peerlock_base::{PeerId, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;

@@ -1,7 +1,7 @@
 use std::mem::take;
 
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Span, Time};
 
 use super::{Broken, Watch};
 use crate::actor::Actor;
@@ -88,7 +88,7 @@ impl<A: Actor> Watch<A> for Waits {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         sheet.flow = self.flow;
         sheet.steady = take(&mut self.steady);
         sheet.unsteady = take(&mut self.unsteady);

@@ -1,7 +1,7 @@
 use std::mem::take;
 
-use peerlock_base::{PeerId, Span, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Span, Time};
 
 use super::{Broken, Flow, Watch};
 use crate::actor::Actor;
@@ -41,7 +41,7 @@ impl<A: Actor> Watch<A> for Window {
         Ok(())
     }
 
-    fn tell(&mut self, sheet: &mut Sheet) {
+    fn fill(&mut self, sheet: &mut Sheet) {
         sheet.flow = self.flow;
         sheet.steady = take(&mut self.inside);
         sheet.unsteady = take(&mut self.before);

@@ -1,4 +1,4 @@
-use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_types::{PeerId, Rng, Span, Time};
 
 use super::{Hold, Over, Workload};
 use crate::actor::Actor;
@@ -50,9 +50,9 @@ impl ClosedLoop {
         Self { workload, servers, is_lenient, insists: false, to_come, thinking: 0, progress, patience, rng }
     }
 
-    /// Messages take up to `message`, and what goes wrong lasts for `trouble` on average: nobody is given up for that.
-    pub fn waiting_for(mut self, message: Span, trouble: Span) -> Self {
-        let patience = Span::from_secs_f64((1000.0 * message.as_secs_f64()).max(100.0 * trouble.as_secs_f64()));
+    /// Messages take up to `message`, and what goes wrong lasts for `faults` on average: nobody is given up for that.
+    pub fn waiting_for(mut self, message: Span, faults: Span) -> Self {
+        let patience = Span::from_secs_f64((1000.0 * message.as_secs_f64()).max(100.0 * faults.as_secs_f64()));
         self.patience = self.patience.max(patience);
         self
     }
@@ -151,7 +151,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         Ok(())
     }
 
-    fn tell(&self, sheet: &mut Sheet) {
+    fn fill(&self, sheet: &mut Sheet) {
         if self.insists {
             sheet.harm[0].stuck += self.thinking as u64;
         }

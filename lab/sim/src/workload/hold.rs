@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_base::{Rng, Span, SpanError};
+use peerlock_types::{Rng, Span, SpanError};
 use thiserror::Error;
 
 /// How long a client stays inside.

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_types::{PeerId, Rng, Span, Time};
 
 use super::{Hold, Over, Workload};
 use crate::actor::Actor;
@@ -92,7 +92,7 @@ impl<A: Actor> Workload<A> for OpenWorkload {
         Self::is_over(world, world.now())
     }
 
-    fn tell(&self, sheet: &mut Sheet) {
+    fn fill(&self, sheet: &mut Sheet) {
         sheet.numbers.sum("nanoseconds measured", self.workload.measure.as_nanos());
     }
 

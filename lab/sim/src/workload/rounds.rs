@@ -1,4 +1,4 @@
-use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_types::{PeerId, Rng, Span, Time};
 
 use super::{Over, Workload};
 use crate::Rounds;
@@ -31,7 +31,7 @@ pub enum Load {
 pub struct InRounds<'r> {
     plan: &'r Rounds,
     /// How many rounds have begun.
-    begun: usize,
+    started: usize,
     /// No round any more.
     drains: bool,
     /// Peers that are in the overlay, in no order.
@@ -76,7 +76,7 @@ impl<'r> InRounds<'r> {
     pub fn new(plan: &'r Rounds, seed: u64) -> Self {
         Self {
             plan,
-            begun: 0,
+            started: 0,
             drains: false,
             joined: Vec::new(),
             peers: Vec::new(),
@@ -180,7 +180,7 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
     }
 
     fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client) {
-        if world.load.drains || world.load.begun == 0 {
+        if world.load.drains || world.load.started == 0 {
             world.leave_at(world.now(), client);
         }
     }
@@ -242,7 +242,7 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
         }
     }
 
-    fn tell(&self, sheet: &mut Sheet) {
+    fn fill(&self, sheet: &mut Sheet) {
         sheet.numbers.sum("failed", self.failed);
         sheet.numbers.sum("came", self.came);
     }
@@ -253,7 +253,7 @@ type Swarm<'a, 'r, A, W> = World<'a, A, InRounds<'r>, W>;
 /// Whether this one of the many things of a round happens here: each does in one of the processes of a run with churn,
 /// and in the next one of them with every round.
 fn has_turn<A: Routing, W: Watch<A>>(world: &Swarm<'_, '_, A, W>, number: usize) -> bool {
-    world.load.plan.churn == 0 || world.has_turn(number + world.load.begun)
+    world.load.plan.churn == 0 || world.has_turn(number + world.load.started)
 }
 
 /// All that a round brings is put in line; or it was the last.
@@ -261,12 +261,12 @@ fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Resul
     let (now, plan) = (world.now(), world.load.plan);
     // Those who live elsewhere are told of there.
     let here: Vec<PeerId> = world.load.joined.iter().copied().filter(|&peer| !world.is_elsewhere(peer)).collect();
-    if world.load.begun == plan.rounds {
+    if world.load.started == plan.rounds {
         world.mark(Mark::Drain(&here))?;
         return drain(world);
     }
     world.mark(Mark::Round(&here))?;
-    world.load.begun += 1;
+    world.load.started += 1;
     world.schedule(now + plan.round, ToCome::Round);
 
     for client in holders(world) {

@@ -1,12 +1,12 @@
-mod by_hand;
+mod admin;
 
 use std::collections::BTreeSet;
 
-use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::Error;
-use peerlock_register::{Conf, Config, Register, Versions, VoterId};
+use peerlock_registry::{Conf, Config, Registry, Versions, VoterId};
+use peerlock_types::{PeerId, Rng, Span, Ticket, Time};
 
-pub use self::by_hand::ByHand;
+pub use self::admin::AdminAction;
 use super::{Over, Workload};
 use crate::actor::Whole;
 use crate::actor::whole::{Command, Note};
@@ -42,7 +42,7 @@ pub struct Visits {
     /// Now and then somebody takes away by force what a host has of a resource: the mean time between two.
     pub forces: Option<Span>,
     /// Now and then somebody says which hosts shall vote, or leaves it to the register: the mean time between two.
-    pub seats: Option<Span>,
+    pub voter_changes: Option<Span>,
     /// Whoever says so chooses three hosts or five: one of them may be lost for good in the moment in which it is
     /// seated, and a smaller set would need it.
     pub careful: bool,
@@ -104,7 +104,7 @@ enum Phase {
 
 #[derive(Debug, Default)]
 struct Counts {
-    told: u64,
+    notified: u64,
     not_acquired: u64,
     stops: u64,
     deaths: u64,
@@ -115,7 +115,7 @@ struct Counts {
     removes: u64,
     removed: u64,
     forces: u64,
-    seats: u64,
+    voter_changes: u64,
     rifts: u64,
 }
 
@@ -127,7 +127,7 @@ pub enum Event {
     /// A client asks somewhere for something.
     Visit,
     /// Somebody does something by hand.
-    ByHand(ByHand),
+    AdminAction(AdminAction),
     /// Two hosts lose each other for good.
     Rift,
     /// Nothing goes wrong any more.
@@ -168,9 +168,9 @@ fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Bro
     let is_patient = world.load.phase > Phase::Rough;
     let via = if world.load.visits.know_first { 1 } else { world.residents() as u64 };
     let via = (0..via).map(PeerId::new).filter(|other| *other != peer).collect();
-    let folder = world.disk(peer).clone();
+    let dir = world.disk(peer).clone();
     world.load.started.push(peer);
-    world.command(peer, Command::Start(via, folder))?;
+    world.command(peer, Command::Start(via, dir))?;
     world.command(peer, Command::Patience(is_patient))
 }
 
@@ -179,10 +179,10 @@ fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Bro
 /// voter of that.
 fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Conf, Option<VoterId>) {
     let read = |host: PeerId| {
-        let file = world.disk(host).register.as_ref()?;
-        Register::restart(Config::default(), Versions::OURS, file, Rng::new(1), Time::ZERO).ok()
+        let file = world.disk(host).registry.as_ref()?;
+        Registry::restart(Config::default(), Versions::OURS, file, Rng::new(1), Time::ZERO).ok()
     };
-    let files: Vec<Register> = (0..world.residents() as u64).filter_map(|host| read(PeerId::new(host))).collect();
+    let files: Vec<Registry> = (0..world.residents() as u64).filter_map(|host| read(PeerId::new(host))).collect();
     let newest = files.iter().max_by_key(|file| file.applied()).map(|file| file.state().conf());
     let agreed = newest.filter(|conf| {
         let mut voters = files.iter().filter(|file| conf.voters.contains(&file.voter()));
@@ -223,7 +223,7 @@ fn calm<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
 
 /// Two hosts, neither of which leads, do not reach each other any more.
 fn rift<W: Watch<Whole>>(world: &mut On<'_, W>) {
-    let leads = |peer: &PeerId| world.actor(*peer).and_then(Whole::register).is_some_and(Register::is_leader);
+    let leads = |peer: &PeerId| world.actor(*peer).and_then(Whole::registry).is_some_and(Registry::is_leader);
     let mut others: Vec<PeerId> = world.load.started.iter().copied().filter(|peer| !leads(peer)).collect();
     if others.len() >= 2 && others.len() < world.load.started.len() {
         others.sort_unstable();
@@ -244,7 +244,7 @@ impl Workload<Whole> for InVisits {
             world.schedule(Time::ZERO + apart * host, Event::Start(PeerId::new(host)));
         }
         world.schedule(Time::ZERO + begin, Event::Visit);
-        by_hand::begin(world);
+        admin::begin(world);
         world.schedule(Time::ZERO + end, Event::Calm);
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Workload<Whole> for InVisits {
                 let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none() && !is_crowded;
                 if asks { world.ask(peer, resource) } else { Ok(()) }
             }
-            Event::ByHand(what) => by_hand::happen(world, what),
+            Event::AdminAction(what) => admin::happen(world, what),
             Event::Rift => {
                 rift(world);
                 Ok(())
@@ -373,7 +373,7 @@ impl Workload<Whole> for InVisits {
                 world.restart_at(world.now() + off, peer);
                 Ok(())
             }
-            Note::Told(ticket, error) => on_told(world, peer, ticket, &error),
+            Note::Notified(ticket, error) => on_event(world, peer, ticket, &error),
             Note::Returned(ticket) => {
                 world.load.counts.returned += 1;
                 world.adopt(ticket);
@@ -402,10 +402,10 @@ impl Workload<Whole> for InVisits {
         }
     }
 
-    fn tell(&self, sheet: &mut Sheet) {
-        let Counts { told, not_acquired, stops, deaths, returned, resumed, served_last, .. } = self.counts;
-        let Counts { resizes, removes, removed, forces, seats, rifts, .. } = self.counts;
-        sheet.numbers.sum("told", told);
+    fn fill(&self, sheet: &mut Sheet) {
+        let Counts { notified, not_acquired, stops, deaths, returned, resumed, served_last, .. } = self.counts;
+        let Counts { resizes, removes, removed, forces, voter_changes, rifts, .. } = self.counts;
+        sheet.numbers.sum("notified", notified);
         sheet.numbers.sum("not acquired", not_acquired);
         sheet.numbers.sum("stops", stops);
         sheet.numbers.sum("deaths", deaths);
@@ -417,19 +417,19 @@ impl Workload<Whole> for InVisits {
         sheet.numbers.sum("to be removed", removes);
         sheet.numbers.sum("removed", removed);
         sheet.numbers.sum("forced", forces);
-        sheet.numbers.sum("seated", seats);
+        sheet.numbers.sum("voters set", voter_changes);
         sheet.numbers.sum("rifts", rifts);
     }
 }
 
 /// A client was told why it is not let in, or not inside any more.
-fn on_told<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
+fn on_event<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
     if world.load.patient.contains(&ticket) {
         return Err(format!("host {peer} sends {ticket:?} away, who was to be served: {error}").into());
     }
     match error {
         Error::NotAcquired { .. } => world.load.counts.not_acquired += 1,
-        _ => world.load.counts.told += 1,
+        _ => world.load.counts.notified += 1,
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use peerlock_base::{PeerId, Ticket, Time};
+use peerlock_types::{PeerId, Ticket, Time};
 
 use crate::ledger::Client;
 use crate::watch::Broken;
@@ -43,17 +43,17 @@ fn in_words(panic: &(dyn Any + Send)) -> Broken {
 }
 
 /// How many events may be in line among this many residents.
-pub(super) fn most_in_line(residents: usize) -> usize {
+pub(super) fn most_queued(residents: usize) -> usize {
     MOST_FOR_ALL + MOST_FOR_EACH * residents
 }
 
 /// Messages do not breed.
 #[inline]
-pub(super) fn comes_to_an_end(in_line: usize, most: usize) -> Result<(), Broken> {
-    if in_line <= most {
+pub(super) fn comes_to_an_end(queued: usize, most: usize) -> Result<(), Broken> {
+    if queued <= most {
         return Ok(());
     }
-    Err(format!("{in_line} events are in line, and there will be more and more").into())
+    Err(format!("{queued} events are in line, and there will be more and more").into())
 }
 
 /// The clock goes on.
@@ -77,16 +77,16 @@ pub(super) fn waits(
     found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, who is not waiting there").into())
 }
 
-/// A client to whom a peer says that it is inside no longer was inside: but one that was told its end (`tells_ends`)
+/// A client to whom a peer says that it is inside no longer was inside: but one that was told its end (`reports_ends`)
 /// may have left by itself.
 pub(super) fn was_inside(
     client: Option<Client>,
     peer: PeerId,
     ticket: Ticket,
-    tells_ends: bool,
+    reports_ends: bool,
 ) -> Result<Option<Client>, Broken> {
     let found = client.filter(|client| client.peer == peer);
-    if found.is_none() && !tells_ends {
+    if found.is_none() && !reports_ends {
         return Err(format!("peer {peer} tells {ticket:?} that it is inside no longer, which it was not").into());
     }
     Ok(found)

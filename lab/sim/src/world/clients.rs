@@ -1,7 +1,7 @@
 //! Clients of a world: they ask, are let in, are told an end or that they are out, leave, or withdraw.
 
-use peerlock_base::{PeerId, Ticket, Time};
 use peerlock_protocols::Grant;
+use peerlock_types::{PeerId, Ticket, Time};
 
 use super::event::Event;
 use super::{World, check};
@@ -23,10 +23,10 @@ pub(super) struct End {
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// A peer lets a client in.
     pub(super) fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
-        let client = check::waits(self.ledger.strike(ticket), peer, ticket, "lets in")?;
+        let client = check::waits(self.ledger.inject(ticket), peer, ticket, "lets in")?;
         self.inside.push(client);
         self.watch.on_grant(self.now, &client, grant, &self.ledger)?;
-        self.fate.entered(self.now, peer);
+        self.injector.entered(self.now, peer);
         if client.is_doomed {
             self.queue.push(self.now, Event::CrashOf { peer, ticket });
             return Ok(());
@@ -46,7 +46,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// A peer tells a client that it is inside no longer.
     pub(super) fn lose(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
         let inside = self.take_inside(ticket);
-        match check::was_inside(inside, peer, ticket, A::TELLS_ENDS)? {
+        match check::was_inside(inside, peer, ticket, A::REPORTS_ENDS)? {
             Some(client) => self.out(&client),
             None => Ok(()),
         }
@@ -60,18 +60,18 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// A peer sends a client away that waits.
     pub(super) fn send_away(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
-        let client = check::waits(self.ledger.strike(ticket), peer, ticket, "sends away")?;
+        let client = check::waits(self.ledger.inject(ticket), peer, ticket, "sends away")?;
         self.tally.refused += 1;
         self.watch.on_give_up(self.now, &client)?;
         L::on_over(self, &client, Over::Refused)
     }
 
     /// A client is told when it must be out, by its peer's clock.
-    pub(super) fn tell_end(&mut self, peer: PeerId, ticket: Ticket, until: Time) {
+    pub(super) fn report_end(&mut self, peer: PeerId, ticket: Ticket, until: Time) {
         if self.inside.iter().all(|client| client.ticket != ticket) {
             return; // It has left at an earlier end, and its peer does not know yet.
         }
-        let at = self.fate.clock(peer).map_or(until, |clock| clock.when(until)).max(self.now);
+        let at = self.injector.clock(peer).map_or(until, |clock| clock.when(until)).max(self.now);
         self.ends.insert(ticket, End { at, is_orphan: false });
         self.queue.push(at, Event::End(ticket));
     }
@@ -99,13 +99,13 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             return Ok(());
         }
         self.tally.asked += 1;
-        let crash = self.fate.crash();
+        let crash = self.injector.crash();
         let client = self.ledger.ask(peer, resource, self.now, crash == Crash::Inside);
         let ticket = client.ticket;
         if let Crash::After(span) = crash {
             self.queue.push(self.now + span, Event::CrashOf { peer, ticket });
         }
-        if let Some(span) = self.fate.withdrawal() {
+        if let Some(span) = self.injector.withdrawal() {
             self.queue.push(self.now + span, Event::Leave { peer, ticket });
         }
         self.watch.on_request(self.now, &client)?;
@@ -125,7 +125,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         let (client, over) = if let Some(client) = self.take_inside(ticket) {
             self.watch.on_leave(self.now, &client)?;
             (client, Over::Left)
-        } else if let Some(client) = self.ledger.strike(ticket) {
+        } else if let Some(client) = self.ledger.inject(ticket) {
             self.tally.withdrawn += 1;
             self.watch.on_give_up(self.now, &client)?;
             (client, Over::Withdrawn)

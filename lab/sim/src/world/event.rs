@@ -1,6 +1,6 @@
 //! Everything that can happen in a world, and what goes wrong in it at random.
 
-use peerlock_base::{PeerId, Span, Ticket};
+use peerlock_types::{PeerId, Span, Ticket};
 
 use crate::actor::Actor;
 
@@ -46,7 +46,7 @@ pub(super) enum Event<A: Actor, E> {
     /// Everybody takes this peer for gone, if it is still down or frozen.
     Gone(PeerId),
     /// This peer is told that that one is gone.
-    Told {
+    Notified {
         peer: PeerId,
         gone: PeerId,
     },

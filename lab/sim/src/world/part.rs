@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_base::{PeerId, Rng, Ticket, Time};
+use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 use super::check::caught;
 use super::{Event, Violation, World};
@@ -16,7 +16,7 @@ const PARTS: u64 = 1000;
 
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// From now on only the peers of this share live here. To be said before anything happens.
-    pub fn keep_only(&mut self, share: Share) {
+    pub fn retain_only(&mut self, share: Share) {
         self.share = Some(share);
         for peer in (0..self.residents() as u64).map(PeerId::new) {
             if self.is_elsewhere(peer) {
@@ -65,7 +65,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 outside.served(is_served);
                 was_served = is_served;
             }
-            if self.hear(outside, played.max(1))? {
+            if self.receive(outside, played.max(1))? {
                 return Ok(());
             }
         }
@@ -94,7 +94,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// What has come from outside, at most so much of it; if there is nothing, it is waited for until something is due
     /// here. Whether the run is over.
-    fn hear(&mut self, outside: &mut dyn Outside<A>, most: usize) -> Result<bool, Broken> {
+    fn receive(&mut self, outside: &mut dyn Outside<A>, most: usize) -> Result<bool, Broken> {
         let mut until = self.queue.first();
         for _ in 0..most {
             match outside.wait(until) {
@@ -105,7 +105,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                     self.arrive_apart(from, to, message)?;
                 }
                 Came::Gone(peers) => {
-                    if let Some(after) = self.fate.detection() {
+                    if let Some(after) = self.injector.detection() {
                         let at = self.now.max(outside.now()) + after;
                         peers.into_iter().for_each(|peer| self.queue.push(at, Event::Gone(peer)));
                     }
@@ -177,7 +177,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             }
             &Record::Entered { peer, ticket, grant } => {
                 let known = tickets.get(&(peer, ticket)).copied();
-                let Some(client) = known.and_then(|known| self.ledger.strike(known)) else {
+                let Some(client) = known.and_then(|known| self.ledger.inject(known)) else {
                     return Err(format!("peer {peer} lets in {ticket:?}, who is not waiting there").into());
                 };
                 self.inside.push(client);
@@ -190,7 +190,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 }
             }
             &Record::GaveUp { peer, ticket } => {
-                match tickets.remove(&(peer, ticket)).and_then(|known| self.ledger.strike(known)) {
+                match tickets.remove(&(peer, ticket)).and_then(|known| self.ledger.inject(known)) {
                     Some(client) => self.watch.on_give_up(now, &client),
                     None => Ok(()),
                 }
@@ -216,7 +216,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.tally.crashed += 1;
         let waiting: Vec<_> = self.ledger.iter().filter(|client| client.peer == peer).copied().collect();
         for client in waiting {
-            self.ledger.strike(client.ticket);
+            self.ledger.inject(client.ticket);
             self.watch.on_give_up(self.now, &client)?;
         }
         let inside: Vec<_> = self.inside.iter().filter(|client| client.peer == peer).copied().collect();

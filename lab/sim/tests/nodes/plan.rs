@@ -7,11 +7,11 @@
 //! moment on in every third run, while hosts start and the cluster is founded. In some runs two hosts never find each
 //! other again in the end.
 
-use peerlock_base::{Rng, Span};
 use peerlock_node::{Config, Ttl};
 use peerlock_sim::latency::Model;
 use peerlock_sim::workload::Visits;
 use peerlock_sim::{Cut, Faults, Nodes, Spells};
+use peerlock_types::{Rng, Span};
 
 /// Sessions are shorter than the product's, so that more of them end.
 const SESSION: u64 = 3000;
@@ -37,7 +37,7 @@ pub fn plan(seed: u64) -> Nodes {
         resizes: sometimes(rng, 0.25).then(|| (Span::from_secs(one_of(rng, &[1, 4])), one_of(rng, &[2, 4]) as u32)),
         forces: sometimes(rng, 0.15).then(|| Span::from_secs(one_of(rng, &[1, 4]))),
         removes: removes(seed),
-        seats: sometimes(rng, 0.25).then(|| Span::from_secs(one_of(rng, &[3, 8]))),
+        voter_changes: sometimes(rng, 0.25).then(|| Span::from_secs(one_of(rng, &[3, 8]))),
         careful: false,
         most_waiting: 20,
         last_hosts: u64::MAX,
@@ -122,14 +122,14 @@ pub fn storm(seed: u64) -> Nodes {
 
 /// No slack, which would hide an error of the rules'; and less patience, so that more happens.
 fn config() -> Config {
-    let register = peerlock_register::Config {
+    let registry = peerlock_registry::Config {
         slack: Span::ZERO,
         replace_after: Span::from_secs(4),
         disk_patience: Span::from_millis(800),
         compact_after: 40,
-        ..peerlock_register::Config::default()
+        ..peerlock_registry::Config::default()
     };
-    Config { register, ..Config::default() }
+    Config { registry, ..Config::default() }
 }
 
 fn faults(rng: &mut Rng, begin: Span, end: Span) -> Faults {

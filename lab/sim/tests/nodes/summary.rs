@@ -22,11 +22,11 @@ const FAULTS: [&str; 18] = [
     "to be removed",
     "removed",
     "forced",
-    "seated",
+    "voters set",
     "rifts",
 ];
 const MESSAGES: [&str; 4] = ["messages lost", "messages twice", "messages cut off", "messages held up"];
-const CLIENTS: [&str; 7] = ["asked", "lost", "orphans", "returned", "resumed", "not acquired", "told"];
+const CLIENTS: [&str; 7] = ["asked", "lost", "orphans", "returned", "resumed", "not acquired", "notified"];
 
 /// Counts of many runs.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,10 @@
 //! Rough minutes for Sigma, a different one from every seed. Used by the tests and by the example `fault_runs`.
 
-use peerlock_base::{Rng, Span};
 use peerlock_protocols::sigma::{Config, Sigma};
 use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Faults, Hold, Links, Open, Poisson, Report};
+use peerlock_types::{Rng, Span};
 
 /// One run: its quorum, and what came of it.
 #[derive(Debug)]

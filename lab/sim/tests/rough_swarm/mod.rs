@@ -1,9 +1,9 @@
 //! Rough minutes for whole peers, different ones from every seed. Used by the tests and by the example `swarm_runs`.
 
-use peerlock_base::{Rng, Span};
 use peerlock_protocols::Quorum;
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Faults, Links, Load, OverlayKind, Rounds};
+use peerlock_types::{Rng, Span};
 
 /// A small swarm in which everything goes wrong: messages get lost, come twice and overtake each other; peers fail and
 /// come, those whose clients wait or are inside among them; replicas forget. About as much as the quorum bears.

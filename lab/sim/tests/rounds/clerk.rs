@@ -3,14 +3,14 @@
 
 use std::collections::VecDeque;
 
-use peerlock_base::{Key, PeerId, Ticket};
 use peerlock_protocols::{Cx, Grant, Hop, Never, Observe, Protocol};
+use peerlock_types::{Key, PeerId, Ticket};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
     LetsEverybodyIn,
-    LetsNobodyIn,
+    NeverGrants,
     LetsInTwice,
     RepeatsItsNumber,
     GetsNonsense,
@@ -65,7 +65,7 @@ impl Protocol for Clerk {
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         if self.fault == Fault::GetsNonsense {
-            cx.strange("nonsense");
+            cx.unexpected("nonsense");
         }
         cx.route(self.key, Message::Ask(ticket));
     }
@@ -82,7 +82,7 @@ impl Protocol for Clerk {
 
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
-            Message::Ask(_) if self.fault == Fault::LetsNobodyIn => {}
+            Message::Ask(_) if self.fault == Fault::NeverGrants => {}
             Message::Ask(ticket) if self.fault == Fault::LetsEverybodyIn => {
                 self.list = [(hop.origin, ticket)].into();
                 self.admit(cx);
@@ -100,7 +100,7 @@ impl Protocol for Clerk {
                     self.admit(cx);
                 }
             }
-            Message::Come(..) => cx.strange("an answer by way of the overlay"),
+            Message::Come(..) => cx.unexpected("an answer by way of the overlay"),
         }
     }
 }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::folder::Occupant;
+use crate::dir::Occupant;
 
 fn peer(number: u64, voter: &str, up: bool) -> Value {
     json!({ "peer": number.to_string(), "address": format!("10.0.0.{number}:7400"), "up": up, "since_ms": 12_000,
@@ -11,7 +11,7 @@ fn peer(number: u64, voter: &str, up: bool) -> Value {
 }
 
 /// An agent of three that is well, and then changed.
-fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Facts {
+fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Evidence {
     let mut about = json!({
         "program": { "version": env!("CARGO_PKG_VERSION"), "commit": env!("PEERLOCK_COMMIT"), "data_dir": "/d",
             "listens": "0.0.0.0:7400", "addresses": ["10.0.0.1:7400"] },
@@ -32,38 +32,38 @@ fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Facts {
         resources: Ok(serde_json::from_value(resources).expect("resources")),
         stalled: Vec::new(),
     };
-    Facts { agent: Seen::Running(Box::new(running)), folder: Some(folder()), rates: Some(RATES) }
+    Evidence { agent: AgentState::Running(Box::new(running)), dir: Some(dir()), rates: Some(RATES) }
 }
 
 const RATES: Rates = Rates { now: 12, average: -40, uptime: Duration::from_secs(864_000) };
 
-fn folder() -> Folder {
+fn dir() -> Dir {
     let last = Occupant { pid: 7, ends_by_itself: false, socket: "/run/agent.sock".into() };
-    Folder {
+    Dir {
         path: PathBuf::from("/d"),
         exists: true,
         last: Some(last),
         is_taken: false,
         has_socket: false,
         known: Ok(Default::default()),
-        register: Some((48_123, None)),
+        registry: Some((48_123, None)),
         unwritable: None,
         free: Some(80_000_000_000),
     }
 }
 
 /// All findings that are not well, as `level about what`.
-fn trouble(facts: &Facts) -> Vec<String> {
+fn fault(evidence: &Evidence) -> Vec<String> {
     let level = |level| if level == Level::Bad { "bad" } else { "warn" };
-    let found = judge(facts).into_iter().filter(|finding| finding.level != Level::Ok);
+    let found = judge(evidence).into_iter().filter(|finding| finding.level != Level::Ok);
     found.map(|Finding { level: it, about, what, .. }| format!("{} {about} {what}", level(it))).collect()
 }
 
 #[test]
 fn who_is_well_is_told_so_about_everything() {
-    let facts = running(|_, _, _| {});
-    assert_eq!(trouble(&facts), [""; 0]);
-    let about: Vec<&str> = judge(&facts).iter().map(|finding| finding.about).collect();
+    let evidence = running(|_, _, _| {});
+    assert_eq!(fault(&evidence), [""; 0]);
+    let about: Vec<&str> = judge(&evidence).iter().map(|finding| finding.about).collect();
     let all =
         ["agent", "session", "cluster", "voters", "versions", "secret", "ports", "resources", "clock", "rate", "disk"];
     assert_eq!(about, all);
@@ -109,11 +109,11 @@ fn clock_rate_is_told_and_a_wrong_hardware_clock_is_a_warning() {
 
 #[test]
 fn what_is_advised_for_an_agent_stops_no_job() {
-    let advised = |facts: &Facts| judge(facts)[0].todo.clone().unwrap_or_default();
+    let advised = |evidence: &Evidence| judge(evidence)[0].todo.clone().unwrap_or_default();
     let other_build = advised(&running(|about, _, _| about["program"]["commit"] = json!("old")));
     assert!(other_build.contains("peerlock agent --replace") && other_build.contains("jobs go on"), "{other_build}");
-    let mute = Seen::Mute { endpoint: "/run/agent.sock".into(), why: "it has not answered for 10 s".into() };
-    let mute = advised(&Facts { agent: mute, folder: Some(folder()), rates: Some(RATES) });
+    let mute = AgentState::Mute { endpoint: "/run/agent.sock".into(), why: "it has not answered for 10 s".into() };
+    let mute = advised(&Evidence { agent: mute, dir: Some(dir()), rates: Some(RATES) });
     assert!(mute.contains("`kill -CONT 7`") && mute.contains("`kill -KILL 7`"), "{mute}");
 }
 
@@ -159,7 +159,7 @@ fn each_trouble_is_found_and_is_the_only_one() {
         ),
     ];
     for (change, expected) in cases {
-        let found = trouble(&running(change));
+        let found = fault(&running(change));
         assert_eq!(found.len(), 1, "{expected}: {found:?}");
         assert!(found[0].starts_with(expected), "{expected}: {found:?}");
     }
@@ -168,8 +168,8 @@ fn each_trouble_is_found_and_is_the_only_one() {
 #[test]
 fn voters_that_are_away_are_named_and_counted() {
     let away = |gone: &[usize]| {
-        let facts = running(|_, cluster, _| gone.iter().for_each(|at| cluster["peers"][*at]["up"] = json!(false)));
-        trouble(&facts).into_iter().find(|line| line.contains(" voters ")).expect("it is told")
+        let evidence = running(|_, cluster, _| gone.iter().for_each(|at| cluster["peers"][*at]["up"] = json!(false)));
+        fault(&evidence).into_iter().find(|line| line.contains(" voters ")).expect("it is told")
     };
     let one = away(&[2]);
     assert!(
@@ -187,13 +187,13 @@ fn voters_that_are_away_are_named_and_counted() {
 
 #[test]
 fn without_a_session_it_is_bad_and_says_why() {
-    let mut facts = running(|about, _, _| {
+    let mut evidence = running(|about, _, _| {
         about["health"] =
-            json!({ "since_ms": 9_000, "sessions_lost": 0, "leaves": false, "resources": [], "trouble": "because" });
+            json!({ "since_ms": 9_000, "sessions_lost": 0, "leaves": false, "resources": [], "problem": "because" });
     });
-    let Seen::Running(running) = &mut facts.agent else { panic!("it runs") };
+    let AgentState::Running(running) = &mut evidence.agent else { panic!("it runs") };
     running.resources = Err(peerlock::Error::NoMajority { missing: Vec::new(), since: Duration::ZERO });
-    assert_eq!(trouble(&facts), ["bad session because", "bad resources none can be acquired without a session"]);
+    assert_eq!(fault(&evidence), ["bad session because", "bad resources none can be acquired without a session"]);
 }
 
 #[test]
@@ -207,8 +207,8 @@ fn a_disk_that_is_full_or_closed_is_told_before_it_ends_the_agent() {
         (None, denied(), Some("warn disk /d cannot be written")),
         (None, read_only(), Some("bad disk /d cannot be written")),
     ] {
-        let facts = Facts { folder: Some(Folder { free, unwritable, ..folder() }), ..running(|_, _, _| {}) };
-        let found = trouble(&facts);
+        let evidence = Evidence { dir: Some(Dir { free, unwritable, ..dir() }), ..running(|_, _, _| {}) };
+        let found = fault(&evidence);
         assert_eq!(found.len(), usize::from(expected.is_some()), "{found:?}");
         assert!(found.iter().all(|line| expected.is_some_and(|expected| line.starts_with(expected))), "{found:?}");
     }
@@ -216,18 +216,18 @@ fn a_disk_that_is_full_or_closed_is_told_before_it_ends_the_agent() {
 
 #[test]
 fn without_an_agent_the_folder_tells() {
-    let absent = |why: Option<&str>, folder: Folder| {
-        let agent = Seen::Absent { why: why.map(str::to_owned) };
-        judge(&Facts { agent, folder: Some(folder), rates: None })
+    let absent = |why: Option<&str>, dir: Dir| {
+        let agent = AgentState::Absent { why: why.map(str::to_owned) };
+        judge(&Evidence { agent, dir: Some(dir), rates: None })
     };
-    let what = |why, folder| absent(why, folder)[0].what.clone();
-    assert_eq!(what(None, folder()), "no agent runs; the last one (process 7) has ended");
-    let killed = Folder { has_socket: true, ..folder() };
+    let what = |why, dir| absent(why, dir)[0].what.clone();
+    assert_eq!(what(None, dir()), "no agent runs; the last one (process 7) has ended");
+    let killed = Dir { has_socket: true, ..dir() };
     assert_eq!(what(None, killed), "no agent runs; the last one (process 7) was killed");
-    assert!(what(None, Folder { is_taken: true, ..folder() }).starts_with("an agent has the data folder"));
-    assert_eq!(what(None, Folder { exists: false, ..folder() }), "no agent runs, and none has run here");
-    assert_eq!(what(Some("nobody answers at x: y"), folder()), "nobody answers at x: y");
-    assert!(absent(None, folder()).iter().any(|it| it.level == Level::Warn && it.about == "voters"));
-    let damaged = Folder { register: Some((3, Some("no".into()))), ..folder() };
+    assert!(what(None, Dir { is_taken: true, ..dir() }).starts_with("an agent has the data folder"));
+    assert_eq!(what(None, Dir { exists: false, ..dir() }), "no agent runs, and none has run here");
+    assert_eq!(what(Some("nobody answers at x: y"), dir()), "nobody answers at x: y");
+    assert!(absent(None, dir()).iter().any(|it| it.level == Level::Warn && it.about == "voters"));
+    let damaged = Dir { registry: Some((3, Some("no".into()))), ..dir() };
     assert!(absent(None, damaged).iter().any(|it| it.level == Level::Bad && it.about == "voters"));
 }

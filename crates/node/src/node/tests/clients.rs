@@ -23,7 +23,7 @@ fn a_wait_ends_in_time_and_tells_the_place() {
     world.run(Span::from_millis(1));
     let name = "r".parse().unwrap();
     assert_eq!(world.ended(3, waits), Some(&Error::NotAcquired { name, place: Some(1) }));
-    let place = world.heard(2).iter().rev().find_map(|effect| match effect {
+    let place = world.received(2).iter().rev().find_map(|effect| match effect {
         Effect::Progress(ticket, progress) if *ticket == first => progress.ahead,
         _ => None,
     });
@@ -69,7 +69,7 @@ fn a_newcomer_is_in_within_a_second() {
     for number in 2..=12 {
         world.start(number, Origin::Seeks { expect: None }, &[number - 1]);
         world.run(Span::from_secs(1));
-        assert!(world.heard(number).contains(&Effect::Joined), "{number}");
+        assert!(world.received(number).contains(&Effect::Joined), "{number}");
         let ticket = world.acquire(number, wanted("r"));
         assert!(world.fencing(number, ticket).is_some(), "{number}");
         world.input(number, Input::Release { call: None, ticket });
@@ -166,8 +166,8 @@ fn one_keeps_the_line_and_the_tokens_are_where_the_clients_are() {
     world.run(Span::from_secs(1));
 
     let parts = [1, 2, 3].map(|number| world.node(number).inspect(world.now).parts.remove(0));
-    let keepers: Vec<_> = (1..).zip(&parts).filter_map(|(number, part)| Some((number, part.line.as_ref()?))).collect();
-    let [(keeper, line)] = keepers[..] else { panic!("one keeps the line: {keepers:?}") };
+    let keepers: Vec<_> = (1..).zip(&parts).filter_map(|(number, part)| Some((number, part.queue.as_ref()?))).collect();
+    let [(keeper, queue)] = keepers[..] else { panic!("one keeps the line: {keepers:?}") };
     assert!(parts.iter().all(|part| part.keeper == Some(PeerId::new(keeper)) && part.slots == Some(2)), "{parts:?}");
     let waits = |at: &TicketView| {
         let part = &parts[at.peer.get() as usize - 1];
@@ -176,12 +176,12 @@ fn one_keeps_the_line_and_the_tokens_are_where_the_clients_are() {
         assert!(client.client.age >= Duration::from_secs(1), "{client:?}");
         client.client.label.clone()
     };
-    assert_eq!(line.iter().map(waits).collect::<Vec<_>>(), ["3", "1", "2"]);
+    assert_eq!(queue.iter().map(waits).collect::<Vec<_>>(), ["3", "1", "2"]);
     let tokens: Vec<_> = parts.iter().flat_map(|part| part.tokens.iter().map(move |at| (part, at))).collect();
     assert_eq!(tokens.len(), 2);
     for (part, token) in tokens {
         let holder = part.clients.iter().find(|client| client.slot == Some(token.slot)).unwrap();
         assert_eq!((holder.client.label.as_str(), token.free), ("in", false));
-        assert!(line.contains(&token.next.unwrap()), "the next of a token stands in line: {token:?}");
+        assert!(queue.contains(&token.next.unwrap()), "the next of a token stands in line: {token:?}");
     }
 }

@@ -3,16 +3,16 @@
 
 use std::cell::Cell;
 
-use peerlock_base::Span;
-use peerlock_register::{Command, Label};
+use peerlock_registry::{Command, Label};
+use peerlock_types::Span;
 
 use super::super::*;
 use super::world::{World, wanted};
-use crate::standing::Ask;
+use crate::session_state::Ask;
 use crate::{Class, Name, Ttl, Wanted};
 
 pub(super) fn detached(name: &str) -> Wanted {
-    Wanted { detached: Some("grant-7".into()), kept: false, ttl: Span::from_secs(60), ..wanted(name) }
+    Wanted { detached: Some("grant-7".into()), auto_renew: false, ttl: Span::from_secs(60), ..wanted(name) }
 }
 
 /// A client of the third peer has a slot that is being detached: the disks are slow.
@@ -37,7 +37,7 @@ fn a_detached_grant_outlives_its_process_and_can_be_renewed_and_released_by_the_
         assert_eq!(world.fencing(1, waits), None, "it has an end of its own");
         world.restart(3);
         world.run(Span::from_secs(3));
-        let returned = world.heard(3).iter().find_map(|effect| match effect {
+        let returned = world.received(3).iter().find_map(|effect| match effect {
             Effect::Returned { ticket, note, grant, .. } if note == "grant-7" => Some((*ticket, grant.fencing)),
             _ => None,
         });
@@ -84,7 +84,7 @@ fn what_a_detached_grant_is_called_is_shown_to_nobody() {
     let inside = format!("{:?}", world.node(3).inspect(world.now));
     assert!(inside.contains("fencing") && !inside.contains("grant-7"), "{inside}");
     world.run(Span::from_secs(150));
-    for effect in world.heard(3).iter().filter(|effect| matches!(effect, Effect::Event(_))) {
+    for effect in world.received(3).iter().filter(|effect| matches!(effect, Effect::Event(_))) {
         assert!(!format!("{effect:?}").contains("grant-7"), "{effect:?}");
     }
 }
@@ -112,7 +112,7 @@ fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
     let holder = world.acquire(3, detached("r"));
     world.split(&[3]);
     world.run(Span::from_secs(20));
-    assert!(world.fencing(3, holder).is_some() && world.node(3).trouble().is_some());
+    assert!(world.fencing(3, holder).is_some() && world.node(3).problem().is_some());
     world.input(3, Input::Renew { call: 5, ticket: holder });
     assert!(matches!(world.answer(3), Some(Err(Error::NoMajority { .. }))));
     world.split(&[]);
@@ -121,7 +121,7 @@ fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
     assert!(matches!(world.answer(3), Some(Ok(Answer::Renewed(_)))));
     let waits = world.acquire(1, wanted("r"));
     world.input(3, Input::Drain);
-    assert!(world.heard(3).contains(&Effect::Drained), "it need not go");
+    assert!(world.received(3).contains(&Effect::Drained), "it need not go");
     world.input(3, Input::Leave);
     world.run(Span::from_secs(30));
     assert_eq!(world.fencing(1, waits), None);
@@ -140,7 +140,7 @@ fn who_leaves_waits_for_what_is_being_detached_and_takes_it_back() {
     world.run(Span::from_millis(200));
     world.slow_disks(false);
     world.run(Span::from_secs(1));
-    assert!(world.heard(3).contains(&Effect::Left { told: true }));
+    assert!(world.received(3).contains(&Effect::Left { confirmed: true }));
     world.kill(3);
     let next = world.acquire(1, wanted("r"));
     world.run(Span::from_secs(2));
@@ -162,7 +162,7 @@ fn who_leaves_takes_back_nothing_that_is_being_renewed() {
     world.slow_disks(false);
     world.run(Span::from_secs(1));
     assert_eq!(world.answer(3), Some(&Err(Error::Stopped)));
-    assert!(world.heard(3).contains(&Effect::Left { told: true }));
+    assert!(world.received(3).contains(&Effect::Left { confirmed: true }));
     world.kill(3);
     while world.now < asked + Span::from_secs(60) {
         assert_eq!(world.fencing(1, waits), None, "it was renewed");
@@ -174,12 +174,12 @@ fn who_leaves_takes_back_nothing_that_is_being_renewed() {
 
 /// Whether a process has heard that something was left to it in the register.
 fn is_returned(world: &World, number: u64) -> bool {
-    world.heard(number).iter().any(|effect| matches!(effect, Effect::Returned { .. }))
+    world.received(number).iter().any(|effect| matches!(effect, Effect::Returned { .. }))
 }
 
 /// What is written down at a machine for its next process is all for clients that may be inside.
 fn assert_settled(world: &World, number: u64) {
-    assert_eq!(world.machines[&number].estate.as_ref().unwrap().grants, []);
+    assert_eq!(world.machines[&number].predecessor.as_ref().unwrap().grants, []);
 }
 
 /// Its client was told that it is given back, and the process was killed before anybody else was: the next one had it
@@ -227,7 +227,7 @@ fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_
     world.split(&[3]);
     world.slow_disks(false);
     world.run(Span::from_secs(20));
-    assert!(world.node(3).trouble().is_some() && world.fencing(3, client).is_none());
+    assert!(world.node(3).problem().is_some() && world.fencing(3, client).is_none());
     world.split(&[]);
     world.run(Span::from_secs(5));
     let fencing = world.fencing(3, client).expect("what it had before is given back");
@@ -238,7 +238,7 @@ fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_
     let waits = world.acquire(1, wanted("r"));
     world.run(Span::from_secs(30));
     let is_it = |effect: &Effect| matches!(effect, Effect::Returned { grant, .. } if grant.fencing == fencing);
-    assert!(world.heard(3).iter().any(is_it) && world.fencing(1, waits).is_none());
+    assert!(world.received(3).iter().any(is_it) && world.fencing(1, waits).is_none());
 }
 
 /// Its time was counted anew: for as long as it had stood before it seemed to be inside, beside the next one.
@@ -251,7 +251,7 @@ fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
         world.run(Span::from_secs(50));
         world.restart(3);
         world.run(Span::from_secs(3));
-        let returned = world.heard(3).iter().find_map(|effect| match effect {
+        let returned = world.received(3).iter().find_map(|effect| match effect {
             Effect::Returned { ticket, .. } => Some(*ticket),
             _ => None,
         });
@@ -287,22 +287,22 @@ fn who_is_refused_by_the_register_again_and_again_is_told_so() {
     world.input(2, Input::Release { call: None, ticket: rogue });
     let node = world.machines.get_mut(&2).unwrap().node.as_mut().unwrap();
     let fencing = ((node.parts.get(name.key()).unwrap().custody.generation() + 1) << 32) - 1;
-    let (session, resource) = (node.standing.session().unwrap(), Label::new("r").unwrap());
+    let (session, resource) = (node.session_state.session().unwrap(), Label::new("r").unwrap());
     let (slot, ttl, note) = (0, Ttl::from_millis(1000).unwrap(), Label::new("forged").unwrap());
     let detach = Command::Detach { session, resource: resource.clone(), slot, fencing, ttl, note };
-    node.standing.ask(detach, Ask::Inform, now);
+    node.session_state.ask(detach, Ask::Inform, now);
     world.input(2, Input::Wake);
     let node = world.machines.get_mut(&2).unwrap().node.as_mut().unwrap();
-    node.standing.ask(Command::Attach { session, resource, fencing }, Ask::Inform, now);
+    node.session_state.ask(Command::DropDetached { session, resource, fencing }, Ask::Inform, now);
     world.input(2, Input::Wake);
     world.queue.push_back((3, Input::Acquire { call: 1, wanted: detached("r") }));
     let steps = Cell::new(0);
     let is_over = |effect: &Effect| matches!(effect, Effect::Ended(..));
     world.run_until(|world| {
         steps.set(steps.get() + 1);
-        steps.get() > 10_000 || world.heard(3).iter().any(is_over)
+        steps.get() > 10_000 || world.received(3).iter().any(is_over)
     });
-    let ended = world.heard(3).iter().find(|effect| is_over(effect));
+    let ended = world.received(3).iter().find(|effect| is_over(effect));
     let is_refused = |it: &Effect| matches!(it, Effect::Ended(_, Error::Refused { class: Class::Unavailable, .. }));
     assert!(ended.is_some_and(is_refused), "{ended:?} after {}", steps.get());
 }
@@ -313,13 +313,13 @@ fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowh
     let mut world = World::of(4);
     world.acquire(4, detached("r"));
     world.kill(4);
-    world.machines.get_mut(&4).unwrap().heard.clear();
+    world.machines.get_mut(&4).unwrap().received.clear();
     world.restart(4);
     assert!(!world.node(4).knows_returned());
-    world.run_until(|world| world.heard(4).contains(&Effect::Joined));
+    world.run_until(|world| world.received(4).contains(&Effect::Joined));
     world.split(&[4]);
     world.run(Span::from_secs(10));
-    assert!(world.node(4).trouble().is_none(), "its session stands");
+    assert!(world.node(4).problem().is_none(), "its session stands");
     assert!(!is_returned(&world, 4) && !world.node(4).knows_returned());
     world.split(&[]);
     world.run(Span::from_secs(3));
@@ -340,7 +340,7 @@ fn a_detached_grant_that_is_renewed_in_vain_is_told_so_in_time() {
     world.run(Span::from_secs(20));
     world.split(&[]);
     world.run(Span::from_secs(5));
-    let answers = world.heard(3).iter().filter(|effect| matches!(effect, Effect::Answer { call: 5, .. }));
+    let answers = world.received(3).iter().filter(|effect| matches!(effect, Effect::Answer { call: 5, .. }));
     assert_eq!(answers.count(), 1);
     world.input(3, Input::Renew { call: 6, ticket: holder });
     assert!(matches!(world.answer(3), Some(Ok(Answer::Renewed(_)))), "{:?}", world.answer(3));
@@ -363,15 +363,15 @@ fn a_client_that_goes_while_its_grant_is_being_detached_leaves_nothing_behind() 
     world.kill(1);
     world.restart(1);
     world.run(Span::from_secs(20));
-    assert!(!world.heard(1).iter().any(|effect| matches!(effect, Effect::Returned { .. })));
+    assert!(!world.received(1).iter().any(|effect| matches!(effect, Effect::Returned { .. })));
     let next = world.acquire(1, wanted("r"));
     assert!(world.fencing(1, next).is_some());
 }
 
 /// The third peer, which coordinates, reaches everybody but the register's leader: for as long as its session stands it
 /// can hand on a slot of which the register hears nothing. Or it reaches that one again.
-fn keep_from_leader(world: &mut World, is_kept: bool) {
-    match is_kept {
+fn cut_from_leader(world: &mut World, is_recorded: bool) {
+    match is_recorded {
         true => _ = world.apart.insert((1, 3)),
         false => world.apart.clear(),
     }
@@ -384,7 +384,7 @@ fn over_unheard(world: &mut World, name: &str, slots: Option<u32>) -> TicketId {
     let holder = world.acquire(3, Wanted { slots, ..detached(name) });
     let waits = world.acquire(2, wanted(name));
     world.run(Span::from_millis(59_900));
-    keep_from_leader(world, true);
+    cut_from_leader(world, true);
     world.run(Span::from_millis(200));
     assert_eq!(world.ended(3, holder), Some(&Error::Lost));
     waits
@@ -400,11 +400,11 @@ fn what_is_over_unheard_by_its_client_is_so_in_the_register_before_its_slot_goes
         assert_eq!(world.fencing(2, waits), None, "its client could still renew it");
         if dies {
             world.kill(3);
-            world.machines.get_mut(&3).unwrap().estate = None;
-            keep_from_leader(&mut world, false);
+            world.machines.get_mut(&3).unwrap().predecessor = None;
+            cut_from_leader(&mut world, false);
             world.restart(3);
             world.run(Span::from_secs(1));
-            let returned = world.heard(3).iter().find_map(|effect| match effect {
+            let returned = world.received(3).iter().find_map(|effect| match effect {
                 Effect::Returned { ticket, .. } => Some(*ticket),
                 _ => None,
             });
@@ -416,7 +416,7 @@ fn what_is_over_unheard_by_its_client_is_so_in_the_register_before_its_slot_goes
         } else {
             world.run(Span::from_secs(2));
             assert_eq!(world.fencing(2, waits), None);
-            keep_from_leader(&mut world, false);
+            cut_from_leader(&mut world, false);
             world.run(Span::from_secs(1));
             assert_settled(&world, 3);
         }
@@ -430,7 +430,7 @@ fn what_its_client_gives_back_goes_on_at_once() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     let waits = world.acquire(2, wanted("r"));
-    keep_from_leader(&mut world, true);
+    cut_from_leader(&mut world, true);
     world.input(3, Input::Release { call: Some(5), ticket: holder });
     assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
     assert!(world.fencing(2, waits).is_some());
@@ -442,17 +442,17 @@ fn a_slot_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
     let holder = world.acquire(3, detached("r"));
     let waits = world.acquire(2, wanted("r"));
     let (fencing, peer) = (world.fencing(3, holder).unwrap(), PeerId::new(3));
-    keep_from_leader(&mut world, true);
-    let answers = world.heard(2).len();
+    cut_from_leader(&mut world, true);
+    let answers = world.received(2).len();
     world.input(2, Input::Revoke { call: 9, name: "r".parse().unwrap(), peer, fencing });
     world.run(Span::from_secs(2));
     assert!(matches!(world.ended(3, holder), Some(Error::Revoked { forced: false, .. })));
-    let is_answered = |world: &World| world.heard(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
+    let is_answered = |world: &World| world.received(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
     assert!(world.fencing(2, waits).is_none() && !is_answered(&world), "the register knows it");
     world.input(3, Input::Release { call: Some(5), ticket: holder });
     assert_eq!(world.answer(3), Some(&Err(Error::Lost)), "it is over for its client");
     assert_eq!(world.fencing(2, waits), None);
-    keep_from_leader(&mut world, false);
+    cut_from_leader(&mut world, false);
     world.run(Span::from_secs(1));
     assert!(world.fencing(2, waits).is_some());
     assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
@@ -464,16 +464,16 @@ fn a_slot_of_an_earlier_session_is_asked_back_when_the_register_has_heard_that_i
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     let (fencing, peer) = (world.fencing(3, holder).unwrap(), PeerId::new(3));
-    keep_from_leader(&mut world, true);
+    cut_from_leader(&mut world, true);
     world.run(Span::from_secs(20));
-    assert!(world.node(3).trouble().is_some() && world.ended(3, holder).is_none());
-    let answers = world.heard(2).len();
-    let is_answered = |world: &World| world.heard(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
+    assert!(world.node(3).problem().is_some() && world.ended(3, holder).is_none());
+    let answers = world.received(2).len();
+    let is_answered = |world: &World| world.received(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
     world.input(2, Input::Revoke { call: 9, name: "r".parse().unwrap(), peer, fencing });
     world.run(Span::from_secs(2));
     assert!(matches!(world.ended(3, holder), Some(Error::Revoked { forced: false, .. })));
     assert!(!is_answered(&world), "the register knows it");
-    keep_from_leader(&mut world, false);
+    cut_from_leader(&mut world, false);
     world.run(Span::from_secs(5));
     assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
     let next = world.acquire(2, wanted("r"));
@@ -498,7 +498,7 @@ fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_o
         "it was counted with it"
     );
     assert_eq!(world.fencing(2, next), None);
-    keep_from_leader(&mut world, false);
+    cut_from_leader(&mut world, false);
     world.run(Span::from_secs(3));
     assert!(world.node(3).detached.ending().next().is_none());
     assert_eq!(world.fencing(2, next), None, "there is one slot now, and it is taken");
@@ -520,9 +520,9 @@ fn a_slot_whose_grant_is_over_is_gone_with_its_session_and_by_force() {
             world.slow_disks(true);
         } else {
             world.run(Span::from_secs(15));
-            assert!(world.node(3).trouble().is_some() && world.node(3).detached.ending().next().is_none());
+            assert!(world.node(3).problem().is_some() && world.node(3).detached.ending().next().is_none());
         }
-        keep_from_leader(&mut world, false);
+        cut_from_leader(&mut world, false);
         world.run(Span::from_millis(500));
         assert!(world.node(3).detached.ending().next().is_none());
         world.slow_disks(false);
@@ -538,13 +538,13 @@ fn who_leaves_hands_on_what_is_over_when_the_register_has_heard_of_it() {
     let mut world = World::of(3);
     let waits = over_unheard(&mut world, "r", None);
     world.input(3, Input::Drain);
-    assert!(world.heard(3).contains(&Effect::Drained));
+    assert!(world.received(3).contains(&Effect::Drained));
     world.input(3, Input::Leave);
     world.run(Span::from_millis(500));
     assert_eq!(world.fencing(2, waits), None);
-    keep_from_leader(&mut world, false);
+    cut_from_leader(&mut world, false);
     world.run(Span::from_secs(1));
-    assert!(world.heard(3).contains(&Effect::Left { told: true }));
+    assert!(world.received(3).contains(&Effect::Left { confirmed: true }));
     assert!(world.fencing(2, waits).is_some());
 }
 
@@ -556,7 +556,7 @@ fn a_name_is_not_removed_as_long_as_the_register_has_not_heard_that_its_last_gra
     world.input(2, Input::Remove { call: 7, name: "r".parse().unwrap() });
     world.run(Span::from_secs(1));
     assert!(matches!(world.answer(2), Some(Err(Error::InUse { forced: false, .. }))), "{:?}", world.answer(2));
-    keep_from_leader(&mut world, false);
+    cut_from_leader(&mut world, false);
     world.run(Span::from_secs(1));
     world.input(2, Input::Remove { call: 8, name: "r".parse().unwrap() });
     world.run(Span::from_secs(3));

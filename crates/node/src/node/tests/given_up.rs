@@ -1,6 +1,6 @@
 //! What nobody uses is given up by the agents, and kept by the register.
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 
 use super::super::*;
 use super::world::{World, wanted};
@@ -31,7 +31,7 @@ fn a_name_that_was_used_once_costs_nothing_any_more_and_its_numbers_go_on() {
     assert_eq!(world.parts(), 100);
     world.run(MINUTE * 12);
     assert_eq!(world.parts(), 0);
-    let state = world.node(1).register().expect("the first votes").state();
+    let state = world.node(1).registry().expect("the first votes").state();
     assert_eq!(state.resources().len(), 100, "the register keeps them");
     assert!(state.resources().values().all(|resource| resource.parties().is_empty()));
     for (name, first) in first.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 
 use super::world::{World, wanted};
 use crate::{Answer, Error, Health, Input, ResourceHealth, Stall};
@@ -27,8 +27,8 @@ fn a_peer_tells_its_session_and_its_clients() {
     let holder = world.acquire(1, wanted("r"));
     world.acquire(1, wanted("r"));
     world.run(Span::from_secs(7));
-    let Health { session, since, ends, trouble, leaves, .. } = health(&world, 1);
-    assert!(session.is_some() && ends.is_some_and(|ends| !ends.is_zero()) && trouble.is_none() && !leaves);
+    let Health { session, since, ends, problem, leaves, .. } = health(&world, 1);
+    assert!(session.is_some() && ends.is_some_and(|ends| !ends.is_zero()) && problem.is_none() && !leaves);
     assert!(since >= Duration::from_secs(7), "{since:?}");
     let ResourceHealth { slots, holding, waiting, oldest_wait, generation, recoveries, stall, .. } =
         resource(&world, 1);
@@ -36,7 +36,7 @@ fn a_peer_tells_its_session_and_its_clients() {
     assert!(oldest_wait.is_some_and(|wait| wait >= Duration::from_secs(7)), "{oldest_wait:?}");
     assert_eq!(health(&world, 2).resources, [], "it has no part in it");
     world.input(1, Input::Drain);
-    assert!(health(&world, 1).leaves && health(&world, 1).trouble.is_some());
+    assert!(health(&world, 1).leaves && health(&world, 1).problem.is_some());
     world.input(1, Input::Release { call: None, ticket: holder });
 }
 
@@ -47,13 +47,13 @@ fn without_a_majority_it_says_who_is_missing_and_what_waits() {
     world.kill(2);
     world.run(Span::from_secs(20));
     world.acquire(3, wanted("r"));
-    let Health { session, since, ends, trouble, sessions_lost, .. } = health(&world, 3);
+    let Health { session, since, ends, problem, sessions_lost, .. } = health(&world, 3);
     assert_eq!((session, ends, sessions_lost), (None, None, 1));
     assert!(since < Duration::from_secs(20), "it had one: {since:?}");
-    let trouble = trouble.unwrap();
-    assert!(trouble.contains("no connection to the voters host1 for 20 s, host2 for 20 s"), "{trouble}");
+    let problem = problem.unwrap();
+    assert!(problem.contains("no connection to the voters host1 for 20 s, host2 for 20 s"), "{problem}");
     let stall = resource(&world, 3).stall.unwrap();
-    assert_eq!((names(&stall), &stall.why, stall.since), (vec!["host1", "host2"], &trouble, since));
+    assert_eq!((names(&stall), &stall.why, stall.since), (vec!["host1", "host2"], &problem, since));
 }
 
 /// A generation is opened while somebody who took part is dead, and its session not over yet.

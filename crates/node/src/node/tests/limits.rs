@@ -1,11 +1,11 @@
 //! What is too much, too long or takes too long: at the door, on the way, and when leaving.
 
-use peerlock_mutex::custody::MOST_WAITING;
+use peerlock_protocol::custody::MOST_WAITING;
 
 use super::*;
 use crate::Progress;
 use crate::connections::{Packet, Segment};
-use crate::contacts::News;
+use crate::contacts::Update;
 use crate::link::Frame;
 use crate::wire::{Body, encode, encode_body};
 
@@ -57,9 +57,9 @@ fn who_has_waited_for_long_is_not_sent_away_while_its_new_session_takes_part_aga
     world.run(Span::from_secs(40));
     world.split(&[3]);
     world.run(Span::from_secs(17));
-    assert!(world.node(3).trouble().is_some(), "its session is over");
+    assert!(world.node(3).problem().is_some(), "its session is over");
     world.split(&[]);
-    world.run_until(|world| world.node(3).trouble().is_none());
+    world.run_until(|world| world.node(3).problem().is_none());
     world.slow_disks(true);
     world.run(Span::from_secs(2));
     assert_eq!(world.ended(3, waits), None, "the register has had two seconds to answer");
@@ -106,7 +106,7 @@ fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coo
     }
     world.run(Span::from_secs(3));
     // The last one at 3 knows its place, behind all of 2's.
-    let last = world.heard(3).iter().rev().find_map(|effect| match effect {
+    let last = world.received(3).iter().rev().find_map(|effect| match effect {
         Effect::Progress(_, Progress { ahead, .. }) => *ahead,
         _ => None,
     });
@@ -114,7 +114,7 @@ fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coo
     world.input(3, Input::Show { call: 7, name: "r".parse().unwrap() });
     world.run(Span::from_secs(4));
     let Some(Ok(Answer::Shown(shown))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
-    assert_eq!((shown.holders.len(), shown.queue.len()), (1, crate::wire::MOST_TOLD));
+    assert_eq!((shown.holders.len(), shown.queue.len()), (1, crate::wire::MAX_LISTED));
     world.kill(1);
     world.run(Span::from_secs(30));
     let inside = [2, 3].map(|number| world.node(number).counters().holding);
@@ -146,12 +146,12 @@ fn request_above_the_ration_is_served_after_a_count() {
 #[test]
 fn what_is_longer_than_a_message_has_no_number() {
     let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
-    let mut news = Vec::new();
-    contacts.send(PeerId::new(2), vec![0; 1 << 20], Time::ZERO, &mut news);
+    let mut update = Vec::new();
+    contacts.send(PeerId::new(2), vec![0; 1 << 20], Time::ZERO, &mut update);
     let host = PeerId::new(2);
-    let lost = News::Lost { host, bodies: vec![vec![0; 1 << 20]], goes_on: false };
-    assert_eq!(news, [News::Notice(Notice::TooLong { host, bytes: 1 << 20 }), lost], "and is counted as lost");
-    assert!(contacts.get(PeerId::new(2)).is_none_or(|contact| contact.kept() == 0));
+    let lost = Update::Lost { host, bodies: vec![vec![0; 1 << 20]], goes_on: false };
+    assert_eq!(update, [Update::Notice(Notice::TooLong { host, bytes: 1 << 20 }), lost], "and is counted as lost");
+    assert!(contacts.get(PeerId::new(2)).is_none_or(|contact| contact.retained() == 0));
 }
 
 /// It was answered, the answer was to oneself, and so on, by way of the leader, without end.
@@ -166,15 +166,15 @@ fn a_packet_from_somebody_to_itself_goes_nowhere() {
         world.inject(3, to, encode(&Frame::Loose { body }, 1, Versions::OURS));
     }
     world.run(Span::from_secs(5));
-    let strange: u64 = [1, 2].map(|number| world.node(number).counters().strange).iter().sum();
-    assert_eq!(strange, 3);
+    let unexpected: u64 = [1, 2].map(|number| world.node(number).counters().unexpected).iter().sum();
+    assert_eq!(unexpected, 3);
 }
 
 /// A table of those who have left had room for 4,096, and what came after was lost. Now nobody is kept who is gone.
 #[test]
 fn nothing_is_left_of_those_who_have_come_and_gone() {
     let mut world = World::of(2);
-    let kept = |world: &World| world.node(1).kept();
+    let retained = |world: &World| world.node(1).retained();
     let mut before = None;
     world.keeps = false;
     for guest in 0..150 {
@@ -189,10 +189,10 @@ fn nothing_is_left_of_those_who_have_come_and_gone() {
         world.run(Span::from_secs(1));
         world.kill(number);
         if guest == 50 {
-            before = Some(kept(&world));
+            before = Some(retained(&world));
         }
     }
-    assert!(kept(&world) <= before.unwrap() + 20, "{} and {before:?}", kept(&world));
+    assert!(retained(&world) <= before.unwrap() + 20, "{} and {before:?}", retained(&world));
     let last = world.acquire(2, wanted("r"));
     world.run(Span::from_secs(1));
     assert!(world.fencing(2, last).is_some());
@@ -211,21 +211,26 @@ fn there_is_an_end_to_those_who_have_been_met() {
         assert!(meet(number, number).1 <= 18_000, "{number}");
     }
     assert_eq!(meet(19_999, 30_000), (true, 18_000), "the last are there");
-    let mut news = Vec::new();
-    contacts.send(PeerId::new(12_000), vec![1], Time::ZERO, &mut news);
+    let mut update = Vec::new();
+    contacts.send(PeerId::new(12_000), vec![1], Time::ZERO, &mut update);
     for number in 20_000..40_000 {
         contacts.up(PeerId::new(number), 40_000 + number, String::new(), None, Time::ZERO + Span::from_secs(99));
         contacts.down(PeerId::new(number), 40_000 + number, Time::ZERO + Span::from_secs(99));
     }
-    assert_eq!(contacts.get(PeerId::new(12_000)).map(|contact| contact.kept()), Some(1), "for whom there is something");
+    assert_eq!(
+        contacts.get(PeerId::new(12_000)).map(|contact| contact.retained()),
+        Some(1),
+        "for whom there is something"
+    );
 }
 
 /// Whoever was without a session believed a single word of anybody that the cluster was recovered: it ended, and its
 /// voter's file was removed. The member that makes no sense said so in its first minute among real agents.
 #[test]
 fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
-    let follows =
-        |world: &World| world.heard(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::Recovered { .. })));
+    let follows = |world: &World| {
+        world.received(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::Recovered { .. })))
+    };
     let mut world = World::of(3);
     world.spoils = Some((9, Box::new(|bytes| bytes)));
     world.keeps = false;
@@ -253,7 +258,7 @@ fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
 
 #[test]
 fn who_leaves_and_cannot_tell_anybody_says_so() {
-    for (is_cut_off, told) in [(false, true), (true, false)] {
+    for (is_cut_off, sent) in [(false, true), (true, false)] {
         let mut world = World::of(3);
         world.run(Span::from_secs(1));
         if is_cut_off {
@@ -261,7 +266,7 @@ fn who_leaves_and_cannot_tell_anybody_says_so() {
         }
         world.input(3, Input::Leave);
         world.run(Span::from_secs(6));
-        assert!(world.heard(3).contains(&Effect::Left { told }), "{is_cut_off}");
+        assert!(world.received(3).contains(&Effect::Left { confirmed: sent }), "{is_cut_off}");
     }
 }
 

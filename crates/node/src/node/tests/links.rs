@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use peerlock_base::Span;
+use peerlock_types::Span;
 
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
@@ -13,8 +13,8 @@ const MINUTE: Span = Span::from_secs(60);
 impl World {
     /// The hosts that vote, as one of them knows.
     fn voters(&self) -> BTreeSet<u64> {
-        let register = self.machines.values().find_map(|it| it.node.as_ref()?.register());
-        register.expect("somebody votes").state().voter_hosts().into_iter().map(PeerId::get).collect()
+        let registry = self.machines.values().find_map(|it| it.node.as_ref()?.registry());
+        registry.expect("somebody votes").state().voter_hosts().into_iter().map(PeerId::get).collect()
     }
 
     /// Those that do not.
@@ -65,8 +65,11 @@ fn links_that_nobody_needs_end_and_those_to_the_voters_stay() {
     assert!((1..=12).all(|number| world.node(number).counters().sessions_lost == 0));
     // Everybody is seen all the same.
     world.input(others[0], Input::Look { call: 1 });
-    let Some(Ok(Answer::Seen(seen))) = world.answer(others[0]) else { panic!("{:?}", world.answer(others[0])) };
-    assert_eq!(seen.peers.iter().filter(|peer| peer.up && peer.session.is_some() && !peer.name.is_empty()).count(), 12);
+    let Some(Ok(Answer::Found(found))) = world.answer(others[0]) else { panic!("{:?}", world.answer(others[0])) };
+    assert_eq!(
+        found.peers.iter().filter(|peer| peer.up && peer.session.is_some() && !peer.name.is_empty()).count(),
+        12
+    );
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn who_has_no_session_looks_for_everybody_again() {
     }
     world.run(MINUTE);
     for number in others {
-        assert!(world.node(number).trouble().is_none(), "{number}: {:?}", world.node(number).trouble());
+        assert!(world.node(number).problem().is_none(), "{number}: {:?}", world.node(number).problem());
     }
 }
 
@@ -147,7 +150,7 @@ fn who_knows_only_a_host_that_has_died_is_found_by_the_next_leader() {
     world.keeps = false;
     world.start(4, Origin::Seeks { expect: None }, &[1]);
     world.run(Span::from_millis(100));
-    assert!(world.node(4).trouble().is_none());
+    assert!(world.node(4).problem().is_none());
     // It is slow for a moment, in which the others come and the first one goes.
     world.frozen.insert(4);
     world.keeps = true;
@@ -160,6 +163,6 @@ fn who_knows_only_a_host_that_has_died_is_found_by_the_next_leader() {
     world.kill(1);
     world.frozen.clear();
     world.run(MINUTE);
-    assert!(world.node(4).trouble().is_none(), "{:?}", world.node(4).trouble());
+    assert!(world.node(4).problem().is_none(), "{:?}", world.node(4).problem());
     assert_eq!(world.node(4).counters().sessions_lost, 0, "it was found while its session stood");
 }

@@ -58,23 +58,23 @@ fn a_member_that_talks_nonsense_brings_nobody_down() {
             world.input(number, Input::Acquire { call: 1, wanted });
             world.input(number, Input::Show { call: 2, name: name.parse().unwrap() });
             world.run(Span::from_millis(rng.below(80)));
-            let heard = world
+            let received = world
                 .machines
                 .iter_mut()
-                .flat_map(|(number, machine)| machine.heard.drain(..).map(|effect| (*number, effect)));
+                .flat_map(|(number, machine)| machine.received.drain(..).map(|effect| (*number, effect)));
             let granted = |(number, effect)| match effect {
                 Effect::Granted { ticket, .. } => Some((number, ticket)),
                 _ => None,
             };
-            for (number, ticket) in heard.filter_map(granted).collect::<Vec<_>>() {
+            for (number, ticket) in received.filter_map(granted).collect::<Vec<_>>() {
                 world.input(number, Input::Release { call: None, ticket });
             }
         }
         for number in 1..=3 {
-            let Counters { malformed, strange, .. } = world.node(number).counters();
+            let Counters { malformed, unexpected, .. } = world.node(number).counters();
             counters.malformed += malformed;
-            counters.strange += strange;
+            counters.unexpected += unexpected;
         }
     }
-    assert!(counters.malformed > 100 && counters.strange > 100, "nonsense is counted: {counters:?}");
+    assert!(counters.malformed > 100 && counters.unexpected > 100, "nonsense is counted: {counters:?}");
 }

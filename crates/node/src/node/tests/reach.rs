@@ -43,7 +43,7 @@ fn free_slot_is_not_handed_to_an_unreachable_host() {
         world.input(2, Input::Release { call: None, ticket: holders[0] });
         world.run(Span::from_secs(1));
         assert!(world.fencing(1, second).is_some(), "{slots}");
-        assert!(world.node(host).trouble().is_none(), "{slots}: the session of the first waiter is still valid");
+        assert!(world.node(host).problem().is_none(), "{slots}: the session of the first waiter is still valid");
         assert_eq!(world.fencing(host, first), None);
     }
 }
@@ -57,7 +57,7 @@ fn waiter_is_served_first_when_it_is_reachable_again() {
         cut_silently(&mut world, host);
         world.run(Span::from_secs(4));
         reconnect(&mut world, host);
-        assert!(world.node(host).trouble().is_none(), "{slots}: it has not lost its session");
+        assert!(world.node(host).problem().is_none(), "{slots}: it has not lost its session");
         holders.iter().for_each(|ticket| world.input(2, Input::Release { call: None, ticket: *ticket }));
         world.run(Span::from_secs(1));
         assert!(world.fencing(host, first).is_some(), "{slots}");
@@ -71,7 +71,7 @@ fn waiter_that_is_reached_via_the_leader_is_not_passed_over() {
     let (mut world, holders, host, first) = with_waiter(1);
     let part = world.node(2).parts.get("r".parse::<Name>().expect("a name").key()).expect("it takes part");
     let coordinator = part.custody.coordinator().get();
-    let leader = (1..=4).find(|number| world.node(*number).register().is_some_and(|register| register.is_leader()));
+    let leader = (1..=4).find(|number| world.node(*number).registry().is_some_and(|registry| registry.is_leader()));
     if leader == Some(coordinator) || leader == Some(host) {
         panic!("another setting is needed: {leader:?} leads, {coordinator} coordinates, and {host} waits");
     }

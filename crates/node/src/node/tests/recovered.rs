@@ -3,11 +3,11 @@
 use super::*;
 
 fn follows(world: &World) -> bool {
-    world.heard(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::Recovered { .. })))
+    world.received(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::Recovered { .. })))
 }
 
 fn contradicts(world: &World) -> bool {
-    world.heard(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::RecoveredBeside { .. })))
+    world.received(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::RecoveredBeside { .. })))
 }
 
 /// Its session is valid for a while after the majority is lost: what it was told then counts when that has ended.

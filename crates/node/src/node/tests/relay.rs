@@ -1,7 +1,7 @@
 //! Two who do not reach each other, and the one between them leads.
 
-use peerlock_base::Span;
-use peerlock_register::{Register, Versions};
+use peerlock_registry::{Registry, Versions};
+use peerlock_types::Span;
 
 use super::super::*;
 use super::world::{World, wanted};
@@ -27,7 +27,7 @@ impl World {
 /// Three of which the first leads, and a client of one of the others inside.
 fn one_inside(holder: u64) -> (World, TicketId) {
     let mut world = World::of(3);
-    assert!(world.node(1).register().is_some_and(Register::is_leader));
+    assert!(world.node(1).registry().is_some_and(Registry::is_leader));
     let first = world.acquire(holder, wanted("r"));
     // Everybody is linked with everybody, and has been for a while.
     world.run(Span::from_secs(10));
@@ -42,7 +42,7 @@ fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
     let first = world.acquire(2, wanted(name));
     world.run(Span::from_secs(1));
     assert!(world.fencing(2, first).is_some());
-    assert!(world.node(1).register().is_some_and(Register::is_leader));
+    assert!(world.node(1).registry().is_some_and(Registry::is_leader));
     // From here on 2 and 3 never meet.
     world.apart.insert((2, 3));
     world.disconnect_pair(2, 3);
@@ -118,7 +118,7 @@ fn a_connection_that_was_in_doubt_stays_if_the_other_is_heard_on_it() {
         world.run(Span::from_millis(millis));
         world.frozen.clear();
         world.run(Span::from_millis(1500));
-        assert!((1..=3).all(|number| world.node(number).relay.kept() == 0), "nothing is left of the other way");
+        assert!((1..=3).all(|number| world.node(number).relay.retained() == 0), "nothing is left of the other way");
         world.run(Span::from_secs(10));
         assert_eq!((world.epoch(3, 2), world.epoch(2, 3)), (before, before), "{asker} asks {holder}, {millis}");
         world.input(holder, Input::Release { call: None, ticket: first });
@@ -157,13 +157,13 @@ fn nothing_else_that_comes_by_way_of_another_ends_a_connection() {
 #[test]
 fn nothing_is_left_of_those_who_were_heard_by_way_of_another() {
     let (mut world, _) = one_inside(2);
-    let before = world.node(2).kept();
+    let before = world.node(2).retained();
     for from in 0..500 {
         let segment =
             [Segment::Knock, Segment::Open, Segment::Close, Segment::Data(1, vec![7])][from as usize % 4].clone();
         world.relay(1000 + from, 2, segment);
     }
     world.run(Span::from_secs(10));
-    assert_eq!(world.node(2).relay.kept(), 0);
-    assert!(world.node(2).kept() <= before + 500, "hosts that were heard of are forgotten later");
+    assert_eq!(world.node(2).relay.retained(), 0);
+    assert!(world.node(2).retained() <= before + 500, "hosts that were heard of are forgotten later");
 }

@@ -1,7 +1,7 @@
 //! A name that nobody uses is removed.
 
-use peerlock_base::Span;
-use peerlock_register::{Label, Outcome, Page, PartyView, ResourceView, SessionId};
+use peerlock_registry::{Label, Outcome, Page, PartyView, ResourceView, SessionId};
+use peerlock_types::Span;
 
 use super::super::*;
 use super::world::{World, wanted};
@@ -12,7 +12,7 @@ const SECOND: Span = Span::from_secs(1);
 impl World {
     /// Somebody wants a name removed there; what is answered within a second, if anything.
     fn remove(&mut self, at: u64, name: &str) -> Option<Result<Answer, Error>> {
-        self.machines.get_mut(&at).expect("it is there").heard.clear();
+        self.machines.get_mut(&at).expect("it is there").received.clear();
         self.input(at, Input::Remove { call: 9, name: name.parse().expect("a name") });
         self.run(SECOND);
         self.answer(at).cloned()
@@ -29,8 +29,8 @@ impl World {
     }
 
     fn generation(&self, name: &str) -> Option<u64> {
-        let register = self.machines.values().find_map(|machine| machine.node.as_ref()?.register()).expect("a voter");
-        let mut all = register.state().resources().iter();
+        let registry = self.machines.values().find_map(|machine| machine.node.as_ref()?.registry()).expect("a voter");
+        let mut all = registry.state().resources().iter();
         all.find(|(it, _)| it.as_str() == name).map(|(_, resource)| resource.generation())
     }
 }
@@ -93,7 +93,7 @@ fn what_is_in_use_is_not_removed_and_not_disturbed() {
 #[test]
 fn a_detached_grant_keeps_its_name_also_when_its_host_is_gone() {
     let mut world = World::of(3);
-    let detached = Wanted { detached: Some("note".into()), kept: false, ttl: Span::from_secs(60), ..wanted("r") };
+    let detached = Wanted { detached: Some("note".into()), auto_renew: false, ttl: Span::from_secs(60), ..wanted("r") };
     let holder = world.acquire(3, detached);
     let before = world.fencing(3, holder).expect("it was free");
     world.kill(3);
@@ -192,7 +192,7 @@ fn who_finds_no_room_for_a_name_that_was_removed_knows_what_is_void_of_it() {
     world.disconnect(2);
     world.acquire(2, wanted("r"));
     let node = world.machines.get_mut(&2).and_then(|machine| machine.node.as_mut()).expect("it runs");
-    let session = node.standing.session().expect("it has not ended yet");
+    let session = node.session_state.session().expect("it has not ended yet");
     let other = "other".parse::<Name>().expect("a name").key();
     for resource in [name.key(), other] {
         node.on_joined(resource, session, Outcome::Refused(Refusal::Full));
@@ -213,10 +213,11 @@ fn what_a_voter_does_not_know_yet_was_not_removed() {
     let (session, host) = (SessionId::new(2), PeerId::new(2));
     let parties = vec![PartyView { session, host, since: 1 }];
     let (name, coordinator) = (Label::new("r").expect("a label"), Some((session, host)));
-    let seen = ResourceView { name, slots: 1, generation: 1, closed: true, coordinator, parties, detached: Vec::new() };
-    node.on_remove_seen(9, Page { index: 100, resources: vec![seen], more: false });
+    let found =
+        ResourceView { name, slots: 1, generation: 1, closed: true, coordinator, parties, detached: Vec::new() };
+    node.on_remove_found(9, Page { index: 100, resources: vec![found], more: false });
     for (index, is_removed) in [(99, false), (100, true)] {
-        node.on_remove_seen(9, Page { index, resources: Vec::new(), more: false });
+        node.on_remove_found(9, Page { index, resources: Vec::new(), more: false });
         let removed = |effect: &Effect| matches!(effect, Effect::Answer { answer: Ok(Answer::Removed), .. });
         assert_eq!(node.effects.iter().any(removed), is_removed, "{index}");
     }

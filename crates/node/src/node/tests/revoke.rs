@@ -1,23 +1,23 @@
 //! Somebody asks for a slot that another holds.
 
-use peerlock_base::Span;
-use peerlock_register::{Command, GrantView, Page, ResourceView, SessionId};
+use peerlock_registry::{Command, GrantView, Page, ResourceView, SessionId};
+use peerlock_types::Span;
 
 use super::super::session::label;
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
-use crate::standing::Ask;
+use crate::session_state::Ask;
 use crate::{Class, Name, Origin, Wanted};
 
 /// The grant under this number of a host is asked for at another.
 fn revoke(world: &mut World, at: u64, host: u64, fencing: u64) {
     let (name, peer) = ("r".parse().unwrap(), PeerId::new(host));
-    world.machines.get_mut(&at).unwrap().heard.clear();
+    world.machines.get_mut(&at).unwrap().received.clear();
     world.input(at, Input::Revoke { call: 9, name, peer, fencing });
 }
 
 fn detached(note: &str) -> Wanted {
-    Wanted { detached: Some(note.into()), kept: false, ttl: Span::from_secs(3600), ..wanted("r") }
+    Wanted { detached: Some(note.into()), auto_renew: false, ttl: Span::from_secs(3600), ..wanted("r") }
 }
 
 fn name() -> Name {
@@ -30,7 +30,7 @@ fn two_slots(note: &str) -> Wanted {
 
 /// What the register holds of `r`, as host 1 knows it, without its parties.
 fn page(world: &World) -> Page {
-    let state = world.node(1).standing.register().expect("it votes").state();
+    let state = world.node(1).session_state.registry().expect("it votes").state();
     let resource = &state.resources()[&label(&name())];
     let detached = resource.detached().iter().map(|(&fencing, grant)| GrantView {
         fencing,
@@ -40,7 +40,7 @@ fn page(world: &World) -> Page {
         ttl: grant.ttl,
         note: grant.note.clone(),
     });
-    let seen = ResourceView {
+    let found = ResourceView {
         name: label(&name()),
         slots: resource.slots(),
         generation: resource.generation(),
@@ -49,12 +49,12 @@ fn page(world: &World) -> Page {
         parties: Vec::new(),
         detached: detached.collect(),
     };
-    Page { index: 1000, resources: vec![seen], more: false }
+    Page { index: 1000, resources: vec![found], more: false }
 }
 
 /// The session of host 2, and since which generation it is a party of `r`.
 fn party(world: &World) -> (SessionId, u64) {
-    let state = world.node(1).standing.register().expect("it votes").state();
+    let state = world.node(1).session_state.registry().expect("it votes").state();
     let session = state.session_of(PeerId::new(2)).expect("it has a session").0;
     (session, state.resources()[&label(&name())].parties()[&session].since)
 }
@@ -71,7 +71,7 @@ fn a_holder_is_asked_to_stop_and_the_next_one_is_in_when_it_has() {
         let waits = world.acquire(3, wanted("r"));
         let fencing = world.fencing(holds, holder).unwrap();
         revoke(&mut world, asks, holds, fencing);
-        assert!(world.heard(holds).contains(&Effect::Lost(holder, revoked())));
+        assert!(world.received(holds).contains(&Effect::Lost(holder, revoked())));
         world.run(Span::from_secs(1));
         assert_eq!(world.answer(asks), None, "it is still inside");
         assert_eq!(world.fencing(3, waits), None);
@@ -81,8 +81,8 @@ fn a_holder_is_asked_to_stop_and_the_next_one_is_in_when_it_has() {
         assert!(world.fencing(3, waits).is_some());
         world.run(Span::from_secs(1));
         assert_eq!(world.answer(asks), Some(&Ok(Answer::Revoked)));
-        let told = world.heard(holds).iter().filter(|it| matches!(it, Effect::Lost(ticket, _) if *ticket == holder));
-        assert_eq!(told.count(), 1, "asked again and again, told once");
+        let sent = world.received(holds).iter().filter(|it| matches!(it, Effect::Lost(ticket, _) if *ticket == holder));
+        assert_eq!(sent.count(), 1, "asked again and again, told once");
     }
 }
 
@@ -96,7 +96,7 @@ fn who_has_just_begun_does_not_say_that_nobody_is_inside() {
     // It finds only one that does not vote, and has no session before it finds another.
     world.apart.extend([(1, 5), (2, 5), (3, 5)]);
     world.start(5, Origin::Belongs(CLUSTER), &[4]);
-    assert!(world.node(5).standing.session().is_none() && world.up.contains_key(&(4, 5)));
+    assert!(world.node(5).session_state.session().is_none() && world.up.contains_key(&(4, 5)));
     revoke(&mut world, 4, 5, fencing);
     assert_eq!(world.answer(4), None);
 }
@@ -169,18 +169,18 @@ fn plain_release_does_not_evict_a_session_that_joined_since() {
     world.kill(2);
     world.restart(2);
     world.run(Span::from_secs(5));
-    let returned = world.heard(2).iter().find_map(|effect| match effect {
+    let returned = world.received(2).iter().find_map(|effect| match effect {
         Effect::Returned { ticket, .. } => Some(*ticket),
         _ => None,
     });
     world.input(2, Input::Renew { call: 4, ticket: returned.expect("it is there again") });
-    let seen = page(&world);
+    let found = page(&world);
     let second = world.acquire(2, Wanted { slots: Some(2), ..wanted("r") });
     world.run(Span::from_secs(1));
     assert!(world.fencing(2, second).is_some());
     world.frozen.insert(2);
     revoke(&mut world, 3, 2, fencing);
-    world.machines.get_mut(&3).unwrap().node.as_mut().unwrap().on_revoke_seen(9, seen);
+    world.machines.get_mut(&3).unwrap().node.as_mut().unwrap().on_revoke_found(9, found);
     world.run(Span::from_secs(1));
     assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
     world.frozen.clear();
@@ -194,11 +194,11 @@ fn plain_release_of_a_renewed_grant_is_not_reported_as_done() {
     let mut world = World::of(3);
     let holder = world.acquire(2, detached("a"));
     let fencing = world.fencing(2, holder).unwrap();
-    let seen = page(&world);
+    let found = page(&world);
     world.kill(2);
     world.restart(2);
     world.run(Span::from_secs(5));
-    let returned = world.heard(2).iter().find_map(|effect| match effect {
+    let returned = world.received(2).iter().find_map(|effect| match effect {
         Effect::Returned { ticket, .. } => Some(*ticket),
         _ => None,
     });
@@ -206,7 +206,7 @@ fn plain_release_of_a_renewed_grant_is_not_reported_as_done() {
     assert!(matches!(world.answer(2), Some(Ok(Answer::Renewed(_)))));
     world.frozen.insert(2);
     revoke(&mut world, 3, 2, fencing);
-    world.machines.get_mut(&3).unwrap().node.as_mut().unwrap().on_revoke_seen(9, seen);
+    world.machines.get_mut(&3).unwrap().node.as_mut().unwrap().on_revoke_found(9, found);
     world.run(Span::from_secs(1));
     let Some(Err(error)) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
     assert!(error.class() == Class::Unavailable && error.to_string().contains("try again"), "{error}");
@@ -220,11 +220,11 @@ fn second_copy_of_a_forced_release_evicts_no_client() {
     let first = world.acquire(2, wanted("r"));
     let (session, since) = party(&world);
     let copy = |world: &mut World| {
-        world.machines.get_mut(&3).unwrap().heard.clear();
+        world.machines.get_mut(&3).unwrap().received.clear();
         let now = world.now;
         let node = world.machines.get_mut(&3).unwrap().node.as_mut().unwrap();
         node.wait_for_register(9);
-        node.standing.ask(Command::Expel { resource: label(&name()), session, since }, Ask::Expel(9), now);
+        node.session_state.ask(Command::Expel { resource: label(&name()), session, since }, Ask::Expel(9), now);
         world.run(Span::from_secs(1));
         assert_eq!(world.answer(3), Some(&Ok(Answer::Expelled)));
     };
@@ -244,21 +244,21 @@ fn late_commands_of_an_administrator_are_reported() {
     world.acquire(2, wanted("r"));
     world.run(Span::from_secs(1));
     world.input(1, Input::Resize { call: 7, name: name(), slots: 2 });
-    world.input(1, Input::Seats { call: 8, hosts: Some(vec![PeerId::new(1)]) });
+    world.input(1, Input::SetVoters { call: 8, hosts: Some(vec![PeerId::new(1)]) });
     world.run(Span::from_secs(1));
     let resize = Command::Resize { resource: label(&name()), slots: 3, generation: 1 };
-    let seats = Command::Seats { hosts: None, after: 0 };
-    for (command, ask) in [(resize, Ask::Resize(9, name())), (seats, Ask::Seats(9))] {
-        world.machines.get_mut(&3).unwrap().heard.clear();
+    let locations = Command::SetVoters { hosts: None, after: 0 };
+    for (command, ask) in [(resize, Ask::Resize(9, name())), (locations, Ask::SetVoters(9))] {
+        world.machines.get_mut(&3).unwrap().received.clear();
         let now = world.now;
         let node = world.machines.get_mut(&3).unwrap().node.as_mut().unwrap();
         node.wait_for_register(9);
-        node.standing.ask(command, ask.clone(), now);
+        node.session_state.ask(command, ask.clone(), now);
         world.run(Span::from_secs(3));
         let Some(Err(error)) = world.answer(3) else { panic!("{ask:?}: {:?}", world.answer(3)) };
         assert!(error.to_string().contains("another command has changed it"), "{error}");
     }
-    let state = world.node(1).standing.register().unwrap().state();
+    let state = world.node(1).session_state.registry().unwrap().state();
     assert_eq!(state.resources()[&label(&name())].slots(), 2);
     assert!(state.chosen().is_some());
 }
@@ -320,7 +320,7 @@ fn who_was_forced_out_after_its_host_was_away_hears_so_when_it_renews() {
         world.run(Span::from_secs(60));
         world.restart(2);
         world.run(Span::from_secs(5));
-        let returned = world.heard(2).iter().find_map(|effect| match effect {
+        let returned = world.received(2).iter().find_map(|effect| match effect {
             Effect::Returned { ticket, .. } => Some(*ticket),
             _ => None,
         });

@@ -1,7 +1,7 @@
 //! Programs of several versions in one cluster. There is one so far; these play the next.
 
-use peerlock_base::Span;
-use peerlock_register::{Refusal, Versions};
+use peerlock_registry::{Refusal, Versions};
+use peerlock_types::Span;
 
 use super::world::{World, wanted};
 use super::*;
@@ -17,7 +17,7 @@ fn in_turn(world: &mut World, mut last: Option<u64>) -> Option<u64> {
         let ticket = world.acquire(number, wanted("r"));
         world.run(Span::from_secs(1));
         let fencing = world.fencing(number, ticket);
-        assert!(fencing > last, "{number}: {fencing:?} after {last:?}, {:?}", world.node(number).trouble());
+        assert!(fencing > last, "{number}: {fencing:?} after {last:?}, {:?}", world.node(number).problem());
         last = fencing;
         world.input(number, Input::Release { call: None, ticket });
     }
@@ -42,12 +42,12 @@ fn hosts_are_upgraded_one_after_another_while_the_others_go_on() {
             last = in_turn(&mut world, last);
         }
     }
-    assert!((1..=3).all(|number| !world.heard(number).iter().any(is_refused)));
+    assert!((1..=3).all(|number| !world.received(number).iter().any(is_refused)));
     // Everybody understands version 3, so that the register is of it. Who was left behind is told.
     world.versions = NEXT;
     world.start(4, Origin::Seeks { expect: None }, &[1]);
     world.run(Span::from_secs(5));
-    assert!(world.heard(4).iter().any(is_refused) && !world.heard(4).contains(&Effect::Joined));
+    assert!(world.received(4).iter().any(is_refused) && !world.received(4).contains(&Effect::Joined));
 }
 
 #[test]
@@ -61,13 +61,13 @@ fn programs_without_a_version_in_common_refuse_each_other_with_a_sentence() {
             Effect::Notice(notice @ Notice::OtherVersion { .. }) => Some(notice.in_words(|host| host.to_string())),
             _ => None,
         };
-        let said: Vec<String> = world.heard(number).iter().filter_map(sentence).collect();
+        let said: Vec<String> = world.received(number).iter().filter_map(sentence).collect();
         let words =
             format!("speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the older");
         assert!(said.len() == 1 && said[0].contains(&words), "once, and not again at every try: {said:?}");
     }
-    assert!(world.heard(2).contains(&Effect::NotJoined));
-    assert!(matches!(world.node(2).trouble(), Some(Error::OtherVersion { .. })));
+    assert!(world.received(2).contains(&Effect::NotJoined));
+    assert!(matches!(world.node(2).problem(), Some(Error::OtherVersion { .. })));
     let ticket = world.acquire(1, wanted("r"));
     assert!(world.fencing(1, ticket).is_some(), "the first goes on as before");
 }
@@ -82,6 +82,6 @@ fn who_does_not_understand_the_registers_version_is_not_let_in() {
     world.versions = Versions::OURS;
     world.start(2, Origin::Seeks { expect: None }, &[1]);
     world.run(Span::from_secs(5));
-    assert!(world.heard(2).iter().any(is_refused), "{:?}", world.heard(2));
-    assert!(!world.heard(2).contains(&Effect::Joined));
+    assert!(world.received(2).iter().any(is_refused), "{:?}", world.received(2));
+    assert!(!world.received(2).contains(&Effect::Joined));
 }

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerlock_base::Span;
-use peerlock_register::Versions;
+use peerlock_registry::Versions;
+use peerlock_types::Span;
 
 use super::super::*;
-use crate::{ClusterId, Estate, NetEvent, Origin, Parting, Ttl, Wait, Wanted, Write};
+use crate::{ClusterId, NetEvent, Origin, Parting, Predecessor, Ttl, Wait, Wanted, Write};
 
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
 pub(super) const OTHER: ClusterId = ClusterId::new(0xdead << 64);
@@ -20,11 +20,11 @@ pub(super) struct Machine {
     pub(super) cluster: Option<ClusterId>,
     pub(super) members: Vec<String>,
     /// What its process has left for the next.
-    pub(super) estate: Option<Estate>,
+    pub(super) predecessor: Option<Predecessor>,
     /// Writes take until this is called off.
     pub(super) slow_disk: bool,
     pub(super) unwritten: VecDeque<u64>,
-    pub(super) heard: Vec<Effect>,
+    pub(super) received: Vec<Effect>,
 }
 
 /// Machines by number; connections between all that dial each other and are not cut off.
@@ -109,13 +109,13 @@ impl World {
             file: None,
             cluster: None,
             members: Vec::new(),
-            estate: None,
+            predecessor: None,
             slow_disk: false,
             unwritten: VecDeque::new(),
-            heard: Vec::new(),
+            received: Vec::new(),
         });
         machine.process += 1;
-        let birth = Birth {
+        let setup = Setup {
             process: machine.process,
             rng: Rng::stream(number, machine.process),
             name: format!("host{number}"),
@@ -123,10 +123,10 @@ impl World {
             session: self.session,
             origin,
             boot: "one".into(),
-            estate: machine.estate.clone(),
+            predecessor: machine.predecessor.clone(),
         };
         let config = Config { versions: self.versions, ration: self.ration, ..Config::default() };
-        let node = Node::new(PeerId::new(number), vec![listens_at], birth, config);
+        let node = Node::new(PeerId::new(number), vec![listens_at], setup, config);
         machine.node = Some(node.expect("a whole file"));
         let addresses = join.iter().map(|number| address(*number)).chain(machine.members.clone()).collect();
         self.queue.push_back((number, Input::Start { join: addresses }));
@@ -254,13 +254,13 @@ impl World {
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if self.up.get(&pair) == Some(epoch) && !self.silent.contains(&pair) {
                         let (from, epoch, mut bytes) = (PeerId::new(number), *epoch, bytes.clone());
-                        if let Some((_, spoil)) = self.spoils.as_mut().filter(|(who, _)| *who == number) {
+                        if let Some((_, spoil)) = self.spoils.as_mut().filter(|(hosts, _)| *hosts == number) {
                             bytes = spoil(bytes);
                         }
-                        if let Some((who, heard)) = &mut self.overheard
-                            && [number, to.get()].contains(who)
+                        if let Some((hosts, received)) = &mut self.overheard
+                            && [number, to.get()].contains(hosts)
                         {
-                            heard.push(bytes.clone());
+                            received.push(bytes.clone());
                         }
                         self.queue.push_back((to.get(), Input::Net(NetEvent::Message { from, epoch, bytes })));
                     }
@@ -299,23 +299,23 @@ impl World {
                     let machine = self.machines.get_mut(&number).unwrap();
                     if !machine.slow_disk {
                         machine.cluster = Some(*cluster);
-                        self.queue.push_back((number, Input::Kept));
+                        self.queue.push_back((number, Input::ClusterRecorded));
                     }
                 }
                 Effect::Members(addresses) => {
                     self.machines.get_mut(&number).unwrap().members.clone_from(addresses);
                 }
-                Effect::Keep(keep) => {
+                Effect::Record(journal_entry) => {
                     let machine = self.machines.get_mut(&number).unwrap();
-                    machine.estate = Estate::after(machine.estate.take(), "one", keep.clone());
+                    machine.predecessor = Predecessor::after(machine.predecessor.take(), "one", journal_entry.clone());
                 }
                 effect => {
-                    let bad = matches!(effect, Effect::Notice(Notice::Strange(_) | Notice::Malformed(_)));
+                    let bad = matches!(effect, Effect::Notice(Notice::Unexpected(_) | Notice::Malformed(_)));
                     assert!(!bad || self.spoils.is_some(), "{number} at {:?}: {effect:?}", self.now);
                 }
             }
             if !matches!(effect, Effect::Send { .. } | Effect::Write { .. }) {
-                self.machines.get_mut(&number).unwrap().heard.push(effect);
+                self.machines.get_mut(&number).unwrap().received.push(effect);
             }
         }
     }
@@ -392,27 +392,27 @@ impl World {
 
     /// A client asks; its ticket.
     pub(super) fn acquire(&mut self, number: u64, wanted: Wanted) -> TicketId {
-        let before = self.machines[&number].heard.len();
+        let before = self.machines[&number].received.len();
         self.input(number, Input::Acquire { call: 1, wanted });
-        let heard = &self.machines[&number].heard[before..];
+        let received = &self.machines[&number].received[before..];
         let ticket = |effect: &Effect| match effect {
             Effect::Answer { answer: Ok(Answer::Ticket(ticket)), .. } => Some(*ticket),
             _ => None,
         };
-        heard.iter().find_map(ticket).unwrap_or_else(|| panic!("no ticket: {heard:?}"))
+        received.iter().find_map(ticket).unwrap_or_else(|| panic!("no ticket: {received:?}"))
     }
 
     pub(super) fn fencing(&self, number: u64, ticket: TicketId) -> Option<u64> {
         self.node(number).grant(ticket).map(|(grant, _)| grant.fencing)
     }
 
-    pub(super) fn heard(&self, number: u64) -> &[Effect] {
-        &self.machines[&number].heard
+    pub(super) fn received(&self, number: u64) -> &[Effect] {
+        &self.machines[&number].received
     }
 
     /// The last answer to a call.
     pub(super) fn answer(&self, number: u64) -> Option<&Result<Answer, Error>> {
-        self.heard(number).iter().rev().find_map(|effect| match effect {
+        self.received(number).iter().rev().find_map(|effect| match effect {
             Effect::Answer { answer, .. } => Some(answer),
             _ => None,
         })
@@ -420,12 +420,12 @@ impl World {
 
     /// Whether a ticket was told to stop.
     pub(super) fn has_lost(&self, number: u64, ticket: TicketId) -> bool {
-        self.heard(number).iter().any(|effect| matches!(effect, Effect::Lost(lost, _) if *lost == ticket))
+        self.received(number).iter().any(|effect| matches!(effect, Effect::Lost(lost, _) if *lost == ticket))
     }
 
     /// Where a ticket ended, and why.
     pub(super) fn ended(&self, number: u64, ticket: TicketId) -> Option<&Error> {
-        self.heard(number).iter().find_map(|effect| match effect {
+        self.received(number).iter().find_map(|effect| match effect {
             Effect::Ended(ended, why) if *ended == ticket => Some(why),
             _ => None,
         })
@@ -438,7 +438,7 @@ pub(super) fn wanted(name: &str) -> Wanted {
         slots: None,
         ttl: Span::from_secs(30),
         grace: Span::from_secs(6),
-        kept: true,
+        auto_renew: true,
         detached: None,
         taken_over_as: None,
         wait: Wait::Forever,

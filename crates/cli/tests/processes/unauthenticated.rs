@@ -1,0 +1,71 @@
+//! Whoever does not know the secret, at the port of a cluster at work.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpSocket;
+
+use super::world::{ANY_PORT, World, meet, metric, says, until};
+
+/// So many connections, from addresses at which nobody else is, that say nothing.
+async fn silent(port: SocketAddr, count: u32) -> Vec<tokio::net::TcpStream> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let mut all = Vec::new();
+    for number in 0..count {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("127.0.0.{}:0", 2 + number % 250).parse().unwrap()).unwrap();
+        all.push(socket.connect(port).await.unwrap());
+    }
+    all
+}
+
+#[tokio::test]
+async fn strangers_are_refused_and_the_cluster_goes_on() {
+    let mut world = World::new(1, Duration::from_secs(60), Duration::from_millis(1));
+    let mut agents = world.cluster(2).await;
+    let mut clients: Vec<_> = (0..4).map(|n| world.client(&agents[n % 2], u64::MAX, true)).collect();
+    world.more(20).await;
+    let port = agents[0].address;
+
+    // An agent of another cluster.
+    let (command, _) = world.agent_command(ANY_PORT, &[port], "theirs");
+    let mut unauthenticated = world.spawn(command);
+    assert_eq!(unauthenticated.ends().await.code(), Some(69));
+    says(&world.path(&format!("agent-{:02}.log", unauthenticated.number)), "the cluster secrets differ").await;
+    world.more(20).await;
+
+    // Somebody who knocks at every port, somebody who talks nonsense, and somebody who says nothing and stays.
+    for _ in 0..50 {
+        drop(TcpStream::connect(port).unwrap());
+    }
+    for _ in 0..20 {
+        let noise: Vec<u8> = (0..2_000).map(|_| world.rng.bits() as u8).collect();
+        // It may be closed before all of it is said.
+        let _ = TcpStream::connect(port).unwrap().write_all(&noise);
+    }
+    let idle = silent(port, 1000).await;
+    world.more(50).await;
+
+    // A member that comes now comes in all the same, by that very door.
+    let late = world.agent(&[port]).await;
+    clients.push(world.client(&late, u64::MAX, true));
+    agents.push(late);
+    meet(&agents, 3).await;
+    world.more(20).await;
+    drop(idle);
+    world.stop();
+    for client in &mut clients {
+        assert!(client.ends().await.success());
+    }
+    let summary = world.check();
+    assert_eq!((&summary.lost[..], &summary.errors[..]), (&[][..], &[][..]));
+    assert!(clients.iter().all(|client| summary.of(client.number) > 0));
+    until("all of them counted", async || {
+        (metric(&agents[0], "unauthenticated_connections_total") >= 50 + 20 + 1000).then_some(())
+    })
+    .await;
+    assert!(world.said(agents[0].process.number).contains("a connection was refused"));
+}

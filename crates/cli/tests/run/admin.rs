@@ -1,0 +1,266 @@
+//! What an operator does by hand: getting a slot back from whoever holds it, also on another machine, changing how many
+//! there are, and removing names.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::common::{Dir, Running, eventually, is_gone};
+
+/// Two machines with an agent each, in one cluster.
+struct Cluster {
+    here: Dir,
+    there: Dir,
+    there_agent: Running,
+    _agent: Running,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let (here, there) = (Dir::new(), Dir::new());
+        let (agent, address) = here.agent("");
+        let secret = here.path("data/secret").display().to_string();
+        let (there_agent, _) = there.agent(&format!("--secret-file {secret} --join {address}"));
+        Self { here, there, there_agent, _agent: agent }
+    }
+}
+
+/// A command to its end: its exit code, what it printed, and what it said.
+fn ends(dir: &Dir, arguments: &str) -> (i32, String, String) {
+    Running::start(&mut dir.peerlock(arguments)).ends()
+}
+
+/// A command that says when it is there, and stays until it is told to end; then it does this.
+fn stays(dir: &Dir, file: &str, then: &str) -> String {
+    let file = dir.path(file);
+    format!("trap '{then}' TERM; echo $$ > {}; while :; do sleep 0.01; done", file.display())
+}
+
+#[test]
+fn a_holder_on_another_machine_is_asked_to_stop() {
+    let Cluster { here, there, .. } = &Cluster::new();
+    let mut holder = there.run("--ttl 1h r", &stays(there, "pid", "echo asked; exit 0"));
+    there.written("pid");
+    let mut waits = here.run("r", "echo next");
+    waits.waits_behind(0);
+
+    let observed = eventually("who is inside", || {
+        Some(here.show("r")).filter(|observed| observed["holders"][0]["client"]["pid"].is_u64())
+    });
+    let client = &observed["holders"][0]["client"];
+    assert_eq!(client["pid"], u64::from(holder.pid().as_raw().cast_unsigned()), "{observed}");
+    assert_eq!(client["fencing"], holder.notifies("granted")["fencing"]);
+    assert!(client["ends_ms"].as_u64().unwrap() <= 15_000 && observed["generation"].is_u64(), "{observed}");
+    let (_, table, _) = ends(here, "show r");
+    let pid = holder.pid().to_string();
+    let row = table.lines().find(|line| line.starts_with("slot 0")).unwrap();
+    assert!(row.split_whitespace().any(|word| word == pid) && row.ends_with(": sh"), "{table}");
+
+    let (code, _, said) = ends(here, "release r --slot 0");
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("slot 0 of r") && said.contains(&format!("process {pid}")), "{said}");
+    assert_eq!(holder.ends_with(76), "asked\n");
+    assert!(holder.notifies("lost").as_str().unwrap().contains("somebody has asked for it"));
+    assert_eq!(waits.ends_with(0), "next\n");
+}
+
+#[test]
+fn a_holder_that_does_not_want_to_stop_is_dead_when_the_slot_is_free() {
+    let Cluster { here, there, .. } = &Cluster::new();
+    let mut holder = there.run("--ttl 1h --grace 1s r", &stays(there, "pid", ""));
+    let pid = there.written("pid");
+    let (code, _, said) = ends(here, "release --slot 0 r");
+    assert_eq!(code, 0, "{said}");
+    assert!(is_gone(&pid), "the slot is free before the command is dead");
+    here.run("--try r", "true").ends_with(0);
+    holder.ends_with(76);
+}
+
+/// The forgotten `acquire --ttl 1h`.
+#[test]
+fn what_a_script_has_acquired_and_forgotten_is_free_at_once() {
+    let Cluster { here, there, .. } = &Cluster::new();
+    let (code, granted, said) = ends(there, "acquire --json --label nightly --ttl 1h r");
+    assert_eq!(code, 0, "{said}");
+    let granted: Value = serde_json::from_str(&granted).unwrap();
+
+    let (code, _, said) = ends(here, "release r");
+    assert_eq!(code, 64, "nothing is taken from anybody by accident: {said}");
+    assert!(said.contains("--slot") && said.contains("nightly") && said.contains("PEERLOCK_GRANT"), "{said}");
+    here.run("--try r", "true").ends_with(75);
+
+    let (code, _, said) = ends(here, "release r --slot 0");
+    assert_eq!(code, 0, "{said}");
+    here.run("--try r", "true").ends_with(0);
+    let (code, _, said) = ends(there, &format!("renew r --grant {}", granted["grant"].as_str().unwrap()));
+    assert_eq!(code, 76, "{said}");
+    assert!(said.contains("somebody has asked for it"), "{said}");
+}
+
+#[test]
+fn a_slot_has_to_be_named_if_there_are_several_and_to_be_there() {
+    let dir = Dir::new();
+    let (_agent, _) = dir.agent("");
+    let (code, _, said) = ends(&dir, "release r --slot 0");
+    assert_eq!(code, 66, "no such resource: {said}");
+    let holders = ["one", "two"].map(|label| {
+        let (code, granted, said) = ends(&dir, &format!("acquire --json -n 3 --label {label} --ttl 1h r"));
+        assert_eq!(code, 0, "{said}");
+        serde_json::from_str::<Value>(&granted).unwrap()["slot"].as_u64().unwrap()
+    });
+    let free = (0..3).find(|slot| !holders.contains(slot)).unwrap();
+    for (options, expected, words) in [
+        ("--slot 3".to_owned(), 64, &["no slot 3", "from 0 to 2"][..]),
+        (format!("--slot {free}"), 0, &["is free"]),
+        ("--force".to_owned(), 64, &["several slots", "one", "two"]),
+        (format!("--slot {} --grant x", holders[0]), 64, &["--grant"]),
+    ] {
+        let (code, _, said) = ends(&dir, &format!("release r {options}"));
+        assert_eq!(code, expected, "{options}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{options}: {said}");
+    }
+    let (code, _, said) = ends(&dir, &format!("release r --slot {}", holders[0]));
+    assert_eq!(code, 0, "{said}");
+    let observed = dir.show("r");
+    let inside: Vec<&str> = {
+        let slots = observed["holders"].as_array().unwrap().iter();
+        slots.filter(|slot| slot["free"] == false).map(|slot| slot["client"]["label"].as_str().unwrap()).collect()
+    };
+    assert_eq!(inside, ["two"], "{observed}");
+}
+
+#[test]
+fn force_does_not_wait_and_whoever_was_inside_is_killed() {
+    let Cluster { here, there, .. } = &Cluster::new();
+    let mut holder = there.run("--ttl 1h r", &stays(there, "pid", ""));
+    let pid = there.written("pid");
+    let mut waits = here.run("r", "echo next");
+    waits.waits_behind(0);
+    let (code, _, said) = ends(here, "release r --slot 0 --force");
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("by force") && said.contains("may go on beside others"), "{said}");
+    assert_eq!(waits.ends_with(0), "next\n");
+    // Others may be inside: it has no time to stop.
+    holder.ends_with(76);
+    assert!(is_gone(&pid));
+    assert!(holder.notifies("lost").as_str().unwrap().contains("by force"));
+}
+
+#[test]
+fn a_holder_whose_machine_does_not_answer_cannot_be_asked() {
+    let cluster = Cluster::new();
+    let Cluster { here, there, there_agent, .. } = &cluster;
+    // The first to ask keeps the line, and shall not be away.
+    here.run("r", "true").ends_with(0);
+    let _holder = there.run("--ttl 1h r", &stays(there, "pid", ""));
+    there.written("pid");
+    there_agent.send(Signal::SIGSTOP);
+    let (code, _, said) = ends(here, "release r --slot 0");
+    there_agent.send(Signal::SIGCONT);
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("session"), "{said}");
+}
+
+#[test]
+fn slots_are_changed_while_they_are_in_use() {
+    let Cluster { here, there, .. } = &Cluster::new();
+    let mut first = here.run("-n 1 it's", &stays(here, "first", "exit 0"));
+    here.written("first");
+    // What is said is what helps.
+    let mut wrong = there.run("-n 2 it's", "true");
+    wrong.ends_with(64);
+    let message = wrong.notifies("failed")["message"].as_str().unwrap().to_owned();
+    let command = message.split('`').nth(1).unwrap_or_else(|| panic!("no command in {message}"));
+    assert_eq!(command, r"peerlock resize 'it'\''s' 2");
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_peerlock")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", command]).env("PATH", path);
+    shell.env("PEERLOCK_DATA_DIR", there.path("data")).env("PEERLOCK_RUNTIME_DIR", there.path(""));
+    Running::start(&mut shell).ends_with(0);
+
+    let mut second = there.run("-n 2 it's", &stays(there, "second", "exit 0"));
+    there.written("second");
+    let (code, _, said) = ends(here, "resize it's 1");
+    assert_eq!(code, 0, "{said}");
+    let mut third = there.run("it's", "echo third");
+    third.waits_behind(0);
+    // Nobody is stopped for it. The first to leave takes its slot along.
+    second.send(Signal::SIGTERM);
+    second.ends_with(0);
+    let observed = there.show("it's");
+    assert_eq!((&observed["slots"], observed["queue"].as_array().unwrap().len()), (&Value::from(1), 1), "{observed}");
+    first.send(Signal::SIGTERM);
+    first.ends_with(0);
+    assert_eq!(third.ends_with(0), "third\n");
+    for (arguments, code) in [("resize it's 0", 64), ("resize it's 1025", 64), ("resize nothing 2", 66)] {
+        assert_eq!(ends(here, arguments).0, code, "{arguments}");
+    }
+}
+
+/// The fencing number of a slot that is taken and left.
+fn number(dir: &Dir, options: &str) -> u64 {
+    let printed = dir.run(options, "echo $PEERLOCK_FENCING").ends_with(0);
+    printed.trim().parse().unwrap_or_else(|_| panic!("no number: {printed}"))
+}
+
+fn names(dir: &Dir, prefix: &str) -> Vec<String> {
+    let output = dir.peerlock(&format!("ls --json {prefix}")).output().unwrap();
+    let listed: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    listed.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_name_is_removed_when_nobody_uses_it_and_its_numbers_never_come_back() {
+    let (here, there) = (Dir::new(), Dir::new());
+    let (agent, address) = here.agent("");
+    let secret = here.path("data/secret").display().to_string();
+    let (_there, _) = there.agent(&format!("--secret-file {secret} --join {address}"));
+    let first = number(&here, "-n 3 r");
+    let mut holder = there.run("r", &stays(&there, "pid", "exit 0"));
+    there.written("pid");
+    for dir in [&here, &there] {
+        let (code, _, said) = ends(dir, "remove r");
+        assert_eq!(code, 75, "{said}");
+        assert!(said.contains("r is not removed: somebody at") && said.contains("peerlock show r"), "{said}");
+    }
+    holder.send(Signal::SIGTERM);
+    holder.ends_with(0);
+    let last = number(&there, "r");
+    assert!(last > first);
+    assert_eq!(ends(&here, "remove r"), (0, String::new(), String::new()));
+    assert_eq!(names(&there, ""), [""; 0]);
+    for gone in ["remove r", "show r", "resize r 2"] {
+        assert_eq!(ends(&there, gone).0, 66, "{gone}");
+    }
+    // It is another one of the same name, also by what the register's file says.
+    agent.send(Signal::SIGKILL);
+    drop(agent);
+    let (_agent, _) = here.agent("");
+    assert_eq!(names(&here, ""), [""; 0]);
+    let again = number(&here, "-n 2 r");
+    assert!(again > last, "{again} after {last}");
+    assert_eq!(here.show("r")["slots"], 2);
+}
+
+#[test]
+fn many_names_are_removed_by_how_they_begin() {
+    let Cluster { here, there, .. } = &Cluster::new();
+    for name in ["b-1", "b-2", "b-3", "b", "c-1"] {
+        number(if name == "b-2" { there } else { here }, name);
+    }
+    let (code, _, said) = ends(there, "acquire --ttl 1h b-4");
+    assert_eq!(code, 0, "{said}");
+    let (code, printed, said) = ends(here, "remove --prefix b-");
+    assert_eq!((code, printed.as_str()), (75, ""), "{said}");
+    assert!(said.contains("b-4 is not removed") && said.contains("3 of 4 names removed"), "{said}");
+    assert_eq!(names(here, ""), ["b", "b-4", "c-1"]);
+    let (code, _, said) = ends(there, "remove b nobody c-1");
+    assert_eq!(code, 66, "{said}");
+    assert!(said.contains("there is no resource nobody"), "{said}");
+    assert_eq!(names(here, ""), ["b-4"]);
+    assert_eq!(ends(here, "remove --prefix nothing").0, 0);
+    for bad in [&["remove"][..], &["remove", "--prefix", ""], &["remove", "--prefix", "b", "b"], &["remove", "a\nb"]] {
+        let (code, _, said) = Running::start(here.peerlock("").args(bad)).ends();
+        assert_eq!(code, 64, "{bad:?}: {said}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Administration: the cluster, voters, capacities, deletion and revocation.
+
+use axum::Json;
+use axum::extract::State;
+use peerlock_service::{Class, ClusterView, PeerId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::body::{Done, EvictTarget, Slots, Voters, Wanted};
+use crate::input::{Input, Named};
+use crate::{App, Failure, SecretView};
+
+/// Returns the administrative routes.
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(cluster))
+        .routes(routes!(voters))
+        .routes(routes!(drain))
+        .routes(routes!(reload))
+        .routes(routes!(resize))
+        .routes(routes!(remove))
+        .routes(routes!(revoke))
+        .routes(routes!(expel))
+}
+
+/// The cluster: members, voters and sessions.
+/// As a voter knows it; as the agent knows it if no voter answers.
+#[utoipa::path(
+    get,
+    path = "/v1/cluster",
+    tag = "looking",
+    responses(
+        (status = 200, description = "The cluster as a voter knows it", body = ClusterView),
+        (status = "default", body = Failure)
+    )
+)]
+async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
+    Ok(Json(app.service().cluster().await?))
+}
+
+/// Selects the voters, or lets the cluster choose again. The change itself takes a moment.
+#[utoipa::path(
+    post,
+    path = "/v1/voters",
+    tag = "by hand",
+    request_body(content = Voters),
+    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
+)]
+async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<Json<Done>, Failure> {
+    let hosts = voters.hosts.map(|hosts| hosts.iter().map(|host| peer(host)).collect()).transpose()?;
+    app.service().set_voters(hosts).await?;
+    Ok(Json(Done {}))
+}
+
+/// Drains the agent: it grants no more slots, and stops once its grants have ended.
+#[utoipa::path(
+    post,
+    path = "/v1/drain",
+    tag = "by hand",
+    responses((status = 200, description = "The agent drains", body = Done), (status = "default", body = Failure))
+)]
+async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
+    app.drain();
+    Ok(Json(Done {}))
+}
+
+/// Reloads the cluster secret and the bearer token from their files, like SIGHUP.
+/// If one of them cannot be used, nothing changes and the answer contains the reason.
+#[utoipa::path(
+    post,
+    path = "/v1/reload",
+    tag = "by hand",
+    responses(
+        (status = 200, description = "The files have been reloaded", body = SecretView),
+        (status = "default", body = Failure)
+    )
+)]
+async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
+    let refused = |why| Failure::new(Class::Unavailable, why);
+    let files = app.files().ok_or_else(|| refused("this agent uses no files that can be reloaded".to_owned()))?;
+    files.reload().map_err(refused)?;
+    Ok(Json(files.secret()))
+}
+
+/// Changes the capacity of a resource. Excess slots disappear when they are released.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/resize",
+    tag = "by hand",
+    params(Named),
+    request_body(content = Slots),
+    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
+)]
+async fn resize(
+    State(app): State<App>,
+    Named(name): Named,
+    Input(Slots { slots }): Input<Slots>,
+) -> Result<Json<Done>, Failure> {
+    app.service().resize(name.as_str(), slots).await?;
+    Ok(Json(Done {}))
+}
+
+/// Deletes a resource that is not in use, with its capacity.
+/// A later request creates it again, with higher fencing numbers. While a slot is held or a request waits, the deletion
+/// is refused.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/remove",
+    tag = "by hand",
+    params(Named),
+    responses(
+        (status = 200, description = "The resource is deleted", body = Done),
+        (status = "default", body = Failure)
+    )
+)]
+async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>, Failure> {
+    app.service().remove(name.as_str()).await?;
+    Ok(Json(Done {}))
+}
+
+/// Revokes a grant anywhere in the cluster.
+/// Answers when the holder has stopped, or its lease has expired. A detached grant, whose holder cannot be notified,
+/// ends at once.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/revoke",
+    tag = "by hand",
+    params(Named),
+    request_body(content = Wanted),
+    responses(
+        (status = 200, description = "Its holder has stopped, or its lease has expired", body = Done),
+        (status = "default", body = Failure)
+    )
+)]
+async fn revoke(
+    State(app): State<App>,
+    Named(name): Named,
+    Input(Wanted { fencing }): Input<Wanted>,
+) -> Result<Json<Done>, Failure> {
+    app.service().revoke(name.as_str(), fencing).await?;
+    Ok(Json(Done {}))
+}
+
+/// Evicts a host from a resource without asking it.
+/// Its slots are granted to others at once, even if its clients still work.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/expel",
+    tag = "by hand",
+    params(Named),
+    request_body(content = EvictTarget),
+    responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
+)]
+async fn expel(
+    State(app): State<App>,
+    Named(name): Named,
+    Input(target): Input<EvictTarget>,
+) -> Result<Json<Done>, Failure> {
+    app.service().expel(name.as_str(), peer(&target.peer)?).await?;
+    Ok(Json(Done {}))
+}
+
+/// Parses a host ID.
+fn peer(text: &str) -> Result<PeerId, Failure> {
+    let bad = || Failure::new(Class::BadRequest, format!("{text:?} is not a host ID: see GET /v1/peers"));
+    text.parse().map(PeerId::new).map_err(|_| bad())
+}

@@ -1,0 +1,167 @@
+//! A member that knows the secret and makes no sense ([`Fuzzer`]), among three that do.
+//!
+//! Members trust each other: one that speaks in the register's name, or of tokens that it has not, may stall what it
+//! speaks of, or let two in. But nobody ends, grows without bound or dials what it likes; and where it leaves a
+//! resource and the register alone, everybody is served there.
+//!
+//! `SEED=12 SEEDS=1000 cargo test -p peerlock-node --lib fuzzed -- --nocapture` tries others.
+
+use std::collections::BTreeMap;
+
+use super::world::{World, wanted};
+use super::*;
+use crate::Name;
+use crate::fuzz::Fuzzer;
+
+/// How much one node may keep beyond what it had before, whatever one member says.
+const MAX_RETAINED: usize = 20_000;
+/// How many addresses it may dial by that member's word, at most, in half a minute.
+const MOST_DIALS: usize = 400;
+
+/// The one that makes no sense.
+const NINE: u64 = 9;
+
+struct Run {
+    world: World,
+    fuzzer: Fuzzer,
+    rng: Rng,
+    /// Of each honest node: who waits for the spared resource, since when, and how often somebody was let in.
+    waits: BTreeMap<u64, (TicketId, Time)>,
+    entries: u64,
+    longest: Span,
+}
+
+impl Run {
+    fn new(seed: u64, spared: Option<&Name>) -> Self {
+        let mut world = World::of(3);
+        world.spoils = Some((NINE, Box::new(|bytes| bytes)));
+        world.overheard = Some((NINE, Vec::new()));
+        world.start(NINE, Origin::Seeks { expect: None }, &[1, 2, 3]);
+        world.run(Span::from_secs(2));
+        let fuzzer = Fuzzer::new(seed);
+        let fuzzer = match spared {
+            Some(name) => fuzzer.sparing(name),
+            None => fuzzer,
+        };
+        let (waits, longest) = (BTreeMap::new(), Span::ZERO);
+        Self { world, fuzzer, rng: Rng::stream(seed, 1), waits, entries: 0, longest }
+    }
+
+    /// Clients come and go everywhere, and the forger says a few things to everybody.
+    fn round(&mut self) {
+        let world = &mut self.world;
+        let number = [1, 2, 3, NINE][self.rng.below(4) as usize];
+        let wanted = Wanted {
+            wait: Wait::For(Span::from_secs(3)),
+            slots: Some(2),
+            ..wanted(&format!("r{}", self.rng.below(3)))
+        };
+        world.input(number, Input::Acquire { call: 1, wanted: wanted.clone() });
+        world.input(number, Input::Show { call: 2, name: wanted.name });
+        for bytes in world.overheard.iter_mut().flat_map(|(_, received)| received.drain(..)) {
+            self.fuzzer.receive(&bytes);
+        }
+        for _ in 0..self.rng.below(20) {
+            let to = 1 + self.rng.below(3);
+            world.inject(NINE, to, self.fuzzer.frame());
+        }
+        world.run(Span::from_millis(self.rng.below(80)));
+        let granted: Vec<(u64, TicketId)> = world
+            .machines
+            .iter_mut()
+            .flat_map(|(number, machine)| {
+                machine.received.drain(..).filter_map(|effect| match effect {
+                    Effect::Granted { ticket, .. } => Some((*number, ticket)),
+                    _ => None,
+                })
+            })
+            .collect();
+        for (number, ticket) in granted {
+            if let Some((_, since)) = self.waits.get(&number).filter(|(waits, _)| *waits == ticket) {
+                self.longest = self.longest.max(world.now.since(*since));
+                self.entries += 1;
+                self.waits.remove(&number);
+            }
+            world.input(number, Input::Release { call: None, ticket });
+        }
+    }
+
+    /// Somebody waits for the spared resource at every honest node.
+    fn ask(&mut self, spared: &Name) {
+        for number in 1..=3 {
+            if !self.waits.contains_key(&number) {
+                let wanted = Wanted { name: spared.clone(), ..wanted("x") };
+                let before = self.world.machines[&number].received.len();
+                self.world.input(number, Input::Acquire { call: 3, wanted });
+                let received = &self.world.machines[&number].received[before..];
+                let ticket = received.iter().find_map(|effect| match effect {
+                    Effect::Answer { call: 3, answer: Ok(Answer::Ticket(ticket)) } => Some(*ticket),
+                    _ => None,
+                });
+                self.waits.insert(number, (ticket.expect("there is room"), self.world.now));
+            }
+        }
+    }
+
+    /// The most that any honest node keeps.
+    fn retained(&self) -> usize {
+        (1..=3).map(|number| self.world.node(number).retained()).max().unwrap_or_default()
+    }
+
+    fn dials(&self) -> usize {
+        (1..=3).map(|number| self.world.node(number).membership.dialled()).max().unwrap_or_default()
+    }
+}
+
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |name, usual| std::env::var(name).map_or(usual, |value| value.parse().expect("a number"));
+    let first = number("SEED", 0);
+    first..first + number("SEEDS", usual)
+}
+
+fn report(seed: u64, run: &Run) {
+    let unexpected: u64 = (1..=3).map(|number| run.world.node(number).counters().unexpected).sum();
+    let malformed: u64 = (1..=3).map(|number| run.world.node(number).counters().malformed).sum();
+    println!(
+        "seed {seed}: {:?}, {unexpected} strange, {malformed} malformed, {} kept, {} entries, longest wait {:?}",
+        run.fuzzer.made(),
+        run.retained(),
+        run.entries,
+        run.longest
+    );
+    assert!(unexpected + malformed > 100, "seed {seed}: what makes no sense is counted");
+}
+
+#[test]
+fn whatever_a_member_says_nobody_ends_or_grows_without_bound() {
+    for seed in seeds(20) {
+        let mut run = Run::new(seed, None);
+        let before = run.retained();
+        for _ in 0..300 {
+            run.round();
+            assert!(run.retained() < before + MAX_RETAINED, "seed {seed}: {} are kept", run.retained());
+            assert!(run.dials() < MOST_DIALS, "seed {seed}: {} are dialled", run.dials());
+        }
+        report(seed, &run);
+    }
+}
+
+#[test]
+fn where_it_leaves_the_register_and_a_resource_alone_everybody_is_served() {
+    let spared: Name = "spared".parse().unwrap();
+    for seed in seeds(20) {
+        let mut run = Run::new(seed, Some(&spared));
+        for _ in 0..300 {
+            run.ask(&spared);
+            run.round();
+        }
+        report(seed, &run);
+        run.world.spoils = None;
+        let waits = run.waits.values().map(|(_, since)| run.world.now.since(*since)).max().unwrap_or_default();
+        assert!(
+            run.entries > 200 && run.longest.max(waits) < Span::from_secs(10),
+            "seed {seed}: {} entries",
+            run.entries
+        );
+    }
+}

@@ -1,0 +1,237 @@
+//! From one generation to the next: joining, answering, counting, and the coordinator's part while it lasts.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use peerlock_types::PeerId;
+
+use super::census::Census;
+use super::keeper::Keeper;
+use super::{Answer, Body, Custody, Early, Report, Role, Rule, Stage, Timer};
+use crate::Cx;
+use crate::holder::Held;
+use crate::queue::{Binding, Update};
+use crate::registry::{RegistryRequest, Session};
+use crate::token::{Claim, Token};
+
+impl Custody {
+    pub(super) fn on_joined(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
+        // Where we are a party already, the coordinator's question tells us of every generation. R10: and who gives up
+        // its part was one when it said so, and is told what has become of that.
+        if matches!(self.stage, Stage::Party | Stage::Leaving) {
+            return;
+        }
+        self.stage = Stage::Party;
+        (self.coordinator, self.slots) = (coordinator, slots);
+        // R4. Nothing older can be taken for ours from now on.
+        self.generation = if self.keeps(Rule::JoinAhead) { generation } else { self.generation.max(1) };
+        for at in 0..self.waiting.len() {
+            let claim = Claim { peer: self.me.peer, ticket: self.waiting[at].0 };
+            self.announce(Update::Request(claim), cx);
+        }
+    }
+
+    /// Whether the register has been asked to take us out of this generation, and has not answered. That ends it, or
+    /// something else has.
+    fn gives_up(&self, generation: u64) -> bool {
+        self.stage == Stage::Leaving && generation == self.generation && self.keeps(Rule::GiveUpLasts)
+    }
+
+    pub(super) fn on_opened(&mut self, generation: u64, slots: u32, census: Census, cx: &mut Cx<'_, Self>) {
+        if generation < self.generation || generation <= self.answered || self.gives_up(generation) {
+            return;
+        }
+        // We are asked like everybody else, which moves us to this generation; only then is the role ours.
+        self.on_census(self.me.peer, generation, self.me, slots, cx);
+        let others: Vec<Session> = census.asked().iter().copied().filter(|session| *session != self.me).collect();
+        self.role = Some(Box::new(Role::Counting(census)));
+        for session in others {
+            self.post(session.peer, Body::Census { session, slots }, cx);
+        }
+    }
+
+    pub(super) fn on_census(
+        &mut self,
+        from: PeerId,
+        generation: u64,
+        session: Session,
+        slots: u32,
+        cx: &mut Cx<'_, Self>,
+    ) {
+        // R6. Another session of this host is silent: the coordinator waits for that one's end.
+        if !self.is_me(session) || generation < self.generation || generation <= self.answered {
+            return;
+        }
+        // R10. What we had is thrown away, and who waits here asks when the register has answered: until then we may
+        // not take part again in a generation that we have given up.
+        if self.gives_up(generation) {
+            self.answered = generation;
+            let (tokens, waiting) = <_>::default();
+            return self.post(from, Body::Answer(Answer { session: self.me, tokens, waiting }), cx);
+        }
+        // A session that joined in this generation has asked in it already, and is a party whatever it answers.
+        let has_joined = self.stage == Stage::Party && generation == self.generation;
+        self.move_to(generation, from, slots, cx);
+        self.answered = generation;
+        let report = |held: &Held| Report { token: held.token, in_use: held.user.is_some() };
+        let tokens = self.tokens.held.iter().map(report).collect();
+        let waiting = if has_joined { Vec::new() } else { self.waiting.iter().copied().collect() };
+        let answer = Answer { session: self.me, tokens, waiting };
+        // R8. The register will hear that we have nothing, and not count us in any more.
+        let is_nothing = answer.is_empty() && !has_joined && from != self.me.peer;
+        let leaves = is_nothing && self.keeps(Rule::NothingLeaves);
+        self.stage = if leaves { Stage::Outside } else { Stage::Party };
+        self.post(from, Body::Answer(answer), cx);
+    }
+
+    /// R2. What was said in an older generation counts no more; what is here is here.
+    pub(super) fn move_to(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
+        (self.coordinator, self.slots) = (coordinator, slots);
+        if let Some(Role::Keeping(keeper)) = self.role.take().as_deref()
+            && keeper.is_timed()
+        {
+            cx.cancel_timer(Timer::Update);
+        }
+        self.generation = generation;
+        self.early.retain(|&(early, ..)| early >= generation);
+        self.tokens.held.retain(|held| held.user.is_some() || held.token.slot < slots);
+        self.tokens.restart(!self.keeps(Rule::Forget), !self.keeps(Rule::NotOurs));
+    }
+
+    pub(super) fn on_answer(&mut self, generation: u64, answer: Answer, cx: &mut Cx<'_, Self>) {
+        let (is_all, by_session) = (self.keeps(Rule::CountAll), self.keeps(Rule::BySession));
+        let Some(Role::Counting(census)) = self.role.as_deref_mut() else { return };
+        if generation != self.generation {
+            return;
+        }
+        let session = answer.session;
+        census.take(answer, |asked| *asked == session || !by_session && asked.peer == session.peer);
+        // R3.
+        if census.is_complete() || !is_all {
+            self.count(cx);
+        }
+    }
+
+    /// All have answered: what is missing is made, and everything goes on.
+    fn count(&mut self, cx: &mut Cx<'_, Self>) {
+        let Some(Role::Counting(mut census)) = self.role.take().map(|role| *role) else { return };
+        if !self.keeps(Rule::DetachedEnd) {
+            census.forget_detached();
+        }
+        let mut count = census.count(self.slots);
+        if !self.keeps(Rule::Youngest) {
+            let report = |(peer, token)| (peer, Report { token, in_use: true });
+            count.adopted.splice(0..0, count.void.drain(..).map(report));
+        }
+        self.role = Some(Box::new(Role::Keeping(Keeper::new(self.generation, self.slots, self.config, &count))));
+        count.missing.iter().for_each(|&slot| self.make(slot, cx));
+        for (peer, token) in count.void {
+            match peer == self.me.peer {
+                // At once: what was detached after it may be over already, and then its slot is made below.
+                true => self.on_void(token, cx),
+                false => self.post(peer, Body::Void(token), cx),
+            }
+        }
+        let mut remaining = count.remaining;
+        if let Err(place) = remaining.binary_search(&self.me) {
+            remaining.insert(place, self.me);
+        }
+        cx.registry_request(RegistryRequest::Close { generation: self.generation, remaining });
+        for (generation, from, early) in core::mem::take(&mut self.early) {
+            if generation == self.generation {
+                self.note(early, cx);
+            } else {
+                self.early.push((generation, from, early));
+            }
+        }
+        self.bind(cx);
+    }
+
+    /// A token that there is not is made here, in the coordinator's hands. If this generation ends, it is fenced like
+    /// any other, so nobody needs to be asked.
+    fn make(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
+        if self.tokens.place_of(slot).is_some() {
+            return cx.unexpected("a token is here of which nobody has told");
+        }
+        let token = Token { slot, fencing: self.first_number(slot) };
+        let mut held = Held::in_custody(token, None);
+        held.is_ours = !self.keeps(Rule::NotOurs);
+        self.tokens.held.push(held);
+        if let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() {
+            keeper.add(token, self.me.peer);
+        }
+    }
+
+    /// Something for the coordinator.
+    pub(super) fn on_early(&mut self, from: PeerId, generation: u64, early: Early, cx: &mut Cx<'_, Self>) {
+        if self.is_void(generation) {
+            return;
+        }
+        let is_later = generation > self.generation;
+        match self.role.as_deref() {
+            Some(Role::Keeping(_)) if !is_later => {
+                self.note(early, cx);
+                self.bind(cx);
+            }
+            // R9. Where we do not coordinate yet, we shall. And R4: while we count, what joiners ask is kept.
+            _ if is_later && !self.keeps(Rule::EarlyUpdate) => {}
+            // We have answered another coordinator. An earlier session of this host may have been meant, which has
+            // stopped: a new generation will come.
+            None if !is_later && self.answered == self.generation => {}
+            _ => self.buffer_early(generation, from, early),
+        }
+    }
+
+    /// Keeps an update until it can be processed. A withdrawal removes the request that it belongs to: requests and
+    /// withdrawals of clients that retry during a long count must not accumulate.
+    fn buffer_early(&mut self, generation: u64, from: PeerId, early: Early) {
+        if let Early::Update(Update::Withdraw(claim)) = early {
+            let request = (generation, from, Early::Update(Update::Request(claim)));
+            if let Some(at) = self.early.iter().rposition(|retained| *retained == request) {
+                self.early.remove(at);
+                return;
+            }
+        }
+        self.early.push((generation, from, early));
+    }
+
+    fn note(&mut self, early: Early, cx: &mut Cx<'_, Self>) {
+        let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() else { return };
+        match early {
+            Early::Update(update) => {
+                if let Err(why) = keeper.note(update) {
+                    cx.unexpected(why);
+                }
+            }
+            Early::Dropped { slot, stay } => keeper.drop_token(slot, stay),
+            Early::Expired(detached) => {
+                if keeper.expire(detached) {
+                    self.make(detached.slot, cx);
+                }
+            }
+        }
+    }
+
+    /// The coordinator tells holders who comes next, and those who asked when that was.
+    pub(super) fn bind(&mut self, cx: &mut Cx<'_, Self>) {
+        let holds_back = self.keeps(Rule::HoldBack);
+        while let Some(Role::Keeping(keeper)) = self.role.as_deref_mut()
+            && let Some(Binding { at, slot, stay, following, replaces }) = keeper.bind(holds_back)
+        {
+            self.post(at, Body::Next { slot, stay, following, replaces }, cx);
+        }
+        let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() else { return };
+        match self.config.batch {
+            Some(after) if keeper.needs_timer() => cx.set_timer(Timer::Update, after),
+            Some(_) => {}
+            None => self.send_arrivals(cx),
+        }
+    }
+
+    pub(super) fn send_arrivals(&mut self, cx: &mut Cx<'_, Self>) {
+        let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() else { return };
+        for (peer, arrivals) in keeper.announce() {
+            self.post(peer, Body::Arrivals(arrivals), cx);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Mutual exclusion among peers as a pure state machine.
+//!
+//! The trait [`Protocol`] is the boundary to drivers: a protocol is handed inputs (a client asks, a message arrives, a
+//! timer fires) and answers with [`Effect`]s. It never reads a clock, a socket or a random source, so the simulator,
+//! the model checker and the network run the same code. [`Custody`] is the product's protocol.
+#![no_std]
+
+extern crate alloc;
+
+pub mod custody;
+pub mod holder;
+mod observe;
+mod protocol;
+pub mod queue;
+pub mod registry;
+pub mod token;
+
+pub use custody::Custody;
+pub use observe::{Observe, UnderWay};
+pub use protocol::{Cx, Effect, Grant, Hop, Input, Never, Protocol, step};

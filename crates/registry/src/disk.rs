@@ -1,0 +1,227 @@
+//! Where the register's file lies, and the thread that writes it.
+//!
+//! Writing is an effect that is answered later: the register hands out [`Write`]s, one at a time, and goes on when it
+//! is told that one is done. So the thread that moves tokens never waits for a disk.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+/// What is to be written. It is done when it would survive a loss of power.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// This at the end of the file.
+    Append(Vec<u8>),
+    /// This instead of the file, all of it or nothing.
+    Replace(Vec<u8>),
+    /// No file any more: its voter has retired.
+    Remove,
+}
+
+/// Where a register's file can lie.
+pub trait Disk {
+    /// The whole file, if there is one.
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Writes, and comes back when it is done for good. After an error nothing is known of what the file says; it must
+    /// not be written again by this process.
+    fn write(&mut self, write: &Write) -> io::Result<()>;
+}
+
+/// A file in a folder of the machine. Its neighbour `….new` is the one that is about to take its place.
+#[derive(Debug)]
+pub struct FileDisk {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl FileDisk {
+    /// The file of this path. That no other process uses it is for the caller to see to.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), file: None }
+    }
+
+    /// A name in a folder is as safe as the folder is.
+    fn sync_dir(&self) -> io::Result<()> {
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+impl Disk for FileDisk {
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(&self.path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&mut self, write: &Write) -> io::Result<()> {
+        match write {
+            Write::Append(bytes) => {
+                let file = self.file.as_mut().ok_or_else(|| io::Error::other("it was not begun by this process"))?;
+                file.write_all(bytes)?;
+                file.sync_data()
+            }
+            Write::Replace(bytes) => {
+                let mut new = self.path.clone().into_os_string();
+                new.push(".new");
+                let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+                file.write_all(bytes)?;
+                file.sync_all()?;
+                fs::rename(&new, &self.path)?;
+                self.file = Some(file);
+                self.sync_dir()
+            }
+            Write::Remove => {
+                self.file = None;
+                match fs::remove_file(&self.path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                    Ok(()) | Err(_) => self.sync_dir(),
+                }
+            }
+        }
+    }
+}
+
+/// A file could not be written. What was to be confirmed by it never is.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the register's file could not be written ({0}): nothing can be promised that cannot be kept, so this process \
+     ends. Make room (or raise `ulimit -f`, if a file may not be larger), or replace the disk, and start it again"
+)]
+pub struct Failure(#[source] io::Error);
+
+impl Failure {
+    /// Ends the process with the sentence: after a failed sync the kernel may have dropped what it was to write, and
+    /// says so only once.
+    pub fn end_process(self) {
+        // The log may be on the disk that is full.
+        _ = writeln!(io::stderr(), "peerlock: {self}");
+        std::process::exit(74) // EX_IOERR
+    }
+}
+
+/// A thread that does nothing but write.
+#[derive(Debug)]
+pub struct DiskThread {
+    jobs: Option<Sender<(u64, Write)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DiskThread {
+    /// Begins one. `done` hears the number of each write that is done; `failed` of the first that is not, which is the
+    /// last. A process whose register votes ends then: [`Failure::end_process`].
+    pub fn start(
+        disk: impl Disk + Send + 'static,
+        done: impl FnMut(u64) + Send + 'static,
+        failed: impl FnOnce(Failure) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (jobs, todo) = channel();
+        let thread = thread::Builder::new().name("register".into()).spawn(move || run(disk, &todo, done, failed))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Has this written. Never waits.
+    pub fn write(&self, number: u64, write: Write) {
+        // Nobody listens any more only after a failure, which was told.
+        if let Some(jobs) = &self.jobs {
+            _ = jobs.send((number, write));
+        }
+    }
+}
+
+impl Drop for DiskThread {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+fn run(mut disk: impl Disk, todo: &Receiver<(u64, Write)>, mut done: impl FnMut(u64), failed: impl FnOnce(Failure)) {
+    while let Ok((number, write)) = todo.recv() {
+        match disk.write(&write) {
+            Ok(()) => done(number),
+            Err(error) => return failed(Failure(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that is gone when the test is over.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("peerlock-registry-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_begun_appended_to_replaced_and_removed() {
+        let dir = Dir::new("file");
+        let path = dir.0.join("register");
+        let mut disk = FileDisk::new(&path);
+        assert_eq!(disk.load().unwrap(), None);
+        assert!(disk.write(&Write::Append(vec![1])).is_err(), "nothing was begun");
+        for (write, expected) in [
+            (Write::Replace(vec![1, 2]), Some(vec![1, 2])),
+            (Write::Append(vec![3]), Some(vec![1, 2, 3])),
+            (Write::Replace(vec![4]), Some(vec![4])),
+            (Write::Append(vec![5]), Some(vec![4, 5])),
+            (Write::Remove, None),
+            (Write::Remove, None),
+        ] {
+            disk.write(&write).unwrap();
+            assert_eq!(FileDisk::new(&path).load().unwrap(), expected, "{write:?}");
+        }
+        assert!(FileDisk::new(&path).write(&Write::Append(vec![1])).is_err());
+    }
+
+    #[test]
+    fn after_a_failure_nothing_is_written_or_confirmed() {
+        struct Full(u64);
+        impl Disk for Full {
+            fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+                Ok(None)
+            }
+            fn write(&mut self, _: &Write) -> io::Result<()> {
+                self.0 += 1;
+                if self.0 == 2 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+            }
+        }
+        let (sent, receives) = channel();
+        let failed = sent.clone();
+        let thread = DiskThread::start(
+            Full(0),
+            move |number| _ = sent.send(Ok(number)),
+            move |failure| _ = failed.send(Err(failure.to_string())),
+        )
+        .unwrap();
+        for number in 1..=3 {
+            thread.write(number, Write::Append(Vec::new()));
+        }
+        drop(thread);
+        let received: Vec<_> = receives.iter().collect();
+        assert_eq!(received.len(), 2, "{received:?}");
+        assert_eq!(received[0], Ok(1));
+        assert!(received[1].as_ref().is_err_and(|sentence| sentence.contains("could not be written")), "{received:?}");
+    }
+}

@@ -1,0 +1,498 @@
+//! The door to the consensus engine: `raft` of TiKV, through its `RawNode`. Nothing outside of this file and of
+//! `form.rs` and `log.rs` knows it.
+//!
+//! Not one of our own, because this is where every published implementation has had faults that took years to find. It
+//! has no clock, no I/O and, once its election timeout is set before each tick, nothing random. Its advisories:
+//! RUSTSEC-2024-0437 (protobuf's decoder recurses): it is given no bytes from outside but bounded changes of voters,
+//! see `form.rs`. RUSTSEC-2025-0057 (fxhash is not maintained): a hash of small numbers of our own. Proposals that a
+//! follower would forward are not sent (`form.rs` has no form for them), and not made (`Registry` proposes as a leader
+//! only).
+//!
+//! ```text
+//!   step, tick, propose ─► Ready ─┬─ messages of a leader ────────────────────────────────► at once
+//!                                 ├─ entries, term, vote ─► one record on the disk ─► told ─┐
+//!                                 └─ messages of a follower ────────────────────────────────┴► after that
+//! ```
+//!
+//! A leader's messages take for granted that its vote is on the disk. One that others have elected has sent them its
+//! vote from there; but who votes alone leads before it has written that, and would lead in the same term once more if
+//! it crashed. So its messages wait for the vote.
+//!
+//! # A voter that restarts cannot decide alone by an old configuration
+//!
+//! The engine counts votes by the configuration that it has *applied*, and the commit index is not synced when it
+//! advances: it is part of the next record that has to be. So a voter may restart with an older configuration than the
+//! one by which entries have been decided since. If voter 1 came back with {1} after a change to {1, 2, 3}, it would
+//! lead alone beside 2 and 3. This does not happen:
+//!
+//! 1. *A leader proposes a change when it has applied the change before.* The engine refuses another one until then,
+//!    and a new leader takes every entry that it has not applied for a change. A change of voters is two entries: one
+//!    that enters a joint configuration, in which decisions need a majority of the old set and one of the new, and one
+//!    that leaves it.
+//! 2. *Every message that carries a change carries a commit index not before the change before*, by 1. The receiver's
+//!    commit index is the smaller of that and the last entry that it has then, so it is not before it either.
+//! 3. *The record that holds a change holds that commit index, or an earlier record does.* The record of an entry is
+//!    synced, and a record that is synced holds the newest commit index (`lazy`). A record is on the disk as a whole or
+//!    not at all. So a file never has a change behind another one that is not known to be decided: [`Engine::new`]
+//!    asserts it. The engine applies what is known to be decided before it campaigns.
+//! 4. *The entry that leaves a joint configuration is decided by both majorities.* Then it is on the disk of a majority
+//!    of the old set. A voter that has it starts with the joint configuration at least, by 3, and needs both
+//!    majorities. A voter that does not have it may count by the old set alone, but some voter of each majority of that
+//!    set has it, and votes for no log without it (Raft's election restriction). Before that entry is decided, all
+//!    elections and decisions need a majority of the old set, whether by the old configuration or by the joint one, so
+//!    any two have a voter in common.
+//!
+//! One write is under way at a time. What becomes due meanwhile is one record after it: a slow disk makes records
+//! longer, not the queue.
+
+use std::mem::take;
+
+use peerlock_types::{Rng, Span, Time};
+use raft::eraftpb::{ConfChangeV2, MessageType};
+use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
+use slog::{Discard, Logger, o};
+
+use crate::config::Config;
+use crate::file::Record;
+use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
+use crate::leases::surely;
+use crate::log::Log;
+use crate::mutation::Mutation;
+use crate::registry::decode_batch;
+use crate::state::{Conf, Undecodable};
+use crate::{Versions, VoterId};
+
+/// No voter whose seat we do not know is this many elections ahead of us: at one a second they would have taken twelve
+/// days. Terms have an end (`form.rs`), and who is brought near to it could never be elected again. Of those whose
+/// seats we know any term counts: one that was told such a thing all the same would not be heard any more.
+const MOST_TERMS: u64 = 1 << 20;
+/// At most this many messages wait for a disk.
+const MAX_RETAINED: usize = 1024;
+/// Entries go in messages of about so many bytes, well below what a network takes at once.
+const LONG_MESSAGE: u64 = 256 << 10;
+/// Who lacks no more entries than this may vote.
+const BEHIND: u64 = 256;
+
+/// What one step of the engine comes to.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// To be sent now.
+    pub send: Vec<Message>,
+    /// A leader's snapshot, instead of the state.
+    pub snapshot: Option<Snapshot>,
+    /// Decided, in this order.
+    pub committed: Vec<Entry>,
+    /// Rounds that a majority has confirmed, and up to where the state must be applied.
+    pub rounds: Vec<(u64, u64)>,
+}
+
+/// What is to be written, or is being, and what follows.
+#[derive(Default)]
+struct Job {
+    record: Record,
+    ready: u64,
+    after: Vec<Message>,
+    restored: u64,
+    /// There is a new term or a vote in the record.
+    votes: bool,
+}
+
+pub(crate) struct Engine {
+    raw: RawNode<Log>,
+    rng: Rng,
+    timeout: usize,
+    config: Config,
+    versions: Versions,
+    writing: Option<(Job, Time)>,
+    next: Option<Job>,
+    /// A known end of what is decided that is not worth a write of its own.
+    lazy: Option<Hard>,
+    /// What had waited for the disk and may be sent now.
+    send: Vec<Message>,
+    /// When this voter last took part in a leader's round, its own ones included, or one that has voted for it did: at
+    /// the latest. What a process before this one took part in was before this one began, so before its first tick; up
+    /// to that it has no time of its own, since it may be made before its clock is known.
+    received: Option<Time>,
+}
+
+impl Engine {
+    /// With this log, whose file is being written since `now`.
+    pub fn new(voter: VoterId, log: Log, config: Config, versions: Versions, rng: Rng, now: Time) -> Self {
+        let raft_config = raft::Config {
+            id: voter.get(),
+            election_tick: config.election_ticks,
+            heartbeat_tick: config.heartbeat_ticks,
+            applied: log.snapshot_index(),
+            max_size_per_msg: LONG_MESSAGE,
+            max_inflight_msgs: 64,
+            check_quorum: true,
+            pre_vote: true,
+            ..raft::Config::default()
+        };
+        assert!(
+            config.makes(Mutation::ForgetsCommit) || log.knows_last_change_but_one(),
+            "the file of {voter:?} has a change of voters behind one that is not known to be decided"
+        );
+        let raw = RawNode::new(&raft_config, log, &Logger::root(Discard, o!()))
+            // The configuration is right by what the config test checks, and a log in memory never fails.
+            .unwrap_or_else(|error| panic!("the engine does not start: {error}"));
+        let writing = Some((Job::default(), now));
+        let timeout = config.election_ticks;
+        Self { raw, rng, timeout, config, versions, writing, next: None, lazy: None, send: Vec::new(), received: None }
+    }
+
+    pub fn is_leader(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    pub fn term(&self) -> u64 {
+        self.raw.raft.term
+    }
+
+    pub fn leader(&self) -> Option<VoterId> {
+        Some(self.raw.raft.leader_id).filter(|id| *id != 0).map(VoterId::new)
+    }
+
+    /// Whether an entry of the leader's own term is decided: before that it knows less than it may.
+    pub fn is_settled(&self) -> bool {
+        self.is_leader() && self.raw.raft.commit_to_current_term()
+    }
+
+    /// For who is elected now: no round of an earlier leader began after this, if a majority has confirmed it.
+    pub fn received(&self, now: Time) -> Time {
+        self.received.unwrap_or(now)
+    }
+
+    pub fn last_index(&self) -> u64 {
+        self.raw.raft.raft_log.last_index()
+    }
+
+    /// Time passes. A voter whose disk hangs does not lead, and nobody campaigns before everything is written: who is
+    /// elected alone would lead without having kept its vote.
+    pub fn tick(&mut self, now: Time) {
+        self.received.get_or_insert(now);
+        let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
+        if hangs {
+            self.step_down();
+        }
+        if self.is_leader() || self.is_recorded() {
+            if self.raw.raft.election_elapsed == 0 {
+                self.timeout = self.config.election_ticks + self.rng.below(self.config.election_ticks as u64) as usize;
+            }
+            self.raw.raft.set_randomized_election_timeout(self.timeout);
+            self.raw.tick();
+        }
+    }
+
+    /// Campaigns at once if nobody else votes: there is nobody to be heard first or to be disturbed. Whether it leads
+    /// by that.
+    pub fn lead_alone(&mut self) -> bool {
+        let is_alone = self.raw.raft.promotable() && self.raw.raft.prs().is_singleton();
+        if !is_alone || self.is_leader() || !self.is_recorded() {
+            return false;
+        }
+        // Not heard while a change of voters is decided and not applied; it is asked again.
+        _ = self.raw.campaign();
+        self.is_leader()
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.writing.is_none() && self.next.is_none() && !self.raw.has_ready()
+    }
+
+    /// Gives the office to the voter of these that has most of the log and was heard of late, if there is one. It has
+    /// it when it was elected.
+    pub fn hand_over(&mut self, voters: impl Iterator<Item = VoterId>) -> Option<VoterId> {
+        let progress = self.raw.raft.prs();
+        let matched = |voter: VoterId| progress.get(voter.get()).filter(|it| it.recent_active).map(|it| it.matched);
+        let takeover = voters.filter_map(|voter| matched(voter).map(|it| (it, voter))).max()?.1;
+        if self.is_leader() {
+            self.raw.transfer_leader(takeover.get());
+        }
+        Some(takeover)
+    }
+
+    /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics
+    /// where that is not so; we drop such a message.
+    pub fn on_message(&mut self, message: Message, is_seated: bool, now: Time) -> Result<(), &'static str> {
+        if message.kind == Kind::TimeoutNow && !self.is_recorded() {
+            return Ok(()); // As in `tick`; the leader asks again.
+        }
+        if !is_seated && message.term > self.term() + MOST_TERMS {
+            return Err("a term that nobody can have come to meanwhile");
+        }
+        let log = &self.raw.raft.raft_log;
+        let is_possible = match message.kind {
+            Kind::Heartbeat => message.commit <= log.last_index(),
+            Kind::AppendResponse => !self.is_leader() || message.reject || message.index <= log.last_index(),
+            Kind::Append => message.entries.iter().all(|entry| {
+                let is_known = (log.first_index()..=log.committed).contains(&entry.index);
+                !is_known || log.term(entry.index).is_ok_and(|term| term == entry.term)
+            }),
+            _ => true,
+        };
+        if !is_possible && message.term >= self.term() {
+            return Err("a message that contradicts what was decided");
+        }
+        // Before they are written down: a file with such an entry could not be read again.
+        let is_ours = |entry: &Entry| {
+            entry.kind != EntryKind::Commands || entry.data.is_empty() || {
+                !matches!(decode_batch(&entry.data, self.versions), Err(Undecodable::Format))
+            }
+        };
+        if !message.entries.iter().all(is_ours) {
+            return Err("an entry that is none of ours");
+        }
+        self.note_round(&message, now);
+        let Ok(message) = message.into_raft(self.versions) else { return Err("a snapshot that is none of ours") };
+        // What it does not want, it says by an error, and nothing has changed.
+        _ = self.raw.step(message);
+        Ok(())
+    }
+
+    /// A leader speaks, or a voter tells a candidate with its vote for how long none has spoken to it. By two clocks:
+    /// so a little less than that counts.
+    fn note_round(&mut self, message: &Message, now: Time) {
+        match message.kind {
+            Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.received = Some(now),
+            Kind::VoteResponse if !message.reject && message.term == self.term() && !self.is_leader() => {
+                let silent = <[u8; 8]>::try_from(message.context.as_slice()).map_or(0, u64::from_le_bytes);
+                let at = now.as_nanos().saturating_sub(surely(Span::from_nanos(silent)).as_nanos());
+                if !self.config.makes(Mutation::ReceivesAlone) {
+                    self.received = Some(self.received(now).max(Time::from_nanos(at)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Appends an entry as the leader: its index, if it was taken.
+    pub fn propose(&mut self, data: Vec<u8>) -> Option<u64> {
+        let is_taken = self.is_leader() && self.raw.propose(Vec::new(), data).is_ok();
+        is_taken.then(|| self.last_index())
+    }
+
+    pub fn has_pending_change(&self) -> bool {
+        self.raw.raft.has_pending_conf()
+    }
+
+    pub fn propose_change(&mut self, change: ConfChangeV2, context: Vec<u8>) {
+        if self.is_leader() {
+            // Refused while another one is under way; it is asked again.
+            _ = self.raw.propose_conf_change(context, change);
+        }
+    }
+
+    /// A change of voters was decided: the configuration as it is now, unless the change is none. Who votes no more
+    /// leads no more, which the engine leaves to us and takes for granted: the end of a joint configuration may be
+    /// decided by a leader that is only in the old one.
+    pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
+        let conf = self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))?;
+        if ![&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&VoterId::new(self.raw.raft.id))) {
+            self.step_down();
+        }
+        Some(conf)
+    }
+
+    fn step_down(&mut self) {
+        if self.is_leader() {
+            let term = self.term();
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        }
+    }
+
+    /// Asks a majority whether this is still the leader. Not heard if it cannot know yet.
+    pub fn begin_round(&mut self, round: u64, now: Time) {
+        if self.is_leader() && !self.config.makes(Mutation::ForgetsOwnRounds) {
+            self.received = Some(now);
+        }
+        self.raw.read_index(round.to_le_bytes().to_vec());
+    }
+
+    /// Whether a learner has all but the newest entries. Where much is written, what one round trip and one write take
+    /// is many of them.
+    pub fn has_caught_up(&self, voter: VoterId) -> bool {
+        let committed = self.raw.raft.raft_log.committed;
+        let progress = self.raw.raft.prs().get(voter.get());
+        progress.is_some_and(|it| {
+            it.state == ProgressState::Replicate && it.matched + BEHIND >= committed && it.recent_active
+        })
+    }
+
+    /// Whether this voter is still behind what the log has: only a snapshot helps.
+    pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
+        let first = self.raw.raft.raft_log.first_index();
+        self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)
+    }
+
+    /// Whether this voter is known to have everything up to an entry.
+    pub fn has(&self, voter: VoterId, index: u64) -> bool {
+        self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched >= index)
+    }
+
+    /// Whether anything was ever heard of this voter.
+    pub fn has_started(&self, voter: VoterId) -> bool {
+        self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched > 0)
+    }
+
+    /// Whether [`Engine::turn`] has something to do.
+    pub fn has_turn(&self) -> bool {
+        self.raw.has_ready() || !self.send.is_empty()
+    }
+
+    /// What is to be done, until there is nothing.
+    pub fn turn(&mut self, now: Time) -> Option<Turn> {
+        if !self.raw.has_ready() {
+            let has_some = !self.send.is_empty();
+            return has_some.then(|| Turn { send: take(&mut self.send), ..Turn::default() });
+        }
+        let mut ready = self.raw.ready();
+        let mut turn = Turn { send: take(&mut self.send), ..Turn::default() };
+        let mut job = Job { ready: ready.number(), ..Job::default() };
+        job.votes = ready.hs().is_some_and(|hard| (hard.term, hard.vote) != self.raw.store().vote());
+        let must_wait = (job.votes || self.writes_vote()) && !self.config.makes(Mutation::LeadsBeforeDisk);
+        let (at_once, after) = (ready.take_messages(), ready.take_persisted_messages());
+        self.post(at_once, if must_wait { &mut job.after } else { &mut turn.send }, now);
+        self.post(after, &mut job.after, now);
+        if !ready.snapshot().is_empty() {
+            let metadata = ready.snapshot().get_metadata();
+            let (index, term, conf) = (metadata.index, metadata.term, metadata.get_conf_state().clone());
+            let snapshot = Snapshot { index, term, state: ready.snapshot().data.to_vec() };
+            self.raw.mut_store().restore(snapshot.clone(), conf);
+            (turn.snapshot, job.record.snapshot, job.restored) = (Some(snapshot.clone()), Some(snapshot), index);
+        }
+        let entries = ready.take_entries();
+        self.raw.mut_store().append(&entries);
+        job.record.entries = entries.into_iter().map(Entry::from_raft).collect();
+        if let Some(hard) = ready.hs() {
+            let hard = Hard::from_raft(hard);
+            self.raw.mut_store().set_hard(hard);
+            self.lazy = Some(hard);
+        }
+        let needs_hard = job.votes || job.record.snapshot.is_some();
+        if ready.must_sync() && (needs_hard || !self.config.makes(Mutation::ForgetsCommit)) {
+            job.record.hard = self.lazy.take();
+        }
+        turn.committed = ready.take_committed_entries().into_iter().map(Entry::from_raft).collect();
+        turn.rounds = ready.take_read_states().into_iter().filter_map(round).collect();
+        let must_sync = ready.must_sync();
+        self.raw.advance_append_async(ready);
+        self.remaining(job, must_sync);
+        turn.send.append(&mut self.send);
+        Some(turn)
+    }
+
+    /// Whether a vote is not on the disk yet.
+    fn writes_vote(&self) -> bool {
+        let (writing, next) = (self.writing.iter().map(|(job, _)| job), self.next.iter());
+        writing.chain(next).any(|job| job.votes)
+    }
+
+    /// Everything up to here is applied.
+    pub fn applied(&mut self, index: u64) {
+        self.raw.advance_apply_to(index);
+    }
+
+    /// Has a job done, in order.
+    fn remaining(&mut self, job: Job, must_sync: bool) {
+        if self.writing.is_none() && self.next.is_none() && !must_sync {
+            return self.finish(job);
+        }
+        if self.config.makes(Mutation::AckBeforeDisk) {
+            let record = job.record.clone();
+            self.finish(Job { record: Record::default(), ..job });
+            self.next.get_or_insert_default().record.merge(record);
+            return;
+        }
+        let next = self.next.get_or_insert_default();
+        next.record.merge(job.record);
+        next.after.extend(job.after);
+        // As long as a disk hangs, the newest answers will do: any of them may be lost.
+        let too_many = next.after.len().saturating_sub(MAX_RETAINED);
+        next.after.drain(..too_many);
+        (next.ready, next.restored) = (job.ready, next.restored.max(job.restored));
+        next.votes |= job.votes;
+    }
+
+    /// The next record that has to be written, if the disk is free.
+    pub fn next_write(&mut self, now: Time) -> Option<Record> {
+        if self.writing.is_some() {
+            return None;
+        }
+        let job = self.next.take()?;
+        if job.record == Record::default() {
+            self.finish(job);
+            return None;
+        }
+        let record = job.record.clone();
+        self.writing = Some((job, now));
+        Some(record)
+    }
+
+    /// A new file was begun with everything, which what was to be written next is part of.
+    pub fn begin_whole(&mut self, now: Time) -> Record {
+        let job = self.next.take().unwrap_or_default();
+        self.lazy = None;
+        self.writing = Some((job, now));
+        self.raw.store().whole()
+    }
+
+    /// What was being written is on the disk.
+    pub fn on_written(&mut self) {
+        if let Some((job, _)) = self.writing.take() {
+            self.finish(job);
+        }
+    }
+
+    fn finish(&mut self, job: Job) {
+        if job.ready > 0 {
+            self.raw.on_persist_ready(job.ready);
+        }
+        if job.restored > 0 {
+            self.raw.advance_apply_to(job.restored);
+        }
+        self.send.extend(job.after);
+    }
+
+    /// The state at this index takes the place of the entries up to it.
+    pub fn compact(&mut self, index: u64, state: Vec<u8>, conf: &Conf) {
+        self.raw.mut_store().compact(index, state, conf.to_raft());
+    }
+
+    /// Whether it is time for a snapshot of what is applied up to here, instead of one that may be too old.
+    pub fn wants_snapshot(&self, applied: u64, is_old: bool) -> bool {
+        let log = self.raw.store();
+        let is_long = applied >= log.snapshot_index() + self.config.compact_after;
+        self.writing.is_none() && (is_long || is_old || log.wants_newer())
+    }
+
+    fn post(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>, now: Time) {
+        for mut message in messages {
+            if message.get_msg_type() == MessageType::MsgSnapshot {
+                // A letter may be lost: the engine is to try again, and not to wait for news of this one.
+                self.raw.report_snapshot(message.to, SnapshotStatus::Finish);
+            }
+            if message.get_msg_type() == MessageType::MsgRequestVoteResponse && !message.reject {
+                message.context = now.since(self.received(now)).as_nanos().to_le_bytes().to_vec().into();
+            }
+            to.extend(Message::from_raft(message));
+        }
+    }
+}
+
+fn round(read: raft::ReadState) -> Option<(u64, u64)> {
+    let round = u64::from_le_bytes(read.request_ctx.try_into().ok()?);
+    Some((round, read.index))
+}
+
+/// The change of voters that an entry is; an empty one ends a joint configuration.
+pub(crate) fn change_of(entry: &Entry) -> Option<ConfChangeV2> {
+    use protobuf::Message as _;
+    assert!(entry.kind == EntryKind::Change, "entry {} is no change of voters", entry.index);
+    ConfChangeV2::parse_from_bytes(&entry.data).ok()
+}
+
+/// How long an election takes at most, if nobody else stands in the same moment.
+pub fn election_time(config: &Config) -> Span {
+    config.tick * (2 * config.election_ticks as u64)
+}

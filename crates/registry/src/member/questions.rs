@@ -1,0 +1,187 @@
+//! The questions of a process to the register: those that are out, with when each is put again, and those whose turn
+//! comes later.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use peerlock_types::{Rng, Span, Time};
+
+use crate::client::{TRIES, again};
+use crate::command::Command;
+use crate::wire::Question;
+
+pub(super) use crate::client::RETRY;
+
+/// How long a question waits at most for its answer before it is put again …
+const LONGEST: Span = Span::from_secs(2);
+/// … and where as many are out as this, and the leader answers others meanwhile: then the wait is doubled at once.
+const LONGEST_OF_MANY: Span = Span::from_millis(4800);
+const MANY_OUT: usize = 64;
+/// At most this many questions are out; the others have their turn when those are answered …
+const MOST_OUT: usize = 512;
+/// … and at most this many that nobody waits for.
+const MOST_OUT_LATER: usize = 384;
+
+struct Out {
+    question: Question,
+    due: Time,
+    /// How often it was put since another has led; each time that the leader had much to do counts for several.
+    tries: u32,
+}
+
+#[derive(Default)]
+pub(super) struct Questions {
+    out: BTreeMap<u64, Out>,
+    /// When each of them is due: the first is asked for in every step, and there may be many.
+    dues: BTreeSet<(Time, u64)>,
+    /// What is to be asked when there is room: what somebody waits for first, and then that generations were counted,
+    /// of which there may be as many as there are resources.
+    soon: VecDeque<(u64, Question)>,
+    later: VecDeque<(u64, Question)>,
+}
+
+impl Questions {
+    /// To be asked when there is room.
+    pub fn line_up(&mut self, number: u64, question: Question) {
+        match question {
+            Question::Do(Command::Close { .. } | Command::Renumber { .. } | Command::Quit { .. }) => {
+                self.later.push_back((number, question));
+            }
+            question => self.soon.push_back((number, question)),
+        }
+    }
+
+    /// The next one for which there is room.
+    pub fn turn(&mut self) -> Option<(u64, Question)> {
+        let out = self.out.len();
+        let soon = if out < MOST_OUT { self.soon.pop_front() } else { None };
+        soon.or_else(|| if out < MOST_OUT_LATER { self.later.pop_front() } else { None })
+    }
+
+    /// It is out from now on, and to be put.
+    pub fn begin(&mut self, number: u64, question: Question, now: Time) {
+        self.out.insert(number, Out { question, due: now, tries: 0 });
+        self.dues.insert((now, number));
+    }
+
+    /// It is put now, for the first time or again: what to say. A leader that answers others of many has much to do,
+    /// and to ask it more often would be more of that.
+    pub fn put(&mut self, number: u64, answers: bool, now: Time, rng: &mut Rng) -> Option<Question> {
+        let is_busy = answers && self.out.len() >= MANY_OUT;
+        let out = self.out.get_mut(&number)?;
+        self.dues.remove(&(out.due, number));
+        let (longest, tries) = if is_busy { (LONGEST_OF_MANY, TRIES) } else { (LONGEST, 1) };
+        out.due = now + again(out.tries, longest, rng);
+        out.tries += tries;
+        self.dues.insert((out.due, number));
+        Some(out.question.clone())
+    }
+
+    /// Whoever was asked is not the leader any more: everything is put to another one soon.
+    pub fn hasten(&mut self, now: Time) {
+        self.out.values_mut().for_each(|out| (out.due, out.tries) = (out.due.min(now + RETRY), 0));
+        self.dues = self.out.iter().map(|(number, out)| (out.due, *number)).collect();
+    }
+
+    /// It is answered. False if it was before, or was never asked.
+    pub fn answered(&mut self, number: u64) -> bool {
+        let out = self.out.remove(&number);
+        out.is_some_and(|out| self.dues.remove(&(out.due, number)))
+    }
+
+    /// Whether it is out.
+    pub fn has(&self, number: u64) -> bool {
+        self.out.contains_key(&number)
+    }
+
+    /// All that are out.
+    pub fn all(&self) -> Vec<u64> {
+        self.out.keys().copied().collect()
+    }
+
+    /// When the first of them is to be put again.
+    pub fn next(&self) -> Option<Time> {
+        self.dues.first().map(|(due, _)| *due)
+    }
+
+    /// Those that are to be put again by now, the oldest question first.
+    pub fn due(&self, now: Time) -> Vec<u64> {
+        let mut due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect();
+        due.sort_unstable();
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SessionId;
+
+    fn leave() -> Question {
+        Question::Do(Command::Leave { session: SessionId::new(1) })
+    }
+
+    /// When the first of so many was put, as often as it was due, in milliseconds.
+    fn puts(count: u64, answers: bool) -> Vec<u64> {
+        let (mut questions, mut rng) = (Questions::default(), Rng::new(1));
+        (1..=count).for_each(|number| questions.begin(number, leave(), Time::ZERO));
+        let mut times = Vec::new();
+        while let Some(now) = questions.next().filter(|now| *now < Time::ZERO + Span::from_secs(10)) {
+            let due = questions.due(now);
+            times.extend(due.contains(&1).then_some(now.as_nanos() / 1_000_000));
+            due.into_iter().for_each(|number| assert!(questions.put(number, answers, now, &mut rng).is_some()));
+        }
+        times
+    }
+
+    #[test]
+    fn of_many_each_is_put_again_after_ever_longer_while_the_leader_answers_others() {
+        let times = puts(64, true);
+        let pauses: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        for (pause, most) in pauses.iter().zip([300, 600, 1200, 2400, 4800, 4800, 4800]) {
+            assert!((most / 2..=most).contains(pause), "{times:?}");
+        }
+        assert!((5..=8).contains(&times.len()), "{times:?}");
+        for (count, answers) in [(63, true), (64, false), (500, false)] {
+            let times = puts(count, answers);
+            assert_eq!(times[..5], [0, 300, 600, 900, 1200], "{count} {answers}");
+            let last = times.windows(2).map(|pair| pair[1] - pair[0]).next_back().unwrap();
+            assert!((1000..=2000).contains(&last), "{count} {answers}: {times:?}");
+        }
+    }
+
+    #[test]
+    fn all_are_put_soon_when_another_leads() {
+        let (mut questions, mut rng) = (Questions::default(), Rng::new(1));
+        (1..=64).for_each(|number| questions.begin(number, leave(), Time::ZERO));
+        for _ in 0..5 {
+            (1..=64).for_each(|number| _ = questions.put(number, true, Time::ZERO, &mut rng));
+        }
+        assert!(questions.next() >= Some(Time::ZERO + LONGEST_OF_MANY / 2));
+        questions.hasten(Time::ZERO);
+        assert_eq!(questions.next(), Some(Time::ZERO + RETRY));
+        assert_eq!(questions.due(Time::ZERO + RETRY).len(), 64);
+        (1..=64).for_each(|number| _ = questions.put(number, true, Time::ZERO + RETRY, &mut rng));
+        assert_eq!(questions.next(), Some(Time::ZERO + RETRY * 2), "as often as if nobody had been asked before");
+        assert!((1..=64).all(|number| questions.answered(number) && !questions.answered(number)));
+        assert_eq!(questions.next(), None);
+    }
+
+    #[test]
+    fn what_somebody_waits_for_has_room_before_what_was_counted() {
+        let mut questions = Questions::default();
+        let close = |number| {
+            let resource = crate::Label::new(format!("r{number}")).expect("a label");
+            Question::Do(Command::Close { session: SessionId::new(1), resource, generation: 1, remaining: Vec::new() })
+        };
+        (1..=1000).for_each(|number| questions.line_up(number, close(number)));
+        (1001..=2000).for_each(|number| questions.line_up(number, leave()));
+        let mut turns = Vec::new();
+        while let Some((number, question)) = questions.turn() {
+            questions.begin(number, question, Time::ZERO);
+            turns.push(number);
+        }
+        assert_eq!(turns, (1001..=1512).collect::<Vec<_>>());
+        (1001..=1300).for_each(|number| assert!(questions.answered(number)));
+        assert_eq!(questions.turn().map(|(number, _)| number), Some(1513));
+    }
+}

@@ -1,0 +1,609 @@
+//! One voter, without I/O: what happened goes in with the time, what is to be done comes out.
+//!
+//! ```text
+//!   clock    tick            ┐               ┌ Send
+//!   network  on_letter       ├─► Register ───┤
+//!   disk     on_written      ┘               └ Write
+//!
+//!   engine.rs     the consensus engine, and what waits for the disk
+//!   lead.rs       what only a leader does: sessions' ends, rounds, answers, voters
+//!   here          the state, the letters, the file
+//! ```
+//!
+//! The time is the local clock's, counting while the machine sleeps and not slewed by NTP (`peerlock-clock`), and read
+//! *after* the letter or event was taken up: a leader that was elected by a letter counts from then.
+
+mod delivery;
+mod lead;
+mod pieces;
+
+use std::collections::BTreeMap;
+
+use peerlock_types::{PeerId, Rng, Time};
+use serde::{Deserialize, Serialize};
+
+use self::lead::Lead;
+use self::pieces::Pieces;
+use crate::command::{Command, Info, Outcome};
+use crate::config::Config;
+use crate::disk::Write;
+use crate::engine::{Engine, change_of};
+use crate::file::{self, Damage, Header, Record, Writer};
+use crate::form::{Entry, EntryKind, Hard, Message, Snapshot};
+use crate::leases::Grants;
+use crate::log::Log;
+use crate::mutation::Mutation;
+use crate::recover::damage;
+use crate::state::{State, Undecodable, VoterRecord};
+use crate::wire::{Answer, RegistryMessage, to_bytes};
+use crate::{ClusterId, Versions, VoterId};
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// To be sent, in this version.
+    Send {
+        /// To this host.
+        to: PeerId,
+        /// In the register's version, or that of the question.
+        version: u16,
+        /// For its `on_registry_message`.
+        registry_message: RegistryMessage,
+    },
+    /// To be written; answered by [`Registry::on_written`] with its number.
+    Write {
+        /// One more than that of the write before.
+        number: u64,
+        /// Bytes to add to the file, or to put in its place.
+        write: Write,
+    },
+}
+
+/// Who hears the answer to something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin {
+    host: PeerId,
+    number: u64,
+    version: u16,
+}
+
+/// What an entry of commands says, after its version.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Batch(pub Vec<Command>);
+
+/// One voter: its log, its state, and what it owes to others.
+pub struct Registry {
+    config: Config,
+    versions: Versions,
+    voter: VoterId,
+    engine: Engine,
+    state: State,
+    applied: u64,
+    /// The version of the snapshot in the file.
+    snapshot_version: u16,
+    writer: Writer,
+    writes: u64,
+    /// Never counted anew: a round of one term is none of another.
+    rounds: u64,
+    grants: Grants,
+    /// Since when this voter knows of the quarantine of a recovery, if there is one.
+    quarantined: Option<Time>,
+    lead: Option<Lead>,
+    /// Snapshots that are longer than a letter, to and from others.
+    pieces: Pieces,
+    /// The last voter that wrote, and from where.
+    received: Option<(VoterId, PeerId)>,
+    unexpected: BTreeMap<&'static str, u64>,
+    halted: Option<String>,
+    out: Vec<Effect>,
+}
+
+impl Registry {
+    /// The first voter of a new cluster.
+    pub fn found(config: Config, cluster: ClusterId, host: PeerId, info: Info, rng: Rng, now: Time) -> Self {
+        let versions = info.versions;
+        let state = State::found(cluster, host, info);
+        let snapshot = Snapshot { index: 1, term: 1, state: state.encode() };
+        let record =
+            Record { snapshot: Some(snapshot), entries: Vec::new(), hard: Some(Hard { term: 1, vote: 0, commit: 1 }) };
+        let header = Header { cluster, voter: VoterId::new(1), file: 1 };
+        Self::begin(config, versions, header, record, rng, now)
+            .unwrap_or_else(|damage| panic!("a register that was just made is damaged: {damage}"))
+    }
+
+    /// A voter that is to get everything from the leader.
+    pub fn enlist(config: Config, versions: Versions, cluster: ClusterId, voter: VoterId, rng: Rng, now: Time) -> Self {
+        let header = Header { cluster, voter, file: 1 };
+        Self::begin(config, versions, header, Record::default(), rng, now)
+            .unwrap_or_else(|damage| panic!("a register with nothing in it is damaged: {damage}"))
+    }
+
+    /// The voter whose file this is.
+    pub fn restart(config: Config, versions: Versions, bytes: &[u8], rng: Rng, now: Time) -> Result<Self, Damage> {
+        let contents = file::read(bytes)?;
+        let header = Header { file: contents.header.file + 1, ..contents.header };
+        Self::begin(config, versions, header, contents.record, rng, now)
+    }
+
+    /// In every case a new file is begun with what is known, and nobody hears of us before that is safe.
+    fn begin(
+        config: Config,
+        versions: Versions,
+        header: Header,
+        record: Record,
+        rng: Rng,
+        now: Time,
+    ) -> Result<Self, Damage> {
+        let damage = |why| damage(why, versions);
+        let snapshot = record.snapshot.clone();
+        let state = match &snapshot {
+            Some(snapshot) => State::decode(&snapshot.state, versions).map_err(damage)?,
+            None => State::blank(header.cluster, versions),
+        };
+        let snapshot_version = state.version();
+        let (writer, bytes) = Writer::begin(header, &record);
+        let log = Log::new(record, versions).map_err(damage)?;
+        let mut registry = Self {
+            config,
+            versions,
+            voter: header.voter,
+            engine: Engine::new(header.voter, log, config, versions, rng, now),
+            state,
+            applied: snapshot.map_or(0, |snapshot| snapshot.index),
+            snapshot_version,
+            writer,
+            writes: 0,
+            rounds: 0,
+            grants: Grants::default(),
+            quarantined: None,
+            lead: None,
+            pieces: Pieces::default(),
+            received: None,
+            unexpected: BTreeMap::new(),
+            halted: None,
+            out: Vec::new(),
+        };
+        registry.write(Write::Replace(bytes));
+        registry.settle(now);
+        Ok(registry)
+    }
+
+    /// The number of this voter, the same for as long as its file is there.
+    pub fn voter(&self) -> VoterId {
+        self.voter
+    }
+
+    /// Which cluster it belongs to.
+    pub fn cluster(&self) -> ClusterId {
+        self.writer.header().cluster
+    }
+
+    /// Everything that it knows to be decided and has applied.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The last entry that is in the state.
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Whether it leads, as far as it knows.
+    pub fn is_leader(&self) -> bool {
+        self.engine.is_leader()
+    }
+
+    /// Raft's term: it rises with every election that this voter hears of.
+    pub fn term(&self) -> u64 {
+        self.engine.term()
+    }
+
+    /// Where the leader is, as far as that is known.
+    pub fn leader(&self) -> Option<PeerId> {
+        self.engine
+            .leader()
+            .and_then(|voter| self.state.voter_records().get(&voter))
+            .map(|voter_record| voter_record.host)
+    }
+
+    /// Whether it votes, as far as it knows, and somebody leads it. One that has lost its seat hears of nobody within
+    /// an election's time; a learner may not notice.
+    pub fn is_led(&self) -> bool {
+        let conf = self.state.conf();
+        let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));
+        votes && self.halted.is_none() && self.engine.leader().is_some()
+    }
+
+    /// How many letters could not be from a process that works, and why.
+    pub fn unexpected(&self) -> &BTreeMap<&'static str, u64> {
+        &self.unexpected
+    }
+
+    fn count_unexpected(&mut self, why: &'static str) {
+        *self.unexpected.entry(why).or_default() += 1;
+    }
+
+    /// Why it has stopped, if it has: it has met something in the log that it does not understand, and must not guess.
+    pub fn halted(&self) -> Option<&str> {
+        self.halted.as_deref()
+    }
+
+    /// How many bytes its file has.
+    pub fn file_length(&self) -> usize {
+        self.writer.length()
+    }
+
+    /// How many writes it has asked for.
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// How much a leader keeps because others have asked something, beside what was decided.
+    pub fn retained(&self) -> usize {
+        self.lead.as_ref().map_or(0, Lead::retained) + self.pieces.retained() / 64
+    }
+
+    /// What is to be done since the last call, in order.
+    pub fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// To be called every [`Config::tick`]; what was missed is not made up for.
+    pub fn tick(&mut self, now: Time) {
+        if self.halted.is_some() {
+            return;
+        }
+        self.engine.tick(now);
+        self.settle(now);
+        self.lead_tick(now);
+        self.settle(now);
+        self.forget_pieces();
+        // A file of the version before would not be understood by the program after this one.
+        let is_old = self.snapshot_version < self.state.version();
+        self.compact_if_due(is_old, now);
+    }
+
+    fn compact_if_due(&mut self, is_old: bool, now: Time) {
+        if self.engine.wants_snapshot(self.applied, is_old) {
+            self.compact(now);
+        }
+    }
+
+    /// A letter of another host, or of this one to itself.
+    pub fn on_registry_message(&mut self, from: PeerId, registry_message: RegistryMessage, version: u16, now: Time) {
+        if self.halted.is_some() {
+            return;
+        }
+        match registry_message {
+            RegistryMessage::Voter(message) => self.on_message(from, *message, now),
+            // Whoever leads has been heard before it sends a snapshot.
+            RegistryMessage::Piece { message, at, all } if message.to == self.voter && self.follows(&message) => {
+                if let Some(message) = self.on_piece(from, *message, at, all) {
+                    self.on_message(from, message, now);
+                }
+            }
+            RegistryMessage::Piece { .. } => {}
+            RegistryMessage::Had { from: voter, to, index, bytes } if to == self.voter => {
+                self.on_had(from, voter, index, bytes)
+            }
+            RegistryMessage::Had { .. } => {}
+            RegistryMessage::Ask { number, question } => {
+                self.on_ask(Origin { host: from, number, version }, question, now)
+            }
+            RegistryMessage::EventAck { resource, session, generation, topic } => {
+                self.on_received(from, (resource, session, generation, topic));
+            }
+            RegistryMessage::Enlist { .. }
+            | RegistryMessage::Retired { .. }
+            | RegistryMessage::Answer { .. }
+            | RegistryMessage::Event { .. } => {
+                self.count_unexpected("a letter that is not for a voter");
+            }
+        }
+        self.settle(now);
+    }
+
+    /// This write is done.
+    pub fn on_written(&mut self, number: u64, now: Time) {
+        if number == self.writes && self.halted.is_none() {
+            self.engine.on_written();
+            // Where much is written, the disk may not be free at any tick.
+            self.compact_if_due(false, now);
+            self.settle(now);
+        }
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, now: Time) {
+        // Also if it writes to a voter that was here before: there may be nobody else who could tell it.
+        if self.state.is_retired(message.from) {
+            if self.state.unsettled().is_none() {
+                self.send(from, RegistryMessage::Retired { voter: message.from });
+            }
+            return;
+        }
+        if message.to != self.voter {
+            return;
+        }
+        self.received = Some((message.from, from));
+        let voter_record = self.state.voter_records().get(&message.from).map(|voter_record| voter_record.host);
+        if voter_record.is_some_and(|host| host != from) {
+            self.count_unexpected("a voter that writes from another host");
+        } else if let Err(why) = self.engine.on_message(message, voter_record.is_some(), now) {
+            self.count_unexpected(why);
+        }
+    }
+
+    /// Whether this is of the leader whom we follow.
+    fn follows(&self, message: &Message) -> bool {
+        self.engine.leader() == Some(message.from) && self.engine.term() == message.term
+    }
+
+    /// Has everything done that follows, until nothing does.
+    fn settle(&mut self, now: Time) {
+        if self.halted.is_some() {
+            return self.out.clear();
+        }
+        loop {
+            while let Some(turn) = self.engine.turn(now) {
+                for message in turn.send {
+                    self.post(message);
+                }
+                if let Some(snapshot) = turn.snapshot {
+                    self.restore(&snapshot);
+                }
+                let has_update = !turn.committed.is_empty();
+                let has_changed = self.apply(turn.committed, now);
+                self.check_leader(now);
+                if has_changed {
+                    self.end_change(now);
+                }
+                if has_update {
+                    self.delivery(now);
+                }
+                self.on_rounds(turn.rounds, now);
+                if self.halted.is_some() {
+                    return self.out.clear();
+                }
+            }
+            self.check_leader(now);
+            let has_proposed = self.propose();
+            if let Some(record) = self.engine.next_write(now) {
+                let bytes = self.writer.append(&record);
+                self.write(Write::Append(bytes));
+            } else if !has_proposed && !self.engine.has_turn() && !self.engine.lead_alone() {
+                return;
+            }
+        }
+    }
+
+    /// Whether there is a change of voters among them.
+    fn apply(&mut self, entries: Vec<Entry>, now: Time) -> bool {
+        let Some(last) = entries.last().map(|entry| entry.index) else { return false };
+        let has_changed = entries.iter().any(|entry| entry.kind == EntryKind::Change);
+        for entry in entries {
+            assert!(entry.index == self.applied + 1, "entry {} is applied after {}", entry.index, self.applied);
+            self.applied = entry.index;
+            match entry.kind {
+                EntryKind::Commands => self.apply_commands(&entry, now),
+                EntryKind::Change => self.apply_change(&entry),
+            }
+        }
+        self.engine.applied(last);
+        has_changed
+    }
+
+    fn apply_commands(&mut self, entry: &Entry, now: Time) {
+        if entry.data.is_empty() {
+            return; // What a leader begins its term with.
+        }
+        match decode_batch(&entry.data, self.versions) {
+            Ok(Batch(commands)) => {
+                let outcomes: Vec<Outcome> =
+                    commands.into_iter().map(|command| self.apply_command(entry.term, command, now)).collect();
+                self.answer(entry.index, entry.term, outcomes);
+            }
+            Err(Undecodable::Version(version)) => {
+                self.halted = Some(format!(
+                    "entry {} of the register is of version {version}, and this program understands {}: upgrade it",
+                    entry.index, self.versions
+                ));
+            }
+            Err(Undecodable::Format) => {
+                self.halted = Some(format!("entry {} of the register is not of its format", entry.index));
+            }
+        }
+    }
+
+    fn apply_command(&mut self, term: u64, command: Command, now: Time) -> Outcome {
+        let term = match &command {
+            Command::End { term, .. } if self.config.makes(Mutation::OldTermEnds) => *term,
+            _ => term,
+        };
+        let outcome = self.state.apply_but(term, command, |mistake| self.config.makes(mistake));
+        if let Some(lead) = &mut self.lead {
+            lead.on_outcome(&outcome, now);
+        }
+        outcome
+    }
+
+    fn apply_change(&mut self, entry: &Entry) {
+        let Some(change) = change_of(entry) else { return };
+        let enlisted: Option<(VoterId, VoterRecord)> = postcard::from_bytes(&entry.context).ok();
+        // Refused by all voters alike, since all have the same state here.
+        if enlisted.is_some_and(|(voter, voter_record)| !self.state.may_enlist(voter, voter_record)) {
+            return;
+        }
+        if let Some(conf) = self.engine.apply_change(&change) {
+            self.state.configure(conf, enlisted);
+        }
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) {
+        match State::decode(&snapshot.state, self.versions) {
+            Ok(state) => {
+                (self.snapshot_version, self.applied) = (state.version(), snapshot.index);
+                self.state = state;
+            }
+            // It was decoded when it came.
+            Err(_) => self.halted = Some("the leader's snapshot cannot be read".to_owned()),
+        }
+    }
+
+    /// Our own state instead of the entries, in a new file.
+    fn compact(&mut self, now: Time) {
+        self.engine.compact(self.applied, self.state.encode(), self.state.conf());
+        self.snapshot_version = self.state.version();
+        let record = self.engine.begin_whole(now);
+        let header = Header { file: self.writer.header().file + 1, ..self.writer.header() };
+        let (writer, bytes) = Writer::begin(header, &record);
+        self.writer = writer;
+        self.write(Write::Replace(bytes));
+    }
+
+    fn write(&mut self, write: Write) {
+        self.writes += 1;
+        self.out.push(Effect::Write { number: self.writes, write });
+    }
+
+    fn send(&mut self, to: PeerId, registry_message: RegistryMessage) {
+        let version = self.state.version();
+        self.out.push(Effect::Send { to, version, registry_message });
+    }
+
+    /// To another voter: where its seat is, or where it wrote from as long as we have no state yet.
+    fn post(&mut self, message: Message) {
+        let voter_record = self.state.voter_records().get(&message.to).map(|voter_record| voter_record.host);
+        let received = self.received.filter(|(voter, _)| *voter == message.to).map(|(_, host)| host);
+        if let Some(host) = voter_record.or(received)
+            && !self.posts_in_pieces(&message, host)
+        {
+            self.send(host, RegistryMessage::Voter(Box::new(message)));
+        }
+    }
+
+    fn answer_to(&mut self, origin: Origin, answer: Answer) {
+        let registry_message = RegistryMessage::Answer { number: origin.number, answer };
+        self.out.push(Effect::Send { to: origin.host, version: origin.version, registry_message });
+    }
+}
+
+fn encode_batch(batch: &Batch, version: u16) -> Vec<u8> {
+    to_bytes(batch, version.to_le_bytes().to_vec())
+}
+
+pub(crate) fn decode_batch(bytes: &[u8], versions: Versions) -> Result<Batch, Undecodable> {
+    let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
+    let version = u16::from_le_bytes(*version);
+    if !versions.has(version) {
+        return Err(Undecodable::Version(version));
+    }
+    match postcard::take_from_bytes::<Batch>(rest) {
+        Ok((batch, [])) if batch.0.iter().all(|command| command.check().is_ok()) => Ok(batch),
+        Ok(_) | Err(_) => Err(Undecodable::Format),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Label;
+    use crate::form::Kind;
+    use crate::wire::Question;
+
+    /// A voter that leads alone and has written down all that it should.
+    fn leader() -> Registry {
+        let info = Info {
+            name: Label::new("host").expect("a short name"),
+            addresses: Vec::new(),
+            versions: Versions::OURS,
+            keeps: true,
+        };
+        let cluster = ClusterId::new(7);
+        let mut voter = Registry::found(Config::default(), cluster, PeerId::new(1), info, Rng::new(1), Time::ZERO);
+        while let Some((number, _)) = written(&mut voter) {
+            voter.on_written(number, Time::ZERO);
+        }
+        assert!(voter.is_leader());
+        voter
+    }
+
+    /// What it has to write, if anything.
+    fn written(voter: &mut Registry) -> Option<(u64, Write)> {
+        voter.effects().into_iter().find_map(|effect| match effect {
+            Effect::Write { number, write } => Some((number, write)),
+            Effect::Send { .. } => None,
+        })
+    }
+
+    /// The file grew for as long as that was so, and no learner got a snapshot.
+    #[test]
+    fn a_voter_whose_disk_is_busy_at_every_tick_begins_a_new_file_all_the_same() {
+        let mut voter = leader();
+        let resize = Command::Resize { resource: Label::new("r").expect("a short name"), slots: 2, generation: 1 };
+        for number in 1..2_000 {
+            let ask = RegistryMessage::Ask { number, question: Question::Do(resize.clone()) };
+            voter.on_registry_message(PeerId::new(1), ask, 1, Time::ZERO);
+            let (mut number, write) = written(&mut voter).expect("an entry");
+            if matches!(write, Write::Replace(_)) {
+                return;
+            }
+            voter.tick(Time::ZERO);
+            loop {
+                voter.on_written(number, Time::ZERO);
+                match written(&mut voter) {
+                    Some((_, Write::Replace(_))) => return,
+                    Some((next, _)) => number = next,
+                    None => break,
+                }
+            }
+        }
+        panic!("it is {} bytes long", voter.file_length());
+    }
+
+    /// What somebody says who has no seat.
+    fn say(voter: &mut Registry, kind: Kind, term: u64, entries: Vec<Entry>) {
+        let message = Message {
+            kind,
+            from: VoterId::new(999),
+            to: voter.voter(),
+            term,
+            log_term: voter.term() * u64::from(kind == Kind::Append),
+            index: voter.applied() * u64::from(kind == Kind::Append),
+            commit: 0,
+            commit_term: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Vec::new(),
+            entries,
+            snapshot: None,
+        };
+        message.check().expect("it is checked where it is decoded");
+        voter.on_registry_message(PeerId::new(9), RegistryMessage::Voter(Box::new(message)), 1, Time::ZERO);
+    }
+
+    /// Terms have an end: who believed one just before it could never be elected again, nor read its own file. And who
+    /// is far ahead of the others is not heard by them.
+    #[test]
+    fn a_term_that_nobody_can_have_come_to_is_not_believed() {
+        let mut voter = leader();
+        let before = voter.term();
+        for (term, is_believed) in [((1 << 48) - 1, false), (before + (1 << 21), false), (before + 9, true)] {
+            say(&mut voter, Kind::Heartbeat, term, Vec::new());
+            assert_eq!(voter.term() == term, is_believed, "{term}");
+        }
+        assert_eq!(voter.unexpected().values().sum::<u64>(), 2);
+    }
+
+    /// It was written down and stopped the voter, whose file could not be read after that.
+    #[test]
+    fn an_entry_that_is_none_of_ours_is_not_written() {
+        let mut voter = leader();
+        let (term, index) = (voter.term() + 1, voter.applied() + 1);
+        let entry = |data| Entry { index, term, kind: EntryKind::Commands, data, context: Vec::new() };
+        say(&mut voter, Kind::Append, term, vec![entry(vec![1, 0, 255, 255])]);
+        assert_eq!(voter.unexpected().keys().collect::<Vec<_>>(), [&"an entry that is none of ours"]);
+        assert!(voter.effects().is_empty());
+        say(&mut voter, Kind::Append, term, vec![entry(Vec::new())]);
+        assert!(matches!(voter.effects()[..], [Effect::Write { .. }, ..]), "this one is");
+    }
+}

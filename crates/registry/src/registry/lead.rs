@@ -1,0 +1,453 @@
+//! What only a leader does, and forgets when it leads no more.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::take;
+
+use peerlock_types::{PeerId, Time};
+use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
+
+use super::delivery::Event;
+use super::{Batch, Origin, Registry, encode_batch};
+use crate::command::{Command, Outcome, Refusal};
+use crate::leases::{Leases, patience};
+use crate::look::{self, Found, Look};
+use crate::mutation::Mutation;
+use crate::state::MOST_SESSIONS;
+use crate::voters::{self, Change};
+use crate::wire::{Answer, Question, RegistryMessage, to_bytes};
+use crate::{SessionId, VoterId};
+
+/// At most this many commands make one entry.
+const MOST_BATCH: usize = 256;
+/// An entry is proposed with at most so many bytes, if it has more than one command: it goes to others in one message.
+const LONG_ENTRY: usize = 128 << 10;
+/// At most this many commands wait; whoever comes then asks again …
+const MOST_QUEUED: usize = 8192;
+/// … and so does one host when this many are its own, so that others have their turn.
+const MOST_OF_HOST: usize = 1024;
+
+/// Somebody waits to hear that its session stands.
+#[derive(Clone, Copy, Debug)]
+struct Renewal {
+    origin: Origin,
+    renewal: u64,
+}
+
+/// A command, and who hears what comes of it.
+type Wanted = (Command, Option<Origin>);
+
+/// One term's office.
+pub(super) struct Lead {
+    term: u64,
+    leases: Leases,
+    /// What is to be proposed when the entry before is applied: all of it in one.
+    queue: VecDeque<Wanted>,
+    /// Which questions of each host wait or are in the entry under way: asked again they are not done twice.
+    asked: BTreeMap<PeerId, BTreeSet<u64>>,
+    /// The entry under way, and who hears what comes of it.
+    flight: Option<(u64, Vec<Wanted>)>,
+    /// Renewals that came since the last round began, one for each session.
+    waiting: BTreeMap<SessionId, Renewal>,
+    /// Rounds under way, with the renewals that came before each.
+    rounds: BTreeMap<u64, BTreeMap<SessionId, Renewal>>,
+    /// Rounds that a majority has confirmed, by what must be applied before they count.
+    confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
+    /// Since when each voter's host has had no session.
+    absent: BTreeMap<VoterId, Time>,
+    pub(super) sent: Event,
+    ticks: u64,
+}
+
+impl Lead {
+    fn new(term: u64, leases: Leases) -> Self {
+        Self {
+            term,
+            leases,
+            queue: VecDeque::new(),
+            asked: BTreeMap::new(),
+            flight: None,
+            waiting: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            confirmed: Vec::new(),
+            absent: BTreeMap::new(),
+            sent: Event::default(),
+            ticks: 0,
+        }
+    }
+
+    pub(super) fn retained(&self) -> usize {
+        let asked = self.queue.len() + self.flight.iter().map(|(_, flying)| flying.len()).sum::<usize>();
+        let rounds = self.rounds.values().chain(self.confirmed.iter().map(|(_, renewals)| renewals));
+        asked + self.waiting.len() + rounds.map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// What is to be decided, or about to be proposed.
+    fn under_way(&self) -> impl Iterator<Item = &Command> {
+        let flying = self.flight.iter().flat_map(|(_, flying)| flying);
+        flying.chain(&self.queue).map(|(command, _)| command)
+    }
+
+    pub(super) fn on_outcome(&mut self, outcome: &Outcome, now: Time) {
+        match outcome {
+            Outcome::Opened { session, .. } => self.leases.on_opened(*session, now),
+            Outcome::Ended { sessions, .. } => sessions.iter().for_each(|session| self.leases.on_ended(*session)),
+            _ => {}
+        }
+    }
+}
+
+impl Registry {
+    /// A new term's leader begins with nothing: whatever was under way belongs to another term.
+    pub(super) fn check_leader(&mut self, now: Time) {
+        let term = self.engine.is_leader().then(|| self.engine.term());
+        if self.lead.as_ref().map(|lead| lead.term) == term {
+            return;
+        }
+        let Some(term) = term else {
+            if !self.config.makes(Mutation::OldTermEnds) {
+                self.lead = None;
+            }
+            return;
+        };
+        let since = if self.config.makes(Mutation::EndsAtOnce) { Time::ZERO } else { self.engine.received(now) };
+        let mut lead = Lead::new(term, Leases::new(since, self.config.slack));
+        if let Some(before) = self.lead.take() {
+            // Reached by sabotage only: what was not decided is tried again.
+            lead.queue = before.flight.into_iter().flat_map(|(_, flying)| flying).chain(before.queue).collect();
+        }
+        self.lead = Some(lead);
+    }
+
+    pub(super) fn lead_tick(&mut self, now: Time) {
+        // Counted by everybody, so that it is not begun anew by every election.
+        let mut lapsed = Vec::new();
+        for (name, resource) in self.state.granted() {
+            for (&fencing, grant) in resource.detached() {
+                let (stretch, ttl) = (grant.stretch, grant.ttl.span());
+                if self.grants.has_expired((name, fencing), stretch, ttl, self.config.slack, now) {
+                    lapsed.push(Command::ExpireDetached { resource: name.clone(), fencing, stretch });
+                }
+            }
+        }
+        let resources = self.state.resources();
+        self.grants.retain(|name, fencing| {
+            resources.get(name).is_some_and(|resource| resource.detached().contains_key(&fencing))
+        });
+        lapsed.extend(self.lift_quarantine(now));
+        if !self.engine.is_settled() {
+            return;
+        }
+        let Some(lead) = &mut self.lead else { return };
+        lead.ticks += 1;
+        let sessions = self.state.sessions().iter().map(|(id, session)| (*id, session.ttl.span()));
+        let due = lead.leases.due(now, sessions);
+        if !due.is_empty() {
+            lead.queue.push_back((Command::End { sessions: due, term: lead.term }, None));
+        }
+        let under_way: Vec<&Command> = lead.under_way().filter(|command| command.is_leaders()).collect();
+        lapsed.retain(|expire_detached| !under_way.contains(&expire_detached));
+        let version = self.state.version() + 1;
+        let raise = Command::Raise { version };
+        if self.versions.has(version) && self.state.can_raise(version) && !under_way.contains(&&raise) {
+            lapsed.push(raise);
+        }
+        lead.queue.extend(lapsed.into_iter().map(|command| (command, None)));
+        self.settle_change();
+        self.begin_round(now);
+        self.change_voters(now);
+        self.notify_learners();
+        self.delivery(now);
+        if self.lead.as_ref().is_some_and(|lead| lead.ticks % 20 == 0) {
+            self.forget_sent();
+        }
+    }
+
+    /// Ends the quarantine of a recovery when its time has passed. Every voter counts it from the moment when it first
+    /// knows of it, which is later than the recovery, so a change of leader does not start it again.
+    fn lift_quarantine(&mut self, now: Time) -> Option<Command> {
+        let Some(ttl) = self.state.quarantine() else {
+            self.quarantined = None;
+            return None;
+        };
+        let since = *self.quarantined.get_or_insert(now);
+        (now >= since + patience(ttl.span(), self.config.slack)).then_some(Command::LiftQuarantine)
+    }
+
+    /// A change of voters was applied, and what ends it follows at once: until it is settled, a loss of power may leave
+    /// voters that wait for a majority of the old ones, too.
+    pub(super) fn end_change(&mut self, now: Time) {
+        if !self.engine.is_settled() {
+            return;
+        }
+        if self.state.conf().outgoing.is_empty() {
+            self.settle_change();
+        } else {
+            self.change_voters(now);
+        }
+    }
+
+    fn settle_change(&mut self) {
+        let Some(lead) = &mut self.lead else { return };
+        let Some(change) = self.state.unsettled().filter(|_| self.state.conf().outgoing.is_empty()) else { return };
+        let settle = Command::Settle { change };
+        if lead.under_way().all(|command| *command != settle) {
+            lead.queue.push_back((settle, None));
+        }
+    }
+
+    /// One round for everybody who has asked since the last one began.
+    fn begin_round(&mut self, now: Time) {
+        let Some(lead) = &mut self.lead else { return };
+        if !lead.waiting.is_empty() {
+            self.rounds += 1;
+            lead.rounds.insert(self.rounds, take(&mut lead.waiting));
+            self.engine.begin_round(self.rounds, now);
+        }
+    }
+
+    /// A majority has confirmed that this was still the leader after these rounds had begun.
+    pub(super) fn on_rounds(&mut self, rounds: Vec<(u64, u64)>, now: Time) {
+        let applied = if self.config.makes(Mutation::YesBeforeApplied) { u64::MAX } else { self.applied };
+        let Some(lead) = &mut self.lead else { return };
+        for (round, index) in rounds {
+            if let Some(mut renewals) = lead.rounds.remove(&round) {
+                if self.config.makes(Mutation::RoundBeforeRequest) {
+                    renewals.append(&mut lead.waiting);
+                    take(&mut lead.rounds).into_values().for_each(|mut later| renewals.append(&mut later));
+                }
+                lead.confirmed.push((index, renewals));
+            }
+        }
+        let (ready, later) = take(&mut lead.confirmed).into_iter().partition(|(index, _)| *index <= applied);
+        lead.confirmed = later;
+        for (session, renewal) in Vec::from_iter(ready).into_iter().flat_map(|(_, renewals)| renewals) {
+            self.say_yes(session, renewal, now);
+        }
+    }
+
+    fn say_yes(&mut self, session: SessionId, Renewal { origin, renewal }: Renewal, now: Time) {
+        let Some(lead) = &mut self.lead else { return };
+        if self.state.sessions().contains_key(&session) {
+            if lead.leases.may_say_yes(session, now) {
+                let voters = self.state.voter_hosts();
+                self.answer_to(origin, Answer::Yes { session, renewal, voters });
+            }
+        } else if self.state.is_over(session) {
+            self.answer_to(origin, Answer::Over { session });
+        }
+    }
+
+    /// A process asks something.
+    pub(super) fn on_ask(&mut self, origin: Origin, question: Question, now: Time) {
+        if let Question::Renew { session, .. } = question
+            && self.state.is_over(session)
+        {
+            // That is final, whoever says it.
+            return self.answer_to(origin, Answer::Over { session });
+        }
+        if let Question::Look { look, since } = &question
+            && (self.applied >= *since || self.config.makes(Mutation::LooksAnywhere))
+            && !self.state.conf().voters.is_empty()
+        {
+            let found = self.look(look);
+            return self.answer_to(origin, Answer::Found(found));
+        }
+        if self.lead.is_none() || !self.engine.is_leader() {
+            let (leader, voters) = (self.leader(), self.state.voter_hosts());
+            return self.answer_to(origin, Answer::Elsewhere { leader, voters });
+        }
+        if !self.is_theirs(origin.host, &question) {
+            self.count_unexpected("a question about another host's session, or for a leader only");
+            let outcome = Outcome::Refused(Refusal::NotYours);
+            return self.answer_to(origin, Answer::Done { outcome, index: 0 });
+        }
+        let Some(lead) = &mut self.lead else { return };
+        match question {
+            Question::Renew { session, renewal } if self.config.makes(Mutation::YesWithoutRound) => {
+                self.say_yes(session, Renewal { origin, renewal }, now);
+            }
+            // For whom there is no room asks again.
+            Question::Renew { .. } if lead.waiting.len() >= MOST_SESSIONS => {}
+            Question::Renew { session, renewal } => _ = lead.waiting.insert(session, Renewal { origin, renewal }),
+            Question::Do(mut command) => {
+                if let Command::Open { host, replaces, .. } = &mut command
+                    && self.config.makes(Mutation::ReplacesSession)
+                {
+                    *replaces = replaces.or(self.state.session_of(*host).map(|(session, _)| session));
+                }
+                if let Command::Close { session, .. } = &command {
+                    lead.sent.on_close(*session, now);
+                }
+                let of_host = lead.asked.get(&origin.host).map_or(0, BTreeSet::len);
+                if lead.queue.len() < MOST_QUEUED
+                    && of_host < MOST_OF_HOST
+                    && lead.asked.entry(origin.host).or_default().insert(origin.number)
+                {
+                    lead.queue.push_back((command, Some(origin)));
+                }
+            }
+            // It will know more in a moment, and be asked again.
+            Question::Look { .. } => {}
+        }
+    }
+
+    fn look(&self, look: &Look) -> Found {
+        let index = self.applied;
+        match look {
+            Look::Cluster => Found::Cluster(look::cluster(&self.state, index, self.leader(), None)),
+            Look::Further(host) => Found::Cluster(look::cluster(&self.state, index, self.leader(), Some(*host))),
+            Look::Hosts(hosts) => Found::Cluster(look::hosts(&self.state, index, self.leader(), hosts)),
+            Look::Resources { prefix, after, most, granted_by } => {
+                let names = (prefix.as_ref(), after.as_ref());
+                Found::Resources(look::resources(&self.state, index, names, *most, *granted_by))
+            }
+            Look::Resource(name) => Found::Resources(look::resource(&self.state, index, name)),
+        }
+    }
+
+    /// Whether a host may ask this: for itself and its own sessions only, and nothing that a leader decides.
+    fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
+        let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
+        match question {
+            Question::Renew { session, .. } => owns(*session),
+            Question::Look { .. } => true,
+            Question::Do(Command::Open { host: opens, .. }) => *opens == host,
+            Question::Do(command) => !command.is_leaders() && command.session().is_none_or(owns),
+        }
+    }
+
+    /// Appends everything that waits as one entry, if none is under way.
+    pub(super) fn propose(&mut self) -> bool {
+        let version = self.state.version();
+        let Some(lead) = self.lead.as_mut().filter(|lead| lead.flight.is_none() && !lead.queue.is_empty()) else {
+            return false;
+        };
+        let mut most = lead.queue.len().min(MOST_BATCH);
+        loop {
+            let batch = Batch(lead.queue.iter().take(most).map(|(command, _)| command.clone()).collect());
+            let data = encode_batch(&batch, version);
+            if data.len() > LONG_ENTRY && most > 1 {
+                most /= 2;
+                continue;
+            }
+            let Some(index) = self.engine.propose(data) else { return false };
+            lead.flight = Some((index, lead.queue.drain(..most).collect()));
+            return true;
+        }
+    }
+
+    /// An entry was applied: who asked for it hears what came of it.
+    pub(super) fn answer(&mut self, index: u64, term: u64, outcomes: Vec<Outcome>) {
+        let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
+        let Some((_, flown)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
+        for ((_, origin), outcome) in flown.into_iter().zip(outcomes) {
+            if let Some(origin) = origin {
+                if let Some(Entry::Occupied(mut asked)) = self.lead.as_mut().map(|lead| lead.asked.entry(origin.host)) {
+                    asked.get_mut().remove(&origin.number);
+                    // Hosts come and go.
+                    if asked.get().is_empty() {
+                        asked.remove();
+                    }
+                }
+                self.answer_to(origin, Answer::Done { outcome, index });
+            }
+        }
+    }
+
+    /// Voters that are lost for good: without a session for too long, or with one that has another file or none.
+    fn lost_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
+        let Some(lead) = &mut self.lead else { return BTreeSet::new() };
+        let mut lost = BTreeSet::new();
+        lead.absent.retain(|voter, _| self.state.voter_records().contains_key(voter));
+        for (&voter, voter_record) in self.state.voter_records() {
+            match self.state.session_of(voter_record.host) {
+                Some((id, session)) => {
+                    lead.absent.remove(&voter);
+                    if session.voter != Some(voter) && voter_record.session != Some(id) {
+                        lost.insert(voter);
+                    }
+                }
+                None => {
+                    if now >= *lead.absent.entry(voter).or_insert(now) + self.config.replace_after {
+                        lost.insert(voter);
+                    }
+                }
+            }
+        }
+        lost.remove(&self.voter);
+        lost
+    }
+
+    fn change_voters(&mut self, now: Time) {
+        if self.engine.has_pending_change() {
+            return;
+        }
+        let lost = self.lost_voters(now);
+        let engine = &self.engine;
+        let Some(change) = voters::plan(self.voter, &self.state, &lost, |voter| engine.has_caught_up(voter)) else {
+            return;
+        };
+        let single = |kind, voter: VoterId| {
+            let mut single = ConfChangeSingle { node_id: voter.get(), ..ConfChangeSingle::default() };
+            single.set_change_type(kind);
+            single
+        };
+        let mut proposed = ConfChangeV2::default();
+        let mut context = Vec::new();
+        let changes: Vec<ConfChangeSingle> = match change {
+            Change::Resign => {
+                self.hand_over();
+                return;
+            }
+            Change::Leave => Vec::new(),
+            Change::Drop(voter) => vec![single(ConfChangeType::RemoveNode, voter)],
+            Change::Enlist(voter, voter_record) => {
+                context = to_bytes(&(voter, voter_record), Vec::new());
+                vec![single(ConfChangeType::AddLearnerNode, voter)]
+            }
+            Change::Switch { add, remove } => {
+                // Left by an entry of its own, by whoever leads then: the engine's own way of leaving depends on who
+                // led when.
+                proposed.set_transition(ConfChangeTransition::Explicit);
+                let add = add.into_iter().map(|voter| single(ConfChangeType::AddNode, voter));
+                add.chain(remove.into_iter().map(|voter| single(ConfChangeType::RemoveNode, voter))).collect()
+            }
+        };
+        proposed.set_changes(changes.into());
+        self.engine.propose_change(proposed, context);
+    }
+
+    /// Gives the office to another voter, which is to be elected at once, so that nobody waits for an election in which
+    /// this one is missed. Whether there is another. It may fail: then it leads for a while longer, and is to be asked
+    /// again.
+    pub fn resign(&mut self, now: Time) -> bool {
+        let is_received = self.halted.is_none() && self.hand_over();
+        self.settle(now);
+        is_received
+    }
+
+    fn hand_over(&mut self) -> bool {
+        let voters: Vec<VoterId> = self.state.conf().voters.iter().copied().filter(|it| *it != self.voter).collect();
+        self.engine.hand_over(voters.into_iter()).is_some()
+    }
+
+    /// A learner that has nothing yet may not know that it is one.
+    fn notify_learners(&mut self) {
+        let Some(lead) = &self.lead else { return };
+        if lead.ticks % 4 != 0 {
+            return;
+        }
+        let learners = self.state.conf().learners.iter().filter(|voter| !self.engine.has_started(**voter));
+        let voter_records = learners
+            .filter_map(|voter| self.state.voter_records().get(voter).map(|voter_record| (*voter, *voter_record)));
+        for (voter, voter_record) in voter_records.collect::<Vec<_>>() {
+            if let Some(session) = voter_record.session {
+                let voter_records =
+                    self.state.voter_records().values().filter(|it| it.host == voter_record.host).count();
+                let alone = voter_records == 1 && self.state.unsettled().is_none();
+                self.send(voter_record.host, RegistryMessage::Enlist { voter, session, alone });
+            }
+        }
+    }
+}

@@ -1,0 +1,633 @@
+//! What the register holds, and how a command changes it.
+//!
+//! Deterministic: the same entries in the same order give the same state at every voter, whatever time it is there. So
+//! nothing here counts time; who counts (`leases.rs`) puts what it has decided into the log.
+//!
+//! ```text
+//!   members    hosts, as their last process described them      never forgotten because time has passed
+//!   sessions   processes that may use tokens                    Open … Leave, End
+//!   resources  slots, generation, coordinator, parties,         founded by the first Join, kept until somebody
+//!              detached grants                                   removes them; their generations, which go into
+//!                                                                fencing numbers, are not used again even then
+//!   voters     whose files hold all this                        by changes of the log's own configuration
+//! ```
+
+mod index;
+mod resource;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use peerlock_types::{MOST_GENERATION, PeerId};
+use serde::{Deserialize, Serialize};
+
+use self::index::Index;
+pub use self::resource::{Detached, Party, Resource};
+use crate::command::{Command, Incarnation, Info, MOST_NUMBER, Outcome, Refusal};
+use crate::kind::{EventKind, Topic};
+use crate::mutation::Mutation;
+use crate::wire::to_bytes;
+use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
+
+/// At most this many hosts are members of one cluster.
+pub const MOST_MEMBERS: usize = 16_384;
+/// At most this many sessions stand at once.
+pub const MOST_SESSIONS: usize = 32_768;
+/// At most this many of them are of one host: those of processes that have ended, and have not been counted out yet.
+pub const MOST_SESSIONS_OF_HOST: usize = 256;
+/// At most this many resources exist.
+pub const MOST_RESOURCES: usize = 131_072;
+/// At most this many grants of one resource are detached …
+pub const MOST_DETACHED: usize = 2048;
+/// … and of all together.
+const MOST_GRANTS: usize = 65_536;
+/// Resources of later generations than this are not removed any more. Each that is founded after a removal begins above
+/// it, so that who founds and removes for ever would use up the generations of all others.
+const MOST_REMOVED: u64 = MOST_GENERATION / 2;
+/// No more than these are ever voters or learners at once.
+const MOST_VOTERS: usize = 64;
+/// How far sessions, voters and generations are moved on by a recovery: nobody has given out so many that the file did
+/// not hear of.
+const GAP: u64 = 1 << 16;
+
+/// A process that may use tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// The host that the process runs on.
+    pub host: PeerId,
+    /// What told its `Open` from others.
+    pub nonce: u64,
+    /// How long it stands after a renewal was sent.
+    pub ttl: Ttl,
+    /// The voter whose file it had when it was opened.
+    pub voter: Option<VoterId>,
+    /// Which request of its host it answers.
+    pub incarnation: Incarnation,
+    /// The session in whose place it was opened.
+    pub replaces: Option<SessionId>,
+}
+
+/// A voter, or one who learns to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoterRecord {
+    /// Where its file is.
+    pub host: PeerId,
+    /// The session for which its number was given out. Only that process may begin its file, so that nobody ever begins
+    /// it twice.
+    pub session: Option<SessionId>,
+}
+
+/// Who votes. While it changes, the old majority and the new one are both needed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conf {
+    /// Who votes now.
+    pub voters: BTreeSet<VoterId>,
+    /// The majority of these is needed, too, as long as there are any.
+    pub outgoing: BTreeSet<VoterId>,
+    /// Who gets everything and has no vote.
+    pub learners: BTreeSet<VoterId>,
+}
+
+/// Everything that was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    cluster: ClusterId,
+    version: u16,
+    members: BTreeMap<PeerId, Info>,
+    sessions: BTreeMap<SessionId, Session>,
+    last_session: SessionId,
+    /// The last request for a session that was granted to each member.
+    incarnations: BTreeMap<PeerId, Incarnation>,
+    resources: BTreeMap<Label, Resource>,
+    voter_records: BTreeMap<VoterId, VoterRecord>,
+    last_voter: VoterId,
+    conf: Conf,
+    /// How often that has changed, and the last change that a majority of its voters knows of for good.
+    changes: u64,
+    settled: u64,
+    /// The hosts that shall vote, if somebody has chosen them, and how often that was changed.
+    chosen: Option<BTreeSet<PeerId>>,
+    choices: u64,
+    /// No resource begins with a generation that is not above this: those that were used before a recovery are not
+    /// known, and those of resources that were removed are not kept.
+    floor: u64,
+    /// The longest duration of all sessions that were ever opened.
+    longest: Option<Ttl>,
+    /// Set by a recovery: until this much time has passed no generation is announced to its coordinator, so nothing is
+    /// granted. The lost voters may have opened sessions that the recovered file does not contain.
+    quarantine: Option<Ttl>,
+    #[serde(skip)]
+    index: Index,
+}
+
+impl State {
+    /// A cluster that was just founded: one member, who votes and has no session yet.
+    pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
+        let (first, versions) = (VoterId::new(1), info.versions);
+        let members = BTreeMap::from([(host, info)]);
+        Self {
+            index: Index::of(&members, &BTreeMap::new(), &BTreeMap::new()),
+            members,
+            version: versions.max,
+            voter_records: BTreeMap::from([(first, VoterRecord { host, session: None })]),
+            last_voter: first,
+            conf: Conf { voters: BTreeSet::from([first]), ..Conf::default() },
+            ..Self::blank(cluster, versions)
+        }
+    }
+
+    /// What a voter knows before it has heard anything.
+    pub(crate) fn blank(cluster: ClusterId, versions: Versions) -> Self {
+        Self {
+            cluster,
+            version: versions.min,
+            members: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            last_session: SessionId::new(0),
+            incarnations: BTreeMap::new(),
+            resources: BTreeMap::new(),
+            voter_records: BTreeMap::new(),
+            last_voter: VoterId::new(0),
+            conf: Conf::default(),
+            changes: 0,
+            settled: 0,
+            chosen: None,
+            choices: 0,
+            floor: 0,
+            longest: None,
+            quarantine: None,
+            index: Index::default(),
+        }
+    }
+
+    /// The id that it was founded with.
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// The version that the log is of.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// Everybody who is known.
+    pub fn members(&self) -> &BTreeMap<PeerId, Info> {
+        &self.members
+    }
+
+    /// All sessions that stand.
+    pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
+        &self.sessions
+    }
+
+    /// Whether this session was opened and is over. That is final.
+    pub fn is_over(&self, session: SessionId) -> bool {
+        session <= self.last_session && !self.sessions.contains_key(&session)
+    }
+
+    /// The newest session of a host.
+    pub fn session_of(&self, host: PeerId) -> Option<(SessionId, &Session)> {
+        self.sessions_of(host).next_back()
+    }
+
+    /// The sessions of a host, the oldest first.
+    pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, &Session)> {
+        self.index.sessions_of(host).filter_map(|id| self.sessions.get(&id).map(|session| (id, session)))
+    }
+
+    /// How many members have a data folder.
+    pub fn keepers(&self) -> usize {
+        self.index.keepers()
+    }
+
+    /// Every resource that was founded, by name.
+    pub fn resources(&self) -> &BTreeMap<Label, Resource> {
+        &self.resources
+    }
+
+    /// What is founded from now on begins above this generation: it is no lower than that of anything that was removed.
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// For how long nothing is granted after a recovery, while that time has not passed.
+    pub fn quarantine(&self) -> Option<Ttl> {
+        self.quarantine
+    }
+
+    /// The resources whose names begin with the one and come after the other, in the order of their names.
+    pub fn resources_after(
+        &self,
+        prefix: Option<&Label>,
+        after: Option<&Label>,
+    ) -> impl Iterator<Item = (&Label, &Resource)> {
+        // What begins with a prefix comes together, the prefix itself first.
+        let from = match (prefix, after) {
+            (Some(prefix), after) if after.is_none_or(|after| after < prefix) => Bound::Included(prefix),
+            (_, Some(after)) => Bound::Excluded(after),
+            (_, None) => Bound::Unbounded,
+        };
+        let begins = move |name: &Label| prefix.is_none_or(|prefix| name.as_str().starts_with(prefix.as_str()));
+        self.resources.range::<Label, _>((from, Bound::Unbounded)).take_while(move |(name, _)| begins(name))
+    }
+
+    /// The resources of which somebody has to be told something ([`Resource::words`]), from this name on.
+    pub fn talked_of(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
+        let names =
+            self.index.talked_of.range::<Label, _>((from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded));
+        names.filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
+    }
+
+    /// The resources with detached grants.
+    pub fn granted(&self) -> impl Iterator<Item = (&Label, &Resource)> {
+        self.index.granted.keys().filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
+    }
+
+    /// What a word about this says in full, and to which host it goes: nothing if it does not have to be told any more.
+    pub fn event(&self, name: &Label, to: SessionId, generation: u64, topic: Topic) -> Option<(PeerId, EventKind)> {
+        let resource = self.resources.get(name)?;
+        let host = |session| self.sessions.get(&session).map(|it| it.host);
+        resource.words().find(|event| *event == (to, generation, topic))?;
+        let kind = match topic {
+            Topic::Opened => EventKind::Opened {
+                slots: resource.slots(),
+                asked: resource.asked().filter_map(|session| host(session).map(|host| (session, host))).collect(),
+                detached: resource.detached_before(),
+            },
+            Topic::Expired(fencing) => {
+                let (_, slot) = resource.expired().find(|(expired, _)| *expired == fencing)?;
+                EventKind::Expired { slot, fencing }
+            }
+            Topic::Expelled => EventKind::Expelled,
+        };
+        Some((host(to)?, kind))
+    }
+
+    /// Voters and learners.
+    pub fn voter_records(&self) -> &BTreeMap<VoterId, VoterRecord> {
+        &self.voter_records
+    }
+
+    /// Who votes and who learns, as of the last applied entry.
+    pub fn conf(&self) -> &Conf {
+        &self.conf
+    }
+
+    /// The hosts that shall vote, if somebody has chosen them.
+    pub fn chosen(&self) -> Option<&BTreeSet<PeerId>> {
+        self.chosen.as_ref()
+    }
+
+    /// How often that was chosen, or left to the register again.
+    pub fn choices(&self) -> u64 {
+        self.choices
+    }
+
+    /// The number of the next voter.
+    pub fn next_voter(&self) -> VoterId {
+        self.last_voter.next()
+    }
+
+    /// Whether this voter was one and is no more. That is final: its number is never given out again.
+    pub fn is_retired(&self, voter: VoterId) -> bool {
+        voter <= self.last_voter && !self.voter_records.contains_key(&voter)
+    }
+
+    /// The last change of voters, if it is not known yet that a majority of those who vote now has its commitment on
+    /// disk. Until then who votes no more keeps its file: a voter that restarts may still count with it, and nobody
+    /// could lead.
+    pub fn unsettled(&self) -> Option<u64> {
+        (self.settled < self.changes).then_some(self.changes)
+    }
+
+    /// The hosts of all voters, for who looks for the leader.
+    pub fn voter_hosts(&self) -> Vec<PeerId> {
+        self.conf
+            .voters
+            .iter()
+            .filter_map(|voter| self.voter_records.get(voter))
+            .map(|voter_record| voter_record.host)
+            .collect()
+    }
+
+    /// Whether everybody who would have to understand this version does.
+    pub fn can_raise(&self, version: u16) -> bool {
+        let hosts = self
+            .sessions
+            .values()
+            .map(|session| session.host)
+            .chain(self.voter_records.values().map(|voter_record| voter_record.host));
+        version == self.version + 1
+            && hosts.filter_map(|host| self.members.get(&host)).all(|info| info.versions.has(version))
+    }
+
+    /// Applies one command of an entry of this term.
+    pub fn apply(&mut self, term: u64, command: Command) -> Outcome {
+        self.apply_but(term, command, |_| false)
+    }
+
+    /// The same, with a rule left out.
+    pub fn apply_but(&mut self, term: u64, command: Command, makes: impl Fn(Mutation) -> bool) -> Outcome {
+        match command {
+            Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes } => {
+                self.open(Session { host, nonce, ttl, voter, incarnation, replaces }, info, &takes, makes)
+            }
+            Command::Leave { session } => self.end(vec![session]),
+            // Compared with the entry's own term, never with the voter's present one, which is
+            // another at each replica.
+            Command::End { term: decided, .. } if decided != term => Outcome::Refused(Refusal::OldTerm),
+            Command::End { sessions, .. } => self.end(sessions),
+            Command::Join { session, resource, slots } => self.join(session, resource, slots),
+            Command::Resize { resource, slots, generation } => {
+                self.with(&resource, |it| it.resize(&resource, slots, generation, makes))
+            }
+            Command::Renumber { resource, generation } => self.with(&resource, |it| it.renumber(&resource, generation)),
+            Command::Close { session, resource, generation, remaining } => {
+                self.with(&resource, |it| it.close(session, generation, &remaining))
+            }
+            Command::Quit { session, resource, generation } => {
+                self.with(&resource, |it| it.quit(&resource, session, generation))
+            }
+            Command::Detach { session, resource, slot, fencing, ttl, note } => {
+                self.with_host(session, |state, host| {
+                    let grant = Detached { slot, session, host, generation: 0, ttl, stretch: 0, note };
+                    let is_known =
+                        state.resources.get(&resource).is_some_and(|it| it.detached().contains_key(&fencing));
+                    if !is_known && state.index.grants() >= MOST_GRANTS {
+                        return Outcome::Refused(Refusal::Full);
+                    }
+                    state.with(&resource, |it| it.detach(grant, fencing))
+                })
+            }
+            Command::DropDetached { session, resource, fencing } => self
+                .with_host(session, |state, host| state.with(&resource, |it| it.drop_detached(session, host, fencing))),
+            Command::Expel { resource, session, since } => {
+                self.with(&resource, |it| it.expel(&resource, session, since, makes))
+            }
+            Command::TakeBack { resource, fencing, session } => {
+                self.with(&resource, |it| it.take_back(fencing, session))
+            }
+            Command::ExpireDetached { resource, fencing, stretch } => {
+                self.with(&resource, |it| it.expire_detached(fencing, stretch))
+            }
+            Command::SetVoters { hosts, after } => self.choose(hosts, after, makes),
+            Command::Raise { version } if self.can_raise(version) => {
+                self.version = version;
+                Outcome::Done
+            }
+            Command::Raise { .. } => Outcome::Refused(Refusal::Version(self.version)),
+            Command::Remove { resource, generation } => self.remove(&resource, generation, makes),
+            Command::Settle { change } if change == self.changes => {
+                self.settled = change;
+                Outcome::Done
+            }
+            Command::Settle { .. } => Outcome::Refused(Refusal::OldGeneration),
+            Command::LiftQuarantine => {
+                self.quarantine = None;
+                Outcome::Done
+            }
+        }
+    }
+
+    /// A seat for a learner is to be written. Void if another one has got its number meanwhile.
+    pub fn may_enlist(&self, voter: VoterId, voter_record: VoterRecord) -> bool {
+        let understands = self.members.get(&voter_record.host).is_some_and(|info| info.versions.has(self.version));
+        voter == self.next_voter()
+            && understands
+            && voter_record.session.is_some_and(|it| self.sessions.contains_key(&it))
+    }
+
+    /// The log's configuration has changed to this, perhaps with a new seat.
+    pub fn configure(&mut self, conf: Conf, enlisted: Option<(VoterId, VoterRecord)>) {
+        if let Some((voter, voter_record)) = enlisted {
+            self.voter_records.insert(voter, voter_record);
+            self.last_voter = voter;
+        }
+        self.voter_records.retain(|voter, _| {
+            [&conf.voters, &conf.outgoing, &conf.learners].into_iter().any(|group| group.contains(voter))
+        });
+        self.conf = conf;
+        self.changes += 1;
+    }
+
+    fn open(&mut self, session: Session, info: Info, takes: &[Label], makes: impl Fn(Mutation) -> bool) -> Outcome {
+        let host = session.host;
+        if let Some((session, _)) = self.sessions_of(host).find(|(_, it)| it.nonce == session.nonce) {
+            return Outcome::Opened { session };
+        }
+        let is_old = self.incarnations.get(&host).is_some_and(|latest| session.incarnation <= *latest);
+        if is_old && !makes(Mutation::OpensLate) {
+            return Outcome::Refused(Refusal::OldProcess);
+        }
+        if !info.versions.has(self.version) {
+            return Outcome::Refused(Refusal::Version(self.version));
+        }
+        let replaced = self.replaced_by(&session, makes);
+        let of_host = self.sessions_of(host).count();
+        let full = (self.sessions.len() >= MOST_SESSIONS || of_host >= MOST_SESSIONS_OF_HOST) && replaced.is_empty()
+            || self.members.len() >= MOST_MEMBERS && !self.members.contains_key(&host);
+        if full {
+            return Outcome::Refused(Refusal::Full);
+        }
+        // The member first: the end of a host's last session would forget one that keeps nothing.
+        self.last_session = self.last_session.next();
+        self.longest = self.longest.max(Some(session.ttl));
+        self.incarnations.insert(host, session.incarnation);
+        self.sessions.insert(self.last_session, session);
+        self.index.note_open(host, self.last_session);
+        self.index.note_member(self.members.get(&host), Some(&info));
+        self.members.insert(host, info);
+        // What is taken over before the rest ends: one generation each, in which the new session is asked.
+        for name in takes {
+            if let Some(resource) = self.resources.get_mut(name) {
+                resource.take_over(name, &replaced, self.last_session);
+                self.index.note(name, resource);
+            }
+        }
+        self.end(replaced);
+        Outcome::Opened { session: self.last_session }
+    }
+
+    /// The sessions that end when this one is opened: the one that it names, and those that earlier processes have
+    /// opened in its place, or in the place of one of these. Such a process was killed before it wrote its session
+    /// down, since the file still names the one before; so no client has a grant of it. A session that was opened in
+    /// place of another one, or of none, is of a process with another file, whose clients may go on.
+    fn replaced_by(&self, new: &Session, makes: impl Fn(Mutation) -> bool) -> Vec<SessionId> {
+        let Some(named) = new.replaces else { return Vec::new() };
+        let mut replaced = Vec::new();
+        for (id, it) in self.sessions_of(new.host) {
+            let is_of_earlier = it.incarnation.process < new.incarnation.process && !makes(Mutation::KeepsUnwritten);
+            let is_in_its_place = it.replaces.is_some_and(|before| before == named || replaced.contains(&before));
+            if id == named || is_of_earlier && is_in_its_place {
+                replaced.push(id);
+            }
+        }
+        replaced
+    }
+
+    /// However many sessions end in one entry, each resource gets at most one generation by it.
+    fn end(&mut self, sessions: Vec<SessionId>) -> Outcome {
+        let mut ended = Vec::new();
+        for id in sessions {
+            if let Some(session) = self.sessions.remove(&id) {
+                ended.push(id);
+                let host = session.host;
+                self.index.note_end(host, id);
+                let is_last = self.sessions_of(host).next().is_none();
+                let votes = self.voter_records.values().any(|voter_record| voter_record.host == host);
+                if is_last && !votes && self.members.get(&host).is_some_and(|info| !info.keeps) {
+                    self.index.note_member(self.members.remove(&host).as_ref(), None);
+                    self.incarnations.remove(&host);
+                }
+            }
+        }
+        // Whoever opens a session ends none, most often, and there may be many resources.
+        if !ended.is_empty() {
+            for (name, resource) in &mut self.resources {
+                resource.lose(name, &ended);
+                self.index.note(name, resource);
+            }
+        }
+        Outcome::Ended { sessions: ended }
+    }
+
+    fn join(&mut self, session: SessionId, resource: Label, slots: u32) -> Outcome {
+        if !self.sessions.contains_key(&session) {
+            return Outcome::Refused(Refusal::NoSession);
+        }
+        if self.resources.len() >= MOST_RESOURCES && !self.resources.contains_key(&resource) {
+            return Outcome::Refused(Refusal::Full);
+        }
+        self.resources.entry(resource.clone()).or_insert_with(|| Resource::found(slots, self.floor));
+        let sessions = &self.sessions;
+        let Some(it) = self.resources.get_mut(&resource) else { return Outcome::Refused(Refusal::NoResource) };
+        let outcome = it.join(session, |session| sessions.get(&session).map(|it| it.host));
+        self.index.note(&resource, it);
+        outcome
+    }
+
+    /// Forgets a resource that nobody uses, but not its generations: one number for all that were removed is enough, so
+    /// that the next one of the name begins above all that this one has given. To that one, whatever comes late of this
+    /// one is as old as what comes late of an earlier generation.
+    fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
+        let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
+        if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
+            return Outcome::Refused(Refusal::OldGeneration);
+        }
+        let is_used = !resource.parties().is_empty() || !resource.detached().is_empty();
+        if is_used && !makes(Mutation::RemovesUsed) || resource.has_forced() {
+            return Outcome::Refused(Refusal::InUse);
+        }
+        if resource.generation() >= MOST_REMOVED {
+            return Outcome::Refused(Refusal::Full);
+        }
+        if !makes(Mutation::ForgetsFloor) {
+            self.floor = self.floor.max(resource.generation());
+        }
+        self.resources.remove(name);
+        self.index.forget(name);
+        Outcome::Done
+    }
+
+    /// Somebody has decided that this host's file is all that is left: see `recover.rs`. Its number as the only voter.
+    /// Sets a quarantine as long as the longest session that was ever opened, and no shorter than `least`.
+    pub(crate) fn recover(&mut self, host: PeerId, chance: u64, least: Ttl) -> VoterId {
+        self.quarantine = self.longest.max(Some(least));
+        self.cluster = self.cluster.recovered(chance);
+        self.last_session = SessionId::new(self.last_session.get() + GAP);
+        self.last_voter = VoterId::new(self.last_voter.get() + GAP);
+        self.voter_records = BTreeMap::from([(self.last_voter, VoterRecord { host, session: None })]);
+        self.conf = Conf { voters: BTreeSet::from([self.last_voter]), ..Conf::default() };
+        self.settled = self.changes;
+        self.chosen = None;
+        self.choices += GAP;
+        let latest = self.resources.values().map(Resource::generation).fold(self.floor, u64::max);
+        self.floor = (latest + GAP).min(MOST_GENERATION - 2);
+        for (name, resource) in &mut self.resources {
+            resource.recover(name, self.floor);
+            self.index.note(name, resource);
+        }
+        self.last_voter
+    }
+
+    fn choose(&mut self, hosts: Option<Vec<PeerId>>, after: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
+        let chosen = hosts.map(BTreeSet::from_iter);
+        if after != self.choices && !makes(Mutation::VotersLate) {
+            // Asked again it was done before.
+            let is_done = after + 1 == self.choices && chosen == self.chosen;
+            return if is_done { Outcome::Done } else { Outcome::Refused(Refusal::Superseded) };
+        }
+        let keeps = |host: &PeerId| self.members.get(host).is_some_and(|info| info.keeps);
+        if !chosen.iter().flatten().all(keeps) {
+            return Outcome::Refused(Refusal::NoKeeper);
+        }
+        self.chosen = chosen;
+        self.choices += 1;
+        Outcome::Done
+    }
+
+    /// Whether everything in it is what the rest of this code takes for granted: it may have come from outside.
+    fn is_possible(&self) -> bool {
+        let Conf { voters, outgoing, learners } = &self.conf;
+        let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
+        let is_seated = |voter: &VoterId| self.voter_records.contains_key(voter) && could_be(voter);
+        let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled, self.choices];
+        numbers.into_iter().all(|number| number < MOST_NUMBER)
+            && self.floor < MOST_GENERATION
+            && voters.iter().chain(outgoing).chain(learners).all(is_seated)
+            && learners.is_disjoint(voters)
+            && learners.is_disjoint(outgoing)
+            && (!voters.is_empty() || outgoing.is_empty() && learners.is_empty())
+            && voters.len() + outgoing.len() + learners.len() <= MOST_VOTERS
+            && self.sessions.keys().all(|session| *session <= self.last_session)
+            && self.resources.values().all(|resource| resource.is_possible(|it| self.sessions.contains_key(&it)))
+    }
+
+    fn with(&mut self, name: &Label, change: impl FnOnce(&mut Resource) -> Outcome) -> Outcome {
+        let Some(resource) = self.resources.get_mut(name) else { return Outcome::Refused(Refusal::NoResource) };
+        let outcome = change(resource);
+        self.index.note(name, resource);
+        outcome
+    }
+
+    /// With the host of a session that stands: it may have ended, and its slots been made anew, since this was asked.
+    fn with_host(&mut self, session: SessionId, change: impl FnOnce(&mut Self, PeerId) -> Outcome) -> Outcome {
+        match self.sessions.get(&session).map(|it| it.host) {
+            Some(host) => change(self, host),
+            None => Outcome::Refused(Refusal::NoSession),
+        }
+    }
+
+    /// The state as it goes into snapshots: its version first, so that who does not understand it can say so.
+    pub fn encode(&self) -> Vec<u8> {
+        to_bytes(self, self.version.to_le_bytes().to_vec())
+    }
+
+    /// The state that bytes are, if this code understands their version.
+    pub fn decode(bytes: &[u8], versions: Versions) -> Result<Self, Undecodable> {
+        let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
+        let version = u16::from_le_bytes(*version);
+        if !versions.has(version) {
+            return Err(Undecodable::Version(version));
+        }
+        match postcard::take_from_bytes::<Self>(rest) {
+            Ok((mut state, [])) if state.version == version && state.is_possible() => {
+                state.index = Index::of(&state.members, &state.sessions, &state.resources);
+                Ok(state)
+            }
+            Ok(_) | Err(_) => Err(Undecodable::Format),
+        }
+    }
+}
+
+/// Why bytes are no state or entry of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecodable {
+    /// Of a version that we do not understand.
+    Version(u16),
+    /// Not of our format.
+    Format,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! What is asked for so often that it must not cost more with every member, session and resource: which resources a
+//! leader has to look at in every tick, which sessions a host has, how many could vote. Follows from the rest of the
+//! state, and is not kept with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerlock_types::PeerId;
+
+use super::{Resource, Session};
+use crate::command::Info;
+use crate::{Label, SessionId};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Index {
+    /// Those of which somebody has to be told something.
+    pub(super) talked_of: BTreeSet<Label>,
+    /// Those with detached grants, and how many each one has.
+    pub(super) granted: BTreeMap<Label, usize>,
+    /// Detached grants of all of them.
+    grants: usize,
+    /// The sessions of each host that has any.
+    sessions: BTreeMap<PeerId, BTreeSet<SessionId>>,
+    /// How many members have a data folder.
+    keepers: usize,
+}
+
+impl Index {
+    pub(super) fn of(
+        members: &BTreeMap<PeerId, Info>,
+        sessions: &BTreeMap<SessionId, Session>,
+        resources: &BTreeMap<Label, Resource>,
+    ) -> Self {
+        let mut index = Self::default();
+        members.values().for_each(|info| index.note_member(None, Some(info)));
+        sessions.iter().for_each(|(id, session)| index.note_open(session.host, *id));
+        resources.iter().for_each(|(name, resource)| index.note(name, resource));
+        index
+    }
+
+    /// What is known of a member has changed to this.
+    pub(super) fn note_member(&mut self, before: Option<&Info>, now: Option<&Info>) {
+        let keeps = |info: Option<&Info>| usize::from(info.is_some_and(|info| info.keeps));
+        self.keepers = self.keepers + keeps(now) - keeps(before);
+    }
+
+    /// A host has this session, too.
+    pub(super) fn note_open(&mut self, host: PeerId, session: SessionId) {
+        self.sessions.entry(host).or_default().insert(session);
+    }
+
+    /// A session of a host is over.
+    pub(super) fn note_end(&mut self, host: PeerId, session: SessionId) {
+        if let Some(sessions) = self.sessions.get_mut(&host) {
+            sessions.remove(&session);
+            if sessions.is_empty() {
+                self.sessions.remove(&host);
+            }
+        }
+    }
+
+    /// The sessions of a host, the oldest first.
+    pub(super) fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = SessionId> {
+        self.sessions.get(&host).into_iter().flatten().copied()
+    }
+
+    /// How many members have a data folder.
+    pub(super) fn keepers(&self) -> usize {
+        self.keepers
+    }
+
+    /// A resource is like this now.
+    pub(super) fn note(&mut self, name: &Label, resource: &Resource) {
+        set(&mut self.talked_of, name, resource.words().next().is_some());
+        let (before, now) = (self.granted.get(name).copied().unwrap_or(0), resource.detached().len());
+        self.grants = self.grants - before + now;
+        match (before, now) {
+            (_, 0) => _ = self.granted.remove(name),
+            (before, now) if before == now => {}
+            (_, now) => _ = self.granted.insert(name.clone(), now),
+        }
+    }
+
+    /// A resource is there no more.
+    pub(super) fn forget(&mut self, name: &Label) {
+        self.talked_of.remove(name);
+        self.grants -= self.granted.remove(name).unwrap_or(0);
+    }
+
+    /// How many grants are detached, of all resources.
+    pub(super) fn grants(&self) -> usize {
+        self.grants
+    }
+}
+
+fn set(names: &mut BTreeSet<Label>, name: &Label, is_in: bool) {
+    if !is_in {
+        names.remove(name);
+    } else if !names.contains(name) {
+        names.insert(name.clone());
+    }
+}

@@ -1,0 +1,849 @@
+use super::*;
+use crate::command::{Incarnation, Opening};
+
+/// Fencing numbers of the first generation are above this.
+const N: u64 = 1 << 32;
+
+fn label(text: &str) -> Label {
+    Label::new(text).unwrap()
+}
+
+fn ttl() -> Ttl {
+    Ttl::from_millis(15_000).unwrap()
+}
+
+fn info(max: u16, keeps: bool) -> Info {
+    Info { name: label("host"), addresses: Vec::new(), versions: Versions { min: 1, max }, keeps }
+}
+
+/// The first request of the process of this number.
+fn open(host: u64, process: u64, replaces: Option<SessionId>) -> Command {
+    opening(host, (process, 0), replaces)
+}
+
+fn opening(host: u64, (process, opening): (u64, u64), replaces: Option<SessionId>) -> Command {
+    let incarnation = Incarnation { process, opening };
+    Command::Open {
+        host: PeerId::new(host),
+        nonce: 100 * process + opening,
+        incarnation,
+        ttl: ttl(),
+        info: info(1, true),
+        voter: None,
+        replaces,
+        takes: Vec::new(),
+    }
+}
+
+/// What this asks, and it is a party of `r` and of a name that is unknown.
+fn taking(open: Command) -> Command {
+    let Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, .. } = open else { panic!("{open:?}") };
+    let takes = vec![label("r"), label("unknown")];
+    Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes }
+}
+
+/// Host 1 comes back, and answers for clients of its earlier session who are inside `r`.
+fn take_over(process: u64, replaces: SessionId) -> Command {
+    taking(open(1, process, Some(replaces)))
+}
+
+fn join(session: SessionId) -> Command {
+    Command::Join { session, resource: label("r"), slots: 2 }
+}
+
+fn resize(slots: u32, generation: u64) -> Command {
+    Command::Resize { resource: label("r"), slots, generation }
+}
+
+fn expel(session: SessionId, since: u64) -> Command {
+    Command::Expel { resource: label("r"), session, since }
+}
+
+fn take_back(fencing: u64, session: SessionId) -> Command {
+    Command::TakeBack { resource: label("r"), fencing, session }
+}
+
+fn voter_records(hosts: &[u64], after: u64) -> Command {
+    Command::SetVoters { hosts: Some(hosts.iter().copied().map(PeerId::new).collect()), after }
+}
+
+fn end(sessions: &[SessionId]) -> Command {
+    Command::End { sessions: sessions.to_vec(), term: 1 }
+}
+
+fn detach(session: SessionId, fencing: u64) -> Command {
+    Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl(), note: label("note") }
+}
+
+/// Hosts 1 to 3 with sessions 1 to 3, which take part in `r`.
+fn three() -> (State, [SessionId; 3]) {
+    let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(1, true));
+    let sessions = [1, 2, 3].map(SessionId::new);
+    for (host, session) in (1..).zip(sessions) {
+        assert_eq!(state.apply(1, open(host, host, None)), Outcome::Opened { session });
+        state.apply(1, join(session));
+    }
+    (state, sessions)
+}
+
+fn resource(state: &State) -> &Resource {
+    &state.resources()[&label("r")]
+}
+
+#[test]
+fn the_first_to_join_founds_and_the_answer_says_everything_that_a_joiner_must_know() {
+    let (mut state, [first, ..]) = three();
+    assert_eq!(resource(&state).parties().len(), 3);
+    // Whoever joins again, or wanted another number of slots, hears the same.
+    for slots in [2, 5] {
+        let again = Command::Join { session: first, resource: label("r"), slots };
+        let coordinator = (first, PeerId::new(1));
+        let joined = Outcome::Joined { generation: 1, coordinator, opened: true, slots: 2 };
+        assert_eq!(state.apply(1, again), joined);
+    }
+    assert_eq!(state.apply(1, join(SessionId::new(9))), Outcome::Refused(Refusal::NoSession));
+}
+
+#[test]
+fn several_ends_in_one_entry_open_one_generation() {
+    let (mut state, [a, b, c]) = three();
+    assert_eq!(state.apply(1, end(&[a, b])), Outcome::Ended { sessions: vec![a, b] });
+    assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (2, Some(c)));
+    // Who has ended is over for good, and ending it again changes nothing.
+    assert!(state.is_over(a) && !state.is_over(c) && !state.is_over(SessionId::new(4)));
+    assert_eq!(state.apply(1, end(&[a])), Outcome::Ended { sessions: Vec::new() });
+}
+
+#[test]
+fn an_end_concerns_the_resources_of_its_parties_only() {
+    let (mut state, [a, _, c]) = three();
+    state.apply(1, Command::Join { session: c, resource: label("other"), slots: 1 });
+    state.apply(1, Command::Leave { session: a });
+    assert_eq!((resource(&state).generation(), state.resources()[&label("other")].generation()), (2, 1));
+}
+
+#[test]
+fn when_everybody_is_gone_the_next_one_counts_in_a_new_generation() {
+    let (mut state, sessions) = three();
+    state.apply(1, end(&sessions));
+    assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (2, None));
+    state.apply(1, open(1, 9, None));
+    let session = SessionId::new(4);
+    let coordinator = (session, PeerId::new(1));
+    assert_eq!(state.apply(1, join(session)), Outcome::Joined { generation: 3, coordinator, opened: true, slots: 2 });
+}
+
+#[test]
+fn slots_and_numbers_open_generations_once() {
+    let (mut state, _) = three();
+    assert!(matches!(state.apply(1, resize(3, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
+    assert_eq!(state.apply(1, resize(3, 1)), Outcome::Done);
+    let renumber = Command::Renumber { resource: label("r"), generation: 2 };
+    assert!(matches!(state.apply(1, renumber.clone()), Outcome::Advanced(Opening { generation: 3, .. })));
+    assert_eq!(state.apply(1, renumber), Outcome::Refused(Refusal::OldGeneration));
+    let unknown = Command::Resize { resource: label("x"), slots: 1, generation: 1 };
+    assert_eq!(state.apply(1, unknown), Outcome::Refused(Refusal::NoResource));
+}
+
+/// The state could not be read again from a certain generation on, and anybody may ask for another number of slots.
+#[test]
+fn slots_are_not_changed_until_there_are_no_generations_left() {
+    let (mut state, _) = three();
+    state.resources.get_mut(&label("r")).unwrap().recover(&label("r"), MOST_GENERATION / 2 - 2);
+    let last = resource(&state).generation();
+    assert!(matches!(state.apply(1, resize(3, last)), Outcome::Advanced(_)));
+    assert_eq!(state.apply(1, resize(2, last + 1)), Outcome::Refused(Refusal::Full));
+    assert_eq!((state.apply(1, resize(3, last + 1)), resource(&state).slots()), (Outcome::Done, 3));
+    let renumber = Command::Renumber { resource: label("r"), generation: resource(&state).generation() };
+    assert_eq!(state.apply(1, renumber), Outcome::Refused(Refusal::Full));
+}
+
+/// Nobody could have read the register after that.
+#[test]
+fn a_state_with_the_last_of_all_generations_can_be_read() {
+    let (mut state, [a, b, c]) = three();
+    state.resources.get_mut(&label("r")).unwrap().recover(&label("r"), MOST_GENERATION - 3);
+    for (session, generation) in [(a, MOST_GENERATION - 2), (b, MOST_GENERATION - 1), (c, MOST_GENERATION - 1)] {
+        assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
+        assert_eq!(State::decode(&state.encode(), Versions::OURS).as_ref(), Ok(&state));
+    }
+    state.recover(PeerId::new(1), 7, Ttl::from_millis(1000).unwrap());
+    assert_eq!(State::decode(&state.encode(), Versions::OURS).as_ref(), Ok(&state));
+}
+
+/// After a number that nobody can have come to, no other one of that slot would have counted.
+#[test]
+fn a_number_of_a_generation_that_there_was_not_is_not_detached() {
+    let (mut state, [a, ..]) = three();
+    let next = (resource(&state).generation() + 1) * N;
+    assert_eq!(state.apply(1, detach(a, next)), Outcome::Refused(Refusal::NoSuchGrant));
+    assert_eq!(state.apply(1, detach(a, next - 1)), Outcome::Done);
+}
+
+/// The engine ends the process that is to follow such a configuration.
+#[test]
+fn no_state_has_a_voter_without_a_number() {
+    let (mut state, _) = three();
+    let nobody = VoterId::new(0);
+    state.voter_records.insert(nobody, VoterRecord { host: PeerId::new(1), session: None });
+    assert!(State::decode(&state.encode(), Versions::OURS).is_ok(), "nobody counts with it");
+    state.conf.voters.insert(nobody);
+    assert!(State::decode(&state.encode(), Versions::OURS).is_err());
+}
+
+#[test]
+fn who_quits_is_a_party_no_more_and_does_so_once() {
+    let (mut state, [a, b, c]) = three();
+    assert_eq!(state.apply(1, quit(a, 0)), Outcome::Refused(Refusal::OldGeneration));
+    assert!(matches!(state.apply(1, quit(a, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
+    assert!(!resource(&state).parties().contains_key(&a) && resource(&state).coordinator() != Some(a));
+    // It joins again, and the same letter comes late.
+    assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 2, .. }));
+    assert_eq!(state.apply(1, quit(a, 1)), Outcome::Refused(Refusal::OldGeneration));
+    assert!(resource(&state).parties().contains_key(&a));
+    for (session, generation) in [(a, 2), (b, 3), (c, 4)] {
+        assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
+        assert_eq!(state.apply(1, quit(session, generation + 1)), Outcome::Refused(Refusal::NoParty));
+    }
+    // The name and its numbers stay.
+    assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (5, None));
+    assert!(matches!(state.apply(1, join(b)), Outcome::Joined { generation: 6, opened: true, .. }));
+}
+
+fn quit(session: SessionId, generation: u64) -> Command {
+    Command::Quit { session, resource: label("r"), generation }
+}
+
+fn remove(generation: u64) -> Command {
+    Command::Remove { resource: label("r"), generation }
+}
+
+/// `r` without anybody who takes part in it, in generation 4.
+fn left() -> (State, [SessionId; 3]) {
+    let (mut state, sessions) = three();
+    for (session, generation) in sessions.into_iter().zip(1..) {
+        assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
+    }
+    (state, sessions)
+}
+
+#[test]
+fn a_name_is_removed_when_nobody_takes_part_and_what_is_founded_later_begins_above_it() {
+    let (mut state, [a, b, c]) = three();
+    assert_eq!(state.apply(1, remove(1)), Outcome::Refused(Refusal::InUse));
+    for (session, generation) in [(a, 1), (b, 2), (c, 3)] {
+        assert_eq!(state.apply(1, remove(generation)), Outcome::Refused(Refusal::InUse));
+        assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
+        assert_eq!(state.apply(1, remove(generation)), Outcome::Refused(Refusal::OldGeneration));
+    }
+    assert_eq!(state.apply(1, remove(4)), Outcome::Done);
+    assert!(state.resources().is_empty());
+    for late in [remove(4), quit(a, 4), close(a, 4, &[]), detach(a, N + 9), drop_detached(a, N + 9)] {
+        assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoResource));
+    }
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "its generations are kept");
+    // It has as many slots as the first wants now, and so has every other name: nobody knows which were there.
+    let other = |name| Command::Join { session: b, resource: label(name), slots: 5 };
+    for name in ["r", "other"] {
+        let joined = state.apply(1, other(name));
+        assert!(matches!(joined, Outcome::Joined { generation: 5, opened: true, slots: 5, .. }), "{joined:?}");
+    }
+}
+
+/// Nor does anything else that was said of the one before.
+#[test]
+fn a_late_letter_does_not_remove_the_next_one_of_a_name() {
+    let (mut state, [a, b, _]) = left();
+    state.apply(1, remove(4));
+    assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
+    let founded = state.clone();
+    let renumber = Command::Renumber { resource: label("r"), generation: 4 };
+    for late in [remove(4), quit(a, 4), close(a, 4, &[]), close(b, 4, &[]), renumber, detach(a, 4 * N + 1)] {
+        assert!(matches!(state.apply(1, late), Outcome::Refused(_)));
+        assert_eq!(state, founded);
+    }
+    assert!(matches!(state.apply(1, quit(a, 5)), Outcome::Advanced(_)));
+    assert_eq!(state.apply(1, remove(4)), Outcome::Refused(Refusal::OldGeneration), "it was used since");
+    assert_eq!(state.apply(1, remove(6)), Outcome::Done);
+}
+
+/// Somebody may be inside though no session takes part.
+#[test]
+fn a_name_with_a_detached_grant_is_not_removed() {
+    let (mut state, sessions) = three();
+    state.apply(1, detach(sessions[0], N + 1));
+    state.apply(1, end(&sessions));
+    assert_eq!(state.apply(1, remove(2)), Outcome::Refused(Refusal::InUse));
+    state.apply(1, Command::ExpireDetached { resource: label("r"), fencing: N + 1, stretch: 0 });
+    assert_eq!(state.apply(1, remove(2)), Outcome::Done);
+    assert_eq!(state.granted().count(), 0);
+}
+
+/// Who does not know that it was forced out goes on as if it took part; nobody would tell it any more.
+#[test]
+fn a_name_is_not_removed_before_who_was_forced_out_has_heard_of_it() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, expel(a, 1));
+    assert!(matches!(state.apply(1, quit(b, 2)), Outcome::Advanced(_)));
+    assert!(matches!(state.apply(1, quit(c, 3)), Outcome::Advanced(_)));
+    assert_eq!(words(&state), [(a, 2, Topic::Expelled)]);
+    assert_eq!(state.apply(1, remove(4)), Outcome::Refused(Refusal::InUse));
+    let mut ended = state.clone();
+    ended.apply(1, end(&[a]));
+    assert_eq!(ended.apply(1, remove(4)), Outcome::Done);
+    // Or it has joined again and gives up its part in a later generation, of which it would not know otherwise.
+    assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
+    assert_eq!(state.apply(1, quit(a, 2)), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(words(&state), [(a, 5, Topic::Opened), (a, 2, Topic::Expelled)]);
+    assert!(matches!(state.apply(1, quit(a, 5)), Outcome::Advanced(_)));
+    assert_eq!(state.apply(1, remove(6)), Outcome::Done);
+}
+
+#[test]
+fn what_was_removed_leaves_nothing_but_a_number() {
+    let (mut state, [a, ..]) = three();
+    let before = state.encode().len();
+    let name = |number: u64| label(&format!("build-{number}"));
+    for number in 0..1000 {
+        let resource = name(number);
+        let Outcome::Joined { generation, .. } = state.apply(1, Command::Join { session: a, resource, slots: 1 })
+        else {
+            panic!("it is not founded")
+        };
+        state.apply(1, Command::Quit { session: a, resource: name(number), generation });
+        let remove = Command::Remove { resource: name(number), generation: generation + 1 };
+        assert_eq!(state.apply(1, remove), Outcome::Done);
+        assert_eq!(generation, 2 * number + 1);
+    }
+    assert!(state.encode().len() <= before + 2, "{} bytes", state.encode().len() - before);
+    // Not so often that nobody else could open a generation.
+    state.floor = MOST_REMOVED;
+    let resource = name(1);
+    state.apply(1, Command::Join { session: a, resource: resource.clone(), slots: 1 });
+    state.apply(1, Command::Quit { session: a, resource: resource.clone(), generation: MOST_REMOVED + 1 });
+    let remove = Command::Remove { resource, generation: MOST_REMOVED + 2 };
+    assert_eq!(state.apply(1, remove), Outcome::Refused(Refusal::Full));
+}
+
+/// The entry's own term decides, which is the same at all voters.
+#[test]
+fn an_end_that_was_decided_in_another_term_has_no_effect() {
+    let (mut state, [a, ..]) = three();
+    let before = state.clone();
+    for entry in [2, 7] {
+        assert_eq!(state.apply(entry, end(&[a])), Outcome::Refused(Refusal::OldTerm));
+    }
+    assert_eq!(state, before);
+    // What a process asks itself was decided by nobody else.
+    assert!(matches!(state.apply(7, Command::Leave { session: a }), Outcome::Ended { .. }));
+}
+
+#[test]
+fn the_same_nonce_is_the_same_session_and_a_new_process_takes_over_in_one_entry() {
+    let (mut state, [a, b, _]) = three();
+    assert_eq!(state.apply(1, open(1, 1, None)), Outcome::Opened { session: a });
+    assert_eq!(state.apply(1, open(1, 2, Some(a))), Outcome::Opened { session: SessionId::new(4) });
+    assert!(state.is_over(a));
+    assert_eq!(resource(&state).generation(), 2);
+    // Nobody ends another host's session that way.
+    state.apply(1, open(1, 3, Some(b)));
+    assert!(!state.is_over(b));
+}
+
+#[test]
+fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_session() {
+    let (mut state, sessions) = three();
+    let host = PeerId::new(7);
+    let passing = Command::Open {
+        host,
+        nonce: 1,
+        incarnation: Incarnation::default(),
+        ttl: ttl(),
+        info: info(1, false),
+        voter: None,
+        replaces: None,
+        takes: Vec::new(),
+    };
+    state.apply(1, passing);
+    assert!(state.members().contains_key(&host));
+    state.apply(1, end(&[SessionId::new(4)]));
+    state.apply(1, end(&sessions));
+    assert_eq!(state.members().keys().map(|host| host.get()).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+/// The words about `r`.
+fn words(state: &State) -> Vec<(SessionId, u64, Topic)> {
+    state.talked_of(None).flat_map(|(_, resource)| resource.words()).collect()
+}
+
+fn close(session: SessionId, generation: u64, remaining: &[SessionId]) -> Command {
+    Command::Close { session, resource: label("r"), generation, remaining: remaining.to_vec() }
+}
+
+fn drop_detached(session: SessionId, fencing: u64) -> Command {
+    Command::DropDetached { session, resource: label("r"), fencing }
+}
+
+/// Else a grant could be registered after its slot was made anew, or a late word take away the next one's.
+#[test]
+fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() {
+    let (mut state, [a, b, _]) = three();
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
+    assert_eq!(state.apply(1, detach(b, N + 100)), Outcome::Refused(Refusal::NotYours));
+    assert_eq!(state.apply(1, detach(b, N + 101)), Outcome::Done);
+    assert_eq!(state.apply(1, drop_detached(a, N + 101)), Outcome::Refused(Refusal::NotYours));
+    assert_eq!(state.apply(1, drop_detached(b, N + 101)), Outcome::Done);
+    assert_eq!(state.apply(1, drop_detached(b, N + 101)), Outcome::Done, "it is not there, as was asked");
+    state.apply(1, end(&[a, b]));
+    for late in [detach(b, N + 102), drop_detached(a, N + 100)] {
+        assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoSession));
+    }
+    assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [N + 100], "it outlives its session");
+    assert_eq!(state.apply(1, open(9, 9, None)), Outcome::Opened { session: SessionId::new(4) });
+    assert_eq!(state.apply(1, detach(SessionId::new(4), N + 103)), Outcome::Refused(Refusal::NoParty));
+}
+
+/// Its client may ask any process of the host, and the first one may be gone.
+#[test]
+fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
+    let (mut state, [a, ..]) = three();
+    state.apply(1, detach(a, N + 100));
+    state.apply(1, end(&[a]));
+    state.apply(1, open(1, 9, None));
+    let later = SessionId::new(4);
+    assert_eq!(state.apply(1, detach(later, N + 100)), Outcome::Done, "it need not be a party");
+    let grant = &resource(&state).detached()[&(N + 100)];
+    assert_eq!((grant.session, grant.host, grant.stretch, grant.note.as_str()), (later, PeerId::new(1), 1, "note"));
+    assert_eq!(state.apply(1, drop_detached(later, N + 100)), Outcome::Done);
+    assert!(resource(&state).detached().is_empty());
+}
+
+/// Both sessions of a host may stand for a while: the earlier one's clients are told nothing any more.
+#[test]
+fn what_a_later_session_has_renewed_an_earlier_one_does_not_take_back() {
+    let (mut state, [a, ..]) = three();
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
+    let Outcome::Opened { session: later } = state.apply(1, open(1, 9, None)) else { panic!("no session") };
+    assert_eq!(state.apply(1, detach(later, N + 100)), Outcome::Done);
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done, "an earlier renewal comes late");
+    assert_eq!(state.apply(1, drop_detached(a, N + 100)), Outcome::Done);
+    assert!(resource(&state).detached().contains_key(&(N + 100)));
+    assert_eq!(state.apply(1, drop_detached(later, N + 100)), Outcome::Done);
+    assert!(resource(&state).detached().is_empty());
+}
+
+/// Else who renews too late would be inside beside the one to whom the slot was given since.
+#[test]
+fn a_grant_that_is_over_does_not_come_back() {
+    let (mut state, [a, ..]) = three();
+    for over in
+        [drop_detached(a, N + 100), Command::ExpireDetached { resource: label("r"), fencing: N + 100, stretch: 0 }]
+    {
+        let mut state = state.clone();
+        state.apply(1, detach(a, N + 100));
+        assert_eq!(state.apply(1, over), Outcome::Done);
+        assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Refused(Refusal::NoSuchGrant));
+        assert_eq!(state.apply(1, detach(a, N + 99)), Outcome::Refused(Refusal::NoSuchGrant), "nor an older one");
+        assert_eq!(state.apply(1, detach(a, N + 101)), Outcome::Done);
+    }
+    // Of two that are there the younger may be over first.
+    state.apply(1, detach(a, N + 100));
+    state.apply(1, detach(a, N + 101));
+    state.apply(1, drop_detached(a, N + 101));
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
+}
+
+/// An earlier renewal may come late, by way of a leader that was cut off: its client was told the later one's end.
+#[test]
+fn a_renewal_does_not_make_a_grant_shorter() {
+    let (mut state, [a, ..]) = three();
+    let renew = |millis| {
+        let (ttl, note) = (Ttl::from_millis(millis).unwrap(), label("note"));
+        Command::Detach { session: a, resource: label("r"), slot: 0, fencing: N + 100, ttl, note }
+    };
+    for (millis, expected) in [(5_000, 5_000), (9_000, 9_000), (5_000, 9_000)] {
+        assert_eq!(state.apply(1, renew(millis)), Outcome::Done);
+        assert_eq!(u64::from(resource(&state).detached()[&(N + 100)].ttl), expected);
+    }
+}
+
+#[test]
+fn a_grant_lapses_in_its_last_stretch_only() {
+    let (mut state, [a, ..]) = three();
+    state.apply(1, detach(a, N + 100));
+    state.apply(1, detach(a, N + 100));
+    let expire_detached = |stretch| Command::ExpireDetached { resource: label("r"), fencing: N + 100, stretch };
+    assert_eq!(state.apply(1, expire_detached(0)), Outcome::Refused(Refusal::NoSuchGrant), "it was renewed");
+    assert_eq!(state.apply(1, expire_detached(1)), Outcome::Done);
+    assert_eq!(state.apply(1, expire_detached(1)), Outcome::Refused(Refusal::NoSuchGrant));
+}
+
+/// What a coordinator was told when it began to count, it is told the end of; what came later it does not know.
+#[test]
+fn the_coordinator_hears_the_end_of_the_grants_that_it_has_heard_of() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, detach(a, N + 100));
+    state.apply(1, end(&[a]));
+    let coordinator = resource(&state).coordinator().unwrap();
+    let opened = (coordinator, 2, Topic::Opened);
+    state.apply(1, detach(b, N + 101));
+    let sent = |state: &State| state.event(&label("r"), coordinator, 2, Topic::Opened).expect("it is open");
+    let EventKind::Opened { slots: 2, asked, detached } = sent(&state).1 else { panic!("{state:?}") };
+    assert_eq!((asked, detached), (vec![(b, PeerId::new(2)), (c, PeerId::new(3))], vec![(0, N + 100)]));
+    let before = sent(&state);
+    state.apply(1, drop_detached(b, N + 101));
+    assert_eq!(words(&state), [opened]);
+    state.apply(1, Command::ExpireDetached { resource: label("r"), fencing: N + 100, stretch: 0 });
+    assert_eq!(words(&state), [opened, (coordinator, 2, Topic::Expired(N + 100))]);
+    assert_eq!(sent(&state), before, "what opened the generation is told as it was");
+    let (host, kind) = state.event(&label("r"), coordinator, 2, Topic::Expired(N + 100)).unwrap();
+    assert_eq!((host, kind), (state.sessions()[&coordinator].host, EventKind::Expired { slot: 0, fencing: N + 100 }));
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "nor is any of it forgotten");
+    // The next one's coordinator begins without it.
+    state.apply(1, Command::Renumber { resource: label("r"), generation: 2 });
+    let next = resource(&state).coordinator().unwrap();
+    assert_eq!(words(&state), [(next, 3, Topic::Opened)]);
+}
+
+#[test]
+fn a_generation_is_told_until_it_is_closed_and_closing_it_again_changes_nothing() {
+    let (mut state, [a, b, c]) = three();
+    assert_eq!(words(&state), [(a, 1, Topic::Opened)]);
+    assert_eq!(state.apply(1, close(a, 1, &[])), Outcome::Done);
+    assert_eq!(words(&state), []);
+    assert_eq!(resource(&state).parties().len(), 3, "they have joined in it");
+    state.apply(1, resize(1, 1));
+    let coordinator = resource(&state).coordinator().unwrap();
+    let others: Vec<SessionId> = [a, b, c].into_iter().filter(|it| *it != coordinator).collect();
+    assert_eq!(state.apply(1, close(coordinator, 1, &[])), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state.apply(1, close(others[0], 2, &[])), Outcome::Refused(Refusal::NotYours));
+    assert_eq!(words(&state), [(coordinator, 2, Topic::Opened)]);
+    assert_eq!(state.apply(1, close(coordinator, 2, &[others[0]])), Outcome::Done);
+    let closed = state.clone();
+    assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);
+    assert_eq!(state, closed);
+    let left: BTreeSet<SessionId> = resource(&state).parties().keys().copied().collect();
+    assert_eq!(left, BTreeSet::from([coordinator, others[0]]));
+}
+
+/// Who joined in this generation was not asked in it; and who was asked and had nothing may have joined again since.
+#[test]
+fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, resize(1, 1));
+    state.apply(1, open(4, 4, None));
+    let late = SessionId::new(4);
+    state.apply(1, join(late));
+    let coordinator = resource(&state).coordinator().unwrap();
+    let again = [a, b, c].into_iter().find(|it| *it != coordinator).unwrap();
+    state.apply(1, join(again));
+    // It is still asked, since it may have something: its second letter may have been a late one.
+    assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, b, c]);
+    state.apply(1, close(coordinator, 2, &[]));
+    let left: BTreeSet<SessionId> = resource(&state).parties().keys().copied().collect();
+    assert_eq!(left, BTreeSet::from([coordinator, again, late]));
+}
+
+#[test]
+fn who_is_forced_out_is_told_so_and_the_others_count_without_it() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, detach(b, N + 100));
+    assert!(matches!(state.apply(1, expel(b, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
+    assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::NoParty));
+    let coordinator = resource(&state).coordinator().unwrap();
+    let expelled = (b, 2, Topic::Expelled);
+    assert_eq!(words(&state), [(coordinator, 2, Topic::Opened), expelled]);
+    assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, c]);
+    assert_eq!(resource(&state).detached_before(), []);
+    // A late letter makes it a party again: it has not heard for all that.
+    state.apply(1, join(b));
+    state.apply(1, close(coordinator, 2, &[a, c]));
+    assert_eq!(words(&state), [expelled]);
+    state.apply(1, end(&[b]));
+    assert!(words(&state).iter().all(|(session, ..)| *session != b));
+}
+
+/// The answer to the first copy is lost in an election, and the session has joined again when the second is applied.
+#[test]
+fn late_expel_does_not_evict_a_session_that_joined_again() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, expel(b, 1));
+    state.apply(1, join(b));
+    state.apply(1, detach(b, 2 * N + 100));
+    let joined = state.clone();
+    assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state, joined);
+    // Nor one that a count had removed in the generation that was looked at.
+    let coordinator = resource(&state).coordinator().unwrap();
+    let idle = [a, c].into_iter().find(|it| *it != coordinator).unwrap();
+    assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);
+    assert!(!resource(&state).parties().contains_key(&idle));
+    state.apply(1, join(idle));
+    let joined = state.clone();
+    assert_eq!(state.apply(1, expel(idle, 1)), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state, joined);
+    // Another generation does not protect the participation that was looked at.
+    state.apply(1, end(&[a]));
+    assert!(matches!(state.apply(1, expel(b, 2)), Outcome::Advanced(_)));
+    assert!(resource(&state).detached().is_empty(), "what it has given goes with it");
+}
+
+/// The session that has given it is over, or takes part by now: neither matters.
+#[test]
+fn take_back_ends_one_grant_and_no_party() {
+    let (mut state, [a, b, _]) = three();
+    for (session, fencing) in [(a, N + 100), (a, N + 101), (b, N + 102)] {
+        state.apply(1, detach(session, fencing));
+    }
+    assert_eq!(state.apply(1, take_back(N + 102, b)), Outcome::Done);
+    assert_eq!((resource(&state).generation(), resource(&state).parties().len()), (1, 3));
+    state.apply(1, end(&[a]));
+    assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Done);
+    let coordinator = resource(&state).coordinator().unwrap();
+    assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(N + 100))));
+    assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [N + 101]);
+    // What is asked twice is done once, and the grant does not come back.
+    let taken = state.clone();
+    assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Done);
+    assert_eq!(state, taken);
+    state.apply(1, open(1, 9, None));
+    assert_eq!(state.apply(1, detach(SessionId::new(4), N + 100)), Outcome::Refused(Refusal::NoSuchGrant));
+}
+
+#[test]
+fn take_back_of_a_grant_that_was_renewed_elsewhere_is_refused() {
+    let (mut state, [a, ..]) = three();
+    state.apply(1, detach(a, N + 100));
+    state.apply(1, end(&[a]));
+    state.apply(1, open(1, 9, None));
+    state.apply(1, detach(SessionId::new(4), N + 100));
+    let renewed = state.clone();
+    assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Refused(Refusal::Superseded));
+    assert_eq!(state, renewed);
+    assert_eq!(state.apply(1, take_back(N + 100, SessionId::new(4))), Outcome::Done);
+}
+
+#[test]
+fn late_resize_does_not_undo_a_newer_one() {
+    let (mut state, [a, ..]) = three();
+    assert!(matches!(state.apply(1, resize(3, 1)), Outcome::Advanced(_)));
+    // What else opens a generation does not make it void.
+    state.apply(1, end(&[a]));
+    assert!(matches!(state.apply(1, resize(5, 2)), Outcome::Advanced(Opening { generation: 4, .. })));
+    let resized = state.clone();
+    for late in [resize(3, 1), resize(3, 2), resize(3, 3), resize(3, 9)] {
+        assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::Superseded));
+        assert_eq!(state, resized);
+    }
+    assert_eq!(state.apply(1, resize(5, 2)), Outcome::Done, "asked again");
+    assert!(matches!(state.apply(1, resize(3, 4)), Outcome::Advanced(_)));
+}
+
+#[test]
+fn late_resize_does_not_change_the_next_resource_of_its_name() {
+    let (mut state, [a, ..]) = left();
+    state.apply(1, remove(4));
+    assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, slots: 2, .. }));
+    for late in [1, 4] {
+        assert_eq!(state.apply(1, resize(3, late)), Outcome::Refused(Refusal::Superseded));
+    }
+    assert!(matches!(state.apply(1, resize(3, 5)), Outcome::Advanced(_)));
+}
+
+#[test]
+fn late_choice_of_voters_does_not_undo_a_newer_one() {
+    let (mut state, _) = three();
+    assert_eq!((state.choices(), state.apply(1, voter_records(&[1], 0))), (0, Outcome::Done));
+    assert_eq!(state.apply(1, voter_records(&[1], 0)), Outcome::Done, "asked again");
+    assert_eq!(state.apply(1, voter_records(&[9], 1)), Outcome::Refused(Refusal::NoKeeper));
+    assert_eq!((state.choices(), state.apply(1, voter_records(&[2, 3], 1))), (1, Outcome::Done));
+    let chosen = state.clone();
+    for late in [voter_records(&[1], 0), voter_records(&[1], 1), voter_records(&[1], 3), voter_records(&[2, 3], 0)] {
+        assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::Superseded));
+        assert_eq!(state, chosen);
+    }
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()));
+    assert_eq!(state.apply(1, Command::SetVoters { hosts: None, after: 2 }), Outcome::Done);
+    assert_eq!(state.chosen(), None);
+}
+
+/// What the model of custody assumes: the end of the one and the part of the other are one entry, and one generation.
+#[test]
+fn who_takes_over_is_asked_in_the_generation_that_the_end_of_the_one_before_opens() {
+    let (mut state, [a, b, c]) = three();
+    let other = Command::Join { session: a, resource: label("other"), slots: 1 };
+    state.apply(1, other);
+    let new = SessionId::new(4);
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: new });
+    assert_eq!(resource(&state).generation(), 2);
+    assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, new]);
+    assert!(state.is_over(a));
+    assert_eq!(state.resources()[&label("other")].parties().len(), 0, "what it does not name it does not have");
+    // The same once more, late: nothing has changed.
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: new });
+    assert_eq!(resource(&state).generation(), 2);
+    // Who has nothing any more says so, and is no party.
+    let coordinator = resource(&state).coordinator().unwrap();
+    let close = Command::Close { session: coordinator, resource: label("r"), generation: 2, remaining: vec![b, c] };
+    assert_eq!(state.apply(1, close), Outcome::Done);
+    assert_eq!(resource(&state).parties().contains_key(&new), coordinator == new);
+}
+
+#[test]
+fn who_takes_over_from_a_session_that_has_ended_is_asked_all_the_same() {
+    let (mut state, [a, ..]) = three();
+    state.apply(1, end(&[a]));
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: SessionId::new(4) });
+    assert_eq!(resource(&state).generation(), 3);
+    assert!(resource(&state).asked().any(|asked| asked == SessionId::new(4)));
+}
+
+/// A process is killed when its session is open and before it has heard so: the next one reads the same file.
+#[test]
+fn session_that_was_not_written_down_ends_with_the_one_it_replaced() {
+    let (mut state, [a, b, c]) = three();
+    let [unheard, next, last] = [4, 5, 6].map(SessionId::new);
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: unheard });
+    assert_eq!(state.apply(1, take_over(11, a)), Outcome::Opened { session: next });
+    assert!(state.is_over(unheard), "nobody answers for it");
+    assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, next]);
+    assert_eq!(resource(&state).generation(), 3, "one for each entry");
+    // The next one is written down, and its process has asked for another session when it is killed.
+    assert_eq!(state.apply(1, opening(1, (11, 1), Some(next))), Outcome::Opened { session: last });
+    assert_eq!(state.apply(1, take_over(12, next)), Outcome::Opened { session: SessionId::new(7) });
+    assert!(state.is_over(next) && state.is_over(last));
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state));
+}
+
+/// Two agents of one data directory, one after the other, can have two sockets, and so two files of grants.
+#[test]
+fn session_of_a_process_with_another_file_ends_by_its_time() {
+    let (mut state, [a, ..]) = three();
+    let other = SessionId::new(4);
+    assert_eq!(state.apply(1, open(1, 10, None)), Outcome::Opened { session: other });
+    state.apply(1, join(other));
+    assert_eq!(state.apply(1, take_over(11, a)), Outcome::Opened { session: SessionId::new(5) });
+    assert!(state.is_over(a) && !state.is_over(other), "its clients may be inside, and nobody answers for them");
+}
+
+/// A copy that arrives late would open a session that no process uses, and end that of the process that runs.
+#[test]
+fn late_open_of_an_earlier_process_changes_nothing() {
+    let (mut state, [a, ..]) = three();
+    let [first, second] = [take_over(10, a), opening(1, (10, 1), Some(SessionId::new(4)))];
+    let third = open(1, 11, Some(SessionId::new(5)));
+    for (command, session) in [(&first, 4), (&second, 5), (&third, 6)] {
+        assert_eq!(state.apply(1, command.clone()), Outcome::Opened { session: SessionId::new(session) });
+        assert_eq!(state.apply(1, command.clone()), Outcome::Opened { session: SessionId::new(session) });
+    }
+    for ends in [false, true] {
+        if ends {
+            state.apply(1, end(&[SessionId::new(6)]));
+        }
+        let before = state.clone();
+        for late in [&first, &second].into_iter().chain(ends.then_some(&third)) {
+            assert_eq!(state.apply(1, late.clone()), Outcome::Refused(Refusal::OldProcess));
+            assert_eq!(state, before);
+        }
+    }
+    assert_eq!(state.apply(1, opening(1, (11, 1), None)), Outcome::Opened { session: SessionId::new(7) });
+}
+
+#[test]
+fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
+    let (mut state, [a, b, c]) = three();
+    let upgraded = |host, replaces| {
+        let host = PeerId::new(host);
+        Command::Open {
+            host,
+            nonce: 10,
+            incarnation: Incarnation { process: 10, opening: 0 },
+            ttl: ttl(),
+            info: info(2, true),
+            voter: None,
+            replaces: Some(replaces),
+            takes: Vec::new(),
+        }
+    };
+    state.apply(1, upgraded(1, a));
+    state.apply(1, upgraded(2, b));
+    let raise = Command::Raise { version: 2 };
+    assert_eq!(state.apply(1, raise.clone()), Outcome::Refused(Refusal::Version(1)));
+    // Host 3 does not vote: it need not be waited for once it is gone, and has to be upgraded before it comes back.
+    state.apply(1, end(&[c]));
+    assert_eq!(state.apply(1, Command::Raise { version: 3 }), Outcome::Refused(Refusal::Version(1)));
+    assert_eq!(state.apply(1, raise), Outcome::Done);
+    assert_eq!(state.apply(1, open(3, 11, None)), Outcome::Refused(Refusal::Version(2)));
+    assert!(Refusal::Version(2).to_string().contains("version 2"));
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Err(Undecodable::Version(2)));
+    assert_eq!(State::decode(&state.encode(), Versions { min: 1, max: 2 }), Ok(state));
+}
+
+/// A voter that was told to go before the others knew for good that it is none was missed when one of them restarted.
+#[test]
+fn a_change_of_voters_is_settled_by_an_entry_behind_the_last_one() {
+    let (mut state, _) = three();
+    assert_eq!(state.unsettled(), None);
+    let voters = |all: &[u64]| all.iter().copied().map(VoterId::new).collect();
+    state.configure(Conf { voters: voters(&[2]), outgoing: voters(&[1, 2]), learners: voters(&[]) }, None);
+    state.configure(Conf { voters: voters(&[2]), ..Conf::default() }, None);
+    assert_eq!(state.unsettled(), Some(2));
+    assert_eq!(state.apply(1, Command::Settle { change: 1 }), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state.unsettled(), Some(2));
+    assert_eq!(state.apply(1, Command::Settle { change: 2 }), Outcome::Done);
+    assert_eq!(state.unsettled(), None);
+}
+
+#[test]
+fn nothing_grows_without_a_bound() {
+    let (mut state, [a, ..]) = three();
+    for fencing in 0..MOST_DETACHED as u64 {
+        assert_eq!(state.apply(1, detach(a, N + fencing)), Outcome::Done);
+    }
+    assert_eq!(state.apply(1, detach(a, 2 * N - 1)), Outcome::Refused(Refusal::Full));
+    let join = |name: usize| Command::Join { session: a, resource: label(&format!("n{name}")), slots: 1 };
+    for name in state.resources().len()..MOST_RESOURCES {
+        assert!(matches!(state.apply(1, join(name)), Outcome::Joined { .. }));
+    }
+    // What there is no room for never was: nobody who takes part, or did, is refused.
+    assert_eq!(state.apply(1, join(0)), Outcome::Refused(Refusal::Full));
+    assert!(matches!(state.apply(1, join(MOST_RESOURCES - 1)), Outcome::Joined { .. }));
+    for host in 4..=MOST_MEMBERS as u64 {
+        state.apply(1, open(host, 1, None));
+    }
+    assert_eq!(state.apply(1, open(1 << 40, 1, None)), Outcome::Refused(Refusal::Full));
+}
+
+#[test]
+fn what_is_asked_for_often_follows_from_the_rest_whatever_comes_and_goes() {
+    let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(1, true));
+    let opens = |host, nonce, keeps, replaces: Option<u64>| Command::Open {
+        host: PeerId::new(host),
+        nonce,
+        incarnation: Incarnation { process: nonce, opening: 0 },
+        ttl: ttl(),
+        info: info(1, keeps),
+        voter: None,
+        replaces: replaces.map(SessionId::new),
+        takes: Vec::new(),
+    };
+    for (command, sessions_of_two, keepers) in [
+        (opens(1, 1, true, None), vec![], 1),
+        (opens(2, 1, false, None), vec![2], 1),
+        (opens(2, 2, false, None), vec![2, 3], 1),
+        (opens(2, 2, false, None), vec![2, 3], 1),
+        (join(SessionId::new(2)), vec![2, 3], 1),
+        (end(&[SessionId::new(2)]), vec![3], 1),
+        (opens(2, 3, true, Some(3)), vec![4], 2),
+        (opens(3, 1, true, None), vec![4], 3),
+        (end(&[SessionId::new(4), SessionId::new(5)]), vec![], 3),
+        (opens(2, 4, false, None), vec![6], 2),
+        (end(&[SessionId::new(6)]), vec![], 2),
+    ] {
+        state.apply(1, command.clone());
+        let sessions: Vec<u64> = state.sessions_of(PeerId::new(2)).map(|(id, _)| id.get()).collect();
+        assert_eq!((sessions, state.keepers()), (sessions_of_two, keepers), "after {command:?}");
+        assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "after {command:?}");
+    }
+    assert!(!state.members().contains_key(&PeerId::new(2)), "it kept nothing, and its last session is over");
+}

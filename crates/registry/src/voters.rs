@@ -1,0 +1,320 @@
+//! Who should vote: one step at a time towards it.
+//!
+//! One voter for one or two hosts with a data folder, three from three on, five from seven on. An even number would
+//! stand no more losses than the odd one below it. Who is to vote learns first, so that a majority never waits for
+//! somebody who has nothing yet; then the old set and the new one both have to agree (a joint configuration), and then
+//! the old one is left.
+
+use std::collections::BTreeSet;
+
+use peerlock_types::PeerId;
+
+use crate::state::{State, VoterRecord};
+use crate::{SessionId, VoterId};
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// This seat for a learner.
+    Enlist(VoterId, VoterRecord),
+    /// These learners vote, instead of those voters if there are any: the beginning of a joint configuration.
+    Switch {
+        /// Who votes from now on.
+        add: Vec<VoterId>,
+        /// Who does not any more.
+        remove: Vec<VoterId>,
+    },
+    /// The end of a joint configuration.
+    Leave,
+    /// A learner that will not become a voter.
+    Drop(VoterId),
+    /// The leader is not to vote any more, and another one is to see to it.
+    Resign,
+}
+
+/// How many voters there should be among this many hosts with data folders.
+pub fn target(hosts: usize) -> usize {
+    match hosts {
+        0..=2 => 1,
+        3..=6 => 3,
+        _ => 5,
+    }
+}
+
+/// What the leader is to do next, given which voters are lost for good and which learners have caught up.
+pub fn plan(
+    leader: VoterId,
+    state: &State,
+    lost: &BTreeSet<VoterId>,
+    caught_up: impl Fn(VoterId) -> bool,
+) -> Option<Change> {
+    let conf = state.conf();
+    if !conf.outgoing.is_empty() {
+        // Whoever is only in the old set would end its own office by that.
+        return Some(if conf.voters.contains(&leader) { Change::Leave } else { Change::Resign });
+    }
+    if let Some(learner) = conf.learners.iter().find(|learner| lost.contains(learner)) {
+        return Some(Change::Drop(*learner));
+    }
+    if let Some(chosen) = state.chosen() {
+        return plan_chosen(leader, state, chosen, lost, caught_up);
+    }
+    let gone: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| lost.contains(voter)).collect();
+    let missing = target(state.keepers()).saturating_sub(conf.voters.len());
+    let ready: Vec<VoterId> = conf.learners.iter().copied().filter(|learner| caught_up(*learner)).collect();
+    let replaced = gone.len().min(ready.len());
+    if replaced > 0 {
+        return Some(Change::Switch { add: ready[..replaced].to_vec(), remove: gone[..replaced].to_vec() });
+    }
+    if missing > 0 && gone.is_empty() && ready.len() >= missing {
+        return Some(Change::Switch { add: ready[..missing].to_vec(), remove: Vec::new() });
+    }
+    if conf.learners.len() >= gone.len() + missing {
+        return None;
+    }
+    let (session, host) = candidate(state, lost)?;
+    Some(Change::Enlist(state.next_voter(), VoterRecord { host, session: Some(session) }))
+}
+
+/// Where somebody has chosen the hosts. All of them are seated before anybody else loses its seat: whoever has chosen
+/// one that never comes keeps the voters that there are.
+fn plan_chosen(
+    leader: VoterId,
+    state: &State,
+    chosen: &BTreeSet<PeerId>,
+    lost: &BTreeSet<VoterId>,
+    caught_up: impl Fn(VoterId) -> bool,
+) -> Option<Change> {
+    let conf = state.conf();
+    let host = |voter: &VoterId| state.voter_records().get(voter).map(|voter_record| voter_record.host);
+    let is_chosen = |voter: &VoterId| host(voter).is_some_and(|host| chosen.contains(&host));
+    if let Some(learner) = conf.learners.iter().find(|learner| !is_chosen(learner)) {
+        return Some(Change::Drop(*learner));
+    }
+    let stays = |voter: &VoterId| is_chosen(voter) && !lost.contains(voter);
+    let seated: BTreeSet<PeerId> = conf.voters.iter().filter(|voter| stays(voter)).filter_map(host).collect();
+    let mut add = Vec::new();
+    let mut waits = false;
+    for wanted in chosen.difference(&seated) {
+        match conf.learners.iter().find(|learner| host(learner) == Some(*wanted)) {
+            Some(learner) if caught_up(*learner) => add.push(*learner),
+            Some(_) => waits = true,
+            None => match state.session_of(*wanted).filter(|_| can_vote(state, *wanted)) {
+                Some((session, _)) => {
+                    let voter_record = VoterRecord { host: *wanted, session: Some(session) };
+                    return Some(Change::Enlist(state.next_voter(), voter_record));
+                }
+                None => waits = true,
+            },
+        }
+    }
+    // A set that is smaller may need somebody who is not there any more, and of whom nobody knows that yet: so who
+    // stays has to have been heard of late, with all that was decided.
+    waits |= conf.voters.iter().any(|voter| stays(voter) && *voter != leader && !caught_up(*voter));
+    let remove: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| !stays(voter) && *voter != leader).collect();
+    match (waits, add.is_empty() && remove.is_empty()) {
+        (true, _) => None,
+        (false, false) => Some(Change::Switch { add, remove }),
+        (false, true) => (!is_chosen(&leader)).then_some(Change::Resign),
+    }
+}
+
+fn can_vote(state: &State, host: PeerId) -> bool {
+    state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
+}
+
+/// The host whose session has stood longest among those that could vote and do not. Who has lost its file comes back in
+/// its own place.
+fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
+    let is_seated = |host| {
+        state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
+    };
+    let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
+    sessions.filter(|(_, host)| can_vote(state, *host) && !is_seated(*host)).min().map(|(_, host)| host).and_then(
+        |host| {
+            // Its newest session, which is the one that lives.
+            state.session_of(host).map(|(session, _)| (session, host))
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Command, Incarnation, Info, Outcome, Refusal};
+    use crate::state::Conf;
+    use crate::{ClusterId, Label, Ttl, Versions};
+
+    fn info(keeps: bool) -> Info {
+        Info { name: Label::new("h").unwrap(), addresses: Vec::new(), versions: Versions::OURS, keeps }
+    }
+
+    /// Hosts 1… with a session each; the first one votes.
+    fn cluster(hosts: u64) -> State {
+        let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(true));
+        (1..=hosts).for_each(|host| open(&mut state, host, true));
+        state
+    }
+
+    fn open(state: &mut State, host: u64, keeps: bool) {
+        let host = PeerId::new(host);
+        let ttl = Ttl::from_millis(1000).unwrap();
+        state.apply(
+            1,
+            Command::Open {
+                host,
+                nonce: 1,
+                incarnation: Incarnation::default(),
+                ttl,
+                info: info(keeps),
+                voter: None,
+                replaces: None,
+                takes: Vec::new(),
+            },
+        );
+    }
+
+    /// Carries the plan out until nothing is left to do; every learner catches up.
+    fn settle(state: &mut State, lost: &BTreeSet<VoterId>) -> Vec<String> {
+        let mut done = Vec::new();
+        let mut leader = VoterId::new(1);
+        while let Some(change) = plan(leader, state, lost, |_| true) {
+            done.push(format!("{change:?}").split([' ', '(']).next().unwrap_or_default().to_owned());
+            let mut conf = state.conf().clone();
+            let mut enlisted = None;
+            match change {
+                Change::Enlist(voter, voter_record) => {
+                    assert!(state.may_enlist(voter, voter_record));
+                    conf.learners.insert(voter);
+                    enlisted = Some((voter, voter_record));
+                }
+                Change::Switch { add, remove } => {
+                    conf.outgoing = conf.voters.clone();
+                    conf.learners.retain(|learner| !add.contains(learner));
+                    conf.voters.extend(add);
+                    conf.voters.retain(|voter| !remove.contains(voter));
+                }
+                Change::Leave => conf.outgoing.clear(),
+                Change::Drop(learner) => _ = conf.learners.remove(&learner),
+                Change::Resign => leader = *conf.voters.iter().find(|voter| **voter != leader).expect("another voter"),
+            }
+            state.configure(conf, enlisted);
+            assert!(done.len() < 50, "{done:?}");
+        }
+        done
+    }
+
+    #[test]
+    fn one_three_five() {
+        for (hosts, voters) in [(1, 1), (2, 1), (3, 3), (4, 3), (6, 3), (7, 5), (20, 5)] {
+            let mut state = cluster(hosts);
+            settle(&mut state, &BTreeSet::new());
+            assert_eq!(state.conf().voters.len(), voters, "{hosts}");
+            assert_eq!(state.conf(), &Conf { voters: state.conf().voters.clone(), ..Conf::default() });
+        }
+    }
+
+    #[test]
+    fn two_become_voters_in_one_step() {
+        let done = settle(&mut cluster(3), &BTreeSet::new());
+        assert_eq!(done, ["Enlist", "Enlist", "Switch", "Leave"]);
+    }
+
+    #[test]
+    fn a_lost_voter_is_replaced_by_somebody_who_has_learnt() {
+        let mut state = cluster(4);
+        settle(&mut state, &BTreeSet::new());
+        let lost = BTreeSet::from([VoterId::new(3)]);
+        assert_eq!(settle(&mut state, &lost), ["Enlist", "Switch", "Leave"]);
+        assert_eq!(state.conf().voters, [1, 2, 4].map(VoterId::new).into());
+        assert!(state.is_retired(VoterId::new(3)));
+    }
+
+    #[test]
+    fn a_host_without_its_file_comes_back_in_its_own_place_as_another_voter() {
+        let mut state = cluster(3);
+        settle(&mut state, &BTreeSet::new());
+        let lost = BTreeSet::from([VoterId::new(2)]);
+        settle(&mut state, &lost);
+        assert_eq!(state.conf().voters, [1, 3, 4].map(VoterId::new).into());
+        assert_eq!(state.voter_records()[&VoterId::new(4)].host, PeerId::new(2));
+    }
+
+    #[test]
+    fn who_keeps_nothing_never_votes_and_nobody_is_replaced_by_nobody() {
+        let mut state = cluster(2);
+        (10..20).for_each(|host| open(&mut state, host, false));
+        assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::new(), |_| true), None);
+        let mut state = cluster(3);
+        settle(&mut state, &BTreeSet::new());
+        state.apply(1, Command::Leave { session: state.session_of(PeerId::new(3)).unwrap().0 });
+        assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::from([VoterId::new(3)]), |_| true), None);
+        assert_eq!(state.members().len(), 3, "and nobody is forgotten");
+    }
+
+    fn choose(state: &mut State, hosts: Option<&[u64]>) {
+        let hosts = hosts.map(|hosts| hosts.iter().copied().map(PeerId::new).collect());
+        assert_eq!(state.apply(1, Command::SetVoters { hosts, after: state.choices() }), Outcome::Done);
+    }
+
+    fn voting(state: &State) -> Vec<u64> {
+        state.voter_hosts().iter().map(|host| host.get()).collect()
+    }
+
+    #[test]
+    fn who_is_chosen_votes_and_the_leader_gives_its_office_away_before_its_seat() {
+        let mut state = cluster(5);
+        settle(&mut state, &BTreeSet::new());
+        choose(&mut state, Some(&[3, 4, 5]));
+        let done = settle(&mut state, &BTreeSet::new());
+        assert_eq!(done, ["Enlist", "Enlist", "Switch", "Leave", "Resign", "Switch", "Leave"]);
+        assert_eq!(voting(&state), [3, 4, 5]);
+        choose(&mut state, Some(&[2]));
+        settle(&mut state, &BTreeSet::new());
+        assert_eq!(voting(&state), [2]);
+        choose(&mut state, None);
+        settle(&mut state, &BTreeSet::new());
+        assert_eq!(voting(&state).len(), 3);
+    }
+
+    #[test]
+    fn a_joint_configuration_is_ended_by_somebody_who_stays() {
+        let mut state = cluster(3);
+        settle(&mut state, &BTreeSet::new());
+        let [first, second, third] = [1, 2, 3].map(VoterId::new);
+        let (voters, outgoing) = (BTreeSet::from([second, third]), BTreeSet::from([first, second]));
+        state.configure(Conf { voters, outgoing, ..Conf::default() }, None);
+        for (leader, change) in [(first, Change::Resign), (second, Change::Leave)] {
+            assert_eq!(plan(leader, &state, &BTreeSet::new(), |_| true), Some(change), "{leader}");
+        }
+    }
+
+    /// Two that vote both have to be there. One whose disk was just lost, and whose session has not ended yet, was kept
+    /// in such a set, and nobody could decide anything any more.
+    #[test]
+    fn nobody_loses_its_seat_as_long_as_somebody_who_stays_is_silent() {
+        let mut state = cluster(3);
+        settle(&mut state, &BTreeSet::new());
+        choose(&mut state, Some(&[1, 2]));
+        let (leader, silent) = (VoterId::new(1), VoterId::new(2));
+        assert_eq!(plan(leader, &state, &BTreeSet::new(), |voter| voter != silent), None);
+        settle(&mut state, &BTreeSet::new());
+        assert_eq!(voting(&state), [1, 2]);
+    }
+
+    #[test]
+    fn nobody_loses_its_seat_to_somebody_who_does_not_come() {
+        let mut state = cluster(4);
+        settle(&mut state, &BTreeSet::new());
+        state.apply(1, Command::Leave { session: state.session_of(PeerId::new(4)).unwrap().0 });
+        choose(&mut state, Some(&[1, 4]));
+        assert_eq!(settle(&mut state, &BTreeSet::new()), [""; 0]);
+        // A host whose file is gone comes back in its own place, and nobody in another's.
+        choose(&mut state, Some(&[1, 2, 3]));
+        settle(&mut state, &BTreeSet::from([VoterId::new(3)]));
+        assert_eq!(voting(&state), [1, 2, 3]);
+        assert!(state.is_retired(VoterId::new(3)));
+        let passing = Command::SetVoters { hosts: Some(vec![PeerId::new(77)]), after: state.choices() };
+        assert_eq!(state.apply(1, passing), Outcome::Refused(Refusal::NoKeeper));
+    }
+}

@@ -1,0 +1,403 @@
+//! One session between leaders that come and go, in every order: the real `SessionClient`, `Leases` and `State`, and a
+//! log that is abstract.
+//!
+//! What the engine does is assumed here, and nothing more: at any time the majority is in one term; a round is
+//! confirmed by a majority that is in the leader's term after the round began; an entry takes effect while the majority
+//! is in its term, or later if the next leader has it in its log; who is elected hears of no earlier time than that at
+//! which the last confirmed round began; a leader that was replaced may learn so at any later time. Letters and answers
+//! arrive late, or never. Time goes on in seconds, with a session of three.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+
+use peerlock_registry::leases::Leases;
+use peerlock_registry::{
+    ClusterId, Command, Incarnation, Info, Label, Mutation, SessionClient, SessionId, SessionRequest, State, Ttl,
+    Versions,
+};
+use peerlock_types::{PeerId, Rng, Span, Time};
+
+const S: SessionId = SessionId::new(1);
+/// The clock shows this when it begins, so that a leader may have been one before.
+const BEGIN: u64 = 100;
+const SECONDS: u64 = 5;
+/// At most this many renewals, rounds and answers are under way at once; older ones are lost.
+const UNDER_WAY: usize = 1;
+
+#[derive(Clone, Debug)]
+struct Round {
+    started: u64,
+    renewals: Vec<u64>,
+    confirmed: bool,
+}
+
+/// Somebody who takes itself for the leader.
+#[derive(Clone, Debug)]
+struct Leader {
+    term: u64,
+    leases: Leases,
+    waiting: Vec<u64>,
+    rounds: Vec<Round>,
+    /// Ends that it has decided, each with the term of its entry. Nobody else has them yet.
+    ends: Vec<Command>,
+    /// Whether the session is over in what it has applied: all that was decided while it led, and before.
+    knows_end: bool,
+    /// It has not applied yet what it has found in its log.
+    lags: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    mutation: Option<Mutation>,
+    /// At most this many leaders.
+    terms: u64,
+    now: u64,
+    client: SessionClient,
+    /// Everything that is decided.
+    state: State,
+    /// The majority's term; its leader is the last one of the list.
+    leaders: Vec<Leader>,
+    renewals: Vec<u64>,
+    yeses: Vec<u64>,
+    /// The process has asked for the end of its own session.
+    leaves: bool,
+    /// What a former leader would try again, by sabotage only.
+    retried: Vec<Command>,
+    /// When the last round began that a majority has confirmed. Whoever is elected hears of a time that is not before.
+    received: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Tick,
+    /// A renewal reaches a leader.
+    Ask(usize, usize),
+    Begin(usize),
+    /// A majority answers a round.
+    Confirm(usize, usize),
+    /// The leader hears of that, late or not.
+    Hear(usize, usize),
+    /// A new leader has applied what it has found in its log.
+    Apply,
+    Yes(usize),
+    /// The end that the leader has decided takes effect.
+    Commit,
+    /// Another leader, with or without what the one before had not finished.
+    Elect(bool),
+    /// A former leader learns that it is one.
+    Learn(usize),
+    Leave,
+}
+
+impl Model {
+    fn new(mutation: Option<Mutation>, terms: u64) -> Self {
+        let ttl = Ttl::from_millis(3000).expect("three seconds");
+        let info = Info {
+            name: Label::new("h").expect("a short name"),
+            addresses: Vec::new(),
+            versions: Versions::OURS,
+            keeps: true,
+        };
+        let host = PeerId::new(1);
+        let mut state = State::found(ClusterId::new(1), host, info.clone());
+        let mut client = SessionClient::new(ttl, None, Rng::new(1)).mutated(mutation);
+        let now = time(BEGIN);
+        let Some(SessionRequest::Open { nonce, replaces, .. }) = client.wake(now) else { panic!("{client:?}") };
+        let incarnation = Incarnation::default();
+        let takes = Vec::new();
+        state.apply(1, Command::Open { host, nonce, incarnation, ttl, info, voter: None, replaces, takes });
+        client.on_opened(nonce, S, now);
+        let mut model = Self {
+            mutation,
+            terms,
+            now: BEGIN,
+            client,
+            state,
+            leaders: Vec::new(),
+            renewals: Vec::new(),
+            yeses: Vec::new(),
+            leaves: false,
+            retried: Vec::new(),
+            received: BEGIN,
+        };
+        model.elect(false);
+        model.leaders[0].leases.on_opened(S, now);
+        model.wake();
+        model
+    }
+
+    fn term(&self) -> u64 {
+        self.leaders.last().map_or(0, |leader| leader.term)
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = vec![];
+        if self.now < BEGIN + SECONDS {
+            steps.push(Step::Tick);
+        }
+        if self.term() < self.terms {
+            steps.extend([Step::Elect(false), Step::Elect(true)]);
+        }
+        let last = self.leaders.len() - 1;
+        for (at, leader) in self.leaders.iter().enumerate() {
+            steps.extend((0..self.renewals.len()).map(|renewal| Step::Ask(renewal, at)));
+            if !leader.waiting.is_empty() {
+                steps.push(Step::Begin(at));
+            }
+            for (number, round) in leader.rounds.iter().enumerate() {
+                let may_count = !leader.lags || self.mutation == Some(Mutation::YesBeforeApplied);
+                if round.confirmed && may_count {
+                    steps.push(Step::Hear(at, number));
+                } else if at == last && !round.confirmed {
+                    steps.push(Step::Confirm(at, number));
+                }
+            }
+            // Who never learns it does all that who learns it does, and more; but for what it tries again after that.
+            if at < last && self.mutation == Some(Mutation::OldTermEnds) {
+                steps.push(Step::Learn(at));
+            }
+        }
+        if self.leaders[last].lags {
+            steps.push(Step::Apply);
+        }
+        if !self.leaders[last].ends.is_empty() {
+            steps.push(Step::Commit);
+        }
+        steps.extend((0..self.yeses.len()).map(Step::Yes));
+        if self.leaves {
+            steps.push(Step::Leave);
+        }
+        steps
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Tick => {
+                self.now += 1;
+                (0..self.leaders.len()).for_each(|at| self.decide(at));
+                self.wake();
+            }
+            Step::Ask(renewal, at) => {
+                let renewal = self.renewals.remove(renewal);
+                self.leaders[at].waiting.push(renewal);
+                if self.mutation == Some(Mutation::YesWithoutRound) {
+                    let asked = std::mem::take(&mut self.leaders[at].waiting);
+                    self.say_yes(at, asked);
+                }
+            }
+            Step::Begin(at) => {
+                let leader = &mut self.leaders[at];
+                let renewals = std::mem::take(&mut leader.waiting);
+                leader.rounds.push(Round { started: self.now, renewals, confirmed: false });
+                retain_newest(&mut leader.rounds);
+            }
+            Step::Confirm(at, round) => {
+                let round = &mut self.leaders[at].rounds[round];
+                round.confirmed = true;
+                self.received = self.received.max(round.started);
+            }
+            Step::Hear(at, round) => {
+                let leader = &mut self.leaders[at];
+                let mut asked = leader.rounds.remove(round).renewals;
+                if self.mutation == Some(Mutation::RoundBeforeRequest) {
+                    asked.append(&mut leader.waiting);
+                }
+                self.say_yes(at, asked);
+            }
+            Step::Yes(yes) => {
+                let renewal = self.yeses.remove(yes);
+                self.client.on_yes(S, renewal, time(self.now));
+            }
+            Step::Commit => self.commit(),
+            Step::Elect(inherits) => {
+                if inherits {
+                    // What it has in its log it finishes before anything else, as an entry of the term before.
+                    self.commit();
+                }
+                self.elect(true);
+                if let Some(leader) = self.leaders.last_mut().filter(|_| inherits) {
+                    (leader.lags, leader.knows_end) = (true, false);
+                }
+            }
+            Step::Apply => self.notify_leader(),
+            Step::Learn(at) => {
+                let leader = self.leaders.remove(at);
+                if self.mutation == Some(Mutation::OldTermEnds) {
+                    self.retried.extend(leader.ends);
+                }
+            }
+            Step::Leave => {
+                self.leaves = false;
+                self.state.apply(self.term(), Command::Leave { session: S });
+                self.notify_leader();
+            }
+        }
+    }
+
+    /// A leader acts on its clock.
+    fn decide(&mut self, at: usize) {
+        let sessions = self.state.sessions().iter().map(|(id, session)| (*id, session.ttl.span()));
+        let leader = &mut self.leaders[at];
+        let sessions = leader.leases.due(time(self.now), sessions);
+        if !sessions.is_empty() {
+            leader.ends.push(Command::End { sessions, term: leader.term });
+        }
+    }
+
+    /// The client acts on its clock.
+    fn wake(&mut self) {
+        match self.client.wake(time(self.now)) {
+            Some(SessionRequest::Renew { session: S, renewal }) => {
+                self.renewals.push(renewal);
+                retain_newest(&mut self.renewals);
+            }
+            Some(SessionRequest::Open { replaces: Some(S), .. }) => self.leaves = true,
+            Some(_) | None => {}
+        }
+    }
+
+    /// A round is over, or none was needed.
+    fn say_yes(&mut self, at: usize, renewals: Vec<u64>) {
+        let leader = &mut self.leaders[at];
+        for renewal in renewals {
+            if !leader.knows_end && leader.leases.may_say_yes(S, time(self.now)) {
+                self.yeses.push(renewal);
+                retain_newest(&mut self.yeses);
+            }
+        }
+    }
+
+    /// The newest leader's entries take effect, in its term.
+    fn commit(&mut self) {
+        let term = self.term();
+        let ends = self.leaders.last_mut().map(|leader| std::mem::take(&mut leader.ends)).unwrap_or_default();
+        for end in ends {
+            let entry = match &end {
+                Command::End { term, .. } if self.mutation == Some(Mutation::OldTermEnds) => *term,
+                _ => term,
+            };
+            self.state.apply(entry, end);
+        }
+        self.notify_leader();
+    }
+
+    fn notify_leader(&mut self) {
+        let is_over = self.state.is_over(S);
+        if let Some(leader) = self.leaders.last_mut() {
+            (leader.lags, leader.knows_end) = (false, is_over);
+        }
+    }
+
+    fn elect(&mut self, keeps_clock: bool) {
+        let term = self.term() + 1;
+        let since = match self.mutation {
+            Some(Mutation::EndsAtOnce) if keeps_clock => Time::ZERO,
+            Some(Mutation::ReceivesAlone) => time(BEGIN),
+            _ => time(self.received),
+        };
+        let ends = std::mem::take(&mut self.retried);
+        let (leases, knows_end) = (Leases::new(since, Span::ZERO), self.state.is_over(S));
+        self.leaders.push(Leader {
+            term,
+            leases,
+            waiting: Vec::new(),
+            rounds: Vec::new(),
+            ends,
+            knows_end,
+            lags: false,
+        });
+    }
+
+    /// Whether the client is done with the session: nothing that comes later can break the rule, unless there is no
+    /// latch.
+    fn is_done(&self) -> bool {
+        self.client.session() != Some(S) && self.mutation != Some(Mutation::NoLatch)
+    }
+
+    /// The one rule: who believes in the session is right to.
+    fn is_broken(&self) -> bool {
+        self.state.is_over(S) && self.client.stands(time(self.now)) == Some(S)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        // Only who is still to be elected asks for it.
+        let received = (self.term() < self.terms).then_some(self.received);
+        (self.now, received, self.state.is_over(S), self.leaves, &self.renewals, &self.yeses).hash(&mut hasher);
+        // It is woken at every tick.
+        self.client.what_matters().hash(&mut hasher);
+        format!("{:?} {:?}", self.leaders, self.retried).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+fn time(seconds: u64) -> Time {
+    Time::ZERO + Span::from_secs(seconds)
+}
+
+fn retain_newest<T>(things: &mut Vec<T>) {
+    if things.len() > UNDER_WAY {
+        things.remove(0);
+    }
+}
+
+/// All states that can be reached, or a shortest way to one that must not be.
+fn explore(mutation: Option<Mutation>, terms: u64) -> Result<usize, Vec<Step>> {
+    let start = Model::new(mutation, terms);
+    let mut from: HashMap<u64, Option<(u64, Step)>> = HashMap::from([(start.fingerprint(), None)]);
+    let mut queue = VecDeque::from([start]);
+    while let Some(model) = queue.pop_front() {
+        let here = model.fingerprint();
+        for step in model.steps() {
+            let mut next = model.clone();
+            next.take(step);
+            let there = next.fingerprint();
+            if from.contains_key(&there) {
+                continue;
+            }
+            from.insert(there, Some((here, step)));
+            if next.is_broken() {
+                let back = std::iter::successors(from[&there], |(before, _)| from[before]);
+                let mut way: Vec<Step> = back.map(|(_, step)| step).collect();
+                way.reverse();
+                return Err(way);
+            }
+            if !next.is_done() {
+                queue.push_back(next);
+            }
+        }
+        assert!(from.len() < 8_000_000, "more states than expected");
+    }
+    Ok(from.len())
+}
+
+#[test]
+fn nobody_uses_a_session_that_was_ended_in_any_order_of_events() {
+    match explore(None, 2) {
+        Ok(states) => {
+            println!("{states} states");
+            assert!(states > 10_000, "only {states} states say little");
+        }
+        Err(way) => panic!("{way:?}"),
+    }
+}
+
+#[test]
+fn every_rule_that_is_left_out_is_found_by_a_short_way() {
+    for (mutation, terms) in [
+        (Mutation::YesWithoutRound, 2),
+        (Mutation::RoundBeforeRequest, 2),
+        (Mutation::YesBeforeApplied, 2),
+        (Mutation::EndsAtOnce, 2),
+        (Mutation::ReceivesAlone, 2),
+        (Mutation::OldTermEnds, 3),
+        (Mutation::CountsFromAnswer, 1),
+        (Mutation::NoLatch, 1),
+    ] {
+        match explore(Some(mutation), terms) {
+            Ok(states) => panic!("{mutation:?} was not found in {states} states"),
+            Err(way) => println!("{mutation:?}, {} steps: {way:?}", way.len()),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! One process, told what it might be told: whose voter it becomes, and whom it asks.
+
+use peerlock_registry::disk::Write;
+use peerlock_registry::wire::{self, Answer, Malformed, Question, RegistryMessage};
+use peerlock_registry::{
+    ClusterId, Command, Config, EventKind, Found, Identity, Info, Label, Look, Member, Missing, Outcome, Output, Page,
+    Predecessor, Refusal, SessionId, Topic, Ttl, Versions, VoterId,
+};
+use peerlock_types::{PeerId, Rng, Span, Time};
+
+const CLUSTER: ClusterId = ClusterId::new(3);
+const ME: PeerId = PeerId::new(1);
+const OTHER: PeerId = PeerId::new(2);
+
+fn identity(keeps: bool) -> Identity {
+    let name = Label::new("host").expect("a short name");
+    Identity {
+        process: 1,
+        cluster: CLUSTER,
+        host: ME,
+        info: Info { name, addresses: Vec::new(), versions: Versions::OURS, keeps },
+        ttl: Ttl::from_millis(15_000).expect("15 seconds"),
+        predecessor: None,
+    }
+}
+
+fn delivery(member: &mut Member, registry_message: &RegistryMessage) -> Vec<Output> {
+    say(OTHER, member, registry_message)
+}
+
+fn say(from: PeerId, member: &mut Member, registry_message: &RegistryMessage) -> Vec<Output> {
+    member.on_bytes(from, &wire::encode(registry_message, 1, CLUSTER), Time::ZERO).expect("a letter of ours");
+    member.take_outputs()
+}
+
+/// The questions among what is to be done.
+fn questions(take_outputs: &[Output]) -> Vec<(PeerId, u64, Question)> {
+    let read = |output: &Output| match output {
+        Output::Send(to, bytes) => match wire::decode(bytes, Versions::OURS, CLUSTER) {
+            Ok((RegistryMessage::Ask { number, question }, _)) => Some((*to, number, question)),
+            _ => None,
+        },
+        _ => None,
+    };
+    take_outputs.iter().filter_map(read).collect()
+}
+
+/// A process whose session is this.
+fn opened(session: SessionId, keeps: bool) -> Member {
+    renewing(session, keeps).0
+}
+
+/// One whose session stands.
+fn valid(session: SessionId) -> Member {
+    let (mut member, number) = renewing(session, true);
+    let answer = Answer::Yes { session, renewal: 1, voters: vec![OTHER] };
+    delivery(&mut member, &RegistryMessage::Answer { number, answer });
+    member
+}
+
+/// One that has its session, and the number of the question by which it renews it for the first time.
+fn renewing(session: SessionId, keeps: bool) -> (Member, u64) {
+    let mut member = Member::new(identity(keeps), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let asked = questions(&member.take_outputs());
+    let [(OTHER, number, Question::Do(Command::Open { .. }))] = asked[..] else { panic!("{asked:?}") };
+    let answer = Answer::Done { outcome: Outcome::Opened { session }, index: 1 };
+    let next = questions(&delivery(&mut member, &RegistryMessage::Answer { number, answer }));
+    let [(OTHER, number, Question::Renew { renewal: 1, .. })] = next[..] else { panic!("{next:?}") };
+    (member, number)
+}
+
+#[test]
+fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
+    let (mine, others) = (SessionId::new(3), SessionId::new(2));
+    let enlist = |voter, session| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone: false };
+    let mut member = valid(mine);
+    // A letter for the process before this one, whose file is gone.
+    assert_eq!(delivery(&mut member, &enlist(5, others)), []);
+    assert!(member.registry().is_none());
+    let started = delivery(&mut member, &enlist(5, mine));
+    assert!(matches!(started[..], [Output::Write { number: 1, write: Write::Replace(_) }]), "{started:?}");
+    assert_eq!(delivery(&mut member, &enlist(6, mine)), [], "it is one already");
+    assert_eq!(delivery(&mut member, &RegistryMessage::Retired { voter: VoterId::new(4) }), [], "that is another");
+    let removed = delivery(&mut member, &RegistryMessage::Retired { voter: VoterId::new(5) });
+    assert_eq!(removed, [Output::Write { number: 2, write: Write::Remove }]);
+    assert_eq!(delivery(&mut member, &enlist(5, mine)), [], "a late letter of the first time");
+    let again = delivery(&mut member, &enlist(6, mine));
+    assert!(matches!(again[..], [Output::Write { number: 3, write: Write::Replace(_) }]), "{again:?}");
+}
+
+/// Only who leads or votes has anything to say of it: any other member could have a cluster's files removed.
+#[test]
+fn no_voter_begins_or_ends_because_just_anybody_says_so() {
+    let (session, unauthenticated) = (SessionId::new(3), PeerId::new(7));
+    let enlist = |voter, alone| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone };
+    let retired = RegistryMessage::Retired { voter: VoterId::new(5) };
+    let mut member = valid(session);
+    // What anybody says of who votes is no proof of it.
+    let number = member.look(Look::Cluster, Time::ZERO);
+    let answer = Answer::Elsewhere { leader: None, voters: vec![unauthenticated] };
+    say(unauthenticated, &mut member, &RegistryMessage::Answer { number, answer });
+    member.take_outputs();
+    assert_eq!(say(unauthenticated, &mut member, &enlist(5, false)), []);
+    assert!(member.registry().is_none());
+    delivery(&mut member, &enlist(5, false));
+    assert_eq!(say(unauthenticated, &mut member, &retired), []);
+    assert_eq!(say(unauthenticated, &mut member, &enlist(6, true)), []);
+    assert_eq!(member.registry().map(|registry| registry.voter()), Some(VoterId::new(5)));
+}
+
+/// Whoever has lost its seat hears of no leader any more.
+#[test]
+fn no_voter_ends_while_it_is_led() {
+    let (mut member, _) = founder();
+    let voter = member.registry().unwrap().voter();
+    let session = member.client().session().unwrap();
+    let enlist = RegistryMessage::Enlist { voter: VoterId::new(voter.get() + 1), session, alone: true };
+    for registry_message in [RegistryMessage::Retired { voter }, enlist] {
+        assert_eq!(say(ME, &mut member, &registry_message), [], "{registry_message:?}");
+    }
+    assert_eq!(member.registry().map(|registry| registry.voter()), Some(voter));
+}
+
+/// It asked before there was anybody to ask, and does not wait for its next turn when its own voter is elected.
+#[test]
+fn who_founds_a_cluster_has_its_session_with_the_first_round() {
+    let (_, answered) = founder();
+    assert!(matches!(answered[..], [Output::Answered(_, Outcome::Refused(Refusal::NoResource))]), "{answered:?}");
+}
+
+/// Who has founded a cluster and has its session, and what it heard of a first question.
+fn founder() -> (Member, Vec<Output>) {
+    let mut member = Member::found(identity(true), Config::default(), Rng::new(1), Time::ZERO);
+    let resource = Label::new("r").expect("a short name");
+    member.ask(Command::Resize { resource, slots: 2, generation: 1 }, Time::ZERO);
+    member.wake(Time::ZERO);
+    let mut answered = Vec::new();
+    for tick in 0..2 {
+        let now = Time::ZERO + Config::default().tick * tick;
+        member.wake(now);
+        loop {
+            let take_outputs = member.take_outputs();
+            if take_outputs.is_empty() {
+                break;
+            }
+            for output in take_outputs {
+                match output {
+                    Output::Write { number, .. } => member.on_written(number, now),
+                    output => answered.push(output),
+                }
+            }
+        }
+        assert_eq!(member.client().stands(now).is_some(), tick == 1, "tick {tick}");
+    }
+    (member, answered)
+}
+
+#[test]
+fn who_has_no_data_folder_never_becomes_a_voter() {
+    let mut member = opened(SessionId::new(3), false);
+    let enlist = RegistryMessage::Enlist { voter: VoterId::new(5), session: SessionId::new(3), alone: false };
+    assert_eq!(delivery(&mut member, &enlist), []);
+}
+
+#[test]
+fn a_question_is_put_again_until_it_is_answered_and_then_no_more() {
+    let mut member = opened(SessionId::new(3), true);
+    let resource = Label::new("r").unwrap();
+    let number = member.ask(Command::Resize { resource, slots: 2, generation: 1 }, Time::ZERO);
+    assert_eq!(questions(&member.take_outputs()).len(), 1);
+    member.wake(Time::ZERO + Span::from_millis(299));
+    assert!(questions(&member.take_outputs()).iter().all(|(_, asked, _)| *asked != number));
+    member.wake(Time::ZERO + Span::from_millis(300));
+    assert!(questions(&member.take_outputs()).iter().any(|(_, asked, _)| *asked == number));
+    let answer = Answer::Done { outcome: Outcome::Refused(Refusal::NoResource), index: 1 };
+    let received = delivery(&mut member, &RegistryMessage::Answer { number, answer: answer.clone() });
+    assert!(received.contains(&Output::Answered(number, Outcome::Refused(Refusal::NoResource))), "{received:?}");
+    assert!(
+        !delivery(&mut member, &RegistryMessage::Answer { number, answer })
+            .iter()
+            .any(|it| matches!(it, Output::Answered(..)))
+    );
+}
+
+#[test]
+fn an_answer_that_takes_longer_than_a_retry_still_opens_the_session() {
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let first = questions(&member.take_outputs());
+    member.wake(Time::ZERO + Span::from_secs(1));
+    assert_eq!(questions(&member.take_outputs()), first);
+    let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
+    delivery(&mut member, &RegistryMessage::Answer { number: first[0].1, answer });
+    assert_eq!(member.client().session(), Some(SessionId::new(8)));
+}
+
+#[test]
+fn a_late_answer_to_an_earlier_process_is_nobodys() {
+    let mut before = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    before.wake(Time::ZERO);
+    let (_, number, _) = questions(&before.take_outputs()).remove(0);
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(2), Time::ZERO);
+    member.wake(Time::ZERO);
+    let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
+    delivery(&mut member, &RegistryMessage::Answer { number, answer });
+    assert_eq!(member.client().session(), None);
+}
+
+/// Later sessions of the same process have clients of their own only.
+#[test]
+fn only_the_first_session_of_a_process_takes_over_from_the_one_before_it() {
+    let (before, name) = (SessionId::new(3), Label::new("r").expect("a short name"));
+    let predecessor = Some(Predecessor { session: before, names: vec![name.clone()] });
+    let identity = Identity { predecessor, ..identity(true) };
+    let mut member = Member::new(identity, Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let asked = questions(&member.take_outputs());
+    let [(_, number, Question::Do(Command::Open { replaces, takes, .. }))] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((*replaces, &takes[..]), (Some(before), &[name][..]));
+    let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
+    let next = questions(&delivery(&mut member, &RegistryMessage::Answer { number: *number, answer }));
+    let [(_, number, Question::Renew { renewal: 1, .. })] = next[..] else { panic!("{next:?}") };
+    let yes = Answer::Yes { session: SessionId::new(8), renewal: 1, voters: vec![OTHER] };
+    delivery(&mut member, &RegistryMessage::Answer { number, answer: yes });
+    member.wake(Time::ZERO + Span::from_secs(16));
+    let asked = questions(&member.take_outputs());
+    let opens = asked.iter().find_map(|(_, _, question)| match question {
+        Question::Do(Command::Open { replaces, takes, .. }) => Some((*replaces, takes.len())),
+        _ => None,
+    });
+    assert!(matches!(opens, Some((replaces, 0)) if replaces != Some(before)), "{asked:?}");
+}
+
+#[test]
+fn who_is_sent_elsewhere_asks_there_at_once_but_not_in_a_circle() {
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let (_, number, _) = questions(&member.take_outputs()).remove(0);
+    let leader = PeerId::new(9);
+    let elsewhere = Answer::Elsewhere { leader: Some(leader), voters: vec![leader, OTHER] };
+    let registry_message = RegistryMessage::Answer { number, answer: elsewhere };
+    let asked = questions(&delivery(&mut member, &registry_message));
+    assert!(matches!(asked[..], [(to, ..)] if to == leader), "{asked:?}");
+    assert_eq!(
+        questions(&delivery(&mut member, &registry_message)),
+        [],
+        "who is sent on again and again waits for a moment"
+    );
+}
+
+/// Once only those were asked whom somebody had named as voters: when the one that led died before it had named the
+/// others, a process that was linked with everybody was without a session for ever.
+#[test]
+fn who_is_not_answered_by_the_leader_asks_whom_it_has_met() {
+    let mut member = opened(SessionId::new(3), true);
+    let third = PeerId::new(7);
+    member.meet(third, Time::ZERO);
+    member.meet(ME, Time::ZERO);
+    assert_eq!(questions(&member.take_outputs()), [], "whoever has a session has somebody to ask");
+    let mut asked = Vec::new();
+    for tenths in 1..50 {
+        member.wake(Time::ZERO + Span::from_millis(100 * tenths));
+        asked.extend(questions(&member.take_outputs()).into_iter().map(|(to, ..)| to));
+    }
+    assert!(asked.contains(&third) && !asked.contains(&ME), "{asked:?}");
+}
+
+#[test]
+fn a_process_that_is_not_let_in_says_why() {
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let (_, number, _) = questions(&member.take_outputs()).remove(0);
+    let answer = Answer::Done { outcome: Outcome::Refused(Refusal::Version(2)), index: 1 };
+    let received = delivery(&mut member, &RegistryMessage::Answer { number, answer });
+    assert!(received.contains(&Output::Refused(Refusal::Version(2))), "{received:?}");
+    let other = wire::encode(&RegistryMessage::Retired { voter: VoterId::new(1) }, 1, ClusterId::new(1 << 60));
+    let refused = member.on_bytes(OTHER, &other, Time::ZERO);
+    assert_eq!(refused, Err(Malformed::Cluster { theirs: ClusterId::new(1 << 60), ours: CLUSTER }));
+    assert_eq!(member.unexpected(), 0, "another cluster is told, and not strange");
+}
+
+/// The session of an earlier process will end, and with it comes the next generation. One that may not be used yet is
+/// told again, if it does not say that it has heard it: once it said so, and threw it away (seed 18755 of whole nodes).
+#[test]
+fn what_is_told_to_an_earlier_session_of_the_host_or_before_this_one_stands_is_dropped() {
+    let (mut member, number) = renewing(SessionId::new(3), true);
+    let resource = Label::new("r").unwrap();
+    let sent = |session, kind| RegistryMessage::Event {
+        resource: resource.clone(),
+        session: SessionId::new(session),
+        generation: 7,
+        kind,
+    };
+    let expired = EventKind::Expired { slot: 0, fencing: 9 };
+    for session in [2, 3] {
+        assert_eq!(delivery(&mut member, &sent(session, EventKind::Expelled)), []);
+        assert_eq!(delivery(&mut member, &sent(session, expired.clone())), []);
+    }
+    let answer = Answer::Yes { session: SessionId::new(3), renewal: 1, voters: vec![OTHER] };
+    delivery(&mut member, &RegistryMessage::Answer { number, answer });
+    assert_eq!(delivery(&mut member, &sent(2, EventKind::Expelled)), []);
+    let opened = EventKind::Opened { slots: 1, asked: Vec::new(), detached: Vec::new() };
+    let output = |kind| Output::Event { resource: resource.clone(), session: SessionId::new(3), generation: 7, kind };
+    assert_eq!(delivery(&mut member, &sent(3, opened.clone())), [output(opened)], "it is answered when it is counted");
+    let received = delivery(&mut member, &sent(3, EventKind::Expelled));
+    let [Output::Send(OTHER, bytes), last] = &received[..] else { panic!("{received:?}") };
+    assert_eq!(*last, output(EventKind::Expelled));
+    let (session, topic) = (SessionId::new(3), Topic::Expelled);
+    let registry_message = RegistryMessage::EventAck { resource: resource.clone(), session, generation: 7, topic };
+    assert_eq!(wire::decode(bytes, Versions::OURS, CLUSTER), Ok((registry_message, 1)));
+}
+
+/// A learner that was dropped writes to nobody, and does not hear of it otherwise.
+#[test]
+fn a_host_with_one_seat_is_not_the_voter_that_it_was() {
+    let session = SessionId::new(3);
+    let mut member = valid(session);
+    let enlist = |voter, alone| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone };
+    delivery(&mut member, &enlist(5, true));
+    assert_eq!(delivery(&mut member, &enlist(6, false)), [], "the fifth voter may have its seat");
+    assert_eq!(delivery(&mut member, &enlist(4, true)), [], "a late letter");
+    let take_outputs = delivery(&mut member, &enlist(6, true));
+    assert!(
+        matches!(
+            take_outputs[..],
+            [Output::Write { write: Write::Remove, .. }, Output::Write { write: Write::Replace(_), .. }]
+        ),
+        "{take_outputs:?}"
+    );
+    assert_eq!(member.registry().map(|registry| registry.voter()), Some(VoterId::new(6)));
+}
+
+#[test]
+fn who_gets_no_answer_says_whom_it_misses() {
+    let third = PeerId::new(3);
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER, third], Rng::new(1), Time::ZERO);
+    let at = |millis| Time::ZERO + Span::from_millis(millis);
+    member.wake(at(100));
+    let number = questions(&member.take_outputs())[0].1;
+    assert_eq!(member.missing(at(1099)), None, "it has just asked");
+    let silent = vec![(OTHER, None), (third, None)];
+    assert_eq!(member.missing(at(1100)), Some(Missing { since: at(100), silent, received: Vec::new() }));
+    // One of two voters is there, and has nothing to say.
+    let answer = Answer::Elsewhere { leader: None, voters: vec![OTHER, third] };
+    let registry_message = RegistryMessage::Answer { number, answer };
+    member.on_bytes(OTHER, &wire::encode(&registry_message, 1, CLUSTER), at(1200)).expect("a letter of ours");
+    let missing = Missing { since: at(100), silent: vec![(third, None)], received: vec![OTHER] };
+    assert_eq!(member.missing(at(1300)), Some(missing));
+    // Something is decided: all is well.
+    let registry_message = RegistryMessage::Answer { number, answer: Answer::Over { session: SessionId::new(1) } };
+    member.on_bytes(third, &wire::encode(&registry_message, 1, CLUSTER), at(1400)).expect("a letter of ours");
+    assert_eq!(member.missing(at(1400)), None);
+}
+
+#[test]
+fn who_stops_leaves_its_session_and_opens_no_other() {
+    let mut member = opened(SessionId::new(3), true);
+    member.stop(Time::ZERO);
+    let asked = questions(&member.take_outputs());
+    let [(_, number, Question::Do(Command::Leave { .. }))] = asked[..] else { panic!("{asked:?}") };
+    assert!(!member.has_stopped());
+    member.wake(Time::ZERO + Span::from_secs(1));
+    let again = questions(&member.take_outputs());
+    assert!(again.iter().all(|(_, same, _)| *same == number), "{again:?}");
+    let outcome = Outcome::Ended { sessions: vec![SessionId::new(3)] };
+    assert_eq!(
+        questions(&delivery(
+            &mut member,
+            &RegistryMessage::Answer { number, answer: Answer::Done { outcome, index: 2 } }
+        )),
+        []
+    );
+    assert!(member.has_stopped());
+    assert_eq!(member.next(), Time::END);
+}
+
+/// What it was told must be in what it sees.
+#[test]
+fn who_looks_says_what_it_knows_already() {
+    let mut member = opened(SessionId::new(3), true);
+    let number = member.look(Look::Cluster, Time::ZERO);
+    let asked = questions(&member.take_outputs());
+    assert!(matches!(asked[..], [(_, _, Question::Look { look: Look::Cluster, since: 1 })]), "{asked:?}");
+    let page = Found::Resources(Page { index: 1, resources: Vec::new(), more: false });
+    let found = delivery(&mut member, &RegistryMessage::Answer { number, answer: Answer::Found(page.clone()) });
+    assert!(found.contains(&Output::Found(number, page)), "{found:?}");
+}
+
+/// Else it would never hear of it, since nobody of the recovered cluster has a reason to write to it.
+#[test]
+fn who_asks_under_the_old_id_of_a_recovered_cluster_is_written_to_under_the_new_one() {
+    let mut identity = identity(true);
+    identity.cluster = CLUSTER.recovered(7);
+    let mut member = Member::new(identity, Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    let registry_message =
+        RegistryMessage::Ask { number: 1, question: Question::Look { look: Look::Cluster, since: 0 } };
+    assert!(member.on_bytes(OTHER, &wire::encode(&registry_message, 1, CLUSTER), Time::ZERO).is_err());
+    let take_outputs = member.take_outputs();
+    let [Output::Send(OTHER, bytes)] = &take_outputs[..] else { panic!("{take_outputs:?}") };
+    let theirs = CLUSTER.recovered(7);
+    assert_eq!(wire::decode(bytes, Versions::OURS, CLUSTER), Err(Malformed::Recovered { theirs, ours: CLUSTER }));
+}

@@ -1,0 +1,155 @@
+//! From when on a new leader counts sessions: from when its voters have last taken part in a round, and not from when
+//! itself has (the argument is in `leases.rs`).
+//!
+//! ```text
+//!   three voters 1, 2, 3 and a peer; 1 leads, 3 does not hear it any more
+//!   peer ── renew ──► 1 ── round ──► 2        a majority, without 3
+//!   then 1 dies, and 3 is elected by 2;  or 2 dies, 1 gives up, and one of 1 and 3 is elected by the other
+//! ```
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::collections::BTreeMap;
+
+use peerlock_registry::{ClusterId, Config, Identity, Info, Label, Member, Mutation, Output, SessionId, Ttl, Versions};
+use peerlock_types::{PeerId, Rng, Span, Time};
+
+const CLUSTER: ClusterId = ClusterId::new(3);
+/// It takes part, and never votes.
+const PEER: u64 = 4;
+
+fn identity(host: u64) -> Identity {
+    let name = Label::new(format!("host{host}")).unwrap();
+    let info = Info { name, addresses: Vec::new(), versions: Versions::OURS, keeps: host != PEER };
+    let ttl = Ttl::from_millis(15_000).unwrap();
+    Identity { cluster: CLUSTER, host: PeerId::new(host), process: 1, info, ttl, predecessor: None }
+}
+
+struct World {
+    members: BTreeMap<u64, Member>,
+    now: Time,
+    /// Two that do not hear each other.
+    cut: Vec<(u64, u64)>,
+}
+
+impl World {
+    fn new(mutation: Option<Mutation>, seed: u64) -> Self {
+        let config = Config { mutation, ..Config::default() };
+        let founder = Member::found(identity(1), config, Rng::new(seed), Time::ZERO);
+        let mut world = Self { members: BTreeMap::from([(1, founder)]), now: Time::ZERO, cut: Vec::new() };
+        world.ticks(3);
+        for host in 2..=PEER {
+            let contacts = vec![PeerId::new(1)];
+            let member = Member::new(identity(host), config, contacts, Rng::new(seed + host), world.now);
+            world.members.insert(host, member);
+        }
+        world.ticks(200);
+        assert_eq!(world.leader(), Some(1), "who founds leads");
+        world
+    }
+
+    fn leader(&self) -> Option<u64> {
+        let leads = |member: &Member| member.registry().is_some_and(|registry| registry.is_leader());
+        self.members.iter().find(|(_, member)| leads(member)).map(|(host, _)| *host)
+    }
+
+    fn session(&self) -> SessionId {
+        self.members[&PEER].client().session().unwrap()
+    }
+
+    fn is_over(&self, session: SessionId) -> bool {
+        let ended = |member: &Member| member.registry().is_some_and(|registry| registry.state().is_over(session));
+        self.members.values().any(ended)
+    }
+
+    fn receives(&self, a: u64, b: u64) -> bool {
+        !self.cut.contains(&(a, b)) && !self.cut.contains(&(b, a))
+    }
+
+    fn ticks(&mut self, ticks: u64) {
+        for _ in 0..ticks {
+            self.now = self.now + Span::from_millis(50);
+            self.members.values_mut().for_each(|member| member.wake(self.now));
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let mut registry_messages = Vec::new();
+            let mut is_quiet = true;
+            for (&from, member) in &mut self.members {
+                for output in member.take_outputs() {
+                    is_quiet = false;
+                    match output {
+                        Output::Send(to, bytes) => registry_messages.push((from, to.get(), bytes)),
+                        Output::Write { number, .. } => member.on_written(number, self.now),
+                        Output::Event { .. } | Output::Answered(..) | Output::Found(..) | Output::Refused(_) => {}
+                    }
+                }
+            }
+            if is_quiet {
+                return;
+            }
+            for (from, to, bytes) in registry_messages {
+                if self.receives(from, to)
+                    && let Some(member) = self.members.get_mut(&to)
+                {
+                    member.on_bytes(PeerId::new(from), &bytes, self.now).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// What came of one story.
+struct Story {
+    /// The peer's session was ended while the peer counted on it.
+    is_broken: bool,
+    /// From when the last round may have been until the end.
+    ended_after: Span,
+}
+
+/// The peer, whose session was renewed after the third voter had heard of the leader, is cut off, and `dies` dies.
+fn story(dies: u64, mutation: Option<Mutation>, seed: u64) -> Story {
+    let mut world = World::new(mutation, seed);
+    world.cut.push((1, 3));
+    world.ticks(20 * 8);
+    assert_eq!(world.leader(), Some(1), "two of three are a majority, and nobody is disturbed");
+    let (session, last) = (world.session(), world.now);
+    world.members.remove(&dies);
+    world.cut.extend((1..PEER).map(|voter| (PEER, voter)));
+    if dies == 2 {
+        while world.leader().is_some() {
+            world.ticks(1);
+        }
+        world.cut.retain(|cut| *cut != (1, 3));
+    }
+    let mut is_broken = false;
+    while !world.is_over(session) {
+        world.ticks(1);
+        is_broken |= world.is_over(session) && world.members[&PEER].client().stands(world.now) == Some(session);
+        assert!(world.now.since(last) < Span::from_secs(60), "nobody ends it");
+    }
+    Story { is_broken, ended_after: world.now.since(last) }
+}
+
+#[test]
+fn a_new_leader_counts_from_the_last_round_that_its_voters_took_part_in() {
+    for (dies, seed) in [1, 2].into_iter().flat_map(|dies| (0..10).map(move |seed| (dies, seed))) {
+        let story = story(dies, None, seed);
+        assert!(!story.is_broken, "{dies} dies, seed {seed}");
+        // From the last heartbeat on: not from the election, which is one to two seconds later.
+        let (from, to) = (Span::from_millis(15_450), Span::from_millis(15_850));
+        let took = story.ended_after;
+        assert!(dies == 2 || from <= took && took <= to, "{dies} dies, seed {seed}: ended after {took}");
+    }
+}
+
+#[test]
+fn what_only_others_have_heard_is_missed_when_it_is_left_out() {
+    for (dies, mutation) in [(1, Mutation::ReceivesAlone), (2, Mutation::ForgetsOwnRounds)] {
+        let broken = (0..10).filter(|&seed| story(dies, Some(mutation), seed).is_broken).count();
+        println!("{mutation:?}: {broken} of 10");
+        assert!(broken > 0, "{mutation:?} was not seen");
+    }
+}

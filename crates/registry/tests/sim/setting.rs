@@ -1,0 +1,101 @@
+//! What one seed stands for.
+
+use peerlock_registry::{Config, Mutation, Ttl};
+use peerlock_types::{Rng, Span};
+
+/// One run, drawn from its seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub seed: u64,
+    /// Hosts with data folders; with 1, 3 or 7 of them there are 1, 3 or 5 voters.
+    pub keepers: usize,
+    /// Further peers, which never vote.
+    pub others: usize,
+    pub loss: f64,
+    pub duplication: f64,
+    /// How many letters are late, by up to [`Setting::late_by`].
+    pub late: f64,
+    pub late_by: Span,
+    /// A trouble begins about so often.
+    pub fault_every: Span,
+    /// Nothing crashes, but who hears whom changes all the time and much is late: several leaders at once.
+    pub is_cut: bool,
+    /// Who starts again does so as the next version.
+    pub upgrades: bool,
+    /// Who votes is chosen by hand now and then; no voter is lost then.
+    pub chooses: bool,
+    /// Processes end in good order, too.
+    pub stops: bool,
+    /// All voters but one are lost, and somebody goes on with that.
+    pub recovers: bool,
+    /// Clocks are wrong by up to so many millionths.
+    pub ppm: u64,
+    pub ttl: Span,
+    pub slack: Span,
+    /// What must be so in the end is looked at, and not only what must never happen.
+    pub is_judged: bool,
+    pub mutation: Option<Mutation>,
+}
+
+impl Setting {
+    pub fn draw(seed: u64) -> Self {
+        let rng = &mut Rng::stream(seed, 1);
+        let keepers = [1, 3, 3, 4, 5, 7, 8][rng.below(7) as usize];
+        // Up to 20 peers in all; most runs are small, because faults meet there most often.
+        let others = if rng.chance(0.1) { rng.below(13) } else { rng.below(4) } as usize;
+        let rate = |rng: &mut Rng, most: f64| if rng.chance(0.4) { 0.0 } else { most * rng.unit() };
+        let is_cut = rng.chance(0.3);
+        let setting = Self {
+            seed,
+            keepers,
+            others,
+            loss: rate(rng, 0.1),
+            duplication: rate(rng, 0.1),
+            late: rate(rng, 0.1),
+            late_by: rng.between(Span::from_millis(50), Span::from_secs(4)),
+            fault_every: rng.between(Span::from_millis(400), Span::from_secs(4)),
+            is_cut,
+            upgrades: rng.chance(0.3),
+            chooses: rng.chance(0.25),
+            stops: rng.chance(0.3),
+            recovers: false,
+            ppm: 10_000,
+            ttl: Span::from_secs(3),
+            slack: Span::ZERO,
+            is_judged: true,
+            mutation: None,
+        };
+        if keepers >= 3 && !is_cut && rng.chance(0.15) {
+            return Self { recovers: true, chooses: false, ..setting };
+        }
+        if is_cut {
+            let late_by = rng.between(Span::from_secs(1), Span::from_secs(4));
+            let fault_every = rng.between(Span::from_millis(300), Span::from_secs(5));
+            return Self {
+                keepers: keepers.max(3),
+                loss: 0.0,
+                late: 0.8 * rng.unit(),
+                late_by,
+                fault_every,
+                ..setting
+            };
+        }
+        setting
+    }
+
+    /// Shorter times than the product's, so that more happens; and no slack, which would hide an error of the rule's.
+    pub fn config(&self) -> Config {
+        Config {
+            slack: self.slack,
+            replace_after: Span::from_secs(4),
+            disk_patience: Span::from_millis(800),
+            compact_after: 40,
+            mutation: self.mutation,
+            ..Config::default()
+        }
+    }
+
+    pub fn ttl(&self) -> Ttl {
+        Ttl::from_millis(self.ttl.as_nanos() / 1_000_000).expect("some seconds are a time to live")
+    }
+}

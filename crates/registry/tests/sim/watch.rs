@@ -1,0 +1,435 @@
+//! What must hold at every moment. Watches, and never steers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use peerlock_registry::{
+    ClusterId, Command, EventKind, Label, Member, Mutation, Outcome, Page, Registry, Resource, Session, SessionId,
+    State, View, VoterId, file,
+};
+use peerlock_types::{Key, PeerId, Time, mix};
+
+use crate::words::Words;
+
+/// What was promised and not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A peer uses a session that the register has ended: somebody else may have what it uses.
+    TwoMayUse(PeerId, SessionId),
+    /// Two processes believe in the same session.
+    Shared(PeerId, SessionId),
+    /// Two voters have applied different things.
+    Disagree(PeerId, u64),
+    /// Something that was confirmed is not there.
+    Lost(String),
+    /// A voter's file was begun a second time: it may have forgotten a vote.
+    StartedTwice(VoterId),
+    /// A flipped bit was not noticed.
+    Unnoticed(PeerId),
+    /// A file that only a loss of power had befallen was refused.
+    Refused(PeerId, String),
+    /// Nobody troubles anybody, and this peer is still without a session.
+    NoSession(PeerId),
+    /// A session is told something else than before, or of a generation that was closed long ago.
+    Mistold(PeerId, String),
+    /// Something that a session must know was not told.
+    Untold(String),
+    /// A grant that was over is there again.
+    Revived(String),
+    /// A generation was used before a recovery and is used again.
+    Reused(String),
+    /// A process does not see what it was told.
+    Unseen(PeerId, String),
+    /// A copy of a command that was done before would change something.
+    Late(String),
+    /// Two sessions of a host stand of which one was opened in place of the same one as the other: its process was
+    /// killed before it heard so, and resources wait for it.
+    Unwritten(SessionId, SessionId),
+    /// Others vote than those that were chosen.
+    SetVoters(String),
+    /// A letter that made no sense.
+    Unexpected(PeerId, String),
+}
+
+/// What has been seen so far.
+#[derive(Default)]
+pub struct Watch {
+    /// Every session that a peer ever believed in, and which process of it.
+    believed: BTreeMap<SessionId, (PeerId, u64)>,
+    /// Of these, those that any voter has ever seen ended.
+    ended: BTreeSet<SessionId>,
+    /// Of these, those that a recovered register has ended in its quarantine: they may still be in use.
+    doubtful: BTreeSet<SessionId>,
+    /// What the state is after each entry.
+    digests: BTreeMap<(ClusterId, u64), Key>,
+    pub words: Words,
+    /// The last entry that each voter was seen at.
+    applied: BTreeMap<PeerId, u64>,
+    /// Voters whose first file was begun.
+    started: BTreeSet<VoterId>,
+    /// What peers were told.
+    confirmed: Vec<(Command, Outcome)>,
+    mutation: Option<Mutation>,
+    /// What the sessions that were opened were asked for with.
+    opened: BTreeMap<SessionId, Command>,
+    recovered: bool,
+    pub counts: Counts,
+}
+
+/// How much has happened, to see that a run says something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub events: u64,
+    pub ended: u64,
+    pub elections: u64,
+    pub answers: u64,
+    pub most_voters: usize,
+    pub crashes: u64,
+    /// Voters that lost their file or host, and those of them that were replaced by the end.
+    pub wounds: u64,
+    pub healed: u64,
+    pub torn: u64,
+    pub full: u64,
+    pub flips: u64,
+    pub partitions: u64,
+    pub freezes: u64,
+    pub compactions: u64,
+    /// Clusters that have gone on to the next version.
+    pub raised: u64,
+    /// Words that were told, and ends of grants among them.
+    pub sent: u64,
+    pub expired: u64,
+    pub expelled: u64,
+    /// Grants that were given back by a later session than the one that gave them.
+    pub given_back: u64,
+    /// Processes that ended in good order; those that led when they began to, and of these those that did not at the
+    /// end.
+    pub stops: u64,
+    pub led: u64,
+    pub resigned: u64,
+    pub recovered: u64,
+    pub chosen: u64,
+    /// Names that were removed, changes of a number of slots, and grants that were taken back by others.
+    pub removed: u64,
+    pub resized: u64,
+    pub taken_back: u64,
+    /// Commands that were applied once more, to see that nothing changes.
+    pub repeated: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, run: Self) {
+        self.events += run.events;
+        self.ended += run.ended;
+        self.elections += run.elections;
+        self.answers += run.answers;
+        self.most_voters = self.most_voters.max(run.most_voters);
+        self.crashes += run.crashes;
+        self.torn += run.torn;
+        self.wounds += run.wounds;
+        self.healed += run.healed;
+        self.full += run.full;
+        self.flips += run.flips;
+        self.partitions += run.partitions;
+        self.freezes += run.freezes;
+        self.compactions += run.compactions;
+        self.raised += run.raised;
+        self.sent += run.sent;
+        self.expired += run.expired;
+        self.expelled += run.expelled;
+        self.given_back += run.given_back;
+        self.stops += run.stops;
+        self.led += run.led;
+        self.resigned += run.resigned;
+        self.recovered += run.recovered;
+        self.chosen += run.chosen;
+        self.removed += run.removed;
+        self.resized += run.resized;
+        self.taken_back += run.taken_back;
+        self.repeated += run.repeated;
+    }
+
+    /// Many runs in which nothing happens would say nothing.
+    pub fn check(&self) {
+        let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
+        let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
+        let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
+        let names = [self.removed, self.resized, self.taken_back, self.repeated];
+        // Not all can be: some could not be heard.
+        assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not resign: {self}");
+        // Nor these: some hosts are gone with nobody to take their place, or went just before the end.
+        assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
+        assert!(
+            all.iter().chain(&more).chain(&late).chain(&names).all(|count| *count > 10) && self.most_voters == 5,
+            "too little: {self}"
+        );
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { events, ended, elections, answers, most_voters, wounds, healed, .. } = self;
+        let Self { crashes, torn, full, flips, partitions, freezes, compactions, raised, .. } = self;
+        let Self { sent, expired, expelled, given_back, stops, led, resigned, recovered, chosen, removed, .. } = self;
+        let Self { resized, taken_back, repeated, .. } = self;
+        write!(
+            f,
+            "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
+             voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with \
+             flipped bits, {full} of full disks), {partitions} partitions, {freezes} freezes, {compactions} new files, \
+             {raised} upgraded; {sent} words ({expired} ends of grants, {expelled} forced out), {given_back} grants \
+             given back later, {stops} stops ({resigned} of {led} leaders resigned), {chosen} choices of voters, \
+             {recovered} recoveries, {removed} names removed, {resized} resized, {taken_back} grants taken back; \
+             {repeated} commands repeated late; no violation"
+        )
+    }
+}
+
+impl Watch {
+    pub fn new(mutation: Option<Mutation>) -> Self {
+        Self { mutation, ..Self::default() }
+    }
+
+    /// A peer's part has changed; `beliefs` are all sessions that peers believe in at this moment, each by its own
+    /// clock, and which process of the peer does.
+    pub fn look(
+        &mut self,
+        now: Time,
+        at: PeerId,
+        member: &Member,
+        beliefs: &[(PeerId, u64, SessionId)],
+    ) -> Result<(), Violation> {
+        for &(peer, process, session) in beliefs {
+            if *self.believed.entry(session).or_insert((peer, process)) != (peer, process) {
+                return Err(Violation::Shared(peer, session));
+            }
+        }
+        if let Some(registry) = member.registry()
+            && self.applied.insert(at, registry.applied()) != Some(registry.applied())
+        {
+            self.look_at_state(now, at, registry)?;
+        }
+        match beliefs.iter().find(|(_, _, session)| self.ended.contains(session)) {
+            Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
+            None if member.unexpected() > 0 => Err(Violation::Unexpected(at, "a letter".to_owned())),
+            None => match member.registry().filter(|registry| !registry.unexpected().is_empty()) {
+                Some(registry) => Err(Violation::Unexpected(at, format!("{:?}", registry.unexpected()))),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn look_at_state(&mut self, now: Time, at: PeerId, registry: &Registry) -> Result<(), Violation> {
+        let (state, index) = (registry.state(), registry.applied());
+        let digest = Key::of(&state.encode());
+        let is_newest = self.digests.keys().next_back().is_none_or(|newest| *newest < (state.cluster(), index));
+        if index > 0 && *self.digests.entry((state.cluster(), index)).or_insert(digest) != digest {
+            return Err(Violation::Disagree(at, index));
+        }
+        if is_newest {
+            self.words.look(now, state)?;
+            self.look_at_late_copy(state, index)?;
+            self.look_for_unwritten(state)?;
+        }
+        for &session in self.believed.keys().filter(|session| state.is_over(**session)) {
+            if state.quarantine().is_some() && !self.ended.contains(&session) {
+                self.doubtful.insert(session);
+            } else if self.ended.insert(session) {
+                self.counts.ended += 1;
+            }
+        }
+        self.counts.most_voters = self.counts.most_voters.max(state.conf().voters.len());
+        self.counts.raised = self.counts.raised.max(u64::from(state.version() > 1));
+        Ok(())
+    }
+
+    /// A generation is announced to its coordinator, so slots are granted from now on.
+    pub fn on_opened(&self, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
+        match beliefs.iter().find(|(_, _, session)| self.doubtful.contains(session)) {
+            Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
+            None => Ok(()),
+        }
+    }
+
+    fn look_for_unwritten(&mut self, state: &State) -> Result<(), Violation> {
+        for (id, it) in state.sessions() {
+            let is_twin = |(other, its): &(SessionId, &Session)| {
+                *other > *id && it.replaces.is_some() && its.replaces == it.replaces
+            };
+            if let Some((other, _)) = state.sessions_of(it.host).find(is_twin) {
+                return Err(Violation::Unwritten(*id, other));
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy of any command that was done arrives now. One command for each state: a run has hundreds.
+    fn look_at_late_copy(&mut self, state: &State, index: u64) -> Result<(), Violation> {
+        for (id, it) in state.sessions().iter().filter(|(id, _)| !self.opened.contains_key(id)).collect::<Vec<_>>() {
+            let Session { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
+            let (info, takes) = (state.members()[&host].clone(), Vec::new());
+            let open = Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes };
+            self.opened.insert(*id, open);
+        }
+        let done: Vec<&Command> = match self.recovered {
+            // The recovered cluster does not read what was asked of the one before.
+            true => Vec::new(),
+            false => {
+                let confirmed = self.confirmed.iter().filter(|(_, it)| !matches!(it, Outcome::Refused(_)));
+                confirmed.map(|it| &it.0).chain(self.opened.values()).collect()
+            }
+        };
+        let Some(command) = (mix(index) as usize).checked_rem(done.len()).map(|at| done[at].clone()) else {
+            return Ok(());
+        };
+        let mut late = state.clone();
+        late.apply_but(0, command.clone(), |mistake| self.mutation == Some(mistake));
+        self.counts.repeated += 1;
+        match late == *state || may_change(&command, state, &late) {
+            true => Ok(()),
+            false => Err(Violation::Late(format!("{command:?}"))),
+        }
+    }
+
+    /// A file takes the place of another, or is the first.
+    pub fn on_file(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        let header = file::read(bytes).expect("a file that was just made is whole").header;
+        self.counts.compactions += 1;
+        if header.file == 1 && !self.started.insert(header.voter) {
+            return Err(Violation::StartedTwice(header.voter));
+        }
+        Ok(())
+    }
+
+    /// A peer was told that this is so.
+    pub fn on_answer(&mut self, now: Time, by: PeerId, command: Command, outcome: Outcome) {
+        self.counts.answers += 1;
+        self.words.on_answer(now, by, &command, &outcome, &mut self.counts);
+        self.confirmed.push((command, outcome));
+    }
+
+    /// Somebody has decided that a majority is lost.
+    pub fn on_recovered(&mut self) {
+        self.counts.recovered += 1;
+        self.recovered = true;
+    }
+
+    /// A session is told something. Whether it is the first time.
+    pub fn on_event(
+        &mut self,
+        now: Time,
+        at: PeerId,
+        resource: &Label,
+        session: SessionId,
+        generation: u64,
+        kind: &EventKind,
+    ) -> Result<bool, Violation> {
+        let is_new = self.words.on_event(now, at, (resource, session, generation), kind)?;
+        self.counts.sent += u64::from(is_new);
+        self.counts.expired += u64::from(is_new && matches!(kind, EventKind::Expired { .. }));
+        self.counts.expelled += u64::from(is_new && *kind == EventKind::Expelled);
+        Ok(is_new)
+    }
+
+    /// A process sees who there is. Its own session is among them, unless it is over.
+    pub fn on_view(&self, at: PeerId, asked_as: Option<SessionId>, view: &View) -> Result<(), Violation> {
+        let stands = |session: &SessionId| view.sessions.iter().any(|(it, host, _)| (it, *host) == (session, at));
+        let is_there = |session: &SessionId| stands(session) || self.ended.contains(session);
+        match asked_as.filter(|session| !is_there(session)) {
+            Some(session) => Err(Violation::Unseen(at, session.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// A process sees which grants its host has given.
+    pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
+        if self.recovered { Ok(()) } else { self.words.on_grants(at, asked, page) }
+    }
+
+    /// All is quiet: everybody who is there knows what it must.
+    pub fn look_for_untold(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
+        self.words.look_for_untold(now, state, there)
+    }
+
+    /// All is quiet: what was confirmed must be in every voter's state.
+    pub fn look_for_confirmed(&self, registry: &Registry) -> Result<(), Violation> {
+        let state = registry.state();
+        // Of a name that was removed it is known that no later one begins below it.
+        let has_come_to = |name: &Label, generation: u64| {
+            state.resources().get(name).map_or(state.floor(), |it| it.generation()) >= generation
+        };
+        // What the lost voters had confirmed last is lost with them.
+        for (command, outcome) in self.confirmed.iter().filter(|_| !self.recovered) {
+            let is_there = match (command, outcome) {
+                (_, Outcome::Opened { session, .. }) => {
+                    state.sessions().contains_key(session) || state.is_over(*session)
+                }
+                (_, Outcome::Ended { sessions, .. }) => sessions.iter().all(|session| state.is_over(*session)),
+                (Command::Join { resource, .. }, Outcome::Joined { generation, .. }) => {
+                    has_come_to(resource, *generation)
+                }
+                (Command::DropDetached { resource, fencing, .. }, Outcome::Done) => {
+                    state.resources().get(resource).is_none_or(|it| !it.detached().contains_key(fencing))
+                }
+                (_, Outcome::Advanced(opening)) => has_come_to(&opening.resource, opening.generation),
+                _ => true,
+            };
+            if !is_there {
+                return Err(Violation::Lost(format!("{command:?}: {outcome:?}")));
+            }
+        }
+        let newest = self.digests.keys().next_back().map_or(0, |(_, index)| *index);
+        if registry.applied() < newest {
+            return Err(Violation::Lost(format!("entries up to {newest}, at {}", registry.applied())));
+        }
+        Ok(())
+    }
+}
+
+/// What a late copy may change, because it harms nothing. A `Join` makes a session that stands a party again, which
+/// then answers that it has nothing, or founds the name again. A `Detach` of a grant that stands makes its time begin
+/// again.
+fn may_change(command: &Command, before: &State, after: &State) -> bool {
+    let others = |name: &Label| {
+        let of = |state: &State| state.resources().iter().filter(|it| it.0 != name).map(|it| it.1.clone()).collect();
+        let (before, after): (Vec<Resource>, Vec<Resource>) = (of(before), of(after));
+        before == after
+    };
+    let same_members = before.members() == after.members() && before.sessions() == after.sessions();
+    let of = |state: &State, name: &Label| state.resources().get(name).cloned();
+    match command {
+        Command::Join { resource, session, .. } => {
+            let has_all = |before: Resource, after: &Resource| {
+                let parties = before.parties().keys().all(|party| after.parties().contains_key(party));
+                parties && before.slots() == after.slots() && before.detached() == after.detached()
+            };
+            let joined = of(after, resource).filter(|it| it.parties().contains_key(session));
+            let retained = |after: &Resource| of(before, resource).is_none_or(|before| has_all(before, after));
+            same_members && others(resource) && joined.is_some_and(|after| retained(&after))
+        }
+        Command::Detach { resource, fencing, .. } => {
+            let all = |it: &Resource| it.detached().keys().copied().collect::<Vec<_>>();
+            let is_longer = |before: &Resource, after: &Resource| {
+                let (one, other) = (&before.detached()[fencing], &after.detached()[fencing]);
+                other.ttl >= one.ttl && (one.slot, one.host) == (other.slot, other.host)
+            };
+            let same = |before: Resource, after: Resource| {
+                (before.generation(), before.parties(), all(&before))
+                    == (after.generation(), after.parties(), all(&after))
+                    && before.detached().contains_key(fencing)
+                    && is_longer(&before, &after)
+            };
+            same_members
+                && others(resource)
+                && of(before, resource).zip(of(after, resource)).is_some_and(|(before, after)| same(before, after))
+        }
+        // A host that keeps nothing is forgotten with its last session, and no process of it comes back.
+        Command::Open { host, .. } => !before.members().contains_key(host),
+        _ => false,
+    }
+}
+
+/// A moment for a trace.
+pub fn stamp(now: Time) -> String {
+    format!("{:>10.4}", now.as_secs_f64())
+}

@@ -1,0 +1,177 @@
+//! What sessions are told and what they see of resources: that all of it is told, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerlock_registry::{ClusterId, Command, EventKind, Label, Outcome, Page, SessionId, State, Topic};
+use peerlock_types::{PeerId, Span, Time};
+
+use crate::watch::{Counts, Violation};
+
+/// After this much time a word that can be told is told.
+const TOLD_WITHIN: Span = Span::from_secs(1);
+/// No letter is on its way for as long, nor is anybody frozen.
+const FORGOTTEN: Span = Span::from_secs(15);
+
+/// Resource and fencing number.
+type Grant = (Label, u64);
+
+/// What is known of the words that had to be told.
+#[derive(Default)]
+pub struct Words {
+    cluster: Option<ClusterId>,
+    /// When each generation was first seen, and of which cluster.
+    generations: BTreeMap<(Label, u64), (ClusterId, Time)>,
+    /// What was told when each one was opened.
+    opened: BTreeMap<(Label, u64), EventKind>,
+    sent: BTreeSet<(Label, SessionId, u64, Topic)>,
+    /// When a coordinator heard that its generation is closed.
+    closed: BTreeMap<(Label, u64), Time>,
+    /// The latest generation of each name, whether it was removed since or not.
+    latest: BTreeMap<Label, u64>,
+    /// Who was forced out last in which generation, and when somebody heard that.
+    expelled: BTreeMap<(Label, SessionId), (u64, Time)>,
+    /// In which generation a session has asked last to take part no more.
+    quit: BTreeMap<(Label, SessionId), u64>,
+    /// Grants in the newest state, those that have been and are not in it any more, and those that were confirmed.
+    held: BTreeMap<Grant, SessionId>,
+    over: BTreeMap<Grant, Time>,
+    given: BTreeMap<Grant, (PeerId, Time)>,
+}
+
+impl Words {
+    /// The newest state so far.
+    pub fn look(&mut self, now: Time, state: &State) -> Result<(), Violation> {
+        if self.cluster != Some(state.cluster()) {
+            // What was known before a recovery may be lost, or come back.
+            self.cluster = Some(state.cluster());
+            self.held.clear();
+            self.over.clear();
+        }
+        for (name, resource) in state.resources() {
+            let key = (name.clone(), resource.generation());
+            let (cluster, _) = *self.generations.entry(key).or_insert((state.cluster(), now));
+            if cluster != state.cluster() {
+                return Err(Violation::Reused(format!("{name} {}", resource.generation())));
+            }
+            let latest = self.latest.entry(name.clone()).or_default();
+            if resource.generation() < *latest {
+                return Err(Violation::Reused(format!("{name} {} after {latest}", resource.generation())));
+            }
+            *latest = resource.generation();
+        }
+        let grants = state.resources().iter().flat_map(|(name, it)| {
+            it.detached().iter().map(|(fencing, grant)| ((name.clone(), *fencing), grant.session))
+        });
+        let held: BTreeMap<Grant, SessionId> = grants.collect();
+        if let Some(revived) = held.keys().find(|grant| self.over.contains_key(grant)) {
+            return Err(Violation::Revived(format!("{revived:?}")));
+        }
+        self.over.extend(self.held.keys().filter(|grant| !held.contains_key(grant)).map(|it| (it.clone(), now)));
+        self.held = held;
+        Ok(())
+    }
+
+    /// A session is told something: whether it is the first time.
+    pub fn on_event(
+        &mut self,
+        now: Time,
+        at: PeerId,
+        (resource, session, generation): (&Label, SessionId, u64),
+        kind: &EventKind,
+    ) -> Result<bool, Violation> {
+        let key = (resource.clone(), generation);
+        if let EventKind::Opened { .. } = kind {
+            if self.opened.entry(key.clone()).or_insert_with(|| kind.clone()) != kind {
+                return Err(Violation::Mistold(at, format!("{key:?}: {kind:?}, and {:?} before", self.opened[&key])));
+            }
+            if self.closed.get(&key).is_some_and(|closed| now >= *closed + FORGOTTEN) {
+                return Err(Violation::Mistold(at, format!("{key:?} is closed")));
+            }
+        }
+        Ok(self.sent.insert((resource.clone(), session, generation, kind.topic())))
+    }
+
+    /// A peer was told that this is so.
+    pub fn on_answer(&mut self, now: Time, by: PeerId, command: &Command, outcome: &Outcome, counts: &mut Counts) {
+        match (command, outcome) {
+            (Command::Close { resource, generation, .. }, Outcome::Done) => {
+                self.closed.entry((resource.clone(), *generation)).or_insert(now);
+            }
+            (Command::Quit { resource, session, generation }, _) => {
+                let latest = self.quit.entry((resource.clone(), *session)).or_default();
+                *latest = (*latest).max(*generation);
+            }
+            (Command::Remove { .. }, Outcome::Done) => counts.removed += 1,
+            (Command::Resize { .. }, Outcome::Advanced(_)) => counts.resized += 1,
+            (Command::TakeBack { .. }, Outcome::Done) => counts.taken_back += 1,
+            (Command::Expel { resource, session, .. }, Outcome::Advanced(opening)) => {
+                self.expelled.insert((resource.clone(), *session), (opening.generation, now));
+            }
+            (Command::Detach { resource, fencing, .. }, Outcome::Done) => {
+                // It may be over in the same step.
+                let grant = (resource.clone(), *fencing);
+                if self.held.contains_key(&grant) {
+                    self.given.entry(grant).or_insert((by, now));
+                }
+            }
+            (Command::DropDetached { session, resource, fencing }, Outcome::Done) => {
+                let giver = self.held.get(&(resource.clone(), *fencing));
+                counts.given_back += u64::from(giver.is_some_and(|giver| giver != session));
+            }
+            (Command::SetVoters { hosts: Some(_), .. }, Outcome::Done) => counts.chosen += 1,
+            _ => {}
+        }
+    }
+
+    /// A process sees which grants its host has given: all that were confirmed when it asked, unless they are over.
+    pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
+        let found: BTreeSet<Grant> = page
+            .resources
+            .iter()
+            .flat_map(|it| it.detached.iter().map(|grant| (it.name.clone(), grant.fencing)))
+            .collect();
+        let given = self.given.iter().filter(|(_, (by, since))| *by == at && *since <= asked).map(|(grant, _)| grant);
+        match given.into_iter().find(|grant| !found.contains(grant) && !self.over.contains_key(grant)) {
+            Some(missing) => Err(Violation::Unseen(at, format!("{missing:?}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Everybody who is there knows what it must, if it is not too new.
+    pub fn look_for_untold(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
+        let is_due = |since: Option<&Time>| since.is_some_and(|since| now >= *since + TOLD_WITHIN);
+        for (name, resource) in state.resources() {
+            let key = (name.clone(), resource.generation());
+            let Some(coordinator) = resource.coordinator() else { continue };
+            assert!(state.sessions().contains_key(&coordinator), "{name} is coordinated by nobody who stands");
+            let was_notified = |topic| self.sent.contains(&(name.clone(), coordinator, resource.generation(), topic));
+            if !there.contains(&coordinator) {
+                continue;
+            }
+            let since = self.generations.get(&key).map(|(_, since)| since);
+            if !resource.is_closed() && is_due(since) && !was_notified(Topic::Opened) {
+                return Err(Violation::Untold(format!("{key:?}: {coordinator} does not know that it coordinates")));
+            }
+            let Some(EventKind::Opened { detached, .. }) = self.opened.get(&key) else { continue };
+            for &(_, fencing) in detached {
+                let over = self.over.get(&(name.clone(), fencing));
+                if is_due(over) && !was_notified(Topic::Expired(fencing)) {
+                    return Err(Violation::Untold(format!("{key:?}: {coordinator} waits for the end of {fencing}")));
+                }
+            }
+        }
+        for ((name, session), (generation, since)) in &self.expelled {
+            let is_it = |event: &&(Label, SessionId, u64, Topic)| {
+                (&event.0, event.1, event.3) == (name, *session, Topic::Expelled) && event.2 >= *generation
+            };
+            // Who gives up its part in a later generation knows of that.
+            let knows = self.quit.get(&(name.clone(), *session)).is_some_and(|quit| quit >= generation);
+            let was_notified = knows || self.sent.iter().any(|event| is_it(&event));
+            if there.contains(session) && state.sessions().contains_key(session) && is_due(Some(since)) && !was_notified
+            {
+                return Err(Violation::Untold(format!("{name}: {session} does not know that it was forced out")));
+            }
+        }
+        Ok(())
+    }
+}

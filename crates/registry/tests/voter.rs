@@ -1,0 +1,590 @@
+//! One voter and its file, without a network: what it keeps, what it says when something is wrong, and that a disk that
+//! hangs does not hang it.
+
+use peerlock_registry::disk::{Disk, DiskThread, FileDisk, Write};
+use peerlock_registry::file::{Damage, cluster_of};
+use peerlock_registry::wire::{self, Answer, Question, RegistryMessage};
+use peerlock_registry::{
+    ClusterId, Command, Config, Effect, EventKind, Found, Incarnation, Info, Label, Look, Outcome, Page, Registry,
+    SessionId, Topic, Ttl, Versions, VoterId, inspect, recover,
+};
+use peerlock_types::{PeerId, Rng, Span, Time};
+
+const HOST: PeerId = PeerId::new(7);
+const CLUSTER: ClusterId = ClusterId::new(0xabc);
+
+fn info(versions: Versions) -> Info {
+    Info { name: Label::new("host").expect("a short name"), addresses: Vec::new(), versions, keeps: true }
+}
+
+/// A voter whose disk is as fast as its calls.
+struct Voter {
+    registry: Registry,
+    file: Option<Vec<u8>>,
+    now: Time,
+    numbers: u64,
+    answers: Vec<Answer>,
+    sent: Vec<(Label, u64, EventKind)>,
+    /// Nothing is written any more.
+    hangs: bool,
+    writes: u64,
+}
+
+impl Voter {
+    fn found(config: Config, versions: Versions) -> Self {
+        let registry = Registry::found(config, CLUSTER, HOST, info(versions), Rng::new(1), Time::ZERO);
+        Self::of(registry)
+    }
+
+    fn of(registry: Registry) -> Self {
+        let mut voter = Self {
+            registry,
+            file: None,
+            now: Time::ZERO,
+            numbers: 0,
+            answers: Vec::new(),
+            sent: Vec::new(),
+            hangs: false,
+            writes: 0,
+        };
+        voter.settle();
+        voter
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let effects = self.registry.effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Send { registry_message: RegistryMessage::Answer { answer, .. }, .. } => {
+                        self.answers.push(answer)
+                    }
+                    Effect::Send {
+                        registry_message: RegistryMessage::Event { resource, generation, kind, .. },
+                        ..
+                    } => {
+                        self.sent.push((resource, generation, kind));
+                    }
+                    Effect::Send { .. } => {}
+                    Effect::Write { .. } if self.hangs => {}
+                    Effect::Write { number, write } => {
+                        self.writes += 1;
+                        match write {
+                            Write::Append(bytes) => self.file.as_mut().expect("a file").extend(bytes),
+                            Write::Replace(bytes) => self.file = Some(bytes),
+                            Write::Remove => self.file = None,
+                        }
+                        self.registry.on_written(number, self.now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn ticks(&mut self, ticks: u64) {
+        for _ in 0..ticks {
+            self.now = self.now + Span::from_millis(50);
+            self.registry.tick(self.now);
+            self.settle();
+        }
+    }
+
+    fn ask(&mut self, question: Question) {
+        self.numbers += 1;
+        self.registry.on_registry_message(HOST, RegistryMessage::Ask { number: self.numbers, question }, 1, self.now);
+        self.settle();
+    }
+
+    fn open(&mut self, nonce: u64, replaces: Option<SessionId>) -> SessionId {
+        self.open_for(nonce, replaces, 15_000)
+    }
+
+    fn open_for(&mut self, nonce: u64, replaces: Option<SessionId>, millis: u64) -> SessionId {
+        let ttl = Ttl::from_millis(millis).expect("a duration");
+        let info = info(Versions::OURS);
+        self.ask(Question::Do(Command::Open {
+            host: HOST,
+            nonce,
+            incarnation: Incarnation { process: nonce, opening: 0 },
+            ttl,
+            info,
+            voter: None,
+            replaces,
+            takes: Vec::new(),
+        }));
+        match self.answers.pop() {
+            Some(Answer::Done { outcome: Outcome::Opened { session }, .. }) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_voter_alone_leads_and_what_it_has_confirmed_is_there_after_a_restart() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    assert!(voter.registry.is_leader());
+    let session = voter.open(1, None);
+    voter.ask(Question::Do(Command::Join { session, resource: Label::new("r").unwrap(), slots: 3 }));
+    let before = voter.registry.state().clone();
+    let file = voter.file.clone().unwrap();
+    let registry =
+        Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO).expect("a whole file");
+    let mut again = Voter::of(registry);
+    assert_ne!(again.file.as_ref(), Some(&file), "a new file is begun at every start");
+    again.ticks(60);
+    assert_eq!(again.registry.state(), &before);
+}
+
+/// Nobody else could be heard or disturbed; but what a leader owes to the sessions of the one before it stays.
+#[test]
+fn a_voter_alone_leads_as_soon_as_its_file_is_there_and_gives_sessions_their_time_from_then_on() {
+    let registry = Registry::found(Config::default(), CLUSTER, HOST, info(Versions::OURS), Rng::new(1), Time::ZERO);
+    assert!(!registry.is_leader(), "its file is not written yet");
+    let mut voter = Voter::of(registry);
+    assert!(voter.registry.is_leader(), "it is, and no time has passed");
+    let session = voter.open(1, None);
+    let file = voter.file.clone().unwrap();
+    let restart = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
+    let mut again = Voter::of(restart.expect("a whole file"));
+    assert!(again.registry.is_leader());
+    // 15 s and 3 % of them and a quarter of a second, since it began.
+    again.ticks(20 * 15 + 13);
+    assert!(again.registry.state().sessions().contains_key(&session), "the leader before may have said yes just now");
+    again.ticks(2);
+    assert!(again.registry.state().is_over(session));
+}
+
+/// If it crashed before its vote is on the disk it would lead in the same term once more, with other entries.
+#[test]
+fn who_votes_alone_says_nothing_as_a_leader_before_its_vote_is_written() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    let ttl = Ttl::from_millis(15_000).unwrap();
+    for number in [8, 9] {
+        let host = PeerId::new(number);
+        let open = Command::Open {
+            host,
+            nonce: 1,
+            incarnation: Incarnation::default(),
+            ttl,
+            info: info(Versions::OURS),
+            voter: None,
+            replaces: None,
+            takes: Vec::new(),
+        };
+        voter.registry.on_registry_message(
+            host,
+            RegistryMessage::Ask { number, question: Question::Do(open) },
+            1,
+            voter.now,
+        );
+        voter.settle();
+    }
+    voter.open(1, None);
+    voter.ticks(3);
+    assert_eq!(voter.registry.state().conf().learners.len(), 2, "they are to vote, and have nothing yet");
+    let file = voter.file.unwrap();
+    let restart = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
+    let mut registry = restart.expect("a whole file");
+    let is_to_voter =
+        |effect: &Effect| matches!(effect, Effect::Send { registry_message: RegistryMessage::Voter(_), .. });
+    let writes = |effects: &[Effect]| match effects[..] {
+        [Effect::Write { number, .. }] => number,
+        _ => panic!("{effects:?}"),
+    };
+    let first = writes(&registry.effects());
+    registry.on_written(first, Time::ZERO);
+    assert!(registry.is_leader());
+    let second = writes(&registry.effects());
+    registry.on_written(second, Time::ZERO);
+    assert!(registry.effects().iter().any(is_to_voter), "now they may hear of it");
+}
+
+#[test]
+fn a_yes_is_given_after_a_round_and_names_its_renewal() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    voter.ask(Question::Renew { session, renewal: 41 });
+    assert_eq!(voter.answers, [], "the round begins with the next tick");
+    voter.ticks(1);
+    let voters = vec![HOST];
+    assert_eq!(voter.answers, [Answer::Yes { session, renewal: 41, voters }]);
+    // After its time, and not before.
+    voter.ticks(20 * 15);
+    assert!(voter.registry.state().sessions().contains_key(&session));
+    voter.ticks(20);
+    assert!(voter.registry.state().is_over(session));
+    voter.answers.clear();
+    voter.ask(Question::Renew { session, renewal: 42 });
+    assert_eq!(voter.answers, [Answer::Over { session }]);
+}
+
+#[test]
+fn nobody_asks_for_another_or_what_a_leader_decides() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    let end = Question::Do(Command::End { sessions: vec![session], term: 2 });
+    let leave = Question::Do(Command::Leave { session });
+    for (from, question) in [(HOST, end), (PeerId::new(8), leave)] {
+        voter.registry.on_registry_message(from, RegistryMessage::Ask { number: 9, question }, 1, voter.now);
+        voter.settle();
+    }
+    assert_eq!(voter.registry.unexpected().values().sum::<u64>(), 2);
+    assert!(!voter.registry.state().is_over(session));
+}
+
+/// `peerlock-registry`'s answer to "file size after 100,000 sessions": `SESSIONS=100000` makes as many.
+#[test]
+fn the_file_does_not_grow_with_what_is_over() {
+    let sessions = std::env::var("SESSIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let (mut last, mut longest) = (None, 0);
+    for nonce in 1..=sessions {
+        last = Some(voter.open(nonce, last));
+        if nonce % 100 == 0 {
+            voter.ticks(1);
+        }
+        longest = longest.max(voter.registry.file_length());
+        assert_eq!(voter.file.as_ref().map(Vec::len), Some(voter.registry.file_length()));
+    }
+    println!("{sessions} sessions, {} writes: at most {longest} bytes", voter.writes);
+    assert!(longest < 200_000, "{longest} bytes");
+    assert_eq!(voter.registry.state().sessions().len(), 1);
+}
+
+#[test]
+fn a_voter_whose_disk_hangs_confirms_nothing_and_does_not_lead() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    voter.hangs = true;
+    let leave = Command::Leave { session: SessionId::new(1) };
+    voter.ask(Question::Do(leave));
+    assert_eq!(voter.answers, []);
+    voter.ticks(18);
+    assert!(voter.registry.is_leader(), "a slow disk is no reason yet");
+    voter.ticks(100);
+    assert!(!voter.registry.is_leader());
+    voter.ask(Question::Renew { session: SessionId::new(9), renewal: 1 });
+    assert!(matches!(voter.answers[..], [Answer::Elsewhere { leader: None, .. }]), "{:?}", voter.answers);
+}
+
+fn join(session: SessionId, name: &str) -> Question {
+    Question::Do(Command::Join { session, resource: Label::new(name).expect("a short name"), slots: 1 })
+}
+
+/// What the lost voters may have given out since is not given out again.
+#[test]
+fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    voter.ask(join(session, "known"));
+    let file = voter.file.clone().unwrap();
+    assert_eq!(cluster_of(&file), Ok(CLUSTER));
+    let recovered = recover(&file, Versions::OURS, 7).expect("a whole file");
+    assert_eq!((recovered.cluster, recovered.host), (CLUSTER.recovered(7), HOST));
+    assert_eq!(cluster_of(&recovered.file), Ok(CLUSTER.recovered(7)));
+    assert!(recovered.voter > voter.registry.voter());
+    assert_eq!(recovered.last, (voter.registry.term(), voter.registry.applied()));
+
+    let registry = Registry::restart(Config::default(), Versions::OURS, &recovered.file, Rng::new(2), Time::ZERO);
+    let mut again = Voter::of(registry.expect("a whole file"));
+    again.ticks(60);
+    assert!(again.registry.is_leader());
+    let state = again.registry.state();
+    assert!(state.sessions().contains_key(&session), "its process may still be inside");
+    assert!(state.is_over(SessionId::new(2)), "the next one, which the lost voters may have given out");
+    let lost = 1 << 16;
+    assert!(state.resources()[&Label::new("known").unwrap()].generation() > lost);
+    let session = again.open(2, None);
+    again.answers.clear();
+    for name in ["known", "unknown"] {
+        again.ask(join(session, name));
+        let answer = again.answers.pop();
+        let Some(Answer::Done { outcome: Outcome::Joined { generation, .. }, .. }) = answer else {
+            panic!("{answer:?}")
+        };
+        assert!(generation > lost, "{name}: {generation}");
+    }
+}
+
+/// The sessions that the lost voters opened last are unknown to the file, and may be in use.
+#[test]
+fn recovered_register_announces_nothing_in_its_quarantine() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    // It has ended, and a session of this duration may be in use all the same.
+    let long = voter.open_for(1, None, 60_000);
+    voter.ask(Question::Do(Command::Leave { session: long }));
+    let recovered = recover(&voter.file.clone().unwrap(), Versions::OURS, 7).expect("a whole file");
+    assert_eq!(recovered.quarantine, Span::from_millis(62_050), "60 s · 1.03 + 0.25 s");
+    let restart = |file: &[u8]| {
+        Voter::of(Registry::restart(Config::default(), Versions::OURS, file, Rng::new(2), Time::ZERO).expect("whole"))
+    };
+    let mut again = restart(&recovered.file);
+    again.ticks(60);
+    let session = again.open_for(2, None, 600_000);
+    again.ask(join(session, "r"));
+    again.ticks(20 * 58);
+    assert_eq!(again.sent, [], "61 s after it has started");
+    // What it has counted so far is lost with the process.
+    let mut again = restart(&again.file.clone().unwrap());
+    again.ticks(20 * 61);
+    assert_eq!(again.sent, []);
+    again.ticks(20 * 2);
+    assert!(again.registry.state().quarantine().is_none());
+    let session = again.open(3, Some(session));
+    again.ask(join(session, "r"));
+    assert!(matches!(again.sent[..], [(_, _, EventKind::Opened { .. }), ..]), "{:?}", again.sent);
+    let mut again = restart(&again.file.clone().unwrap());
+    again.ticks(60);
+    assert!(again.registry.state().quarantine().is_none(), "it is over for good");
+}
+
+#[test]
+fn a_voter_that_has_learnt_nothing_is_nothing_to_recover_from() {
+    let empty = Registry::enlist(Config::default(), Versions::OURS, CLUSTER, VoterId::new(2), Rng::new(1), Time::ZERO);
+    let file = Voter::of(empty).file.unwrap();
+    assert!(matches!(recover(&file, Versions::OURS, 7), Err(Damage::NoRegister(_))));
+    let mut torn = file;
+    torn.truncate(70);
+    assert!(matches!(recover(&torn, Versions::OURS, 7), Err(Damage::Record { .. })));
+}
+
+#[test]
+fn a_coordinator_is_told_at_once_and_again_until_it_has_counted() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    voter.ask(join(session, "r"));
+    let resource = Label::new("r").unwrap();
+    let opened = EventKind::Opened { slots: 1, asked: vec![(session, HOST)], detached: Vec::new() };
+    assert_eq!(voter.sent, [(resource.clone(), 1, opened)], "when the entry is applied");
+    voter.ticks(5);
+    assert_eq!(voter.sent.len(), 1);
+    voter.ticks(1);
+    assert_eq!(voter.sent.len(), 2, "300 ms later");
+    voter.ask(Question::Do(Command::Close {
+        session,
+        resource: resource.clone(),
+        generation: 1,
+        remaining: Vec::new(),
+    }));
+    voter.ticks(20);
+    assert_eq!(voter.sent.len(), 2);
+    // What has no deed that answers it is told until it was heard.
+    voter.sent.clear();
+    voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session, since: 1 }));
+    voter.ticks(12);
+    assert_eq!(voter.sent, vec![(resource.clone(), 2, EventKind::Expelled); 3], "and nobody is left to count");
+    let received =
+        || RegistryMessage::EventAck { resource: resource.clone(), session, generation: 2, topic: Topic::Expelled };
+    voter.registry.on_registry_message(PeerId::new(8), received(), 1, voter.now);
+    assert_eq!(voter.registry.unexpected().values().sum::<u64>(), 1, "that is not theirs");
+    voter.registry.on_registry_message(HOST, received(), 1, voter.now);
+    voter.ticks(20);
+    assert_eq!(voter.sent.len(), 3);
+}
+
+#[test]
+fn a_new_leader_tells_everybody_some_in_every_tick() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    // As many as are open to one coordinator at a time.
+    for number in 0..1000 {
+        voter.ask(join(session, &format!("r{number}")));
+    }
+    let file = voter.file.clone().unwrap();
+    let registry = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
+    let mut again = Voter::of(registry.expect("a whole file"));
+    while again.sent.is_empty() {
+        again.ticks(1);
+    }
+    assert!(again.sent.len() < 500, "not all at once: {}", again.sent.len());
+    again.ticks(8);
+    let names: std::collections::BTreeSet<&Label> = again.sent.iter().map(|(name, ..)| name).collect();
+    assert_eq!(names.len(), 1000, "all before anybody has its turn again");
+}
+
+#[test]
+fn what_is_there_is_seen_page_by_page() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    for name in ["a", "b", "c", "c/1", "c/2", "c/2/x", "c0", "d"] {
+        voter.ask(join(session, name));
+    }
+    let (resource, ttl, note) =
+        (Label::new("b").unwrap(), Ttl::from_millis(5000).unwrap(), Label::new("note").unwrap());
+    voter.ask(Question::Do(Command::Detach { session, resource, slot: 0, fencing: 1 << 32, ttl, note }));
+    let label = |name: Option<&str>| name.map(|name| Label::new(name).unwrap());
+    let mut look = |prefix, after, most, granted_by| {
+        let (prefix, after) = (label(prefix), label(after));
+        voter.ask(Question::Look { look: Look::Resources { prefix, after, most, granted_by }, since: 0 });
+        match voter.answers.pop() {
+            Some(Answer::Found(Found::Resources(page))) => page,
+            other => panic!("{other:?}"),
+        }
+    };
+    let names = |page: &Page| page.resources.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();
+    let first = look(None, None, 2, None);
+    assert_eq!((names(&first), first.more), (vec!["a".to_owned(), "b".to_owned()], true));
+    assert_eq!(first.resources[0].coordinator, Some((session, HOST)));
+    assert_eq!(first.resources[1].detached[0].note.as_str(), "note");
+    let last = look(None, Some("c/2/x"), 2, None);
+    assert_eq!((names(&last), last.more), (vec!["c0".to_owned(), "d".to_owned()], false));
+    assert_eq!(names(&look(None, None, 9, Some(HOST))), ["b"]);
+    assert_eq!(names(&look(None, None, 9, Some(PeerId::new(8)))), [""; 0]);
+    for (prefix, after, most, found, more) in [
+        ("c/", None, 9, &["c/1", "c/2", "c/2/x"][..], false),
+        ("c/", None, 2, &["c/1", "c/2"], true),
+        ("c/", Some("c/2"), 9, &["c/2/x"], false),
+        ("c/", Some("c/2/x"), 9, &[], false),
+        ("c/", Some("a"), 1, &["c/1"], true),
+        ("c/", Some("d"), 9, &[], false),
+        ("c", None, 9, &["c", "c/1", "c/2", "c/2/x", "c0"], false),
+        ("c", Some("c"), 1, &["c/1"], true),
+        ("x", None, 9, &[], false),
+    ] {
+        let page = look(Some(prefix), after, most, None);
+        assert_eq!(
+            (names(&page), page.more),
+            (found.iter().map(ToString::to_string).collect(), more),
+            "{prefix} {after:?}"
+        );
+    }
+    for (name, found) in [("b", vec!["b".to_owned()]), ("bb", vec![]), ("e", vec![])] {
+        voter.ask(Question::Look { look: Look::Resource(Label::new(name).unwrap()), since: 0 });
+        let Some(Answer::Found(Found::Resources(page))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
+        assert_eq!((names(&page), page.more), (found, false), "{name}");
+    }
+    // Who does not know enough is no help.
+    voter.answers.clear();
+    voter.ask(Question::Look { look: Look::Cluster, since: 1 << 20 });
+    assert_eq!(voter.answers, []);
+    voter.ask(Question::Look { look: Look::Cluster, since: 0 });
+    let Some(Answer::Found(Found::Cluster(view))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
+    assert_eq!(
+        (view.leader, view.sessions, view.voters),
+        (Some(HOST), vec![(session, HOST, Ttl::from_millis(15_000).unwrap())], vec![(VoterId::new(1), HOST)])
+    );
+}
+
+#[test]
+fn an_old_program_refuses_what_a_newer_one_has_written() {
+    let newer = Versions { min: 1, max: 2 };
+    let mut voter = Voter::found(Config::default(), newer);
+    voter.ticks(60);
+    assert_eq!(voter.registry.state().version(), 2, "who founds uses the newest version that it knows");
+    let file = voter.file.clone().unwrap();
+    let old = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
+    let damage = old.err().expect("version 2 is not understood");
+    assert_eq!(damage, Damage::Version { version: 2, ours: Versions::OURS });
+    assert_eq!(inspect(&file, Versions::OURS), Err(damage.clone()));
+    assert_eq!(
+        damage.to_string(),
+        "the register in this file is of version 2, and this program understands 1: start the program again that has \
+         written it"
+    );
+    let again = Registry::restart(Config::default(), newer, &file, Rng::new(1), Time::ZERO);
+    assert!(again.is_ok());
+}
+
+#[test]
+fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
+    let newer = Versions { min: 1, max: 2 };
+    // Founded by an old program, and then upgraded: the snapshot is of version 1, the entries after it are of version
+    // 2.
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let file = voter.file.clone().unwrap();
+    let mut upgraded =
+        Voter::of(Registry::restart(Config::default(), newer, &file, Rng::new(1), Time::ZERO).expect("a whole file"));
+    upgraded.ticks(60);
+    assert_eq!(upgraded.registry.state().version(), 1, "its member is still described as old");
+    let ttl = Ttl::from_millis(15_000).unwrap();
+    let open = |nonce| Command::Open {
+        host: HOST,
+        nonce,
+        incarnation: Incarnation { process: nonce, opening: 0 },
+        ttl,
+        info: info(newer),
+        voter: None,
+        replaces: None,
+        takes: Vec::new(),
+    };
+    upgraded.ask(Question::Do(open(1)));
+    while upgraded.registry.state().version() < 2 {
+        upgraded.ticks(1);
+    }
+    upgraded.ask(Question::Do(open(2)));
+    let file = upgraded.file.clone().unwrap();
+    // With the next tick nothing of the old version is left, for the program after this one.
+    upgraded.ticks(1);
+    let later = Versions { min: 2, max: 3 };
+    assert!(inspect(&file, later).is_err() && inspect(upgraded.file.as_ref().unwrap(), later).is_ok());
+    let old = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
+    let mut old = Voter::of(old.expect("all of it is whole"));
+    assert!(matches!(inspect(&file, Versions::OURS), Err(Damage::Version { version: 2, .. })), "who asks before knows");
+    assert_eq!(inspect(&file, newer), Ok((CLUSTER, 0)));
+    old.ticks(60);
+    let sentence = old.registry.halted().expect("it met an entry of version 2");
+    assert!(sentence.contains("is of version 2, and this program understands 1: upgrade it"), "{sentence}");
+    old.ask(Question::Do(open(3)));
+    assert_eq!(old.answers, [], "and does nothing any more");
+}
+
+#[test]
+fn letters_of_another_cluster_are_refused() {
+    let registry_message =
+        RegistryMessage::Ask { number: 1, question: Question::Renew { session: SessionId::new(1), renewal: 1 } };
+    let bytes = wire::encode(&registry_message, 1, CLUSTER);
+    let refused = wire::decode(&bytes, Versions::OURS, ClusterId::new(1)).unwrap_err().to_string();
+    assert!(refused.contains(&CLUSTER.to_string()), "{refused}");
+}
+
+/// The same voter on a file of the machine, written by a thread of its own.
+#[test]
+fn a_real_file_is_written_behind_the_voters_back() {
+    let dir = std::env::temp_dir().join(format!("peerlock-registry-voter-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("register");
+    let (sent, receives) = std::sync::mpsc::channel();
+    let thread = DiskThread::start(FileDisk::new(&path), move |number| _ = sent.send(number), |_| ()).unwrap();
+    let mut now = Time::ZERO;
+    let mut registry = Registry::found(Config::default(), CLUSTER, HOST, info(Versions::OURS), Rng::new(1), Time::ZERO);
+    for _ in 0..60 {
+        now = now + Span::from_millis(50);
+        registry.tick(now);
+        loop {
+            let writes: Vec<_> = registry
+                .effects()
+                .into_iter()
+                .filter_map(|effect| match effect {
+                    Effect::Write { number, write } => Some((number, write)),
+                    Effect::Send { .. } => None,
+                })
+                .collect();
+            if writes.is_empty() {
+                break;
+            }
+            for (number, write) in writes {
+                thread.write(number, write);
+                registry.on_written(receives.recv().unwrap(), now);
+            }
+        }
+    }
+    assert!(registry.is_leader());
+    drop(thread);
+    let bytes = FileDisk::new(&path).load().unwrap().expect("a file");
+    assert_eq!(bytes.len(), registry.file_length());
+    assert!(Registry::restart(Config::default(), Versions::OURS, &bytes, Rng::new(1), Time::ZERO).is_ok());
+    std::fs::remove_dir_all(&dir).unwrap();
+}

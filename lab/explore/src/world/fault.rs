@@ -1,0 +1,579 @@
+//! What happens to sessions and slots where there is a register: deaths, new sessions, take-overs, force, detached
+//! grants, other numbers of slots; and the words that travel because of it, late and in any order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
+use peerlock_protocols::{Effect, Grant, Input};
+use peerlock_types::{PeerId, Ticket};
+
+use super::registry::Registry;
+use super::{Action, Explorable, FaultLimits, Local, Node, Slip, World};
+use crate::Violation;
+
+/// Something between the register and a session, under way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Post {
+    /// From the register.
+    RegistryEvent(RegistryEvent),
+    /// To the register.
+    RegistryRequest(Session, RegistryRequest),
+    /// To the register: the resource is to be removed, in which somebody has seen nobody in this generation.
+    Remove(u64),
+    /// To the register: this session takes the detached grant for over that its client of this ticket has or had.
+    DropDetached(Session, Ticket, Detached),
+}
+
+/// What an administrator has ordered, and the register has done: a copy may arrive later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Order {
+    /// To force out this session, which had been a party since that generation.
+    Expel(Session, u64),
+    /// To have so many slots, by who has looked in that generation.
+    Resize(u32, u64),
+    /// To take back the detached grant of this number.
+    TakeBack(u64),
+}
+
+/// Something that may happen to a session or a slot. Where a generation is opened because of it, the last number says
+/// which of the parties coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The word or wish at this place arrives.
+    Hear(usize),
+    /// The word or wish at this place will arrive twice.
+    Repeat(usize),
+    /// This peer dies, or could not renew its session: all that it had is gone.
+    Stop(usize),
+    /// The register ends the session of a peer that has stopped.
+    End(Session, usize),
+    /// A peer that has stopped begins anew.
+    Begin(usize),
+    /// The process at this peer is killed, and another takes over what its clients have, but for those that are
+    /// detached: they stay inside by the register.
+    TakeOver(usize, usize),
+    /// The resource gets another number of slots.
+    Resize(usize),
+    /// This peer is forced out.
+    Expel(usize, usize),
+    /// Nobody at this peer has used the resource for a while.
+    Forget(usize),
+    /// Somebody sees that nobody takes part in the resource, and wants it removed.
+    Remove,
+    /// The register is told of the end of this grant.
+    Detach(usize, Ticket),
+    /// The client of a detached grant whose peer is gone leaves.
+    LeaveAlone(usize),
+    /// The register knows that the detached grant at this place is over.
+    Expire(usize),
+    /// The process at this peer takes the detached grant of this number for over, and its client does not hear of it.
+    TakeBack(usize, u64),
+    /// A client renews the detached grant at this place, at a later process of its host.
+    Renew(usize),
+    /// By force: the detached grant at this place, whose session is no party, is over.
+    Free(usize),
+    /// A copy of the order at this place arrives.
+    Again(usize),
+}
+
+impl Fault {
+    /// Whether it happens sooner or later. Anything else may never happen.
+    pub(crate) fn is_certain(&self) -> bool {
+        matches!(self, Self::Hear(_) | Self::End(..) | Self::LeaveAlone(_) | Self::Expire(_))
+    }
+}
+
+/// The register and what belongs to it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Cluster {
+    pub(super) registry: Registry,
+    /// What is under way, sorted.
+    post: Vec<Post>,
+    /// Detached clients that are inside by the register, and not by a token at their peer.
+    pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
+    /// Detached clients that do not know that their grant was taken back, and by which session.
+    pub(super) unaware: Vec<(Session, Ticket, Grant)>,
+    /// Orders that were done and may arrive again, sorted.
+    pub(super) orders: Vec<Order>,
+    /// How often what may happen still may.
+    pub(super) left: FaultLimits,
+    /// How often the number of slots has changed.
+    resized: usize,
+}
+
+impl Cluster {
+    pub(super) fn new(ids: &[PeerId], fault_actions: &FaultLimits, slots: usize) -> Self {
+        Self {
+            registry: Registry::new(ids, fault_actions, slots as u32),
+            post: Vec::new(),
+            alone: Vec::new(),
+            unaware: Vec::new(),
+            orders: Vec::new(),
+            left: *fault_actions,
+            resized: 0,
+        }
+    }
+
+    pub(super) fn send(&mut self, post: Post) {
+        let place = self.post.partition_point(|other| *other <= post);
+        self.post.insert(place, post);
+    }
+
+    /// An order was done.
+    pub(super) fn note_order(&mut self, order: Order) {
+        if self.left.repeats > 0 {
+            let place = self.orders.partition_point(|other| *other <= order);
+            self.orders.insert(place, order);
+        }
+    }
+
+    /// It arrives once more. It must not do anything.
+    fn repeat_order(&mut self, at: usize, slip: Option<Slip>) -> Result<Option<RegistryEvent>, Violation> {
+        let order = self.orders.remove(at);
+        self.left.repeats -= 1;
+        if self.left.repeats == 0 {
+            self.orders.clear();
+        }
+        match order {
+            Order::Expel(session, since) => {
+                let counts = self.registry.since(session) == Some(since);
+                if !counts && (slip != Some(Slip::ExpelsLate) || !self.registry.is_party(session)) {
+                    return Ok(None);
+                }
+                let [notified, opened] = self.registry.expel(session, 0);
+                notified.into_iter().for_each(|word| self.send(Post::RegistryEvent(word)));
+                Ok(opened)
+            }
+            Order::Resize(slots, _) if slots == self.registry.slots => Ok(None),
+            Order::Resize(_, looked) => match self.registry.may_resize(looked) || slip == Some(Slip::ResizesLate) {
+                true => Err(Violation::Undone(self.registry.slots)),
+                false => Ok(None),
+            },
+            Order::TakeBack(fencing) => match self.registry.place_of(fencing) {
+                Some(at) => Ok(self.registry.expire(at)),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// The register hears what a session wishes: the generation that it opens, if it does.
+    fn on_request(
+        &mut self,
+        from: Session,
+        registry_request: RegistryRequest,
+        slip: Option<Slip>,
+    ) -> Option<RegistryEvent> {
+        let RegistryRequest::Quit { generation } = registry_request else {
+            return self.registry.grant(from, &registry_request, slip);
+        };
+        let [notified, opened] = self.registry.quit(from, generation, 0, slip);
+        notified.into_iter().for_each(|word| self.send(Post::RegistryEvent(word)));
+        opened
+    }
+
+    /// The register hears that a name is to be removed, and tells nobody of what it does not know.
+    fn remove(&mut self, generation: u64, slip: Option<Slip>) {
+        if self.registry.remove(generation, slip) {
+            self.post.retain(|post| !matches!(post, Post::RegistryEvent(word) if word.kind == EventKind::Expelled));
+        }
+    }
+}
+
+impl<P: Explorable> World<P> {
+    pub(super) fn cluster_mut(&mut self) -> &mut Cluster {
+        Arc::make_mut(self.cluster.as_mut().expect("fates are for worlds with a register"))
+    }
+
+    pub(super) fn session(&self, at: usize) -> Session {
+        Session { peer: self.ids()[at], number: self.nodes[at].local.session }
+    }
+
+    /// Whether the peer at this place has not stopped.
+    pub fn is_up(&self, at: usize) -> bool {
+        self.nodes[at].local.is_up
+    }
+
+    /// The peer that something happens to; with none, the first.
+    pub(super) fn actor_of(&self, fault: Fault) -> PeerId {
+        match fault {
+            Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Resize(_) | Fault::Remove => self.ids()[0],
+            Fault::Again(at) => match self.orders()[at] {
+                Order::Expel(session, _) => session.peer,
+                Order::Resize(..) | Order::TakeBack(_) => self.ids()[0],
+            },
+            Fault::Hear(at) | Fault::Repeat(at) => match &self.post()[at] {
+                Post::RegistryEvent(word) => word.to.peer,
+                Post::RegistryRequest(from, _) | Post::DropDetached(from, ..) => from.peer,
+                Post::Remove(_) => self.ids()[0],
+            },
+            Fault::End(session, _) => session.peer,
+            Fault::Renew(at) | Fault::Free(at) => self.detached()[at].0.peer,
+            Fault::Stop(at) | Fault::Begin(at) | Fault::TakeOver(at, _) | Fault::Expel(at, _) => self.ids()[at],
+            Fault::Forget(at) | Fault::Detach(at, _) | Fault::TakeBack(at, _) => self.ids()[at],
+        }
+    }
+
+    /// How many slots the resource has when it is next resized.
+    pub(crate) fn next_slots(&self) -> u32 {
+        let resized = self.cluster.as_ref().map_or(0, |cluster| cluster.resized);
+        self.rules.limits.faults.map_or(0, |fault_actions| fault_actions.resizes[resized])
+    }
+
+    /// The words and wishes under way.
+    pub fn post(&self) -> &[Post] {
+        self.cluster.as_ref().map_or(&[], |cluster| &cluster.post)
+    }
+
+    /// The orders that were done and may arrive again.
+    pub fn orders(&self) -> &[Order] {
+        self.cluster.as_ref().map_or(&[], |cluster| &cluster.orders)
+    }
+
+    /// Takes a wish to the register on its way; what is wrong if there is none.
+    pub(super) fn registry_request(&mut self, at: usize, registry_request: &RegistryRequest) -> Option<Violation> {
+        if self.cluster.is_none() {
+            return Some(Violation::Unexpected(
+                self.ids()[at],
+                "a wish to the register, and there is none in this world",
+            ));
+        }
+        let post = Post::RegistryRequest(self.session(at), registry_request.clone());
+        self.cluster_mut().send(post);
+        None
+    }
+
+    /// Everything that may happen to sessions and slots next.
+    pub(super) fn fault_actions(&self, actions: &mut Vec<Action<P::Timer>>) {
+        let (Some(cluster), Some(fault_actions)) = (&self.cluster, self.rules.limits.faults) else { return };
+        let registry = &cluster.registry;
+        let choices = || 0..registry.choices(fault_actions.any_coordinator);
+        let mut add = |fault| actions.push(Action::Fault(fault));
+        let is_new = |at: &usize| *at == 0 || cluster.post[*at] != cluster.post[*at - 1];
+        (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fault::Hear(at)));
+        if cluster.left.repeats > 0 {
+            (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fault::Repeat(at)));
+            let is_new = |at: &usize| *at == 0 || cluster.orders[*at] != cluster.orders[*at - 1];
+            (0..cluster.orders.len()).filter(is_new).for_each(|at| add(Fault::Again(at)));
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            let (local, session) = (&node.local, self.session(at));
+            // Who was forced out is mostly one that has died.
+            if cluster.left.forces > 0 && registry.is_party(session) {
+                choices().for_each(|choice| add(Fault::Expel(at, choice)));
+            }
+            if !local.is_up {
+                if cluster.left.sessions > 0 {
+                    add(Fault::Begin(at));
+                }
+                continue;
+            }
+            if cluster.left.stops > 0 {
+                add(Fault::Stop(at));
+            }
+            if cluster.left.takeovers > 0 {
+                choices().for_each(|choice| add(Fault::TakeOver(at, choice)));
+            }
+            if cluster.left.forgets > 0 && local.inside.is_empty() && local.waiting.is_empty() {
+                add(Fault::Forget(at));
+            }
+        }
+        let has_stopped = |session: &Session| {
+            let local = &self.nodes[self.place(session.peer)].local;
+            !local.is_up || local.session != session.number
+        };
+        for session in registry.sessions().filter(has_stopped) {
+            choices().for_each(|choice| add(Fault::End(session, choice)));
+        }
+        if fault_actions.resizes.get(cluster.resized).is_some_and(|&slots| slots > 0) {
+            choices().for_each(|choice| add(Fault::Resize(choice)));
+        }
+        if cluster.left.removes > 0 && registry.is_left() {
+            add(Fault::Remove);
+        }
+        self.faults_of_detached(cluster, add);
+    }
+
+    /// Makes it happen.
+    pub(super) fn inject(
+        &mut self,
+        fault: Fault,
+        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+    ) -> Option<Violation> {
+        let slip = self.rules.limits.faults.and_then(|fault_actions| fault_actions.slip);
+        let word = match fault {
+            Fault::Hear(at) => match self.cluster_mut().post.remove(at) {
+                Post::RegistryEvent(word) => {
+                    let at = self.place(word.to.peer);
+                    let local = self.nodes[at].local.clone();
+                    return if local.is_up { self.step(at, local, Input::RegistryEvent(word), effects) } else { None };
+                }
+                Post::RegistryRequest(from, registry_request) => {
+                    self.cluster_mut().on_request(from, registry_request, slip)
+                }
+                Post::Remove(generation) => {
+                    self.cluster_mut().remove(generation, slip);
+                    None
+                }
+                Post::DropDetached(from, ticket, it) => return self.drop_detached(from, ticket, it, effects),
+            },
+            Fault::Repeat(at) => {
+                let cluster = self.cluster_mut();
+                cluster.left.repeats -= 1;
+                if cluster.left.repeats == 0 {
+                    cluster.orders.clear();
+                }
+                cluster.post.insert(at, cluster.post[at].clone());
+                None
+            }
+            Fault::Again(at) => match self.cluster_mut().repeat_order(at, slip) {
+                Ok(word) => word,
+                Err(violation) => return Some(violation),
+            },
+            Fault::Stop(at) => {
+                self.stop(at);
+                None
+            }
+            Fault::End(session, choice) => {
+                let registry = &mut self.cluster_mut().registry;
+                let is_asked = registry.is_party(session) && registry.coordinator != Some(session);
+                if slip == Some(Slip::EndUnnoticed) && is_asked {
+                    registry.forget(session)
+                } else {
+                    registry.end(session, choice)
+                }
+            }
+            Fault::Begin(at) => {
+                self.begin(at);
+                None
+            }
+            Fault::TakeOver(at, choice) => self.take_over(at, choice, slip),
+            Fault::Resize(choice) => {
+                let slots = self.next_slots();
+                let cluster = self.cluster_mut();
+                cluster.resized += 1;
+                let looked = cluster.registry.generation;
+                let word = cluster.registry.resize(slots, choice);
+                if cluster.left.repeats > 0 {
+                    cluster.registry.note_resized();
+                    cluster.note_order(Order::Resize(slots, looked));
+                }
+                word
+            }
+            Fault::Expel(at, choice) => self.expel(at, choice),
+            Fault::Forget(at) => {
+                self.cluster_mut().left.forgets -= 1;
+                return self.step(at, self.nodes[at].local.clone(), Input::Forget, effects);
+            }
+            Fault::Remove => {
+                let cluster = self.cluster_mut();
+                cluster.left.removes -= 1;
+                cluster.send(Post::Remove(cluster.registry.generation));
+                None
+            }
+            Fault::TakeBack(at, fencing) => return self.take_back(at, fencing, effects),
+            Fault::Detach(..) | Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Renew(_) | Fault::Free(_) => {
+                self.inject_detached(fault);
+                None
+            }
+        };
+        if let Some(word) = word {
+            self.cluster_mut().send(Post::RegistryEvent(word));
+        }
+        self.forget_undeliverable();
+        None
+    }
+
+    pub(super) fn set(&mut self, at: usize, local: Local<P>) {
+        self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+    }
+
+    fn successor(&self, at: usize, inside: &[(Ticket, Grant)]) -> P {
+        let Local { peer, session, .. } = &self.nodes[at].local;
+        peer.successor(session + 1, inside).expect("only protocols that know sessions can lose them")
+    }
+
+    fn stop(&mut self, at: usize) {
+        let me = self.ids()[at];
+        let Local { asked, retired, session, ref inside, .. } = self.nodes[at].local;
+        let inside = inside.clone();
+        let (peer, timers, waiting) = (self.successor(at, &[]), Vec::new(), Vec::new());
+        let (is_up, is_forced) = (false, false);
+        self.set(at, Local { peer, timers, asked, waiting, inside: Vec::new(), retired, session, is_up, is_forced });
+        let cluster = self.cluster_mut();
+        cluster.left.stops -= 1;
+        cluster.leave_alone(me, inside);
+    }
+
+    fn begin(&mut self, at: usize) {
+        let (peer, session) = (self.successor(at, &[]), self.nodes[at].local.session + 1);
+        self.set(at, Local { peer, session, is_up: true, ..self.nodes[at].local.clone() });
+        let new = self.session(at);
+        let cluster = self.cluster_mut();
+        cluster.left.sessions -= 1;
+        cluster.registry.begin(new);
+    }
+
+    fn expel(&mut self, at: usize, choice: usize) -> Option<RegistryEvent> {
+        let session = self.session(at);
+        let local = self.nodes[at].local.clone();
+        // Who has stopped has nothing.
+        let local = Local { is_forced: local.is_up, ..local };
+        self.set(at, local);
+        let may_be_removed = self.rules.limits.faults.is_some_and(|fault_actions| fault_actions.removes > 0);
+        let cluster = self.cluster_mut();
+        cluster.left.forces -= 1;
+        if let Some(since) = cluster.registry.since(session) {
+            cluster.note_order(Order::Expel(session, since));
+        }
+        let [notified, opened] = cluster.registry.expel(session, choice);
+        if may_be_removed {
+            cluster.registry.note_forced(session);
+        }
+        notified.into_iter().for_each(|word| cluster.send(Post::RegistryEvent(word)));
+        cluster.forget_forced();
+        opened
+    }
+
+    fn take_over(&mut self, at: usize, choice: usize, slip: Option<Slip>) -> Option<RegistryEvent> {
+        let old = self.session(at);
+        let inside = self.nodes[at].local.inside.clone();
+        let inside = self.cluster_mut().leave_alone(old.peer, inside);
+        let known = if slip == Some(Slip::NoGrantFile) { &[] } else { &inside[..] };
+        let (peer, has_clients) = (self.successor(at, known), !known.is_empty());
+        let Local { asked, retired, session, is_forced, .. } = self.nodes[at].local;
+        let (timers, waiting, session, is_up) = (Vec::new(), Vec::new(), session + 1, true);
+        self.set(at, Local { peer, timers, asked, waiting, inside, retired, session, is_up, is_forced });
+        let new = self.session(at);
+        let cluster = self.cluster_mut();
+        cluster.left.takeovers -= 1;
+        if slip == Some(Slip::TakeOverUnnoticed) {
+            cluster.registry.replace(old, new);
+            return None;
+        }
+        cluster.registry.take_over(old, new, has_clients, choice)
+    }
+
+    /// Whether a peer that was forced out takes part again, with nothing from before: it is watched like all others.
+    pub(super) fn is_back(&self, at: usize, local: &Local<P>) -> bool {
+        let Some(registry) = self.cluster.as_ref().map(|cluster| &cluster.registry) else { return false };
+        let is_there = registry.is_party(self.session(at)) && local.peer.generation() == registry.generation;
+        is_there && local.inside.is_empty() && local.peer.tokens() == 0
+    }
+
+    /// How many slots there are, if nothing is under way or about to happen by itself, and nobody has stopped or was
+    /// forced out: then none of them may be empty while somebody waits.
+    pub(super) fn slots_when_calm(&self) -> Option<usize> {
+        let cluster = self.cluster.as_ref()?;
+        let is_calm = |node: &Arc<Node<P>>| node.local.is_up && !node.local.is_forced && node.local.timers.is_empty();
+        let nobody_is_alone = self.detached().is_empty() && cluster.unaware.is_empty();
+        let is_used = |session: Session| self.session(self.place(session.peer)) == session;
+        let is_known = cluster.post.is_empty() && cluster.registry.sessions().all(is_used);
+        let is_calm = is_known && nobody_is_alone && self.nodes.iter().all(is_calm);
+        is_calm.then_some(cluster.registry.slots as usize)
+    }
+
+    /// Whether the register's word to this peer that it was forced out is still under way.
+    pub(super) fn is_to_be_expelled(&self, peer: PeerId) -> bool {
+        let is_it = |post: &Post| matches!(post, Post::RegistryEvent(word) if word.to.peer == peer && word.kind == EventKind::Expelled);
+        self.post().iter().any(is_it)
+    }
+
+    /// Takes away what is under way and can do nothing any more: to a peer that has stopped for good, or where the
+    /// limits want it, from or to a session that is over, or about a generation that the register has left behind.
+    pub(super) fn forget_undeliverable(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let is_down = |peer: PeerId| cluster.left.sessions == 0 && !self.nodes[self.place(peer)].local.is_up;
+        let is_over = |session: Session| self.session(self.place(session.peer)) != session;
+        let is_tidy = self.rules.limits.tidy;
+        let is_lost = |post: &Post| match post {
+            Post::RegistryEvent(word) => is_down(word.to.peer) || is_tidy && is_over(word.to),
+            Post::RegistryRequest(from, _) if is_tidy && !cluster.registry.stands(*from) => true,
+            Post::RegistryRequest(
+                _,
+                RegistryRequest::Close { generation, .. } | RegistryRequest::Renumber { generation },
+            ) => is_tidy && *generation < cluster.registry.generation,
+            Post::DropDetached(from, ..) if is_tidy && !cluster.registry.stands(*from) => true,
+            Post::RegistryRequest(_, RegistryRequest::Join | RegistryRequest::Quit { .. })
+            | Post::Remove(_)
+            | Post::DropDetached(..) => false,
+        };
+        let post = cluster.post.iter().any(is_lost).then(|| {
+            let retained = cluster.post.iter().filter(|post| !is_lost(post));
+            retained.cloned().collect()
+        });
+        let is_any_down = cluster.left.sessions == 0 && self.nodes.iter().any(|node| !node.local.is_up);
+        if is_any_down {
+            let mut packets = std::mem::take(&mut self.packets);
+            packets.retain(|sealed| self.nodes[self.place(sealed.packet.to)].local.is_up);
+            self.packets = packets;
+        }
+        if let Some(post) = post {
+            self.cluster_mut().post = post;
+        }
+    }
+
+    /// Whether everything is over that happens by itself: whoever waits now waits for ever, unless something happens
+    /// that need not happen.
+    pub(crate) fn is_at_rest(&self, actions: &[Action<P::Timer>]) -> bool {
+        let may_wait = |action: &Action<P::Timer>| match action {
+            Action::Fault(fault) => !fault.is_certain(),
+            Action::Request(_) | Action::Withdraw(..) => self.cluster.is_some(),
+            _ => false,
+        };
+        actions.iter().all(may_wait)
+    }
+
+    /// What must not be when everything is over.
+    pub(crate) fn wrong_at_rest(&self) -> Option<Violation> {
+        if self.has_timers() {
+            return None;
+        }
+        let waiting = self.all_waiting();
+        if waiting.is_empty() { self.lost_slot() } else { Some(Violation::Stuck(waiting)) }
+    }
+
+    /// A slot that nobody has.
+    fn lost_slot(&self) -> Option<Violation> {
+        let Registry { coordinator, slots, .. } = self.cluster.as_ref()?.registry;
+        coordinator?;
+        let is_here = |slot: &u32| self.nodes.iter().any(|node| node.facts.slots().contains(slot));
+        (0..slots).find(|slot| !is_here(slot)).map(Violation::SlotLost)
+    }
+
+    /// A slot whose token is at two peers, or twice at one. What was forced out does not count.
+    pub(super) fn slot_twice(&self) -> Option<Violation> {
+        let cluster = self.cluster.as_ref()?;
+        let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);
+        let slots = || honest().flat_map(|node| node.facts.slots()).copied();
+        let alone = |slot: u32| cluster.alone.iter().filter(|(_, _, grant)| grant.slot == slot).count();
+        let count = |slot: u32| slots().filter(|other| *other == slot).count() + alone(slot);
+        let taken_alone = cluster.alone.iter().map(|(_, _, grant)| grant.slot);
+        slots().chain(taken_alone).find(|&slot| count(slot) > 1).map(Violation::SlotTwice)
+    }
+}
+
+/// `→ registry  expel(2.1, party since 3)`.
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expel(session, since) => write!(f, "→ register  expel({session}, party since {since})"),
+            Self::Resize(slots, looked) => write!(f, "→ register  resize(slots {slots}, seen in generation {looked})"),
+            Self::TakeBack(fencing) => write!(f, "→ register  take_back({fencing})"),
+        }
+    }
+}
+
+/// `registry → 0  opened(…)`, `2.1 → registry  join`.
+impl fmt::Display for Post {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RegistryEvent(word) => write!(f, "register → {}  {word}", word.to),
+            Self::RegistryRequest(from, registry_request) => write!(f, "{from} → register  {registry_request}"),
+            Self::Remove(generation) => write!(f, "→ register  remove(generation {generation})"),
+            Self::DropDetached(from, _, Detached { slot, fencing }) => {
+                write!(f, "{from} → register  attach(slot {slot} detached as {fencing})")
+            }
+        }
+    }
+}

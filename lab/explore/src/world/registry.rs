@@ -1,0 +1,264 @@
+//! An abstract register: a log that decides at once and never forgets. Everything about it that is slow or uncertain is
+//! in how its words travel.
+
+use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
+use peerlock_types::PeerId;
+
+use super::{FaultLimits, Slip};
+
+/// What the register knows of the one resource that there is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Registry {
+    pub(super) generation: u64,
+    /// Who coordinates, if there was a party when the generation was opened.
+    pub(super) coordinator: Option<Session>,
+    pub(super) slots: u32,
+    /// The sessions that stand, and since which generation each is a party.
+    sessions: Vec<(Session, Option<u64>)>,
+    /// Grants with an end of their own, and the sessions that have given or last renewed them.
+    pub(super) detached: Vec<(Session, Detached)>,
+    /// The sessions that were forced out and stand: they may not know of it.
+    forced: Vec<Session>,
+    /// The generation that the last change of the number of slots has opened, where that matters.
+    resized: u64,
+}
+
+impl Registry {
+    pub(super) fn new(ids: &[PeerId], faults: &FaultLimits, slots: u32) -> Self {
+        let session = |(at, &peer)| (Session { peer, number: 0 }, (at < faults.parties).then_some(1));
+        let sessions: Vec<_> = ids.iter().enumerate().map(session).collect();
+        let coordinator = (faults.parties > 0).then(|| sessions[0].0);
+        Self {
+            generation: u64::from(faults.parties > 0),
+            coordinator,
+            slots,
+            sessions,
+            detached: Vec::new(),
+            forced: Vec::new(),
+            resized: 0,
+        }
+    }
+
+    pub(super) fn sessions(&self) -> impl Iterator<Item = Session> {
+        self.sessions.iter().map(|&(session, _)| session)
+    }
+
+    pub(super) fn stands(&self, session: Session) -> bool {
+        self.sessions().any(|valid| valid == session)
+    }
+
+    pub(super) fn is_party(&self, session: Session) -> bool {
+        self.parties().any(|party| party == session)
+    }
+
+    /// Since which generation a session is a party, if it is one.
+    pub(super) fn since(&self, session: Session) -> Option<u64> {
+        self.sessions.iter().find(|(valid, _)| *valid == session)?.1
+    }
+
+    fn parties(&self) -> impl Iterator<Item = Session> {
+        self.sessions.iter().filter(|(_, since)| since.is_some()).map(|&(session, _)| session)
+    }
+
+    /// How many different coordinators the next generation could have.
+    pub(super) fn choices(&self, any_coordinator: bool) -> usize {
+        if any_coordinator { self.parties().count().max(1) } else { 1 }
+    }
+
+    /// The next generation, with the party at this place as its coordinator.
+    fn open(&mut self, choice: usize) -> Option<RegistryEvent> {
+        self.generation += 1;
+        let asked: Vec<Session> = self.parties().collect();
+        self.coordinator = asked.get(choice.min(asked.len().saturating_sub(1))).copied();
+        let detached = self.detached.iter().map(|&(_, detached)| detached).collect();
+        let kind = EventKind::Opened { slots: self.slots, asked, detached };
+        Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind })
+    }
+
+    /// Does what a peer asks, if its session stands.
+    pub(super) fn grant(
+        &mut self,
+        from: Session,
+        registry_request: &RegistryRequest,
+        slip: Option<Slip>,
+    ) -> Option<RegistryEvent> {
+        let at = self.sessions.iter().position(|&(session, _)| session == from)?;
+        match registry_request {
+            RegistryRequest::Join => {
+                self.sessions[at].1 = Some(self.generation);
+                match self.coordinator {
+                    None => self.open(0),
+                    Some(coordinator) => {
+                        let kind = EventKind::Joined { coordinator: coordinator.peer, slots: self.slots };
+                        Some(RegistryEvent { to: from, generation: self.generation, kind })
+                    }
+                }
+            }
+            RegistryRequest::Close { generation, remaining } => {
+                if *generation == self.generation {
+                    for (session, since) in &mut self.sessions {
+                        let is_old = |since: &mut u64| *since < *generation || slip == Some(Slip::CloseRemovesJoiners);
+                        since.take_if(|since| is_old(since) && !remaining.contains(session));
+                    }
+                }
+                None
+            }
+            RegistryRequest::Renumber { generation } => {
+                (*generation == self.generation).then(|| self.open(0)).flatten()
+            }
+            RegistryRequest::Quit { .. } => None, // See below: two hear of it.
+        }
+    }
+
+    /// A session is a party no more: what the register tells it, and the new coordinator.
+    pub(super) fn quit(
+        &mut self,
+        from: Session,
+        generation: u64,
+        choice: usize,
+        slip: Option<Slip>,
+    ) -> [Option<RegistryEvent>; 2] {
+        if !self.stands(from) {
+            return [None, None];
+        }
+        let left = |now| Some(RegistryEvent { to: from, generation: now, kind: EventKind::Left { quit: generation } });
+        let is_due = generation == self.generation || slip == Some(Slip::QuitsLate);
+        if !is_due || !self.is_party(from) {
+            // It does not say which generation it is, only that it is a later one.
+            return [left(generation + u64::from(!is_due)), None];
+        }
+        self.sessions.iter_mut().filter(|(valid, _)| *valid == from).for_each(|(_, since)| *since = None);
+        self.forced.retain(|forced| *forced != from);
+        let opened = self.open(choice);
+        [left(self.generation), opened]
+    }
+
+    /// Whether nobody takes part, as who looks sees it.
+    pub(super) fn is_left(&self) -> bool {
+        self.parties().next().is_none() && self.detached.is_empty()
+    }
+
+    /// R11. Forgets the resource, if nobody has used it since that generation. The next one of its name is founded by
+    /// who joins, in a generation above.
+    pub(super) fn remove(&mut self, generation: u64, slip: Option<Slip>) -> bool {
+        let is_unused = generation == self.generation && self.is_left() || slip == Some(Slip::RemovesUsed);
+        if !is_unused || !self.forced.is_empty() && slip != Some(Slip::RemovesForced) {
+            return false;
+        }
+        self.sessions.iter_mut().for_each(|(_, since)| *since = None);
+        self.coordinator = None;
+        self.detached.clear();
+        self.forced.clear();
+        if slip == Some(Slip::ForgetsFloor) {
+            self.generation = 0;
+        }
+        true
+    }
+
+    /// A new session of a peer.
+    pub(super) fn begin(&mut self, session: Session) {
+        self.sessions.push((session, None));
+        self.sessions.sort_unstable();
+    }
+
+    /// Ends a session. If it was a party a new generation begins.
+    pub(super) fn end(&mut self, session: Session, choice: usize) -> Option<RegistryEvent> {
+        let was_party = self.is_party(session);
+        self.sessions.retain(|&(valid, _)| valid != session);
+        self.forced.retain(|forced| *forced != session);
+        if was_party { self.open(choice) } else { None }
+    }
+
+    /// Ends a session as if it had never been a party.
+    pub(super) fn forget(&mut self, session: Session) -> Option<RegistryEvent> {
+        self.sessions.retain(|&(valid, _)| valid != session);
+        None
+    }
+
+    /// The end of one session and the beginning of another, in one entry. If it has clients that are inside it is a
+    /// party.
+    pub(super) fn take_over(
+        &mut self,
+        old: Session,
+        new: Session,
+        has_clients: bool,
+        choice: usize,
+    ) -> Option<RegistryEvent> {
+        let was_party = self.is_party(old);
+        self.sessions.retain(|&(valid, _)| valid != old);
+        self.forced.retain(|forced| *forced != old);
+        self.begin(new);
+        if has_clients {
+            self.make_party(new);
+        }
+        if was_party || has_clients { self.open(choice) } else { None }
+    }
+
+    fn make_party(&mut self, session: Session) {
+        let generation = self.generation;
+        let is_it = |entry: &&mut (Session, Option<u64>)| entry.0 == session;
+        self.sessions.iter_mut().filter(is_it).for_each(|(_, since)| *since = Some(generation));
+    }
+
+    /// As [`Self::take_over`] without anybody noticing.
+    pub(super) fn replace(&mut self, old: Session, new: Session) {
+        for (session, _) in &mut self.sessions {
+            if *session == old {
+                *session = new;
+            }
+        }
+        if self.coordinator == Some(old) {
+            self.coordinator = Some(new);
+        }
+    }
+
+    /// Forces a session out of the resource: what the register tells it, and the new coordinator.
+    pub(super) fn expel(&mut self, session: Session, choice: usize) -> [Option<RegistryEvent>; 2] {
+        self.sessions.iter_mut().filter(|(valid, _)| *valid == session).for_each(|(_, since)| *since = None);
+        self.detached.retain(|&(of, _)| of != session);
+        let opened = self.open(choice);
+        [Some(RegistryEvent { to: session, generation: self.generation, kind: EventKind::Expelled }), opened]
+    }
+
+    /// It may not know of that: to be called where the resource may be removed, which depends on it.
+    pub(super) fn note_forced(&mut self, session: Session) {
+        self.forced.push(session);
+        self.forced.sort_unstable();
+        self.forced.dedup();
+    }
+
+    pub(super) fn resize(&mut self, slots: u32, choice: usize) -> Option<RegistryEvent> {
+        self.slots = slots;
+        self.open(choice)
+    }
+
+    /// To be called after that, where an order for it may arrive twice.
+    pub(super) fn note_resized(&mut self) {
+        self.resized = self.generation;
+    }
+
+    /// Whether an order by who has looked in this generation still counts.
+    pub(super) fn may_resize(&self, looked: u64) -> bool {
+        looked >= self.resized
+    }
+
+    /// A detached grant is over.
+    pub(super) fn expire(&mut self, at: usize) -> Option<RegistryEvent> {
+        let (_, detached) = self.detached.remove(at);
+        Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind: EventKind::Expired(detached) })
+    }
+
+    /// The place of a detached grant, by its number.
+    pub(super) fn place_of(&self, fencing: u64) -> Option<usize> {
+        self.detached.iter().position(|(_, it)| it.fencing == fencing)
+    }
+
+    /// A session takes a detached grant of its host for over. That counts while it stands, and unless a later one has
+    /// renewed the grant.
+    pub(super) fn drop_detached(&mut self, from: Session, fencing: u64, slip: Option<Slip>) -> Option<RegistryEvent> {
+        let at = self.place_of(fencing)?;
+        let (last, _) = self.detached[at];
+        let is_renewed = last > from && slip != Some(Slip::AttachesRenewed);
+        if self.stands(from) && !is_renewed { self.expire(at) } else { None }
+    }
+}

@@ -1,0 +1,53 @@
+use peerlock_protocols::Grant;
+use peerlock_types::{Span, Time};
+
+use super::{Broken, Mark, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+
+/// A client that asks after [`Mark::Quiet`] enters after all that had asked for the resource clearly earlier. Where
+/// there are several slots, it enters only after those that had done so since then, too. One that has waited from
+/// before may have been told to the holder of a long stay alone: it is passed by later ones, up to the bound of
+/// [`Passing`], before it is told to another holder.
+///
+/// [`Passing`]: super::Passing
+#[derive(Debug)]
+pub struct Queued {
+    from: Time,
+    clearly: Span,
+    slots: u32,
+}
+
+impl Queued {
+    /// Asking takes less than `clearly`, whoever asks, and there are at most this many slots.
+    pub fn new(clearly: Span, slots: u32) -> Self {
+        Self { from: Time::END, clearly, slots }
+    }
+}
+
+impl<A: Actor> Watch<A> for Queued {
+    fn on_mark(&mut self, now: Time, mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
+        if matches!(mark, Mark::Quiet) {
+            self.from = now;
+        }
+        Ok(())
+    }
+
+    fn on_grant(&mut self, _now: Time, client: &Client, _grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
+        if client.asked < self.from {
+            return Ok(());
+        }
+        let since = if self.slots > 1 { self.from } else { Time::ZERO };
+        let is_earlier = |other: &&Client| {
+            other.resource == client.resource && other.asked >= since && other.asked + self.clearly <= client.asked
+        };
+        match ledger.iter().find(is_earlier) {
+            None => Ok(()),
+            Some(earlier) => Err(format!(
+                "peer {} is let in, who asked at {}, before peer {}, who has waited since {}",
+                client.peer, client.asked, earlier.peer, earlier.asked
+            )
+            .into()),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What people do to a cluster while everything goes wrong.
+
+use peerlock_types::{PeerId, Rng, Span, Time};
+
+use super::{Event, OFF, On, Visits};
+use crate::actor::Whole;
+use crate::actor::whole::Command;
+use crate::watch::{Broken, Watch};
+
+/// What somebody does.
+#[derive(Clone, Copy, Debug)]
+pub enum AdminAction {
+    /// A host is stopped in good order.
+    Stop,
+    /// A host loses a resource by force.
+    Force,
+    /// Other hosts shall vote.
+    Voters,
+    /// A resource gets another number of slots.
+    Resize,
+    /// A resource is removed, if nobody uses it.
+    Remove,
+}
+
+/// How often somebody does this, if at all.
+fn every(visits: Visits, what: AdminAction) -> Option<Span> {
+    match what {
+        AdminAction::Stop => visits.stops,
+        AdminAction::Force => visits.forces,
+        AdminAction::Voters => visits.voter_changes,
+        AdminAction::Resize => visits.resizes.map(|(every, _)| every),
+        AdminAction::Remove => visits.removes,
+    }
+}
+
+/// What the chance of such things is drawn from.
+fn chance<'a, W: Watch<Whole>>(world: &'a mut On<'_, W>, what: AdminAction) -> &'a mut Rng {
+    if matches!(what, AdminAction::Remove) { &mut world.load.removals } else { &mut world.load.rng }
+}
+
+/// Puts the first of each kind in line.
+pub(super) fn begin<W: Watch<Whole>>(world: &mut On<'_, W>) {
+    let all = [AdminAction::Stop, AdminAction::Force, AdminAction::Voters, AdminAction::Resize, AdminAction::Remove];
+    all.into_iter().for_each(|what| next(world, what));
+}
+
+/// Puts the next one in line, as long as things go wrong.
+fn next<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) {
+    let Visits { begin, end, .. } = world.load.visits;
+    let Some(every) = every(world.load.visits, what) else { return };
+    let next = world.now().max(Time::ZERO + begin) + chance(world, what).exponential(every);
+    if next < Time::ZERO + end {
+        world.schedule(next, Event::AdminAction(what));
+    }
+}
+
+/// Somebody does this at some host, if that runs and is not frozen.
+pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) -> Result<(), Broken> {
+    next(world, what);
+    let Visits { end, resources, resizes, .. } = world.load.visits;
+    let (command, count): (_, fn(&mut super::Counts) -> &mut u64) = match what {
+        AdminAction::Stop => (Command::Drain, |counts| &mut counts.stops),
+        AdminAction::Resize => {
+            let most = resizes.map_or(1, |(_, most)| most);
+            let slots = 1 + world.load.rng.below(u64::from(most)) as u32;
+            let resource = world.load.rng.below(resources as u64) as usize;
+            (Command::Resize(resource, slots), |counts| &mut counts.resizes)
+        }
+        AdminAction::Remove => {
+            let resource = world.load.removals.below(resources as u64) as usize;
+            (Command::Remove(resource), |counts| &mut counts.removes)
+        }
+        AdminAction::Force => {
+            let victim = PeerId::new(world.load.rng.below(world.residents() as u64));
+            let resource = world.load.rng.below(resources as u64) as usize;
+            (Command::Force(resource, victim), |counts| &mut counts.forces)
+        }
+        AdminAction::Voters => (Command::Voters(chosen(world)), |counts| &mut counts.voter_changes),
+    };
+    let started = world.load.started.len().max(1) as u64;
+    let number = chance(world, what).below(started) as usize;
+    let started = world.load.started.get(number).copied();
+    let Some(peer) = started.filter(|peer| world.thaws(*peer).is_none()) else { return Ok(()) };
+    if matches!(what, AdminAction::Stop) {
+        // It takes its time, and has to be back before the last clients come.
+        let is_late = world.now() + OFF > Time::ZERO + end;
+        if is_late || world.load.stopping.contains(&peer) {
+            return Ok(());
+        }
+        world.load.stopping.push(peer);
+    }
+    *count(&mut world.load.counts) += 1;
+    world.command(peer, command)
+}
+
+/// One, three or five hosts, whether they are there or not and have a disk or not; or the register's own choice.
+fn chosen<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<Vec<PeerId>> {
+    let count = [0, 1, 3, 3, 5][world.load.rng.below(5) as usize];
+    let mut hosts: Vec<PeerId> = (0..world.residents() as u64).map(PeerId::new).collect();
+    if world.load.visits.careful && (count < 3 || count > hosts.len()) {
+        return None;
+    }
+    while hosts.len() > count.max(1) {
+        hosts.swap_remove(world.load.rng.below(hosts.len() as u64) as usize);
+    }
+    (count > 0).then_some(hosts)
+}

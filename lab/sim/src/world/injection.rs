@@ -1,0 +1,286 @@
+//! What goes wrong with peers: crashes and what they leave, freezes, partitions, disks.
+
+use peerlock_types::{PeerId, Span, Time};
+
+use super::World;
+use super::event::{Event, Fault};
+use crate::actor::Actor;
+use crate::ledger::Client;
+use crate::watch::{Broken, Watch};
+use crate::workload::{Over, Workload};
+
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    pub(super) fn inject(&mut self, fault: Fault) -> Result<(), Broken> {
+        // What was in line when everything calmed down.
+        if self.injector.is_calm() && !matches!(fault, Fault::First) {
+            return Ok(());
+        }
+        match fault {
+            Fault::First => self.first_faults(),
+            Fault::Crash(down) => {
+                self.next_crash();
+                if self.injector.takes_another() {
+                    self.crash_any(down)?;
+                }
+                self.crash_any(down)?;
+            }
+            Fault::Death => {
+                self.next_death();
+                if let Some(peer) = self.lose_any() {
+                    self.crash_by_chance(peer)?;
+                }
+            }
+            Fault::Catastrophe(share) => self.crash_many(share)?,
+            Fault::DiskLoss(down) => {
+                self.next_disk_loss();
+                if let Some(peer) = self.lose_any() {
+                    self.tally.disks_lost += 1;
+                    self.go_down(peer, down)?;
+                    self.hosts.lose_disk(peer);
+                }
+            }
+            Fault::Outage => {
+                self.next_outage();
+                self.tally.outages += 1;
+                let everybody: Vec<PeerId> = self.hosts.up().collect();
+                for peer in everybody {
+                    let down = self.injector.outage_lasts();
+                    self.go_down(peer, down)?;
+                }
+            }
+            Fault::Freeze(last) => {
+                self.next_freeze();
+                if let Some(peer) = self.hosts.any(self.injector.victims()) {
+                    self.tally.frozen += 1;
+                    self.injector.freeze(self.now, peer, last);
+                    self.detect(Event::Gone(peer));
+                }
+            }
+            Fault::Partition(last) => {
+                self.next_partition();
+                self.tally.parted += 1;
+                let number = self.injector.part(self.now + last);
+                self.detect(Event::Parted { number, from: PeerId::new(0) });
+            }
+            Fault::SlowDisk(last) => {
+                self.next_slow_disk();
+                if let Some(peer) = self.hosts.any(self.injector.victims()) {
+                    self.tally.disks_slow += 1;
+                    self.injector.slow_down(peer, self.now + last);
+                }
+            }
+            Fault::FullDisk => {
+                self.next_full_disk();
+                if let Some(peer) = self.hosts.any(self.injector.victims()) {
+                    self.injector.fill_up(peer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts in line the first of each kind that there is.
+    fn first_faults(&mut self) {
+        if let Some((share, after)) = self.injector.catastrophe() {
+            self.fault(after, Fault::Catastrophe(share));
+        }
+        self.next_crash();
+        self.next_death();
+        self.next_freeze();
+        self.next_partition();
+        self.next_disk_loss();
+        self.next_outage();
+        self.next_slow_disk();
+        self.next_full_disk();
+    }
+
+    /// This share of all that are there crash at once.
+    fn crash_many(&mut self, share: f64) -> Result<(), Broken> {
+        let mut all: Vec<PeerId> = self.all_there().collect();
+        for _ in 0..(share * all.len() as f64).round() as usize {
+            let peer = all.swap_remove(self.injector.victims().below(all.len() as u64) as usize);
+            self.crash_by_chance(peer)?;
+        }
+        Ok(())
+    }
+
+    /// Somebody is to be lost for good, or with its disk, if the workload can spare whom chance has picked.
+    fn lose_any(&mut self) -> Option<PeerId> {
+        let victim = self.hosts.any(self.injector.victims());
+        let peer = victim.filter(|peer| L::may_lose(self, *peer))?;
+        L::on_losing(self, peer);
+        Some(peer)
+    }
+
+    /// Puts in line that peers find out about something.
+    fn detect(&mut self, event: Event<A, L::Event>) {
+        if let Some(after) = self.injector.detection() {
+            self.queue.push(self.now + after, event);
+        }
+    }
+
+    /// All residents that are not down.
+    pub(super) fn all_there(&self) -> impl Iterator<Item = PeerId> + '_ {
+        (0..self.hosts.residents() as u64).map(PeerId::new).filter(|&peer| self.is_there(peer))
+    }
+
+    /// All who are parted from others for long enough by now are told that those are gone: first one of them, and then
+    /// the next, so that no more is in line at a time than one is told.
+    pub(super) fn report_parted(&mut self, number: u64, from: PeerId) {
+        let Some(peer) = self.all_there().find(|&peer| peer >= from) else { return };
+        let others: Vec<PeerId> = self.all_there().filter(|&other| other != peer).collect();
+        for gone in others {
+            if self.injector.are_parted(self.now, number, peer, gone) {
+                self.queue.push(self.now, Event::Notified { peer, gone });
+            }
+        }
+        self.queue.push(self.now, Event::Parted { number, from: PeerId::new(peer.get() + 1) });
+    }
+
+    fn crash_any(&mut self, down: Span) -> Result<(), Broken> {
+        match self.hosts.any(self.injector.victims()) {
+            Some(peer) => self.go_down(peer, down),
+            None => Ok(()),
+        }
+    }
+
+    /// A peer crashes, and restarts after a while.
+    fn go_down(&mut self, peer: PeerId, down: Span) -> Result<(), Broken> {
+        self.restart_at(self.now + down, peer);
+        self.tally.crashed += 1;
+        self.crash(peer)
+    }
+
+    /// A peer could not write, and ends.
+    pub(super) fn write_fails(&mut self, peer: PeerId) -> Result<(), Broken> {
+        self.tally.disks_full += 1;
+        let down = self.injector.full_disk_lasts();
+        self.go_down(peer, down)
+    }
+
+    pub(super) fn restart(&mut self, peer: PeerId) -> Result<(), Broken> {
+        if self.hosts.get(peer).is_some() {
+            return Ok(()); // Somebody was faster.
+        }
+        self.tally.restarted += 1;
+        self.timers.forget(peer);
+        let actor = (self.make)(peer, self.hosts.disk(peer));
+        self.hosts.put_back(peer, actor);
+        // What it kept for others is not what it had in the beginning: it has forgotten.
+        self.forget_all(peer)?;
+        L::on_restarted(self, peer)
+    }
+
+    /// A peer crashes for good, and the workload may put another in its place.
+    pub(super) fn crash_by_chance(&mut self, peer: PeerId) -> Result<(), Broken> {
+        self.tally.crashed += 1;
+        self.crash(peer)?;
+        L::on_death(self, peer)
+    }
+
+    fn fault(&mut self, after: Span, fault: Fault) {
+        self.faults_to_come += 1;
+        self.queue.push(self.now + after, Event::Fault(fault));
+    }
+
+    pub(super) fn first_fault(&mut self) -> Result<(), Broken> {
+        match self.injector.quiet() {
+            Span::ZERO => self.inject(Fault::First),
+            quiet => {
+                self.fault(quiet, Fault::First);
+                Ok(())
+            }
+        }
+    }
+
+    fn next_crash(&mut self) {
+        if let Some((after, down)) = self.injector.next_crash() {
+            self.fault(after, Fault::Crash(down));
+        }
+    }
+
+    fn next_death(&mut self) {
+        if let Some(after) = self.injector.next_death() {
+            self.fault(after, Fault::Death);
+        }
+    }
+
+    fn next_freeze(&mut self) {
+        if let Some((after, last)) = self.injector.next_freeze() {
+            self.fault(after, Fault::Freeze(last));
+        }
+    }
+
+    fn next_partition(&mut self) {
+        if let Some((after, last)) = self.injector.next_partition() {
+            self.fault(after, Fault::Partition(last));
+        }
+    }
+
+    fn next_disk_loss(&mut self) {
+        if let Some((after, down)) = self.injector.next_disk_loss() {
+            self.fault(after, Fault::DiskLoss(down));
+        }
+    }
+
+    fn next_outage(&mut self) {
+        if let Some(after) = self.injector.next_outage() {
+            self.fault(after, Fault::Outage);
+        }
+    }
+
+    fn next_slow_disk(&mut self) {
+        if let Some((after, last)) = self.injector.next_slow_disk() {
+            self.fault(after, Fault::SlowDisk(last));
+        }
+    }
+
+    fn next_full_disk(&mut self) {
+        if let Some(after) = self.injector.next_full_disk() {
+            self.fault(after, Fault::FullDisk);
+        }
+    }
+}
+
+/// What a workload may do.
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    /// A peer is never heard of again, unless it restarts; nor are its clients, but for those inside that were told an
+    /// end: they stay until then.
+    pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
+        if self.hosts.remove(peer).is_none() {
+            return Ok(());
+        }
+        self.injector.crashed(peer, peer.index() < self.hosts.residents());
+        self.detect(Event::Gone(peer));
+        self.tally.torn += u64::from(self.hosts.tear(peer, &mut self.disk_rng));
+        if peer.index() < self.hosts.residents() && self.injector.reboots() {
+            self.tally.reboots += 1;
+            self.hosts.reboot(peer);
+        }
+        L::on_down(self, peer);
+        let is_here = |client: &&Client| client.peer == peer;
+        let waiting: Vec<Client> = self.ledger.iter().filter(is_here).copied().collect();
+        for client in waiting {
+            self.ledger.inject(client.ticket);
+            self.watch.on_give_up(self.now, &client)?;
+            L::on_over(self, &client, Over::Crashed)?;
+        }
+        let inside: Vec<Client> = self.inside.iter().filter(is_here).copied().collect();
+        for client in inside {
+            if let Some(end) = self.ends.get_mut(&client.ticket) {
+                self.tally.orphans += u64::from(!end.is_orphan);
+                end.is_orphan = true;
+                continue;
+            }
+            self.take_inside(client.ticket);
+            self.watch.on_leave(self.now, &client)?;
+            L::on_over(self, &client, Over::Crashed)?;
+        }
+        self.watch.on_crash(self.now, peer)
+    }
+
+    /// A peer that has crashed restarts then.
+    pub fn restart_at(&mut self, at: Time, peer: PeerId) {
+        self.queue.push(at, Event::Restart(peer));
+    }
+}
