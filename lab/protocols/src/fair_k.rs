@@ -1,29 +1,28 @@
 //! Fair-K: k-mutual exclusion with a fair order (Reddy, Mittal, Gupta: "Fair K Mutual Exclusion Algorithm for Peer To
 //! Peer Systems").
 //!
-//! There are k tokens, and a client is inside only with one of them. Each token has a queue of its own: whoever leaves
-//! sends the token straight to the next in that queue (`child`). Which queue a newcomer joins is decided by the
-//! *coordinator*, who knows the tails of all k queues (`token_locations`) and fills them in turn. There is no fixed
-//! coordinator: the one who was assigned last becomes it, and assigns the next. So all requests form one *privileged
-//! queue* (`next`), and its end is found by following `parent` pointers that every passing request turns towards
-//! itself (path reversal after Naimi and Tréhel).
+//! There are k tokens, and a client needs one to enter. Each token has a queue of its own; a release sends the token
+//! straight to the next waiter of that queue (`child`). The *coordinator* assigns requests to the queues in turn: it
+//! knows their tails (`token_locations`). Each assigned request becomes the next coordinator, so all requests form one
+//! *privileged queue* (`next`). Its end is found along `parent` pointers, which every forwarded request turns towards
+//! its sender (path reversal, Naimi and Tréhel).
 //!
 //! ```text
-//!   4            3 (coordinator)   1 (tail of queue 0, inside)
+//!   4            3 (coordinator)   1 (tail of queue 0, holds)
 //!   │ request(4)   │                 │
-//!   ├─────────────►│ child(4)        │            3 tells the tail who follows it
+//!   ├─────────────►│ child(4)        │            4 follows 1 in queue 0
 //!   │              ├────────────────►│
-//!   │ token_locations                │            4 is coordinator now
-//!   │◄─────────────┤                 │ … leaves
+//!   │ token_locations                │            4 is coordinator
+//!   │◄─────────────┤                 │ … releases
 //!   │              │          token  │
-//!   │◄─────────────┼─────────────────┤            one message from leaving to entering
+//!   │◄─────────────┼─────────────────┤            one message from release to grant
 //! ```
 //!
-//! *Departure:* the paper allows one request per node at a time. Here any number of clients wait at one peer, each
-//! ticket in its own right: `next` and `child` belong to a place in line, not to the peer, and name a [`Claim`]
-//! (peer and ticket). What a peer would send itself, it does at once and no message is counted.
+//! *Departure:* the paper allows one request per node at a time. A peer here has many clients, so `next` and `child`
+//! belong to a place in the queue, not to the peer, and name a [`Claim`] (peer and ticket). A message to the own peer
+//! is a call and is not counted.
 //!
-//! *Departure:* a waiting ticket may withdraw. Its place stays in line, and passes the token on as soon as it comes.
+//! *Departure:* a waiting ticket may withdraw. Its place stays queued and forwards the token.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -36,7 +35,7 @@ use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
-/// What makes a peer the coordinator (Table 1, *token_locations* and *counter_number*).
+/// The state of the coordinator (Table 1, *token_locations* and *counter_number*).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TokenLocations {
@@ -50,63 +49,66 @@ pub struct TokenLocations {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// *Message_request(k)*: somebody asks. From a requester to its parent, and on from parent to parent until it
-    /// reaches the root; answered by `Child` to a tail and `TokenLocations` to the requester.
+    /// *Message_request(k)*: sent by a requester to its parent, and forwarded from parent to parent up to the root. The
+    /// coordinator answers with `Child` to a tail and `TokenLocations` to the requester.
     Request(Claim),
-    /// *Message_token*: from the one who leaves to the next in the same queue.
+    /// *Message_token*: sent by the releasing peer to the next place of the token's queue. The receiver grants the
+    /// place's ticket, or forwards the token if that was withdrawn.
     Token {
-        /// The place in line that it is meant for.
+        /// The receiving place.
         to: Ticket,
-        /// The token itself.
+        /// The token, with its fencing number.
         token: Token,
     },
-    /// *Message_child(r)*: from the coordinator to the tail of a queue; answered by `Token` when the tail has left.
+    /// *Message_child(r)*: sent by the coordinator to the tail of a queue. The tail's peer sends `Token` to the child
+    /// on release, or at once if the token is idle.
     Child {
-        /// The queue, which is named after its token's slot.
+        /// The queue, by its token's slot.
         slot: u32,
-        /// The tail, as the coordinator knows it.
+        /// The tail, as known to the coordinator.
         tail: Ticket,
-        /// The one who follows the tail.
+        /// The follower of the tail.
         child: Claim,
     },
-    /// *Message_token_locations(a, b)*: from the coordinator to its successor in the privileged queue.
+    /// *Message_token_locations(a, b)*: sent by the coordinator to the request that it has assigned, which becomes the
+    /// coordinator.
     TokenLocations {
-        /// The place in line that it is meant for.
+        /// The receiving place.
         to: Ticket,
-        /// The tails and the counter. One box travels for the whole life of the resource.
+        /// The tails and the counter, in one allocation for the whole life of the resource.
         locations: Box<TokenLocations>,
     },
 }
 
-/// How the protocol is played.
+/// Parameters of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
-    /// §3.2, *Process_Child*: a node that learns its child makes it its parent, too. The paper says that this shortens
-    /// the way to the root. Under load it lengthens it, since the child is an older request than the one that `parent`
-    /// points to by then. Off by default: our choice, because it takes fewer messages.
+    /// §3.2, *Process_Child*: a node that receives its child makes it its parent. The paper says that this shortens
+    /// paths to the root. Under load it lengthens them, since `parent` then points to a newer request than the child.
+    /// Off by default: our choice, since it takes fewer messages.
     pub child_sets_parent: bool,
 }
 
 impl Config {
-    /// The form that the paper prints.
+    /// The form of the paper.
     pub const PRINTED: Self = Self { child_sets_parent: true };
-    /// The form that we use.
+    /// The form to use.
     pub const REPAIRED: Self = Self { child_sets_parent: false };
 }
 
-/// One request's place in line (Table 1's *requesting_cs*, *next*, *child*, *in_child_queue*, *token_present*).
+/// A request's place in the queues (Table 1: *requesting_cs*, *next*, *child*, *in_child_queue*, *token_present*).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Place {
     ticket: Ticket,
     phase: Phase,
-    /// *next*: who follows in the privileged queue.
+    /// *next*: the follower in the privileged queue.
     next: Option<Claim>,
-    /// *child*: who follows in the token's queue.
+    /// *child*: the follower in the token's queue.
     child: Option<Claim>,
-    /// *in_child_queue*: the coordinator's role has come here, so the privileged queue is behind us. (The paper sets
-    /// this variable and never reads it; here the place without it is the one that `next` is attached to.)
+    /// *in_child_queue*: the coordinator's role has arrived here. (The paper sets this variable and never reads it.
+    /// Here `next` is attached to the place without it, which is the end of the privileged queue.)
     in_child_queue: bool,
 }
 
@@ -115,35 +117,35 @@ struct Place {
 enum Phase {
     /// *requesting_cs*, without a token.
     Waiting,
-    /// Withdrawn: waits for a token only to pass it on.
+    /// Forwards its token on arrival.
     Withdrawn,
     /// *requesting_cs* and *token_present*.
     Inside(Token),
-    /// Left, but the coordinator's role is still on its way here.
+    /// Released or forwarded, before the coordinator's role has arrived here.
     Left,
 }
 
-/// One peer's part in Fair-K, for one resource.
+/// One peer's state of Fair-K, for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairK {
     me: PeerId,
     config: Config,
     slots: u32,
-    /// *parent*: where requests are forwarded to; `None` at a root.
+    /// *parent*: the destination of requests; `None` at a root.
     parent: Option<PeerId>,
     /// *token_locations* and *counter_number*; *is_coordinator* is `is_some`.
     token_locations: Option<Box<TokenLocations>>,
-    /// *token_present* while no client here wants in.
+    /// *token_present* without a client that uses it.
     idle: Vec<Token>,
-    /// Our clients' places in line, by ticket.
+    /// The places of this peer's clients, by ticket.
     places: Vec<Place>,
-    /// The newest ticket of ours that stands or stood in line.
+    /// The newest ticket of this peer that was queued.
     last: Ticket,
 }
 
 impl FairK {
-    /// §3.2, *Initialization*.
+    /// Creates the initial state: §3.2, *Initialization*.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let tails = || layout.tokens.iter().map(|&peer| Claim { peer, ticket: Ticket::NONE }).collect();
@@ -164,7 +166,6 @@ impl FairK {
         self.places.binary_search_by_key(&ticket, |place| place.ticket).ok()
     }
 
-    /// Lets the client of a place in.
     fn enter(&mut self, at: usize, mut token: Token, cx: &mut Cx<'_, Self>) {
         let place = &mut self.places[at];
         cx.grant(place.ticket, token.grant(self.slots));
@@ -178,7 +179,7 @@ impl FairK {
         } else if let Some(locations) = self.token_locations.take() {
             self.assign(r, locations, cx);
         } else {
-            // Where `r` is a client of ours, it has a place already, which is not the one it stands behind.
+            // `r`, if it is a client of this peer, has a place already, and does not follow itself.
             let ours = (r.peer == self.me).then_some(r.ticket);
             let queued = |place: &&mut Place| !place.in_child_queue && Some(place.ticket) != ours;
             let waiting = self.places.iter_mut().rev().find(queued);
@@ -191,9 +192,8 @@ impl FairK {
         }
     }
 
-    /// The coordinator puts `r` behind a tail and makes it the next coordinator (printed twice, in §3.2's
-    /// *Process_Request* and *Process_Token_Locations*). Where `r` is a client of ours with somebody behind it, we go
-    /// on with that one, which is why this is a loop.
+    /// Appends `r` to a queue and makes it the next coordinator (printed twice, in §3.2's *Process_Request* and
+    /// *Process_Token_Locations*). Continues with the follower of `r` if `r` is a client of this peer.
     fn assign(&mut self, mut r: Claim, mut locations: Box<TokenLocations>, cx: &mut Cx<'_, Self>) {
         loop {
             let slot = locations.counter_number;
@@ -214,7 +214,7 @@ impl FairK {
         }
     }
 
-    /// The coordinator's role has come to a place of ours: who is behind it?
+    /// Marks a place of this peer as coordinator and returns its follower.
     fn end_of_privileged_queue(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) -> Option<Claim> {
         let Some(at) = self.place(ticket) else {
             cx.unexpected("the coordinator's role for a ticket that does not wait here");
@@ -229,13 +229,12 @@ impl FairK {
         next
     }
 
-    /// §3.2, *Process_Token*; entering is only in the paper's prose. A place whose client has withdrawn passes the
-    /// token on, which is why this is a loop.
+    /// §3.2, *Process_Token*; entering is only in the paper's prose. Forwards the token along withdrawn places.
     fn process_token(&mut self, mut to: Claim, token: Token, cx: &mut Cx<'_, Self>) {
         while to.peer == self.me {
             let Some(at) = self.place(to.ticket) else {
                 cx.unexpected("a token for a ticket that does not wait here");
-                return self.idle.push(token); // Better kept than lost.
+                return self.idle.push(token); // Losing a token is worse.
             };
             if self.places[at].phase == Phase::Waiting {
                 return self.enter(at, token, cx);
@@ -248,7 +247,8 @@ impl FairK {
         cx.send(to.peer, Message::Token { to: to.ticket, token });
     }
 
-    /// The place has no more use for a token: who gets it? The place itself goes once it has been coordinator.
+    /// Ends the use of a token by a place, and returns the token's next place. Removes a place that has been
+    /// coordinator.
     fn leave(&mut self, at: usize) -> Option<Claim> {
         let place = &mut self.places[at];
         place.phase = Phase::Left;
@@ -265,7 +265,7 @@ impl FairK {
             self.point_to(r, tail);
         }
         let waiting = self.place(tail).filter(|&at| self.places[at].phase != Phase::Left);
-        // The tail has left and nobody was behind it, so its token is here still; perhaps in use again.
+        // The tail has released without a follower, so its token is still here, idle or used again.
         let holds = |place: &Place| matches!(place.phase, Phase::Inside(token) if token.slot == slot);
         if let Some(at) = waiting.or_else(|| self.places.iter().position(holds)) {
             debug_assert!(self.places[at].child.is_none(), "a tail has nobody behind it");
@@ -278,7 +278,7 @@ impl FairK {
         }
     }
 
-    /// §3.2, *Process_Token_Locations(a, b)*: `to` becomes coordinator, and stays it while nobody is behind it.
+    /// §3.2, *Process_Token_Locations(a, b)*: makes `to` coordinator until a request follows it.
     fn process_token_locations(&mut self, to: Ticket, locations: Box<TokenLocations>, cx: &mut Cx<'_, Self>) {
         match self.end_of_privileged_queue(to, cx) {
             Some(next) => {
@@ -289,8 +289,8 @@ impl FairK {
         }
     }
 
-    /// Makes the request `behind` our own `ticket` our parent, if that is our newest: the one behind an older ticket
-    /// leads back to us by way of the newer, and would close a cycle.
+    /// Makes the follower of `ticket` the parent, if `ticket` is the newest of this peer: the follower of an older one
+    /// leads back here through the newer, which would close a cycle.
     fn point_to(&mut self, behind: Claim, ticket: Ticket) {
         if ticket == self.last && behind.peer != self.me {
             self.parent = Some(behind.peer);
@@ -307,7 +307,7 @@ impl Protocol for FairK {
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.places.last().is_none_or(|place| place.ticket < ticket), "tickets are asked for in order");
         let token = self.idle.pop();
-        let in_child_queue = token.is_some(); // With a token at hand it enters past the privileged queue.
+        let in_child_queue = token.is_some(); // A free token is used without the privileged queue.
         self.places.push(Place { ticket, phase: Phase::Waiting, next: None, child: None, in_child_queue });
         if let Some(token) = token {
             return self.enter(self.places.len() - 1, token, cx);

@@ -1,58 +1,56 @@
-//! Fair-K with late binding: one line for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K.
+//! Fair-K with late binding: one queue for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K.
 //!
-//! Fair-K puts every newcomer into one of k queues at once, in turn. A queue whose clients stay long then falls
-//! behind, and its waiters with it. Here there is one line, and nobody in it belongs to a token until that token's
-//! holder is about to be the next to leave: the coordinator, who keeps the line, tells each *holder* who comes after
-//! it, and only that far. Everybody further back is still open. Leaving is one message, as in Fair-K: the token goes
-//! straight to the next.
+//! Fair-K assigns a request to one of k queues at once. If the clients of a queue stay long, its waiters wait longer
+//! than later requests. Here the coordinator keeps one queue, and sends each *holder* its successor only when that
+//! holder may release next. A release sends the token straight to the successor: one message, as in Fair-K.
 //!
 //! ```text
 //!   4              1 (coordinator)    2 (holds a token)
 //!   │ request(4)     │                  │
-//!   ├───────────────►│ next(4)          │        4 is the oldest whom no holder knows
+//!   ├───────────────►│ next(4)          │        4 is the oldest waiter that no holder knows
 //!   │                ├─────────────────►│
-//!   │                │                  │ … leaves
+//!   │                │                  │ … releases
 //!   │                │            token │
-//!   │◄───────────────┼──────────────────┤        one message from leaving to entering
+//!   │◄───────────────┼──────────────────┤        one message from release to grant
 //!   │                │        left(→ 4) │
-//!   │                │◄─────────────────┤        4 is a holder now
+//!   │                │◄─────────────────┤        4 is a holder
 //!   │ next(5)        │                  │
-//!   │◄───────────────┤                  │        … so it learns who comes after it
+//!   │◄───────────────┤                  │        … and learns its successor
 //! ```
 //!
-//! **Order.** Each holder has a different next, so whoever leaves first lets *its* next in, who need not be the oldest
-//! of them. One who was passed is told to further holders as well, so that it cannot be passed for long. If two of
-//! those leave at once, the second token finds its client served; it goes on to that client's own next, one message
-//! later.
+//! **Order.** Holders have different successors, so the first release may serve a waiter that is not the oldest. The
+//! coordinator announces a passed waiter to further holders. If two of them release at once, the second token finds its
+//! client served and is forwarded to that client's own successor, one message later.
 //!
-//! **One token** has nothing to bind late. Then who comes after is told further ahead, and each to the one before it in
-//! line, at once: a token that arrives finds the word there, or brings it along, and need not ask. Not so far ahead
-//! that much would have been said in vain ([`Config::reach`]); where the line is longer, the token hears that there are
-//! more. A client of the peer where the token lies goes in without asking only where neither a next nor `more` is
-//! known, nor another one of that peer waits: so nobody goes in before one who asked more than two message times
-//! earlier, as long as the role does not move. Who has withdrawn passes the token on.
+//! **One token.** There is nothing to bind late, so successors are sent ahead, each to the waiter before it, at most
+//! [`Config::reach`] of them: the token finds its next successor at the receiver or brings it along. If the queue is
+//! longer, the token carries the flag `more`. A client of the token's own peer enters without a request only if neither
+//! a successor nor `more` is known and no other client of that peer waits. So a client enters only before requests that
+//! were made less than two message delays earlier, as long as the coordinator stays the same. A withdrawn claim
+//! forwards the token.
 //!
 //! ```text
 //!   4              1 (coordinator)    5              2 (holds the only token; next is 4)
 //!   │                │◄───────────────┤ request(5)   │
 //!   │ next(5)        │                │              │
-//!   │◄───────────────┤                │              │ … leaves
+//!   │◄───────────────┤                │              │ … releases
 //!   │◄───────────────┼────────────────┼──────────────┤ token
-//!   │ … leaves       │                │              │
+//!   │ … releases     │                │              │
 //!   ├────────────────┼───────────────►│ token        │
 //! ```
 //!
-//! **The coordinator** moves: after [`Config::term`] entries it hands the line to the last in it. Pointers to it are
-//! hints with an epoch; who is asked and is not coordinator any more passes the question on to a later one.
+//! **The coordinator** moves: after [`Config::term`] entries it sends the queue to its last waiter. Pointers to the
+//! coordinator are hints with an epoch; a former coordinator forwards updates to a later one.
 //!
-//! **Gone peers.** When a peer is down, the coordinator strikes out its claims, and a holder whose next it was forgets
-//! that and says so. A peer that leaves for good gives the role and its tokens, now and whenever more come, to an heir.
+//! **Failed and leaving peers.** When a peer fails, the coordinator removes its claims, and a holder whose successor it
+//! was discards the successor and reports this. A peer that leaves sends its tokens and the role to a replacement,
+//! including those that arrive later.
 //!
-//! **Stays.** A token's stays at peers are numbered. `next` is meant for one stay and ignored at any other, and reports
-//! of old stays change nothing, so messages may overtake each other freely. A word that adds to what was told goes to
-//! the last of those who were: the token cannot go on from there before it has come, so that no word is ever missed.
-//! Where what was told has to be taken back, the *turn* changes, and `left` names the turn of what a token took along,
-//! so that the coordinator knows whether it has to say it again.
+//! **Stays.** The stays of a token at peers are numbered. A `next` is valid for one stay, and reports of older stays
+//! change nothing, so messages may overtake each other. A `next` that adds successors goes to the last claim sent
+//! before: the token must pass there, so no addition is too late. A `next` that replaces successors begins a new
+//! *turn*. `left` names the turn of the successors that went with the token, which shows the coordinator whether to
+//! send the replacement again.
 
 mod lead;
 
@@ -71,68 +69,72 @@ use peerlock_protocol::holder::{Due, Held, Holder, Next};
 use peerlock_protocol::queue::{self, Binding, REACH};
 pub use peerlock_protocol::queue::{Following, Location, Queue, Update};
 
-/// Who coordinates, and since which change of the role.
+/// The coordinator, and the epoch of its role. Roles are ordered by epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Role {
-    /// How often the role had moved by then.
+    /// The number of moves of the role before.
     pub epoch: u64,
-    /// Who had it.
+    /// The coordinator in that epoch.
     pub peer: PeerId,
 }
 
-/// What peers say to each other.
+/// Messages between peers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// Something the coordinator has to know.
+    /// Sent by any peer to the coordinator when the state of a request or a token changes. The coordinator updates its
+    /// queue and may answer with `Next` to a holder; a former coordinator forwards the update.
     Update {
-        /// The coordinator that the sender knows. One who has not heard of it yet will be it: the line is on its way.
+        /// The epoch of the coordinator that the sender knows. A receiver with an older epoch, or one that waits for
+        /// `Queue`, buffers the update until it is coordinator.
         epoch: u64,
-        /// What there is to know.
+        /// The change.
         update: Update,
     },
-    /// From the coordinator to the peer that has a token, or will: who comes after the client there. Answered by
-    /// `Token` to the first of them when that client leaves.
+    /// Sent by the coordinator to the peer that has a token, or will have it: the successors of the client there. On
+    /// release the peer sends `Token` to the first of them.
     Next {
-        /// The token, by its slot.
+        /// The token's slot.
         slot: u32,
-        /// At which of its stays.
+        /// The stay for which this is valid.
         stay: u64,
-        /// Who comes after.
+        /// The successors.
         following: Following,
-        /// It takes the place of all that was said before. If not, it adds to what was said under the same turn.
+        /// Whether these replace all successors sent before. If not, they are appended to those of the same turn.
         replaces: bool,
-        /// The coordinator that says so: one of a later epoch is believed instead.
+        /// The sender. The receiver adopts it if its epoch is later than the known one.
         role: Role,
     },
-    /// From who leaves to its next.
+    /// Transfers a token from the releasing peer to its successor, which grants `to`, or forwards the token if `to`
+    /// does not wait. The sender reports `Left` to the coordinator.
     Token {
-        /// The ticket that it is meant for.
+        /// The receiving ticket.
         to: Ticket,
-        /// The token itself.
+        /// The token, with its fencing number.
         token: Token,
-        /// The number of the stay that begins.
+        /// The number of the stay that starts.
         stay: u64,
-        /// Who comes after, as far as the sender knows.
+        /// The remaining successors.
         following: Following,
         /// The coordinator that the sender knows.
         role: Role,
     },
-    /// The coordinator's role, to the last in line.
+    /// Transfers the coordinator's role, with the queue, to the last waiter, or to the replacement of a peer that
+    /// leaves. No answer.
     Queue(Box<Lead>),
 }
 
-/// How the protocol is played.
+/// Parameters of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
-    /// After how many entries the coordinator's role moves on.
+    /// Number of entries after which the role moves.
     pub term: u32,
-    /// With one slot: for how many hand-overs between peers it is said ahead who comes next, at least 1. With several,
-    /// where stays are short: half as many.
+    /// With one slot: the number of hand-overs between peers for which successors are sent ahead, at least 1. With
+    /// several slots and short stays: half as many.
     pub reach: u32,
-    /// With several slots: all stays are taken for short. If not, it is found out.
+    /// With several slots: treats all stays as short, instead of measuring them.
     pub always_ahead: bool,
 }
 
@@ -142,34 +144,34 @@ impl Default for Config {
     }
 }
 
-/// One peer's part in Fair-K with late binding, for one resource.
+/// One peer's state of Fair-K with late binding, for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairKLate {
     me: PeerId,
     config: Config,
     slots: u32,
-    /// The latest coordinator that we know.
+    /// The latest known coordinator.
     role: Role,
     queue: Option<Box<Lead>>,
-    /// News for the coordinator that we shall be.
+    /// Updates that arrived before the role.
     early: Vec<Update>,
-    /// The tokens that are here, and what we know of the others.
+    /// The tokens at this peer, and the successors of others.
     tokens: Holder,
-    /// Our clients that wait, by ticket.
+    /// Waiting clients, by ticket.
     waiting: VecDeque<Ticket>,
-    /// We are leaving: what we have or get goes to this peer.
+    /// Set while this peer leaves: receives its tokens and the role.
     replacement: Option<PeerId>,
-    /// What we have told ourselves in this step and not yet done. Empty between steps.
+    /// Messages to this peer itself. Empty between steps.
     inbox: VecDeque<Message>,
 }
 
-/// At most this many news are kept for a role that is still to come. Each peer tells a few at a time, and only those
-/// that know of the role already, so that more are a mistake or malice.
+/// Maximum of updates buffered for a future role. A peer sends a few at a time, and only if it knows the role, so more
+/// indicate a fault or an attack.
 const MOST_EARLY: usize = 100_000;
 
 impl FairKLate {
-    /// One peer before the first request.
+    /// Creates the state before the first request.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let here = (0..slots).filter(|&slot| layout.tokens[slot as usize] == me);
@@ -188,27 +190,27 @@ impl FairKLate {
         }
     }
 
-    /// The latest coordinator that we know.
+    /// Returns the latest known coordinator.
     pub fn coordinator(&self) -> PeerId {
         self.role.peer
     }
 
-    /// The line, if we are the coordinator.
+    /// Returns the queue if this peer is the coordinator.
     pub fn queue(&self) -> Option<&Queue> {
         self.queue.as_deref().map(|lead| &lead.queue)
     }
 
-    /// The tokens that are here, with the client inside.
+    /// Returns the tokens at this peer and their users.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// Who comes after the client inside with a token that is here, as far as we were told.
+    /// Returns the known successor of the client that uses the token of `slot` here.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
 
-    /// Sends, or notes for ourselves.
+    /// Sends a message; one to this peer is appended to the inbox.
     #[inline]
     fn post(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if to == self.me {
@@ -224,7 +226,7 @@ impl FairKLate {
         self.post(peer, Message::Update { epoch, update }, cx);
     }
 
-    /// Does what we have told ourselves.
+    /// Processes the inbox.
     #[inline]
     fn settle(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.inbox.pop_front() {
@@ -239,7 +241,7 @@ impl FairKLate {
                     self.note(&mut queue, update, cx);
                     self.bind(queue, cx);
                 }
-                // Ours is still to come: word of it can be faster than the line itself.
+                // The update has overtaken the role.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
                     if self.early.len() >= MOST_EARLY {
                         return cx.unexpected("more news than fit for a role that does not come");
@@ -260,7 +262,6 @@ impl FairKLate {
         }
     }
 
-    /// We are coordinator.
     fn on_line(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
         let role = Role { epoch: queue.epoch, peer: self.me };
         if role < self.role || self.queue.is_some() {
@@ -279,7 +280,7 @@ impl FairKLate {
         }
     }
 
-    /// The coordinator tells holders who comes next, and hands the role on when it is time to.
+    /// Sends successors to holders, and moves the role at the end of a term.
     fn bind(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
         while let Some(Binding { at, slot, stay, following, replaces }) = queue.bind() {
             self.post(at, Message::Next { slot, stay, following, replaces, role: self.role }, cx);
@@ -315,9 +316,9 @@ impl FairKLate {
                 self.waiting.remove(waits);
                 self.enter(at, to, cx);
             }
-            // It has come in with another token, or withdrawn: this one goes on.
+            // The ticket was withdrawn, or has entered with another token.
             Err(_) => {
-                // The coordinator may not have heard of it yet. It would send the token here repeatedly.
+                // The coordinator may not have received the withdrawal, and would send the token here repeatedly.
                 if self.replacement.is_some() && to != Ticket::NONE {
                     self.feed(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
@@ -333,13 +334,13 @@ impl FairKLate {
         cx.grant(ticket, held.token.grant(self.slots));
     }
 
-    /// Nobody here uses the token any more.
+    /// Handles a token that is no longer used here.
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let due = self.tokens.leave(at);
         self.unless_leaving(at, due, cx);
     }
 
-    /// Does what is due about a token that nobody uses; if nobody comes after and we are leaving, our heir does.
+    /// Handles an unused token. A leaving peer without a successor sends it to the replacement.
     fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
         if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
             self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
@@ -372,7 +373,7 @@ impl Protocol for FairKLate {
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.waiting.back().is_none_or(|&last| last < ticket), "tickets are asked for in order");
-        // Who of ours waits came first.
+        // A client that waits here is before this one.
         let at_hand = self.tokens.held.iter().position(Held::is_at_hand).filter(|_| self.waiting.is_empty());
         if let Some(at) = at_hand {
             self.enter(at, ticket, cx);
@@ -405,15 +406,15 @@ impl Protocol for FairKLate {
             queue.forget(peer);
             self.bind(queue, cx);
         }
-        // The coordinator may not know: if it waits for us to send that peer a token, nobody gets it.
+        // The coordinator may not notice the failure: it may wait for this peer to hand the token to the failed one.
         let forgotten = self.tokens.forget_next(|next| next.peer == peer);
         forgotten.into_iter().for_each(|claim| self.feed(Update::Forgotten(claim), cx));
         self.settle(cx);
     }
 
-    /// A token is ours again, as if the other had had it and passed it on to us. So is the line: we are coordinator
-    /// once more. The rest matters only if the other is alive: then it must not miss where a token went, or who comes
-    /// next.
+    /// Takes back a token, as if the receiver had had it and sent it here, and the role with the queue. Other messages
+    /// matter only if the receiver is alive, and are sent again: it must learn of each move of a token and of its
+    /// successors.
     fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Token { token, stay, following, role, .. } => {
@@ -480,7 +481,7 @@ impl Observe for FairKLate {
         queue::most_passes(self.slots)
     }
 
-    /// Requests go to the coordinator, wherever it is.
+    /// Requests go to the coordinator directly.
     fn trees(&self) -> usize {
         0
     }
@@ -506,7 +507,8 @@ impl Observe for FairKLate {
     }
 }
 
-/// One line: `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
+/// The state in one line: `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4;
+/// waiting [1]`.
 impl fmt::Display for FairKLate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.queue {

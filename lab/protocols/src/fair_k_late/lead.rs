@@ -1,4 +1,4 @@
-//! The coordinator's role: the line, and how long it has been where it is.
+//! The coordinator's role: the queue, and the progress of the term.
 
 use core::fmt;
 
@@ -7,13 +7,13 @@ use peerlock_types::PeerId;
 use super::{Config, Update};
 use peerlock_protocol::queue::{Binding, Queue};
 
-/// What makes a peer the coordinator. Exactly one peer has it, or one message carries it.
+/// The state of the coordinator. One peer has it, or one message carries it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lead {
-    /// How often the role has moved.
+    /// The number of moves of the role.
     pub(super) epoch: u64,
-    /// Entries since it came here.
+    /// Entries in this term.
     served: u32,
     pub(super) queue: Queue,
 }
@@ -25,7 +25,7 @@ impl Lead {
         Self { epoch: 0, served: 0, queue }
     }
 
-    /// Learns something, or says what is strange about it.
+    /// Applies an update; an error says why it is unexpected.
     pub(super) fn note(&mut self, update: Update) -> Result<(), &'static str> {
         self.served += self.queue.note(update, ())?;
         Ok(())
@@ -35,19 +35,19 @@ impl Lead {
         self.queue.bind()
     }
 
-    /// Takes everybody who waits at `peer` out of the line.
+    /// Removes the claims of a failed peer.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.queue.forget(peer);
     }
 
-    /// The role goes to `replacement`, whoever waits.
+    /// Moves the role to `replacement`.
     pub(super) fn pass_to(&mut self, replacement: PeerId) -> PeerId {
         self.served = 0;
         self.epoch += 1;
         replacement
     }
 
-    /// When the term is over: to whom the role goes, which is the last in line unless that is `me`.
+    /// Returns the next coordinator if the term has ended: the last waiter, unless it is `me`.
     pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
         if self.served < term {
             return None;
@@ -57,7 +57,6 @@ impl Lead {
     }
 }
 
-/// `epoch 0: waiting [4, 5], tokens [0 at 2, next 4]`.
 impl fmt::Display for Lead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "epoch {}: {}", self.epoch, self.queue)
