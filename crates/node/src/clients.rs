@@ -1,8 +1,8 @@
-//! The clients of this peer: who waits, who is inside, and until when.
+//! The clients of this peer: waiters, holders, and their leases.
 //!
-//! A request of a client is a *ticket* from when it asks until nothing is left of it. The protocol knows it by an
-//! *alias*, for as long as the session stands under which it was asked: under the next one a ticket that still waits is
-//! asked for again, by another. A detached grant needs none after that: the register knows it.
+//! A *ticket* is a request of a client until it has ended. The protocol knows it by an *alias*, which is valid for one
+//! session: in the next session a waiting ticket is requested again, by another alias. A detached grant has no alias
+//! after its session: the registry knows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,58 +14,58 @@ use crate::lease::{Bound, Lease, Verdict};
 use crate::takeover::{GrantRecord, Since};
 use crate::{Error, Name};
 
-/// A request of a client, as long as it waits or is inside.
+/// A request of a client, from asking to release or withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u64);
 
-/// How long a client is willing to wait.
+/// How long a client waits for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// As long as it takes.
+    /// Without limit.
     Forever,
     /// At most this long.
     For(Span),
-    /// Not at all: only if a slot is free and nobody else waits for it.
+    /// Not at all: succeeds only if a slot is free and no client waits for it.
     Try,
 }
 
-/// What a client asks for.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The resource of which it wants a slot.
+    /// The resource.
     pub name: Name,
-    /// `None` for as many as the resource has, or one if it is new.
+    /// The expected number of slots. `None` accepts any number, and creates a new resource with one slot.
     pub slots: Option<u32>,
-    /// How long a grant stands without being renewed.
+    /// The lease duration.
     pub ttl: Span,
-    /// How long before the end of its lease a grant is taken for lost.
+    /// How long before the end of its lease a grant is declared lost, so that the client can stop.
     pub grace: Span,
-    /// We renew the lease as long as we run; else the client does.
+    /// The peer renews the lease as long as it runs; otherwise the client renews.
     pub auto_renew: bool,
-    /// The grant outlives this process: its end is written into the register before the client is told, and only its
-    /// client renews it. What the client calls it, so that a later process of this host knows it again
-    /// ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, the same for nobody else. `None` if it ends
-    /// with its session.
+    /// Requests a detached grant, which outlives this process: it is recorded in the registry before the client is
+    /// notified, and only the client renews it. The value is the grant ID, by which a later process of this host
+    /// reports it ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, unique. `None` for a grant that ends
+    /// with the session.
     pub detached: Option<String>,
-    /// The client does not die with this process, and may go on with the grant at the next one of this host
-    /// ([`Input::Resume`](crate::Input::Resume)): what it calls it, the same for nobody else. `None` if it is in this
-    /// process, or detached.
+    /// The client outlives this process and may resume the grant at the next process of this host
+    /// ([`Input::Resume`](crate::Input::Resume)) by this unique grant ID. `None` if the client is in this process, or
+    /// the grant is detached.
     pub taken_over_as: Option<String>,
-    /// How long the client is willing to wait.
+    /// How long the client waits.
     pub wait: Wait,
-    /// What others see of the client.
+    /// Text for other users.
     pub label: String,
-    /// The client's process on this host, as far as that is known; others see it.
+    /// The client's process ID on this host, if known. Visible to other users.
     pub pid: Option<u32>,
-    /// The same request for the same resource is asked for once.
+    /// The request ID: repeating it for the same resource returns the same ticket.
     pub request: Option<String>,
 }
 
 impl Wanted {
-    /// Whether a client gets as many slots as it asks for.
+    /// Checks the expected number of slots against the actual one.
     ///
     /// # Errors
-    /// [`Error::SlotsMismatch`] if not.
+    /// [`Error::SlotsMismatch`] if they differ.
     pub fn check(&self, has: u32) -> Result<(), Error> {
         match self.slots {
             Some(asked) if asked != has => Err(Error::SlotsMismatch { name: self.name.clone(), has, asked }),
@@ -73,71 +73,72 @@ impl Wanted {
         }
     }
 
-    /// How long the register is to keep a grant, and what it is called there, if it is to be detached and can be.
+    /// Returns the lease duration and the grant ID for the registry, if the grant is to be detached and both are valid
+    /// there.
     pub fn detachable(&self) -> Option<(Ttl, Label)> {
         let millis = Ttl::from_millis(self.ttl.as_nanos() / 1_000_000);
         Some((millis.ok()?, Label::new(self.detached.clone()?).ok()?))
     }
 }
 
-/// A client's request, from when it asks until nothing is left of it.
+/// A ticket.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What was asked for.
+    /// The request.
     pub wanted: Wanted,
     /// The key of the resource's name.
     pub resource: Key,
-    /// What the protocol knows it by; nothing while it cannot be asked for.
+    /// The alias; `None` while the slot is not requested from the protocol.
     alias: Option<Ticket>,
     pub asked: Time,
-    /// How far it has come.
+    /// The progress of the request.
     pub stage: Stage,
-    /// Somebody has asked for its slot, and it was told to stop for that.
+    /// The client was asked to stop because its grant is being revoked.
     pub revoked: bool,
-    /// It was detached by an earlier process and not renewed since: only the register knows when it ends.
+    /// A detached grant of an earlier process that was not renewed since: only the registry knows its deadline.
     pub returned: bool,
-    /// How often the register has refused to enter what was here for it.
+    /// How often the registry has refused to persist a grant for it.
     refused: u32,
 }
 
-/// How far a ticket has come.
+/// The progress of a ticket.
 #[derive(Clone, Debug)]
 pub enum Stage {
-    /// It is not inside yet.
+    /// Waiting.
     Waiting {
-        /// How many are ahead, when we last heard …
+        /// The last known number of tickets ahead.
         ahead: Option<u32>,
-        /// … and when we first heard, with how many there were then: its speed follows from both.
+        /// The first known number and its time, to estimate the rate.
         first: Option<(Time, u32)>,
     },
-    /// A slot is here for it, which is being detached: its client is told when the register knows.
+    /// The protocol has granted a slot that is being persisted in the registry. The client is notified afterwards.
     Entering {
-        /// The slot and the fencing number.
+        /// Slot and fencing number.
         grant: Grant,
     },
-    /// It is inside.
+    /// Holding a slot.
     Held {
-        /// The slot and the fencing number.
+        /// Slot and fencing number.
         grant: Grant,
-        /// When it came in, perhaps under an earlier process of this host.
+        /// When it was granted, perhaps by an earlier process of this host.
         since: Since,
-        /// How long it may stay without renewal.
+        /// Its lease.
         lease: Lease,
     },
 }
 
 impl Entry {
-    /// Whether it is inside.
+    /// Returns whether it holds a slot.
     pub fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held { .. })
     }
 
-    /// What the protocol knows it by.
+    /// Returns its alias.
     pub fn alias(&self) -> Option<Ticket> {
         self.alias
     }
 
-    /// How many are ahead of it, if it waits and that is known.
+    /// Returns the number of tickets ahead, if it waits and that is known.
     pub fn ahead(&self) -> Option<u32> {
         match self.stage {
             Stage::Waiting { ahead, .. } => ahead,
@@ -145,12 +146,12 @@ impl Entry {
         }
     }
 
-    /// Whether it is inside and was told to stop.
+    /// Returns whether its client was asked to stop.
     pub fn is_notified(&self) -> bool {
         matches!(self.stage, Stage::Held { lease: Lease { lost: Some(_), .. }, .. })
     }
 
-    /// Whether it outlives sessions.
+    /// Returns whether its grant is, or will be, detached.
     pub fn is_detached(&self) -> bool {
         self.wanted.detached.is_some()
     }
@@ -170,62 +171,62 @@ pub struct Clients {
     tickets: BTreeMap<TicketId, Entry>,
     aliases: BTreeMap<Ticket, TicketId>,
     requests: BTreeMap<(Key, String), TicketId>,
-    /// Every resource that was asked for here, and not [forgotten](Self::forget) since.
+    /// Every requested resource that was not [forgotten](Self::forget).
     waiters: BTreeMap<Key, Waiters>,
     last_alias: u64,
     last_ticket: u64,
 }
 
 impl Clients {
-    /// Nobody yet. Aliases are counted from after this one, which is another for each process: an earlier process of
-    /// this host may still be in somebody's line.
+    /// Creates an empty set. Aliases start after this one, which must differ between processes: an alias of an earlier
+    /// process may still be in a queue.
     pub fn after(last_alias: u64) -> Self {
         Self { last_alias, ..Self::default() }
     }
 
-    /// How many tickets there are.
+    /// Returns the number of tickets.
     pub fn len(&self) -> usize {
         self.tickets.len()
     }
 
-    /// How much there is to look over: tickets, and the resources that were ever asked for here.
+    /// Returns the number of tickets and resources, to bound the cost of checks.
     pub fn extent(&self) -> usize {
         self.tickets.len() + self.waiters.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no tickets.
     pub fn is_empty(&self) -> bool {
         self.tickets.is_empty()
     }
 
-    /// How many are inside.
+    /// Returns the number of tickets that hold a slot.
     pub fn holding(&self) -> usize {
         self.waiters.values().map(|waiters| waiters.holding.len()).sum()
     }
 
-    /// The ticket of this number, unless nothing is left of it.
+    /// Returns a ticket's entry.
     pub fn get(&self, ticket: TicketId) -> Option<&Entry> {
         self.tickets.get(&ticket)
     }
 
-    /// The tickets that end with this process.
+    /// Returns the tickets that end with this process.
     pub fn attached(&self) -> impl Iterator<Item = TicketId> {
         let ends = |entry: &Entry| !(entry.is_detached() && entry.is_held());
         self.tickets.iter().filter(move |(_, entry)| ends(entry)).map(|(ticket, _)| *ticket)
     }
 
-    /// All tickets, oldest first.
+    /// Returns all tickets, oldest first.
     pub fn ids(&self) -> Vec<TicketId> {
         self.tickets.keys().copied().collect()
     }
 
-    /// The same request, if it was made before and something is left of it.
+    /// Returns the ticket with the same request ID, if there is one.
     pub fn same(&self, wanted: &Wanted) -> Option<TicketId> {
         let request = (wanted.name.key(), wanted.request.clone()?);
         self.requests.get(&request).copied()
     }
 
-    /// A new ticket, which waits. True if nobody else waits here for the same.
+    /// Adds a waiting ticket. Returns whether it is the only waiting one of its resource.
     pub fn admit(&mut self, wanted: Wanted, now: Time) -> (TicketId, bool) {
         self.last_ticket += 1;
         let (ticket, resource) = (TicketId(self.last_ticket), wanted.name.key());
@@ -246,8 +247,7 @@ impl Clients {
         (ticket, first)
     }
 
-    /// A detached grant of an earlier process of this host: a ticket that is inside from the beginning, and when to
-    /// look at it.
+    /// Adds the detached grant of an earlier process. Returns the ticket and its next timer.
     pub fn readmit(&mut self, wanted: Wanted, grant: Grant, now: Time) -> (TicketId, Time) {
         let (ticket, _) = self.admit(wanted, now);
         let (look, _) = self.grant(ticket, grant, now, None).expect("it was just admitted");
@@ -257,7 +257,7 @@ impl Clients {
         (ticket, look)
     }
 
-    /// Those that have returned and were not renewed since: of which resource, and with which number.
+    /// Returns the detached grants of earlier processes that were not renewed since: ticket, resource, fencing number.
     pub fn returned(&self) -> impl Iterator<Item = (TicketId, Key, u64)> {
         self.tickets.iter().filter(|(_, entry)| entry.returned).filter_map(|(ticket, entry)| match entry.stage {
             Stage::Held { grant, .. } => Some((*ticket, entry.resource, grant.fencing)),
@@ -265,15 +265,15 @@ impl Clients {
         })
     }
 
-    /// The register has refused to enter what was here for a ticket: how often by now.
+    /// Counts a refusal of the registry to persist a grant. Returns the number of refusals.
     pub fn refuse(&mut self, ticket: TicketId) -> u32 {
         let Some(entry) = self.tickets.get_mut(&ticket) else { return 0 };
         entry.refused += 1;
         entry.refused
     }
 
-    /// A client of an earlier process of this host that is inside until then, unless it comes here: a ticket, and when
-    /// to look at it. Nobody is there to be told anything before its end.
+    /// Adds a taken-over grant. Returns the ticket and its next timer. The client is not notified before the deadline,
+    /// since it has not resumed yet.
     pub fn inherit(&mut self, record: &GrantRecord, now: Time, bound: Bound) -> (TicketId, Time) {
         let GrantRecord { grant, since, until, .. } = *record;
         assert!(until <= bound.until, "a session is renewed later than the one before it, and no shorter");
@@ -289,7 +289,7 @@ impl Clients {
         (ticket, lease.next())
     }
 
-    /// It comes here, and has its lease as it was asked for, if it has not ended.
+    /// Resumes a taken-over grant: its lease is set as requested. Returns `None` if it has expired.
     pub fn resume(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
         let Wanted { ttl, grace, auto_renew, .. } = self.tickets.get(&ticket)?.wanted;
         let lease = self.lease(ticket).filter(|lease| lease.lost.is_none() && now < lease.deadline())?;
@@ -297,7 +297,7 @@ impl Clients {
         Some(*lease)
     }
 
-    /// Whether a grant of this number is here.
+    /// Returns whether a client here has, or is entering with, this fencing number.
     pub fn has(&self, resource: Key, number: u64) -> bool {
         let is_it = |entry: &Entry| match entry.stage {
             Stage::Held { grant, .. } | Stage::Entering { grant } => grant.fencing == number,
@@ -306,7 +306,7 @@ impl Clients {
         self.of(resource).any(is_it)
     }
 
-    /// Who is inside with this number.
+    /// Returns the holder with this fencing number.
     pub fn holder(&self, resource: Key, number: u64) -> Option<TicketId> {
         let is_it = |ticket: &&TicketId| match self.tickets.get(ticket).map(|entry| &entry.stage) {
             Some(Stage::Held { grant, .. }) => grant.fencing == number,
@@ -315,7 +315,7 @@ impl Clients {
         self.waiters.get(&resource)?.holding.iter().find(is_it).copied()
     }
 
-    /// Somebody has asked for a ticket's slot: when its lease ends, whether it was told to stop before or not.
+    /// Marks a ticket as revoked and its lease as lost. Returns the lease's end.
     pub fn revoke(&mut self, ticket: TicketId) -> Option<Time> {
         let entry = self.tickets.get_mut(&ticket)?;
         entry.revoked = true;
@@ -328,7 +328,7 @@ impl Clients {
         }
     }
 
-    /// A ticket is asked for: what the protocol shall know it by.
+    /// Assigns a new alias to a ticket that has none.
     pub fn give_alias(&mut self, ticket: TicketId) -> Option<Ticket> {
         let entry = self.tickets.get_mut(&ticket).filter(|entry| entry.alias.is_none())?;
         self.last_alias += 1;
@@ -338,32 +338,32 @@ impl Clients {
         Some(alias)
     }
 
-    /// A ticket is not asked for any more: what the protocol knew it by.
+    /// Removes and returns the alias of a ticket.
     pub fn take_alias(&mut self, ticket: TicketId) -> Option<Ticket> {
         let alias = self.tickets.get_mut(&ticket)?.alias.take()?;
         self.aliases.remove(&alias);
         Some(alias)
     }
 
-    /// The ticket that the protocol knows by this alias.
+    /// Returns the ticket of an alias.
     pub fn by_alias(&self, alias: Ticket) -> Option<TicketId> {
         self.aliases.get(&alias).copied()
     }
 
-    /// The tickets that are still to be asked for.
+    /// Returns the tickets that are still to be requested from the protocol.
     pub fn without_alias(&self) -> impl Iterator<Item = TicketId> {
         let asks = |entry: &Entry| entry.alias.is_none() && !entry.is_held();
         self.tickets.iter().filter(move |(_, entry)| asks(entry)).map(|(id, _)| *id)
     }
 
-    /// A slot is here for a ticket that is to be detached.
+    /// Moves a ticket to [`Stage::Entering`].
     pub fn enter(&mut self, ticket: TicketId, grant: Grant) {
         if let Some(entry) = self.tickets.get_mut(&ticket) {
             entry.stage = Stage::Entering { grant };
         }
     }
 
-    /// The slot that was here for a ticket is not any more: it waits again.
+    /// Moves an entering ticket back to waiting: its slot is gone.
     pub fn wait_again(&mut self, ticket: TicketId) {
         if let Some(entry) = self.tickets.get_mut(&ticket)
             && matches!(entry.stage, Stage::Entering { .. })
@@ -372,8 +372,8 @@ impl Clients {
         }
     }
 
-    /// A ticket is inside, with a lease that began then and ends with this session: when that is to be looked at, and
-    /// when it ends.
+    /// Moves a ticket to [`Stage::Held`], with a lease that starts at `since` and is bounded by the session. Returns
+    /// its next timer and its deadline.
     pub fn grant(&mut self, ticket: TicketId, grant: Grant, since: Time, bound: Option<Bound>) -> Option<(Time, Time)> {
         let entry = self.tickets.get_mut(&ticket)?;
         assert!(!entry.is_held(), "{ticket:?} is let in twice");
@@ -386,13 +386,13 @@ impl Clients {
         Some((lease.next(), lease.deadline()))
     }
 
-    /// The tickets that have a slot here, end with the session, and were not let in.
+    /// Returns the entering tickets whose grants are not detached.
     pub fn entering(&self) -> Vec<TicketId> {
         let enters = |entry: &Entry| matches!(entry.stage, Stage::Entering { .. }) && !entry.is_detached();
         self.tickets.iter().filter(|(_, entry)| enters(entry)).map(|(ticket, _)| *ticket).collect()
     }
 
-    /// The session stands for longer: whose leases do, and until when.
+    /// Extends leases to the renewed session. Returns the changed deadlines.
     pub fn extend(&mut self, bound: Bound) -> Vec<(TicketId, Time)> {
         let holding: Vec<TicketId> =
             self.waiters.values().flat_map(|waiters| waiters.holding.iter().copied()).collect();
@@ -403,7 +403,7 @@ impl Clients {
         holding.into_iter().filter_map(extend).collect()
     }
 
-    /// The grant of a ticket and until when it stands, if it has one.
+    /// Returns the grant and the deadline of a ticket that holds a slot and was not asked to stop.
     pub fn granted(&self, ticket: TicketId) -> Option<(Grant, Time)> {
         match self.tickets.get(&ticket)?.stage {
             Stage::Held { grant, lease, .. } if lease.lost.is_none() => Some((grant, lease.deadline())),
@@ -411,20 +411,21 @@ impl Clients {
         }
     }
 
-    /// What has become of a ticket's lease, and when to look again; `None` if it waits.
+    /// Checks the lease of a ticket. Returns `None` if it waits.
     pub fn look(&mut self, ticket: TicketId, now: Time) -> Option<(Verdict, Lease)> {
         let lease = self.lease(ticket)?;
         let verdict = lease.look(now);
         Some((verdict, *lease))
     }
 
-    /// Renews the lease of a ticket, if it still can be.
+    /// Renews the lease of a ticket. Returns `None` if it cannot be renewed any more.
     pub fn renew(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
         let lease = self.lease(ticket)?;
         lease.renew(now).then_some(*lease)
     }
 
-    /// Renews the lease of a ticket as of an earlier moment, unless its client was told to stop since.
+    /// Renews the lease of a detached grant as of an earlier moment. Returns `None` if its client was asked to stop
+    /// since.
     pub fn renew_from(&mut self, ticket: TicketId, from: Time) -> Option<Lease> {
         let lease = self.lease(ticket).filter(|lease| lease.lost.is_none())?;
         lease.renewed = lease.renewed.max(from);
@@ -435,7 +436,7 @@ impl Clients {
         Some(lease)
     }
 
-    /// A holder must stop, if it was not told before: when its lease ends all the same.
+    /// Marks a lease as lost. Returns its end, or `None` if it already was.
     pub fn lose(&mut self, ticket: TicketId) -> Option<Time> {
         let lease = self.lease(ticket)?;
         let end = lease.deadline();
@@ -449,15 +450,15 @@ impl Clients {
         }
     }
 
-    /// A waiting ticket is in line behind `ahead` others: whether that is news, and when it was first heard with how
-    /// many.
+    /// Sets the queue position of a waiting ticket. Returns whether it changed, and the first known position with its
+    /// time.
     pub fn place(&mut self, ticket: TicketId, now_ahead: u32, now: Time) -> Option<(bool, (Time, u32))> {
         let Stage::Waiting { ahead, first } = &mut self.tickets.get_mut(&ticket)?.stage else { return None };
         let changed = ahead.replace(now_ahead) != Some(now_ahead);
         Some((changed, *first.get_or_insert((now, now_ahead))))
     }
 
-    /// Nothing is left of a ticket that the protocol does not know any more.
+    /// Removes a ticket that has no alias.
     pub fn remove(&mut self, ticket: TicketId) -> Option<Entry> {
         let entry = self.tickets.remove(&ticket)?;
         assert!(entry.alias.is_none(), "the protocol still knows {ticket:?}");
@@ -471,34 +472,34 @@ impl Clients {
         Some(entry)
     }
 
-    /// Every resource that was asked for here: its name, how many of its clients are inside and how many wait.
+    /// Returns every requested resource: key, name, number of holders, number of waiters.
     pub fn resources(&self) -> impl Iterator<Item = (Key, &Name, usize, usize)> {
         self.waiters.iter().map(|(key, waiters)| (*key, &waiters.name, waiters.holding.len(), waiters.waiting.len()))
     }
 
-    /// Forgets the resources with nobody here of which this is true.
+    /// Forgets the resources without tickets that satisfy the predicate.
     pub fn forget(&mut self, is_unused: impl Fn(Key) -> bool) {
         let has_any = |waiters: &Waiters| !waiters.holding.is_empty() || !waiters.waiting.is_empty();
         self.waiters.retain(|resource, waiters| has_any(waiters) || !is_unused(*resource));
     }
 
-    /// Whether anybody here waits for a resource or is inside.
+    /// Returns whether a resource has tickets.
     pub fn has_any(&self, resource: Key) -> bool {
         self.waiters.get(&resource).is_some_and(|waiters| !waiters.holding.is_empty() || !waiters.waiting.is_empty())
     }
 
-    /// How many wait for a resource.
+    /// Returns the number of waiting tickets of a resource.
     pub fn waits(&self, resource: Key) -> usize {
         self.waiters.get(&resource).map_or(0, |waiters| waiters.waiting.len())
     }
 
-    /// The tickets that wait for a resource.
+    /// Returns the waiting tickets of a resource.
     pub fn waiting(&self, resource: Key) -> impl Iterator<Item = (TicketId, &Entry)> {
         let waiting = self.waiters.get(&resource).into_iter().flat_map(|waiters| &waiters.waiting);
         waiting.filter_map(|ticket| Some((*ticket, self.tickets.get(ticket)?)))
     }
 
-    /// The tickets of a resource: those inside, then those who wait.
+    /// Returns the tickets of a resource: holders, then waiters.
     pub fn of(&self, resource: Key) -> impl Iterator<Item = &Entry> {
         let waiters = self.waiters.get(&resource).into_iter();
         waiters
@@ -506,8 +507,7 @@ impl Clients {
             .filter_map(|ticket| self.tickets.get(ticket))
     }
 
-    /// What must be true after each step, whatever happened, under this session; `has_alarm` tells whether a ticket
-    /// will be looked at again.
+    /// Asserts the invariants between steps under this session. `has_alarm` tells whether a ticket has a timer.
     pub fn check(&self, session: Option<Bound>, has_alarm: impl Fn(TicketId) -> bool) {
         for (alias, ticket) in &self.aliases {
             let known = self.tickets.get(ticket).and_then(|entry| entry.alias);

@@ -1,14 +1,14 @@
-//! Connections made of single packets that may get lost, come twice or be cut off: what a transport promises a node
-//! (`Transport` in `peerlock-service`), and no more. So two nodes are connected by way of a third (`relay.rs`), and
-//! so are all of them in the simulator.
+//! Connections over single packets that may be lost, duplicated or cut off, with the guarantees of a transport
+//! (`Transport` in `peerlock-service`). Two nodes use them through a relaying node (`relay.rs`), and all nodes in the
+//! simulator.
 //!
 //! ```text
 //!   3                            7
-//!   │                      knock  │        the larger asks for a connection, the smaller opens it, so that
+//!   │                      knock  │        the larger host asks for a connection, the smaller opens it, so that
 //!   │◄────────────────────────────┤        there are never two
 //!   │ open(n)                     │
-//!   ├────────────────────────────►│ up     n is a reading of its clock: of two of one process the later has the larger
-//!   │               accept(n, m)  │        and so is m, which tells this process from the next that gets the same open
+//!   ├────────────────────────────►│ up     n is a reading of its clock, so it increases within one process;
+//!   │               accept(n, m)  │        so does m, which tells this process from the next that gets the same open
 //!   │◄────────────────────────────┤
 //!   │ up                          │
 //!   │ data(n, m, 1), data(n, m, 2) ✂
@@ -16,11 +16,11 @@
 //!   │ data(n, m, 3)               │
 //!   ├────────────────────────────►│ down   2 was lost: the connection breaks, here at once …
 //!   │                close(n, m)  │
-//!   │◄────────────────────────────┤        … and there when this arrives, or nothing was heard for a while
+//!   │◄────────────────────────────┤        … and there when this arrives, or by a timeout
 //! ```
 //!
-//! Who hears nothing asks whether the other is there: at every beat as long as either has said something not long ago,
-//! and otherwise after a long rest. So one that nobody uses costs next to nothing.
+//! An end that receives nothing probes the other: at every beat while the connection is in use, and rarely when it is
+//! idle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Drain;
@@ -28,56 +28,56 @@ use std::vec::Drain;
 use peerlock_types::{PeerId, Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// How often each end looks whether it is to ask the other, and tries again to connect.
+/// The interval of probes and of attempts to connect.
 pub const BEAT: Span = Span::from_secs(1);
-/// A peer that does not answer when it was asked so often is taken for gone.
+/// A peer that does not answer this many probes is considered gone.
 const MOST_ASKED: u32 = 3;
-/// After this long without anything said a connection rests, and the other is asked this often.
+/// A connection without data for this long is idle; an idle connection is probed at this interval.
 const REST: Span = Span::from_secs(20);
-/// Why a connection breaks where something is missing.
+/// The reason given when data is missing.
 const LOST: &str = "something was lost on its way";
 
-/// A message of a connection.
+/// A packet of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
-    /// The number of the connection, by who has opened it.
+    /// The number of the connection, chosen by the side that opened it.
     pub number: u64,
-    /// Its number by who has accepted it; 0 if that is not known. What opens a connection may come late, to another
-    /// process than the one that accepted it first, and from that one on it is another connection.
+    /// The number chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process
+    /// than the first one: that is another connection.
     pub answer: u64,
-    /// What it is about.
+    /// The content.
     pub segment: Segment,
 }
 
-/// What a message of a connection is about.
+/// The content of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Segment {
-    /// The sender wants a connection, and it is for the receiver to open it.
+    /// Asks the receiver to open a connection.
     Knock,
-    /// The sender opens it.
+    /// Opens a connection.
     Open,
-    /// The sender has it, too.
+    /// Accepts it.
     Accept,
-    /// The next of the bytes that it sends, counted from 1.
+    /// Data, numbered from 1.
     Data(u64, Vec<u8>),
-    /// It is there, and has sent this much.
+    /// Answers `Ask`, with the number of data packets sent.
     Beat(u64),
-    /// It does not know such a connection any more.
+    /// The sender has no such connection.
     Close,
-    /// It has sent this much, and wants to know whether the other is there. Answered with `Beat`.
+    /// A probe, with the number of data packets sent. Answered with `Beat`.
     Ask(u64),
 }
 
-/// What becomes of connections; the number is the one by which the node knows it.
+/// A change for the node. The second field is the epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is up: both ends have said so.
+    /// A connection is established.
     Up(PeerId, u64),
-    /// It has ended, and why.
+    /// A connection has ended, for this reason.
     Down(PeerId, u64, &'static str),
-    /// These bytes have come over it.
+    /// Data was received.
     Message(PeerId, u64, Vec<u8>),
-    /// Somebody is wanted and was not found for a beat.
+    /// A wanted peer was not reached for a beat.
     Unreached(PeerId),
 }
 
@@ -86,15 +86,15 @@ pub enum Change {
 struct End {
     number: u64,
     answer: u64,
-    /// The number by which the node knows it, once it is up.
+    /// The number by which the node knows it, once it is established.
     epoch: Option<u64>,
     sent: u64,
     received: u64,
     last_received: Time,
-    /// When it was last told something, and when either last was.
+    /// When data was last sent, and when it was last sent or received.
     said: Time,
     used: Time,
-    /// How often it was asked since it was heard.
+    /// Probes since the last packet received.
     asked: u32,
 }
 
@@ -103,7 +103,8 @@ impl End {
         Self { number, answer, epoch: None, sent: 0, received: 0, last_received: now, said: now, used: now, asked: 0 }
     }
 
-    /// Whether it is to be asked now. What was heard so soon after it was told something may have been said before.
+    /// Returns whether to probe now. A packet received within a beat of sending data may have been sent before that
+    /// data arrived.
     fn is_due(&self, now: Time) -> bool {
         let is_used = now.since(self.used) < REST;
         let is_silent = now.since(self.last_received) >= if is_used { BEAT } else { REST };
@@ -115,82 +116,82 @@ impl End {
 #[derive(Debug, Default)]
 pub struct Connections {
     ends: BTreeMap<PeerId, End>,
-    /// Whom we want to be connected with, and reconnect to.
+    /// Peers to stay connected to.
     wanted: BTreeSet<PeerId>,
-    /// The last number that was given to a connection.
+    /// The last number of a connection.
     last: u64,
-    /// How many have been up.
+    /// The number of connections established.
     epochs: u64,
-    /// What is to be sent.
+    /// Packets to be sent.
     packets: Vec<(PeerId, Packet)>,
-    /// What the node is to be told.
+    /// Changes for the node.
     changes: Vec<Change>,
 }
 
 impl Connections {
-    /// None yet; the first that is up will be known by the number after this.
+    /// Creates an empty set. The first connection gets the epoch after this one.
     pub fn after(epochs: u64) -> Self {
         Self { epochs, ..Self::default() }
     }
 
-    /// Whether there is none, nobody is wanted, and nothing is to be sent or told.
+    /// Returns whether no connection exists or is wanted, and nothing is to be sent or reported.
     pub fn is_idle(&self) -> bool {
         self.ends.is_empty() && self.wanted.is_empty() && self.is_settled()
     }
 
-    /// Whether nothing is to be sent or told.
+    /// Returns whether nothing is to be sent or reported.
     pub fn is_settled(&self) -> bool {
         self.packets.is_empty() && self.changes.is_empty()
     }
 
-    /// Whether there is a connection to a peer, or one begins.
+    /// Returns whether a connection to a peer exists or is being opened.
     pub fn has(&self, peer: PeerId) -> bool {
         self.ends.contains_key(&peer)
     }
 
-    /// Whether that connection to a peer is up.
+    /// Returns whether this connection is established.
     pub fn is_up(&self, peer: PeerId, epoch: u64) -> bool {
         self.ends.get(&peer).is_some_and(|end| end.epoch == Some(epoch))
     }
 
-    /// How many connections there are or are wanted, and how much is to be sent.
+    /// Returns the number of stored items.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.ends.len() + self.wanted.len() + self.packets.len() + self.changes.len()
     }
 
-    /// Takes out what is to be sent.
+    /// Removes and returns the packets to be sent.
     pub fn take_packets(&mut self) -> Drain<'_, (PeerId, Packet)> {
         self.packets.drain(..)
     }
 
-    /// Takes out what the node is to be told.
+    /// Removes and returns the changes for the node.
     pub fn take_changes(&mut self) -> Drain<'_, Change> {
         self.changes.drain(..)
     }
 
-    /// Connects to a peer, and reconnects whenever that ends.
+    /// Connects to a peer, and reconnects whenever the connection ends.
     pub fn want(&mut self, peer: PeerId, me: PeerId, now: Time) {
         self.wanted.insert(peer);
         self.connect(peer, me, now);
     }
 
-    /// Does not connect to a peer again once the connection that there is has ended.
+    /// Stops reconnecting to a peer.
     pub fn let_go(&mut self, peer: PeerId) {
         self.wanted.remove(&peer);
     }
 
-    /// Ends the connection to a peer, and does not connect again before it is wanted again.
+    /// Closes the connection to a peer and stops reconnecting.
     pub fn forget(&mut self, peer: PeerId) {
         self.wanted.remove(&peer);
         self.hang_up(peer, "another way is better");
     }
 
-    /// Connects to a peer, or tries to for a while.
+    /// Connects to a peer once.
     pub fn connect(&mut self, peer: PeerId, me: PeerId, now: Time) {
         if self.ends.contains_key(&peer) {
         } else if me < peer {
-            // A clock does not go back within one process.
+            // The clock does not go back within one process.
             self.last = now.as_nanos().max(self.last + 1);
             self.ends.insert(peer, End::new(self.last, 0, now));
             self.packets.push((peer, Packet { number: self.last, answer: 0, segment: Segment::Open }));
@@ -199,12 +200,12 @@ impl Connections {
         }
     }
 
-    /// Does not go on to connect to those of whom that is true.
+    /// Stops connecting to peers that satisfy the predicate.
     pub fn give_up(&mut self, is_over: impl Fn(PeerId) -> bool) {
         self.ends.retain(|peer, end| end.epoch.is_some() || !is_over(*peer));
     }
 
-    /// Sends on a connection that is up.
+    /// Sends data on an established connection.
     pub fn send(&mut self, peer: PeerId, epoch: u64, bytes: Vec<u8>, now: Time) {
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.epoch == Some(epoch)) {
             end.sent += 1;
@@ -214,14 +215,14 @@ impl Connections {
         }
     }
 
-    /// Ends the connection to a peer, for another to begin.
+    /// Closes the connection to a peer.
     pub fn hang_up(&mut self, peer: PeerId, why: &'static str) {
         let Some(End { number, answer, epoch, .. }) = self.ends.remove(&peer) else { return };
         self.packets.push((peer, Packet { number, answer, segment: Segment::Close }));
         self.changes.extend(epoch.map(|epoch| Change::Down(peer, epoch, why)));
     }
 
-    /// Asks whoever is to be heard, gives up those that are silent, and tries again to connect.
+    /// Probes, closes connections that do not answer, and retries wanted ones. Called at every [`BEAT`].
     pub fn beat(&mut self, me: PeerId, now: Time) {
         let due = self.ends.iter_mut().filter(|(_, end)| end.is_due(now));
         let mut silent = Vec::new();
@@ -243,7 +244,7 @@ impl Connections {
         }
     }
 
-    /// A message of a connection arrived.
+    /// Handles a packet.
     pub fn on_packet(&mut self, peer: PeerId, packet: Packet, me: PeerId, now: Time) {
         let Packet { number, answer, segment } = packet;
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.number == number && end.answer == 0) {
@@ -252,8 +253,8 @@ impl Connections {
         let known = self.ends.get(&peer).map(|end| (end.number, end.answer));
         match segment {
             Segment::Knock => self.connect(peer, me, now),
-            // An old one; or the clock of who opens it has begun anew with its process, which says so when it is asked
-            // for the one that there is.
+            // An old packet; or a restarted opener whose clock has restarted, which closes the existing connection when
+            // it is probed.
             Segment::Open if known.is_some_and(|(last, _)| last > number) => {
                 if let Some(&End { number, answer, sent, .. }) = self.ends.get(&peer) {
                     self.packets.push((peer, Packet { number, answer, segment: Segment::Ask(sent) }));
@@ -271,7 +272,7 @@ impl Connections {
             }
             Segment::Close if known == Some((number, answer)) => self.hang_up(peer, "the other side has closed it"),
             Segment::Close => {}
-            // Of a connection that is over here, or never was: another process has accepted what we have opened.
+            // For an unknown connection: closed here, or accepted by another process.
             _ if known != Some((number, answer)) => {
                 self.packets.push((peer, Packet { number, answer, segment: Segment::Close }));
                 if known.is_some_and(|(last, _)| last == number) {
@@ -294,7 +295,7 @@ impl Connections {
         }
     }
 
-    /// It is there, and has sent this much.
+    /// Handles a sign of life with the number of data packets sent.
     fn on_beat(&mut self, peer: PeerId, sent: u64, now: Time) {
         self.up(peer, now);
         if self.ends.get(&peer).is_some_and(|end| end.received < sent) {
@@ -312,8 +313,8 @@ impl Connections {
         }
     }
 
-    /// Something with this number arrives: the connection, if it is the next. If something is missing before it, what
-    /// was sent from there on is lost with the connection.
+    /// Handles a numbered data packet. Returns the connection's epoch if it is the next one. If an earlier one is
+    /// missing, the connection breaks.
     fn take(&mut self, peer: PeerId, number: u64, now: Time) -> Option<u64> {
         self.up(peer, now);
         let end = self.ends.get_mut(&peer)?;
@@ -338,7 +339,7 @@ mod tests {
         PeerId::new(number)
     }
 
-    /// Carries everything that 1 and 2 have for each other.
+    /// Delivers all packets between 1 and 2.
     fn carry(one: &mut Connections, two: &mut Connections, now: Time) {
         while !one.packets.is_empty() || !two.packets.is_empty() {
             let (to_two, to_one) = (std::mem::take(&mut one.packets), std::mem::take(&mut two.packets));
@@ -364,7 +365,7 @@ mod tests {
         assert!(matches!(one.changes.pop(), Some(Change::Down(..))));
     }
 
-    /// Two that are connected, and nothing of it is left to look at.
+    /// Returns a connected pair, without pending changes.
     fn connected() -> (Connections, Connections) {
         let (mut one, mut two) = (Connections::default(), Connections::default());
         one.connect(peer(2), peer(1), NOW);
@@ -415,7 +416,7 @@ mod tests {
         }
     }
 
-    /// Once the next process took over where the first had been, and what it said first was taken for a repetition.
+    /// Otherwise the next process continues the connection of the first, and its first data is taken for a duplicate.
     #[test]
     fn an_open_that_comes_to_another_process_does_not_go_on_with_its_connection() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
@@ -437,7 +438,7 @@ mod tests {
         assert!(matches!(next.changes.last(), Some(Change::Down(..))));
     }
 
-    /// Its clock has begun anew with it, and what it opens seemed to be an old one, until the other end had rested.
+    /// The restarted clock makes the new `Open` look old.
     #[test]
     fn who_starts_again_is_connected_after_a_beat_though_its_clock_has_gone_back() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
@@ -459,7 +460,7 @@ mod tests {
         assert!(matches!(two.changes[..], [Change::Up(..), Change::Down(..), Change::Up(..)]), "{:?}", two.changes);
     }
 
-    /// Lets both beat for so many beats from then on, and counts what they say.
+    /// Runs this many beats on both ends, and counts the packets.
     fn rest(one: &mut Connections, two: &mut Connections, from: Time, beats: u64) -> (Time, usize) {
         let mut said = 0;
         for beat in 1..=beats {
@@ -507,15 +508,15 @@ mod tests {
 
     #[test]
     fn who_does_not_answer_is_given_up_soon_where_something_was_said_not_long_ago() {
-        // A rest begins while it is asked in vain, in the third.
+        // In the third case the connection becomes idle while it is being probed.
         for (before, is_notified, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
             let (mut one, mut two) = connected();
             let (now, _) = rest(&mut one, &mut two, NOW, before);
             if is_notified {
                 one.send(peer(2), 1, vec![7], now);
             }
-            // Nothing of what it says arrives any more. It looks between two beats of before: who was heard just now
-            // and told something then is asked at once all the same.
+            // No packet of one arrives from here on. If its beat comes half a beat after the data, it probes at once
+            // although it has just received something.
             let first = now + if is_notified { BEAT / 2 } else { BEAT };
             let mut is_down = |beat: u64| {
                 one.beat(peer(1), first + BEAT * (beat - 1));

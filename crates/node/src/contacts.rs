@@ -1,7 +1,7 @@
-//! Every host that we have met or have something for: whether it is connected, and how messages get to it.
+//! The hosts that this node has met or has messages for: their connections and links.
 //!
-//! A *host* is known by the transport's lasting identity. Which process of it is at the other end matters to the link
-//! alone ([`Link`]): what a message means to another process than the one it was sent to is for custody to know.
+//! A *host* is identified by the transport's persistent identity. Only the link distinguishes its processes ([`Link`]);
+//! custody decides whether a message is valid for another process than the one it was sent to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,187 +14,185 @@ use crate::relay::{PATIENCE, is_due, is_relayed};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice, Parting};
 
-/// What we know of one host: its address, its link, and what it has said of itself. To be read only: what happens to it
-/// are verbs of [`Contacts`].
+/// A host: its address, its link, and its last greeting. Read-only; [`Contacts`] changes it.
 #[derive(Clone, Debug)]
 pub struct Contact {
-    /// Where it was reached last; empty if it was never met.
+    /// Where it was last reached; empty if it was never met.
     pub address: String,
-    /// The connection, if there is one.
+    /// The direct connection, if there is one.
     pub epoch: Option<u64>,
-    /// The connection by way of another host, if there is no other.
+    /// The relayed connection, if there is no direct one.
     relayed: Option<u64>,
-    /// Since when it is connected, or not. What goes by way of others does not count.
+    /// When the direct connection started or ended.
     pub since: Time,
-    /// When the last connection of either kind has ended …
+    /// When the last connection of either kind ended.
     lost: Time,
-    /// … or, if that is later, when there was something for it again: since then it is looked for.
+    /// The same, or the later time at which a message was queued again: the search for it counts from here.
     missed: Time,
-    /// When something was last heard on the connection that there is, or it began.
+    /// When a frame was last received on the current connection, or it started.
     last_received: Time,
-    /// When there was something unconfirmed for it that followed a time without.
+    /// When the oldest run of unacknowledged messages began.
     owed: Time,
-    /// When something was last said that one of us needs, either way.
+    /// When a message that needs the connection was last sent or received.
     used: Time,
-    /// We have said since then that we do not need the connection …
+    /// We have sent `Idle` since then …
     let_go: bool,
-    /// … and it has said the same: the connection may end.
+    /// … and so has the other side: the connection may be closed.
     is_let_go: bool,
-    /// The last connection has ended though one of us needed it.
+    /// The last connection ended although a side needed it.
     pub is_lost: bool,
-    /// The cluster that it belongs to, if it has said one.
+    /// Its cluster, if it named one.
     pub cluster: Option<ClusterId>,
-    /// It knows no cluster, and waits for others who do not either.
+    /// It knows no cluster and waits for enough hosts to create one.
     pub expects: bool,
-    /// Who should found one, as it thinks.
+    /// The host that is to create a cluster, in its opinion.
     pub founder: Option<PeerId>,
-    /// It belongs to another cluster, or has no version in common with us: nothing that it says on this connection is
-    /// heard.
+    /// It is of another cluster or has no version in common with us: the rest of this connection is ignored.
     is_foreign: bool,
-    /// The version that is spoken on this connection, from both hellos on.
+    /// The version of this connection, negotiated by the hellos.
     version: u16,
     link: Link,
 }
 
 impl Contact {
-    /// Whether messages go out at once, over a connection.
+    /// Returns whether messages are transmitted at once, on a direct connection.
     pub fn is_open(&self) -> bool {
         self.epoch.is_some() && self.link.is_open()
     }
 
-    /// Whether both have said hello on a connection of whatever kind.
+    /// Returns whether the link is open, on a connection of either kind.
     pub fn is_connected(&self) -> bool {
         self.way().is_some() && self.link.is_open()
     }
 
-    /// Whether there are messages that it has not confirmed.
+    /// Returns whether there are unacknowledged messages.
     pub fn keeps(&self) -> bool {
         self.link.keeps()
     }
 
-    /// Whether there is a connection by way of another host.
+    /// Returns whether there is a relayed connection.
     pub fn is_relayed(&self) -> bool {
         self.relayed.is_some()
     }
 
-    /// Whether anything was said in this time, or is to be: a message that it has not confirmed, or we have not.
+    /// Returns whether the connection was used within this time, or acknowledgements are pending on either side.
     pub fn is_used(&self, now: Time, idle: Span) -> bool {
         now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
     }
 
-    /// Whether nothing was heard of it for a second in which something was not confirmed: its connection may have
-    /// broken without a word, of which the transport tells us seconds later.
+    /// Returns whether nothing was received for a second while a message was unacknowledged. The connection may have
+    /// broken silently; the transport reports that seconds later.
     fn is_doubted(&self, now: Time) -> bool {
         self.link.keeps() && now.since(self.missed.max(self.last_received)) >= PATIENCE
     }
 
-    /// Whether we would know by now if its connection had broken, as far as one can.
+    /// Returns whether the connection was recently confirmed to work, as far as that can be known.
     pub fn is_trusted(&self, now: Time) -> bool {
         now.since(self.last_received) < PATIENCE * 2 && !self.is_doubted(now)
     }
 
-    /// How many messages to it were not confirmed.
+    /// Returns the number of unacknowledged messages.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.link.retained()
     }
 
-    /// The connection, of whatever kind.
+    /// Returns the connection of either kind.
     fn way(&self) -> Option<u64> {
         self.epoch.or(self.relayed)
     }
 }
 
-/// What has happened.
+/// An event about a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// A host is connected and has said hello.
+    /// A host is connected and has sent its hello.
     Met(PeerId),
-    /// These messages to a host got lost, and nobody will say them again.
+    /// Messages to a host are lost and will not be retransmitted.
     Lost {
-        /// The host that they were for.
+        /// The receiver.
         host: PeerId,
-        /// What was to be said.
+        /// The encoded messages.
         bodies: Vec<Vec<u8>>,
-        /// The process that they were meant for goes on without them. Otherwise it has ended, and its session will.
+        /// The receiving process continues without them. Otherwise it has ended, and its session will.
         goes_on: bool,
     },
-    /// A host says this.
+    /// A message from a host.
     Said(PeerId, Vec<u8>),
     /// A host belongs to another cluster.
     Foreign(PeerId, ClusterId),
-    /// A host's program understands these versions, none of which is ours.
+    /// A host's program supports these versions, none of which we support.
     Incompatible(PeerId, Versions),
-    /// Something is not as it should be: what was strange or malformed was dropped.
+    /// A notice for the log: an unexpected or malformed message was dropped.
     Notice(Notice),
 }
 
-/// Who has confirmed nothing for this long is taken for unreachable. Our choice: as long as it takes to doubt a
-/// connection and to be linked via the leader instead.
+/// A host that acknowledges nothing for this long is considered unreachable. Our choice: the time to doubt a connection
+/// and replace it by a relayed one.
 const UNREACHABLE: Span = Span::from_secs(2);
-/// At most this many hosts are kept in mind. As many as a cluster has members at most, and some more.
+/// The maximum number of hosts in memory: more than the maximum number of members.
 const MOST_HOSTS: usize = 18_000;
-/// After this many messages we acknowledge them, even if there is nothing else to say.
+/// An acknowledgement is sent after this many messages at the latest.
 const ACK_EVERY: u64 = 64;
 
-/// Every host that we have met or heard of, by number.
+/// All hosts, by number.
 pub struct Contacts {
     process: u64,
-    /// What this program understands.
+    /// The supported versions.
     versions: Versions,
-    /// How many links there have been.
+    /// The number of links created.
     links: u32,
     hosts: BTreeMap<PeerId, Contact>,
-    /// Those who may not know yet what we have of theirs.
+    /// Hosts to which an acknowledgement is due.
     unacknowledged: BTreeSet<PeerId>,
-    /// What is to be sent and whom to hang up on, in order.
+    /// Sends and hang-ups to be executed, in order.
     out: Vec<Effect>,
 }
 
 impl Contacts {
-    /// Of a process that knows nobody.
+    /// Creates the contacts of a process that knows no host.
     pub fn new(process: u64, versions: Versions) -> Self {
         Self { process, versions, links: 0, hosts: BTreeMap::new(), unacknowledged: BTreeSet::new(), out: Vec::new() }
     }
 
-    /// Has a frame sent on a connection.
+    /// Queues a frame on a connection.
     fn post(&mut self, to: PeerId, epoch: u64, frame: &Frame) {
         let version = self.hosts.get(&to).map_or(self.versions.min, |contact| contact.version);
         self.out.push(Effect::Send { to, epoch, bytes: encode(frame, version, self.versions) });
     }
 
-    /// Everybody who is kept in mind.
+    /// Returns all hosts.
     pub fn all(&self) -> impl Iterator<Item = (PeerId, &Contact)> {
         self.hosts.iter().map(|(host, contact)| (*host, contact))
     }
 
-    /// The hosts that messages reach at once.
+    /// Returns the directly linked hosts.
     pub fn open(&self) -> impl Iterator<Item = (PeerId, &Contact)> {
         self.all().filter(|(_, contact)| contact.is_open())
     }
 
-    /// What is known of a host.
+    /// Returns a host.
     pub fn get(&self, host: PeerId) -> Option<&Contact> {
         self.hosts.get(&host)
     }
 
-    /// Whether there is a connection to a host, greeted or not.
+    /// Returns whether there is a direct connection to a host, with or without hello.
     pub fn is_connected(&self, host: PeerId) -> bool {
         self.get(host).is_some_and(|contact| contact.epoch.is_some())
     }
 
-    /// Whether messages to a host go out at once.
+    /// Returns whether a host is directly linked.
     pub fn is_linked(&self, host: PeerId) -> bool {
         self.get(host).is_some_and(Contact::is_open)
     }
 
-    /// Those of the hosts that we are linked with that are to be told, and where we reached them.
+    /// Returns the directly linked hosts that satisfy the predicate, with their addresses.
     pub fn linked(&self, is_notified: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
         let open = self.open().filter(|(host, _)| is_notified(*host));
         open.map(|(host, contact)| (host, contact.address.clone())).take(MOST_ADDRESSES).collect()
     }
 
-    /// Those who know no cluster and wait for others who do not either, and who should found one, as they think.
+    /// Returns the hosts that wait to create a cluster, and the creator that each names.
     pub fn expecting(&self) -> Vec<(PeerId, Option<PeerId>)> {
         let expecting = self.open().filter(|(_, contact)| contact.expects);
         expecting.map(|(host, contact)| (host, contact.founder)).collect()
@@ -224,7 +222,7 @@ impl Contacts {
         })
     }
 
-    /// A connection begins. We say that we belong to this cluster, if we know.
+    /// Starts a direct connection, and queues the hello.
     pub fn up(&mut self, host: PeerId, epoch: u64, address: String, ours: Option<ClusterId>, now: Time) {
         self.make_room(host);
         let contact = self.entry(host, now);
@@ -236,8 +234,8 @@ impl Contacts {
         self.post(host, epoch, &hello);
     }
 
-    /// Whoever has been gone longest makes room for a host that is new, if there is nothing for it: one machine can
-    /// have any number of identities.
+    /// Drops the host that has been disconnected longest and has no messages, if the table is full and the newcomer is
+    /// not in it: one machine can have any number of identities.
     fn make_room(&mut self, newcomer: PeerId) {
         if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
             let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.keeps());
@@ -247,7 +245,7 @@ impl Contacts {
         }
     }
 
-    /// A connection has ended. False if it was not the last that began.
+    /// Ends a direct connection. Returns false if it is not the current one.
     pub fn down(&mut self, host: PeerId, epoch: u64, now: Time) -> bool {
         let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.epoch == Some(epoch)) else {
             return false;
@@ -259,35 +257,36 @@ impl Contacts {
         true
     }
 
-    /// A host has said this of itself: its cluster, or that it waits for one, and who should found it.
+    /// Stores a greeting.
     pub fn greeted(&mut self, host: PeerId, cluster: Option<ClusterId>, expects: bool, founder: Option<PeerId>) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             (contact.cluster, contact.expects, contact.founder) = (cluster, expects, founder);
         }
     }
 
-    /// Something is said that one of us needs.
+    /// Marks the connection as used.
     pub fn use_now(&mut self, host: PeerId, now: Time) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             (contact.used, contact.let_go, contact.is_let_go) = (now, false, false);
         }
     }
 
-    /// We do not need the connection any more. Whether it does not either, so that it can end.
+    /// Records that we do not need the connection. Returns whether the other side does not either, so that it may be
+    /// closed.
     pub fn let_go(&mut self, host: PeerId) -> bool {
         let Some(contact) = self.hosts.get_mut(&host) else { return false };
         contact.let_go = true;
         contact.is_let_go
     }
 
-    /// A host has said that it does not need the connection any more.
+    /// Records that the other side does not need the connection.
     pub fn let_go_by(&mut self, host: PeerId) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             contact.is_let_go = true;
         }
     }
 
-    /// A connection by way of another host begins.
+    /// Starts a relayed connection, unless there is a direct one.
     pub fn relayed_up(&mut self, host: PeerId, epoch: u64, ours: Option<ClusterId>, now: Time) {
         if !self.hosts.contains_key(&host) && self.hosts.len() >= MOST_HOSTS {
             return;
@@ -300,7 +299,7 @@ impl Contacts {
         }
     }
 
-    /// A connection by way of another host has ended.
+    /// Ends a relayed connection.
     pub fn relayed_down(&mut self, host: PeerId, epoch: u64, now: Time) {
         if let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.relayed == Some(epoch)) {
             (contact.relayed, contact.lost, contact.missed) = (None, now, now);
@@ -308,15 +307,14 @@ impl Contacts {
         }
     }
 
-    /// Those for whom there is something that they have not confirmed, and who are not connected by way of others.
+    /// Returns the hosts with unacknowledged messages and no relayed connection.
     pub fn awaited(&self) -> Vec<PeerId> {
         let is_awaited = |(_, contact): &(PeerId, &Contact)| contact.relayed.is_none() && contact.link.keeps();
         self.all().filter(is_awaited).map(|(host, _)| host).collect()
     }
 
-    /// Whether it is one of them, and to be looked for by way of another host now. Who was never met, or was let go, is
-    /// dialled first: that is as quick where nothing is wrong. Who is connected is looked for as soon as that is in
-    /// doubt: should it answer by way of another, there is no doubt any more.
+    /// Returns whether a relayed connection to such a host is due. A host that was never met, or let go, is dialled
+    /// first, which is as fast in normal operation. A connected host becomes due as soon as its connection is in doubt.
     pub fn is_due(&self, host: PeerId, now: Time) -> bool {
         let contact = self.get(host).filter(|contact| contact.relayed.is_none() && contact.link.keeps());
         contact.is_some_and(|contact| match contact.epoch {
@@ -325,24 +323,24 @@ impl Contacts {
         })
     }
 
-    /// Whether a host is connected, and nothing speaks against that.
+    /// Returns whether a host is connected and not in doubt.
     pub fn is_well(&self, host: PeerId, now: Time) -> bool {
         self.get(host).is_some_and(|contact| contact.epoch.is_some() && !contact.is_doubted(now))
     }
 
-    /// Returns whether nothing was received from a host for this long, and it is not expected to confirm anything.
+    /// Returns whether nothing was received from a host for this long while no acknowledgement was due.
     pub fn is_silent(&self, host: PeerId, now: Time, span: Span) -> bool {
         self.get(host).is_none_or(|contact| !contact.link.keeps() && now.since(contact.last_received) >= span)
     }
 
-    /// Returns whether a host cannot be reached as far as we know: for two seconds nothing was received from it by
-    /// any way, though it had something to confirm.
+    /// Returns whether a host appears unreachable: nothing was received from it for two seconds, directly or relayed,
+    /// although an acknowledgement was due.
     pub fn is_unreachable(&self, host: PeerId, now: Time) -> bool {
         let silent = |contact: &Contact| now.since(contact.owed.max(contact.last_received)) >= UNREACHABLE;
         self.get(host).is_some_and(|contact| contact.link.keeps() && silent(contact))
     }
 
-    /// Decodes what arrived on a connection; what it means to the node is appended to `update`.
+    /// Decodes a frame; its consequences are appended to `update`.
     pub fn on_bytes(
         &mut self,
         host: PeerId,
@@ -399,7 +397,7 @@ impl Contacts {
         }
     }
 
-    /// A host belongs to another cluster: nothing is heard of it on this connection any more.
+    /// Closes the connection to a host of another cluster.
     pub fn refuse(&mut self, host: PeerId, theirs: ClusterId, update: &mut Vec<Update>) {
         self.hang_up(host, Update::Foreign(host, theirs), update);
     }
@@ -413,12 +411,12 @@ impl Contacts {
         update.push(why);
     }
 
-    /// Sends what must arrive, now or when the host is met. False if the host is not connected.
+    /// Sends a reliable message, now or when the host is connected. Returns whether it is directly connected.
     pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, update: &mut Vec<Update>) -> bool {
-        // Before it has a number: what is never sent can never be confirmed.
+        // Checked before the message has a number: a message that is never transmitted is never acknowledged.
         if body.len() > MOST_BYTES {
             update.push(Update::Notice(Notice::TooLong { host: to, bytes: body.len() }));
-            // The next message may be as long: `goes_on` would have it counted again at once.
+            // With `goes_on` the resource would be counted again at once, and the next message may be as long.
             update.push(Update::Lost { host: to, bodies: vec![body], goes_on: false });
             return true;
         }
@@ -444,14 +442,14 @@ impl Contacts {
         epoch.is_some()
     }
 
-    /// What a host has not confirmed is forgotten, and nobody hears of it: a mistake.
+    /// Drops unacknowledged messages silently. A mutation.
     pub fn drop_unconfirmed(&mut self, host: PeerId) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             contact.link.restart();
         }
     }
 
-    /// A link breaks, as it does when too much is unconfirmed.
+    /// Breaks a link, as if its buffer were full.
     #[cfg(test)]
     pub fn break_link(&mut self, host: PeerId, goes_on: bool, update: &mut Vec<Update>) {
         let bodies = self.hosts.get_mut(&host).expect("it was met").link.restart();
@@ -459,8 +457,7 @@ impl Contacts {
         self.out.push(Effect::HangUp(host, Parting::Nonsense));
     }
 
-    /// Sends what may get lost, and does if the host is not connected, or only by way of another where that is not good
-    /// enough.
+    /// Sends an unreliable message, which is lost if the host is not connected. `by_any_way` allows relaying.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
         let Some(contact) = self.hosts.get(&to).filter(|_| body.len() <= MOST_BYTES) else { return };
         let way = if by_any_way { contact.way() } else { contact.epoch };
@@ -469,12 +466,12 @@ impl Contacts {
         }
     }
 
-    /// Whether anybody is to be told what we have.
+    /// Returns whether acknowledgements are due.
     pub fn wants_acks(&self) -> bool {
         !self.unacknowledged.is_empty()
     }
 
-    /// Tells everybody what we have of theirs.
+    /// Sends all due acknowledgements.
     pub fn ack_all(&mut self) {
         std::mem::take(&mut self.unacknowledged).into_iter().for_each(|host| self.ack(host));
     }
@@ -486,7 +483,7 @@ impl Contacts {
         }
     }
 
-    /// Takes out of what is to be done what goes by way of other hosts.
+    /// Removes and returns the queued effects for relayed connections.
     pub fn take_relayed(&mut self) -> Vec<Effect> {
         let hosts = &self.hosts;
         let goes_by_others = |effect: &mut Effect| match effect {
@@ -497,14 +494,14 @@ impl Contacts {
         self.out.extract_if(.., goes_by_others).collect()
     }
 
-    /// Appends what is to be sent and whom to hang up on. How many messages were among that.
+    /// Appends the queued effects to `out`. Returns the number of sends among them.
     pub fn hand_out(&mut self, out: &mut Vec<Effect>) -> u64 {
         let sent = self.out.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count();
         out.append(&mut self.out);
         sent as u64
     }
 
-    /// Forgets who is no member and has not been connected for this long. Should one come back it is as never met.
+    /// Forgets hosts that are no members and have been disconnected for this long.
     pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
         let is_gone = |(host, contact): &(PeerId, &Contact)| {
             contact.way().is_none() && !is_member(*host) && now.since(contact.since) >= long
@@ -518,12 +515,12 @@ impl Contacts {
         self.unacknowledged.remove(&host);
     }
 
-    /// How much there is to look over.
+    /// Returns the number of hosts, to bound the cost of checks.
     pub fn extent(&self) -> usize {
         self.hosts.len()
     }
 
-    /// What must be true after each step; `is_up` tells whether a connection by way of others is.
+    /// Asserts the invariants between steps. `is_up` tells whether a relayed connection exists.
     pub fn check(&self, is_up: impl Fn(PeerId, u64) -> bool) {
         for host in &self.unacknowledged {
             assert!(self.hosts.contains_key(host), "{host} is to be told what we have of it, and is forgotten");
@@ -551,7 +548,7 @@ mod tests {
     const HOST: PeerId = PeerId::new(2);
     const RELAYED: u64 = 1 << 63;
 
-    /// One that is connected by way of another.
+    /// Returns contacts with one relayed host.
     fn contacts() -> Contacts {
         let mut contacts = Contacts::new(7, Versions::OURS);
         contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);

@@ -1,4 +1,4 @@
-//! The door to a node: what goes in, and what comes out.
+//! The inputs, effects and answers of a [`Node`](crate::Node).
 
 use std::time::Duration;
 
@@ -10,327 +10,319 @@ use peerlock_types::{PeerId, Time};
 use crate::clients::{TicketId, Wanted};
 use crate::{ClusterView, Error, Event, JournalEntry, Listing, Name, Notice, Progress, ResourceDetails, ResourceView};
 
-/// Everything that can happen to a node.
+/// An input of a node.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Begin, and look for peers at these addresses: those that a person gave, and those of all members as the last
-    /// [`Effect::Members`] told them. Comes first, and once. Answered by [`Effect::Joined`] when the first session
-    /// stands, or by [`Effect::NotJoined`].
+    /// Starts the node and dials these addresses. Must be the first input, once. Answered by [`Effect::Joined`] when
+    /// the first session is valid, or by [`Effect::NotJoined`].
     Start {
-        /// Where to look for peers. An own address among them does no harm.
+        /// Addresses given by the user and those of the last [`Effect::Members`]. Own addresses are allowed.
         join: Vec<String>,
     },
-    /// Of the network.
+    /// A network event.
     Net(NetEvent),
-    /// The time has come that [`Node::next_wake`](crate::Node::next_wake) told.
+    /// The time returned by [`Node::next_wake`](crate::Node::next_wake) has come.
     Wake,
-    /// The [`Effect::Write`] with this number is done, for good. They are answered in order. After a failed write the
-    /// process must end: nobody knows what the file says then.
+    /// The [`Effect::Write`] with this number is durable. Writes complete in order. After a failed write the process
+    /// must end: the contents of the file are unknown.
     Written(u64),
-    /// [`Effect::Belongs`] is written down.
+    /// The cluster ID of [`Effect::Belongs`] is durable.
     ClusterRecorded,
-    /// A client asks. The same request of the same session for the same resource gets the same ticket, granted or not.
+    /// Requests a slot. Repeating [`Wanted::request`] for the same resource returns the same ticket, granted or not.
     Acquire {
-        /// Whom to answer with [`Answer::Ticket`].
+        /// Identifies the [`Answer::Ticket`].
         call: u64,
-        /// What it asks for.
+        /// The request.
         wanted: Wanted,
     },
-    /// A client leaves, or does not want to wait any more. Fails if it was inside and its lease has ended, or if there
-    /// is no such ticket.
+    /// Releases a grant or withdraws a waiting request. Fails if the lease has expired, or for an unknown ticket.
     Release {
-        /// Whom to answer with [`Answer::Released`], if anybody.
+        /// Identifies the [`Answer::Released`], if one is needed.
         call: Option<u64>,
-        /// As it was told by [`Answer::Ticket`], or by [`Effect::Returned`].
+        /// From [`Answer::Ticket`], [`Effect::Returned`] or [`Effect::Inherited`].
         ticket: TicketId,
     },
-    /// A client renews its lease. Fails if that does not stand any more. A detached one is renewed in the register, so
-    /// that the answer takes a moment.
+    /// Renews a lease. Fails if it has expired. A detached grant is renewed in the registry before the answer.
     Renew {
-        /// Whom to answer with [`Answer::Renewed`].
+        /// Identifies the [`Answer::Renewed`].
         call: u64,
-        /// As it was told by [`Answer::Ticket`], or by [`Effect::Returned`].
+        /// From [`Answer::Ticket`], [`Effect::Returned`] or [`Effect::Inherited`].
         ticket: TicketId,
     },
-    /// A client that an earlier process of this host has let in goes on here. Answered when our first session stands;
-    /// [`Effect::Granted`] follows the first time, with its end. Fails if its end has come.
+    /// Resumes a grant of an earlier process of this host. Answered when this process has a valid session; on the first
+    /// resume, [`Effect::Granted`] follows with the deadline. Fails if the grant has expired.
     Resume {
-        /// Whom to answer with [`Answer::Ticket`].
+        /// Identifies the [`Answer::Ticket`].
         call: u64,
-        /// Whose slot it has.
+        /// The resource.
         name: Name,
-        /// What it calls its grant: [`Wanted::taken_over_as`].
+        /// The grant ID: [`Wanted::taken_over_as`].
         note: String,
     },
-    /// Nobody waits any more for the answer to [`Input::Resume`], which does not come then. What it was about stands as
-    /// it did, until its end.
+    /// Cancels [`Input::Resume`]: its answer is not sent. The grant itself remains until its deadline.
     GiveUp {
-        /// Whom it was to be answered to.
+        /// The call of the resume.
         call: u64,
     },
-    /// Somebody wants to see a resource in the whole cluster.
+    /// Queries a resource in the whole cluster.
     Show {
-        /// Whom to answer with [`Answer::Shown`].
+        /// Identifies the [`Answer::Shown`].
         call: u64,
         /// The resource to show.
         name: Name,
     },
-    /// Somebody wants to see the cluster: who its members are, who votes, who has a session.
+    /// Queries the cluster: members, voters, sessions.
     Look {
-        /// Whom to answer with [`Answer::Found`].
+        /// Identifies the [`Answer::Found`].
         call: u64,
     },
-    /// Somebody wants to see the names of the resources that there are, a page at a time.
+    /// Lists resources, a page at a time.
     List {
-        /// Whom to answer with [`Answer::Listed`].
+        /// Identifies the [`Answer::Listed`].
         call: u64,
-        /// Where the page begins and how long it is.
+        /// The start and length of the page.
         listing: Listing,
     },
-    /// A resource is to have this many slots from now on. Those that are too many go when they are left.
+    /// Changes the number of slots of a resource. Excess slots disappear when they are released.
     Resize {
-        /// Whom to answer with [`Answer::Resized`].
+        /// Identifies the [`Answer::Resized`].
         call: u64,
         /// The resource to change.
         name: Name,
-        /// How many slots it is to have.
+        /// The new number of slots.
         slots: u32,
     },
-    /// A resource that nobody uses is to be forgotten, with its name and its number of slots. Who has a part in it is
-    /// asked to give that up; if anybody is inside or waits, nothing has changed.
+    /// Deletes an unused resource with its name and its number of slots. Every party is asked to quit; if a client
+    /// holds a slot or waits, nothing changes.
     Remove {
-        /// Whom to answer with [`Answer::Removed`].
+        /// Identifies the [`Answer::Removed`].
         call: u64,
-        /// The resource to forget.
+        /// The resource to delete.
         name: Name,
     },
-    /// A host loses all that it has of a resource, at once and by force: what it holds is given to others though its
-    /// clients may still be inside. Who is inside there hears it when it can be reached; only its lower fencing number
-    /// protects until then.
+    /// Evicts a host from a resource, without asking it: its slots are granted to others although its clients may still
+    /// use them. They are notified once the host is reachable; until then only fencing numbers protect.
     Expel {
-        /// Whom to answer with [`Answer::Expelled`].
+        /// Identifies the [`Answer::Expelled`].
         call: u64,
-        /// Of this resource, and of no other.
+        /// The resource.
         name: Name,
-        /// The host that loses it.
+        /// The host to evict.
         peer: PeerId,
     },
-    /// Whoever is inside with this fencing number is to stop, as if its lease could not be renewed: its host tells it
-    /// so, and the slot goes on when it has stopped, or at the end of its lease. What is detached has nobody to tell,
-    /// and ends at once; also if its host is away.
+    /// Revokes the grant with this fencing number. Its host asks the client to stop; the slot is handed over when it
+    /// has released, or at the end of its lease. A detached grant ends at once, even if its host is unreachable.
     Revoke {
-        /// Whom to answer with [`Answer::Revoked`].
+        /// Identifies the [`Answer::Revoked`].
         call: u64,
-        /// What its slot is of.
+        /// The resource.
         name: Name,
-        /// The host whose client it is.
+        /// The holder's host.
         peer: PeerId,
-        /// Which grant.
+        /// The fencing number of the grant.
         fencing: u64,
     },
-    /// These hosts are to vote from now on, and nobody else; or as many as fit, chosen by the register.
+    /// Replaces the voters.
     SetVoters {
-        /// Whom to answer with [`Answer::Seated`].
+        /// Identifies the [`Answer::Seated`].
         call: u64,
-        /// The hosts; `None` for the register's own choice.
+        /// The new voters; `None` lets the registry choose.
         hosts: Option<Vec<PeerId>>,
     },
-    /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end
-    /// all the same, for those who do not hear of it. What is detached stays. Answered by [`Effect::Drained`].
+    /// Accepts no more requests, withdraws the waiting ones and asks all holders to stop. A holder that does not
+    /// release keeps its slot until its lease ends. Detached grants stay. Answered by [`Effect::Drained`].
     Drain,
-    /// No more clients: those who wait are sent away, and those who are inside stay for as long as they like. Answered
-    /// by [`Effect::Drained`] when the last of them has left; what is detached is not waited for.
+    /// Accepts no more requests and withdraws the waiting ones; holders continue. Answered by [`Effect::Drained`] after
+    /// the last release. Detached grants are not waited for.
     Close,
-    /// End the session and stop. Clients here lose what they have, but for what is detached, so [`Input::Drain`] comes
-    /// before it. Answered by [`Effect::Left`] when the register has ended the session, so that nobody waits for its
-    /// time to run out; or after a while without that.
+    /// Ends the session and stops. Grants of this peer are lost, except detached ones, so [`Input::Drain`] comes first.
+    /// Answered by [`Effect::Left`] when the registry has ended the session, or after a timeout.
     Leave,
 }
 
-/// What a network reports. Each connection to a peer is an *epoch*: see `Transport` in `peerlock-service` for what it
-/// promises.
+/// An event of the network. Each connection to a peer is an *epoch*; `Transport` in `peerlock-service` defines the
+/// guarantees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetEvent {
-    /// A connection to this peer begins.
+    /// A connection to this peer is established.
     Up {
-        /// The host at the other end.
+        /// The connected host.
         peer: PeerId,
-        /// The number of this connection among all to that host; later ones have higher numbers.
+        /// The number of the connection; it increases with each connection to the same host.
         epoch: u64,
-        /// Where it was reached, or where it says that it listens.
+        /// The dialled address, or the listening address that the peer reported.
         address: String,
     },
-    /// It has ended.
+    /// A connection has ended.
     Down {
         /// The host at the other end.
         peer: PeerId,
         /// The number of the connection.
         epoch: u64,
-        /// Why, in words.
+        /// The reason.
         why: String,
     },
-    /// Bytes of one `send`.
+    /// A received message: the bytes of one `send`.
     Message {
-        /// The host that sent them.
+        /// The sender.
         from: PeerId,
         /// The number of the connection.
         epoch: u64,
-        /// What was sent.
+        /// The message.
         bytes: Vec<u8>,
     },
-    /// Nobody could be reached where we dialled; it is tried again.
+    /// Dialling an address failed. The network retries.
     Unreached {
-        /// The address that was dialled.
+        /// The dialled address.
         address: String,
-        /// Why, in words.
+        /// The reason.
         why: String,
     },
 }
 
-/// Why a connection is ended.
+/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
-    /// What came on it made no sense.
+    /// The peer sent a malformed or unexpected message.
     Nonsense,
-    /// Neither side needs it.
+    /// Neither side needs the connection.
     Unneeded,
-    /// It is taken for broken.
+    /// The connection is presumed broken.
     Broken,
 }
 
-/// What a node wants done, in this order.
+/// An effect. The driver executes effects in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Send bytes on a connection that is up.
+    /// Send bytes on an established connection.
     Send {
-        /// The host at the other end.
+        /// The receiver.
         to: PeerId,
         /// The number of the connection.
         epoch: u64,
-        /// What to send.
+        /// The message.
         bytes: Vec<u8>,
     },
-    /// End the connection to this host, for another to begin. What was sent before still goes, if it can.
+    /// Close the connection to this host so that a new one can be established. Queued messages are still sent if
+    /// possible.
     HangUp(PeerId, Parting),
-    /// Connect to whoever listens there, and reconnect whenever that ends.
+    /// Connect to this address, and reconnect whenever the connection ends.
     Dial(String),
-    /// Do not dial this address any more; a connection that there is stays.
+    /// Stop dialling this address. An existing connection stays.
     Forget(String),
-    /// Change the voter's file. Answered by [`Input::Written`]; never waited for on the peer's own thread. A driver
-    /// without a folder keeps it in memory, or nowhere, and answers at once.
+    /// Change the voter's file. Answered by [`Input::Written`]; the node's thread must not wait for it. A driver
+    /// without a data directory may keep the file in memory or discard it, and answers at once.
     Write {
-        /// To be named in the answer; one more than that of the write before.
+        /// The number for the answer; consecutive.
         number: u64,
-        /// Bytes to add to the file, or to put in its place.
+        /// Bytes to append to the file, or its new contents.
         write: Write,
     },
-    /// This process belongs to this cluster from now on: to be written down for the next one. Answered by
-    /// [`Input::ClusterRecorded`]; before that it opens no session and tells nobody. Said once by [`Origin::Seeks`], and by
-    /// [`Origin::Founds`] when the voter's file is there; who founds by `expect` says it then, too.
+    /// Store this cluster ID for later processes of this host. Answered by [`Input::ClusterRecorded`]; until then the
+    /// node opens no session and sends the ID to no peer. Emitted once: by [`Origin::Seeks`] when the cluster is known,
+    /// by [`Origin::Founds`] and by the host that creates a cluster with `expect` when the voter's file is written.
     ///
     /// [`Origin::Seeks`]: crate::Origin::Seeks
     /// [`Origin::Founds`]: crate::Origin::Founds
     Belongs(ClusterId),
-    /// To be written down for the next process of this host, where that outlives this one but not the machine: at once,
-    /// and before what follows in the same step. Not answered. Whoever drives a node whose clients all die with it need
-    /// not.
+    /// Append this entry to the takeover file before executing the following effects. It has to survive the process,
+    /// not the machine. Not answered. Unnecessary if all clients end with the process.
     Record(JournalEntry),
-    /// Where all members listen, whenever that has changed: to be written down for the next process, which hands them
-    /// to [`Input::Start`]. Not answered.
+    /// The addresses of all members, on every change. Store them for the next process, which passes them to
+    /// [`Input::Start`]. Not answered.
     Members(Vec<String>),
-    /// The first session stands: we are in the cluster. Said once.
+    /// The first session is valid. Emitted once.
     Joined,
-    /// For a while ([`Config::join_timeout`](crate::Config::join_timeout)) nobody was met who knows a cluster, where we
-    /// know none and do not found one. Said once; we go on looking, and `Joined` may still come. Who does not want that
-    /// throws the node away.
+    /// No member of a cluster was found within [`Config::join_timeout`](crate::Config::join_timeout). Emitted once. The
+    /// node continues to search, so `Joined` may follow; drop the node to give up.
     NotJoined,
-    /// To whoever has called.
+    /// Answers a call.
     Answer {
-        /// As it was in the input.
+        /// The call of the input.
         call: u64,
-        /// Of the kind that the input names, or why there is none.
+        /// The answer named by the input, or the error.
         answer: Result<Answer, Error>,
     },
-    /// A ticket is inside, until then unless that is renewed.
+    /// A request was granted.
     Granted {
-        /// As its client was told by [`Answer::Ticket`].
+        /// From [`Answer::Ticket`].
         ticket: TicketId,
-        /// When its lease ends, or the session of this process if that is earlier.
+        /// The deadline: the earlier of the lease's and the session's end.
         until: Time,
     },
-    /// A ticket stands for longer than was told: its lease was renewed, or the session.
+    /// A deadline has moved, since the lease or the session was renewed.
     Renewed {
-        /// The ticket whose lease it is.
+        /// The ticket of the grant.
         ticket: TicketId,
-        /// When its lease ends now.
+        /// The new deadline.
         until: Time,
     },
-    /// It must stop, and why: mostly since its end comes closer than its grace ([`Error::Lost`]).
+    /// The client must stop, for this reason: usually [`Error::Lost`], when the deadline is closer than the grace
+    /// period.
     Lost(TicketId, Error),
-    /// Its place in line.
+    /// The queue position of a request.
     Progress(TicketId, Progress),
-    /// Nothing is left of a ticket, and why: [`Error::Lost`] if its client has given it back.
+    /// The ticket has ended, for this reason: [`Error::Lost`] if its client has released it.
     Ended(TicketId, Error),
-    /// A detached grant that an earlier process of this host has given, as the register knows it. It can be renewed and
-    /// released by this ticket from now on.
+    /// Reports a detached grant of an earlier process of this host, from the registry. From now on it can be renewed
+    /// and released by this ticket.
     Returned {
-        /// What it is called here.
+        /// The ticket of this process.
         ticket: TicketId,
-        /// Of which resource it has a slot.
+        /// The resource.
         name: Name,
-        /// What its client calls it: [`Wanted::detached`] as it was then.
+        /// The grant ID: [`Wanted::detached`] of the request.
         note: String,
-        /// Its slot and fencing number.
+        /// Slot and fencing number.
         grant: Grant,
-        /// It stands no longer than this unless it is renewed, and may have less: when it was last renewed is not known
-        /// here.
+        /// The upper bound of the remaining lease. The time of the last renewal is unknown here.
         ttl: Duration,
     },
-    /// We answer for a grant of an earlier process of this host. It can be renewed and released by this ticket from now
-    /// on, and its client may [go on](Input::Resume) with it.
+    /// Reports a grant taken over from the predecessor process. From now on it can be renewed and released by this
+    /// ticket, and its client may [resume](Input::Resume) it.
     Inherited {
-        /// What it is called here.
+        /// The ticket of this process.
         ticket: TicketId,
-        /// What its client calls it.
+        /// The grant ID.
         note: String,
     },
-    /// For whoever watches this peer.
+    /// An event for observers of this peer.
     Event(Event),
-    /// For whoever keeps a log.
+    /// An entry for the log.
     Notice(Notice),
-    /// After [`Input::Drain`] or [`Input::Close`]: nobody is here any more.
+    /// Completes [`Input::Drain`] or [`Input::Close`]: no client is left.
     Drained,
-    /// After [`Input::Leave`].
+    /// Completes [`Input::Leave`].
     Left {
-        /// Whether the register has ended its session. If not, nobody could be told, and others wait for its end.
+        /// Whether the registry has ended the session. Otherwise other peers wait until it expires.
         confirmed: bool,
     },
 }
 
-/// What is answered to a call.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Input::Acquire`] and [`Input::Resume`]: the ticket. If it is inside already, nothing else will say so: ask
-    /// [`Node::grant`](crate::Node::grant).
+    /// To [`Input::Acquire`] and [`Input::Resume`]. If the ticket already holds a slot, no [`Effect::Granted`] follows:
+    /// see [`Node::grant`](crate::Node::grant).
     Ticket(TicketId),
-    /// To [`Input::Release`]: it stood until then.
+    /// To [`Input::Release`]: the grant was valid until now.
     Released,
-    /// To [`Input::Renew`]: until when it stands.
+    /// To [`Input::Renew`]: the new deadline.
     Renewed(Time),
     /// To [`Input::Show`].
     Shown(ResourceDetails),
     /// To [`Input::Look`].
     Found(ClusterView),
-    /// To [`Input::List`]: the next resources in the order of their names; none if there are no more.
+    /// To [`Input::List`]: the next resources by name; empty after the last one.
     Listed(Vec<ResourceView>),
-    /// To [`Input::Resize`]: it has as many from now on.
+    /// To [`Input::Resize`]: the new number is in effect.
     Resized,
-    /// To [`Input::Remove`]: there is no such resource any more.
+    /// To [`Input::Remove`]: the resource is deleted.
     Removed,
-    /// To [`Input::Expel`]: the host has no part in it any more.
+    /// To [`Input::Expel`]: the host is no party any more.
     Expelled,
-    /// To [`Input::Revoke`]: nobody is inside with it any more.
+    /// To [`Input::Revoke`]: the grant has ended.
     Revoked,
-    /// To [`Input::SetVoters`]: it is decided; the change itself takes a moment.
+    /// To [`Input::SetVoters`]: the choice is committed; the change itself takes a moment.
     Seated,
 }

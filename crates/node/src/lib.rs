@@ -1,55 +1,55 @@
-//! One peer with all its clients, without I/O: what happened goes in with the time, what is to be done comes out.
+//! One peer with all its clients, as a state machine without I/O: events and the time go in, effects come out.
 //!
 //! ```text
 //!   clients   acquire, release, renew, show, …  ┐                  ┌ Answer, Granted, Renewed, Lost, Ended, Progress
 //!   network   up, down, message, unreached      ├─► Node::step ──►─┤ Send, HangUp, Dial
-//!   disk      written, kept                     │                  │ Write, Belongs, Members, Keep
+//!   disk      written, recorded                 │                  │ Write, Belongs, Members, Record
 //!   clock     wake                              ┘                  └ Joined, Left, Event, Notice
 //! ```
 //!
-//! [`Node::step`] is the only door. A [`Node`] is put together from rooms that own what they know:
+//! [`Node::step`] is the only entry point. A [`Node`] is composed of components that own their state:
 //!
 //! ```text
-//!   Standing     which cluster, the session, what was asked of the register          standing.rs
-//!   Sight        the cluster as the register has told it last                        sight.rs, node/look.rs
-//!   Parts        a `Custody` for each resource, under the session that stands        parts.rs, node/part.rs
-//!   Clients      tickets, the aliases by which custody knows them, leases            clients.rs, lease.rs
-//!   Detached     grants that outlive sessions, between us and the register           detached.rs, node/detached.rs
-//!   Heir         what an earlier process of this host has left, and what we leave    heir.rs, node/heir.rs
-//!   Troubles     what keeps us from a session, as a log was told it                  trouble.rs
-//!   Survey       what was asked about lines                                          survey.rs
-//!   Orders       what people have asked for by hand: to give back, to remove         orders.rs, node/re{voke,move}.rs
-//!   Others       hosts of other clusters that were met                              others.rs
-//!   Founding     who is to found a cluster                                           founding.rs, node/cluster.rs
-//!   Membership   where others are                                                    membership.rs
-//!   Contacts     hosts; messages that arrive exactly once                            contacts.rs, link.rs
-//!   Relay        connections by way of the register's leader                         relay.rs, connections.rs
+//!   SessionState cluster, session, pending requests to the registry       session_state.rs, node/session.rs
+//!   CachedView   the last result of querying the registry                 cached_view.rs, node/look.rs
+//!   Parts        a `Custody` per resource, under the valid session        parts.rs, node/part.rs
+//!   Clients      tickets, the aliases by which custody knows them, leases clients.rs, lease.rs
+//!   Detached     grants in the registry, which outlive sessions           detached.rs, node/detached.rs
+//!   Takeover     grants of the predecessor process, and the journal       takeover.rs, node/takeover.rs
+//!   Incidents    reasons for having no session, as they were logged       incidents.rs
+//!   Survey       queries about queues                                     survey.rs
+//!   Orders       revocations and removals by administrators               orders.rs, node/re{voke,move}.rs
+//!   Others       hosts of other clusters                                  others.rs
+//!   Founding     which host creates a cluster                             founding.rs, node/cluster.rs
+//!   Membership   addresses of other peers                                 membership.rs
+//!   Contacts     hosts and links: messages arrive at most once            contacts.rs, link.rs
+//!   Relay        connections through the registry leader                  relay.rs, connections.rs
 //! ```
 //!
-//! A client's way in, where the resource is new:
+//! A request for a new resource, and one from a second peer:
 //!
 //! ```text
-//!   client           node A                         the register (A's own voter, or others)
+//!   client           node A                         the registry (A's own voter, or others)
 //!   │ Acquire          │                              │
 //!   ├─────────────────►│ Join(r, 1 slot)              │
-//!   │                  ├─────────────────────────────►│  an entry: r is founded, A takes part
-//!   │                  │      Joined; Told: opened(1) │
+//!   │                  ├─────────────────────────────►│  log entry: r is created, A is a party
+//!   │                  │   Joined; event: opened(1)   │
 //!   │                  │◄─────────────────────────────┤
-//!   │ Granted          │ Close(1)                     │  A counts: nobody else is asked, the token is made
+//!   │ Granted          │ Close(1)                     │  A counts: no other party, so it creates the token
 //!   │◄─────────────────┼─────────────────────────────►│
 //!   │                  │                              │
-//!   │                  │      node B                  │  a client of B asks
+//!   │                  │      node B                  │  a client of B requests a slot
 //!   │                  │        │ Join(r)             │
 //!   │                  │        ├────────────────────►│
-//!   │                  │        │  Joined: A keeps the line
+//!   │                  │        │  Joined: coordinator A
 //!   │                  │ request│◄────────────────────┤
 //!   │ Release          │◄───────┤                     │
-//!   ├─────────────────►│ token  │                     │  no entry: tokens go from peer to peer
+//!   ├─────────────────►│ token  │                     │  no log entry: tokens move from peer to peer
 //!   │                  ├───────►│ Granted, at B       │
 //! ```
 //!
-//! Nothing here reads a clock, a socket or a random source: time comes with each step, and chance with the node's
-//! birth. (The register's engine links std, and so does this crate.)
+//! The crate reads no clock, socket or random source: each step takes the time, and [`Setup`] seeds the randomness. It
+//! links std only because the registry's Raft engine does.
 
 mod bytes;
 mod cached_view;

@@ -1,25 +1,25 @@
-//! Messages that arrive exactly once and in order between two living processes, over connections that come and go.
+//! Reliable links: messages between two live processes arrive exactly once and in order, over successive connections.
 //!
-//! A token that is lost is lost for good, so what the transport loses with a connection is retransmitted on the next
-//! one:
+//! A lost token cannot be recovered without a new generation, so messages lost with a connection are retransmitted on
+//! the next one:
 //!
 //! ```text
 //!   A                                   B
 //!   │ hello(A's life, B's up to 0)       │
-//!   ├───────────────────────────────────►│      each begins a connection with how much it has of the other
+//!   ├───────────────────────────────────►│      each starts a connection with the number of messages it has received
 //!   │ data 1, data 2                     │
 //!   ├───────────────────────────────────►│ 1 arrives
-//!   │ ✂                                  │      the connection ends, and 2 with it
+//!   │ ✂                                  │      the connection ends, 2 is lost
 //!   │     hello(B's life, A's up to 1)   │
 //!   │◄───────────────────────────────────┤
 //!   │ data 2                             │
 //!   ├───────────────────────────────────►│
 //! ```
 //!
-//! **Lives.** A process that restarts has nothing of what it was sent before. It says so by a new number of its life.
-//! What has gone out to the old one is lost, since nobody knows whether it was acted on; what never went out goes to
-//! the new one, which may be meant by it. A link that has more to keep than it may *breaks*: it begins a new life by
-//! itself. Whatever is lost is handed back, for the peer above to make good.
+//! **Lives.** A restarted process has lost its state, which a new *life* number shows. Messages that were transmitted
+//! to the old process are lost, since it may or may not have acted on them; messages that were never transmitted go to
+//! the new process. A link that exceeds its buffer *breaks*: it starts a new life by itself. Lost messages are returned
+//! to the caller, which requests another generation.
 //!
 //! Pure: frames in, frames out.
 
@@ -30,121 +30,121 @@ use serde::{Deserialize, Serialize};
 
 use crate::mutation::{Mutation, makes};
 
-/// Which process, and how often it has broken this link.
+/// Identifies a process and how often it has broken this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Life {
-    /// A number that no other process of this peer has had.
+    /// A number unique among the processes of this peer.
     pub process: u64,
-    /// Goes up whenever it begins anew with the same peer.
+    /// Increases whenever the process restarts the link to the same peer.
     pub part: u64,
 }
 
-/// What goes over the transport.
+/// A frame on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
-    /// The first on every connection.
+    /// The first frame on every connection.
     Hello {
         /// The sender's life.
         life: Life,
-        /// Which life of the receiver it knows, and how many messages of that life it has.
+        /// The receiver's life as the sender knows it, and how many messages of that life it has received.
         has: Option<(Life, u64)>,
-        /// The cluster that the sender belongs to, if it knows one: who belongs to another does not listen.
+        /// The sender's cluster, if it knows one. A receiver of another cluster ignores the connection.
         cluster: Option<ClusterId>,
     },
-    /// A message that must arrive.
+    /// A reliable message.
     Data {
-        /// Counted from 1 in each life.
+        /// Consecutive in each life, from 1.
         number: u64,
-        /// How many of the receiver's messages the sender has.
+        /// The number of messages received from the other side.
         has: u64,
-        /// The encoded message, as the node handed it over.
+        /// The encoded message.
         #[serde(with = "crate::bytes")]
         body: Vec<u8>,
     },
-    /// How many of the receiver's messages the sender has, when there is nothing else to say.
+    /// An acknowledgement, if there is no `Data` to carry it.
     Ack {
-        /// The number of the last one, counted as in `Data`.
+        /// The number of messages received from the other side.
         has: u64,
     },
-    /// A message that may get lost.
+    /// An unreliable message.
     Loose {
-        /// The encoded message, as the node handed it over.
+        /// The encoded message.
         #[serde(with = "crate::bytes")]
         body: Vec<u8>,
     },
 }
 
-/// What a frame means to the peer above.
+/// The effect of a frame on the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing that concerns it: a confirmation, or a message that has come before.
+    /// None: an acknowledgement, or a frame on a closed connection.
     Nothing,
-    /// A message, which comes once and in order if it had to arrive.
+    /// A message. Reliable ones arrive once and in order.
     Body(Vec<u8>),
-    /// The other side is the one that we know, or nobody was known yet: all is well.
+    /// The link is open with the known, or the first, life of the other side.
     Hello,
-    /// The other side is a new process, or has broken the link: whatever the old one knew is lost.
+    /// The link is open with a new process, or one that broke the link.
     NewLife {
-        /// What was sent to the old one and never confirmed.
+        /// Messages transmitted to the old life and not acknowledged.
         lost: Vec<Vec<u8>>,
         /// It is the same process, which has broken the link.
         is_same: bool,
     },
-    /// The other side does not have any more what it has confirmed. We have begun a new life, and the connection must
-    /// be closed: on the next one both count from the beginning.
+    /// The other side has received fewer messages than it acknowledged. The link has started a new life; the connection
+    /// must be closed, and both count from 1 on the next.
     Forgotten {
-        /// What was never confirmed.
+        /// The unacknowledged messages.
         lost: Vec<Vec<u8>>,
     },
-    /// It makes no sense: the connection must be closed, and a new one will do.
+    /// A protocol violation: the connection must be closed and may be re-established.
     Unexpected(&'static str),
 }
 
-/// There was more to keep than a link may.
+/// The link's buffer is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// What was never confirmed.
+    /// The unacknowledged messages.
     pub lost: Vec<Vec<u8>>,
 }
 
-/// At most this many messages, and this many bytes, are kept for a peer that does not confirm them: more than one that
-/// asks for each of its clients at once.
+/// The maximum number and size of unacknowledged messages: more than a peer needs that requests for each of its clients
+/// at once.
 pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not connected, or nothing more is believed on this connection.
+    /// Not connected, or the rest of this connection is ignored.
     Closed,
-    /// We have said hello.
+    /// Our hello was sent.
     Greeting,
     Open,
 }
 
-/// One end of the way between two peers.
+/// One end of a link.
 #[derive(Clone, Debug)]
 pub struct Link {
     stage: Stage,
-    /// Our life, as the other side shall know it.
+    /// Our life, to be sent in the next hello.
     mine: Life,
     theirs: Option<Life>,
-    /// The number of the last message that we were given to send …
+    /// The number of the last message accepted for sending …
     sent: u64,
-    /// … and of the last that has gone out.
+    /// … and of the last one transmitted.
     gone_out: u64,
-    /// Those not confirmed: the last of them has the number `sent`.
+    /// The unacknowledged messages; the last has the number `sent`.
     retained: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// How many of their messages we have.
+    /// The number of messages received.
     has: u64,
-    /// How many of them they know that we have.
+    /// The number of messages acknowledged to the other side.
     acked: u64,
 }
 
 impl Link {
-    /// A link of this process to a peer that we do not know. No two links of a process have the same number.
+    /// Creates a link of this process to an unknown peer. `number` must be unique within the process.
     pub fn new(process: u64, number: u32) -> Self {
-        // With room for links that break.
+        // The lower half counts breaks.
         Self::of(Life { process, part: u64::from(number) << 32 })
     }
 
@@ -162,37 +162,37 @@ impl Link {
         }
     }
 
-    /// A connection begins: what to say first.
+    /// Starts a connection. Returns the hello to send.
     pub fn up(&mut self, cluster: Option<ClusterId>) -> Frame {
         self.stage = Stage::Greeting;
         Frame::Hello { life: self.mine, has: self.theirs.map(|theirs| (theirs, self.has)), cluster }
     }
 
-    /// The connection has ended.
+    /// Ends the connection.
     pub fn down(&mut self) {
         self.stage = Stage::Closed;
     }
 
-    /// Whether both have said hello, so that messages go out at once.
+    /// Returns whether both sides have sent a hello, so that messages are transmitted at once.
     pub fn is_open(&self) -> bool {
         self.stage == Stage::Open
     }
 
-    /// Whether there are messages that have not been confirmed.
+    /// Returns whether there are unacknowledged messages.
     pub fn keeps(&self) -> bool {
         !self.retained.is_empty()
     }
 
-    /// How many messages have not been confirmed.
+    /// Returns the number of unacknowledged messages.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.retained.len()
     }
 
-    /// Sends a message that must arrive: what goes out now, if anything can.
+    /// Sends a reliable message. Returns the frame to transmit now, if the link is open.
     ///
     /// # Errors
-    /// If too much is unconfirmed, this message included: then all of it is dropped, and the connection must be closed.
+    /// If the buffer is full: then all messages are dropped, this one included, and the connection must be closed.
     pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Broken> {
         if self.retained.len() >= MAX_RETAINED || self.bytes + body.len() > MOST_BYTES {
             let lost = self.restart().into_iter().chain([body]).collect();
@@ -208,7 +208,7 @@ impl Link {
         Ok(frame)
     }
 
-    /// Drops everything, and goes on as another life.
+    /// Drops all messages and starts a new life.
     pub fn restart(&mut self) -> Vec<Vec<u8>> {
         let lost = self.retained.drain(..).collect();
         let mine = Life { part: self.mine.part + 1, ..self.mine };
@@ -216,12 +216,12 @@ impl Link {
         lost
     }
 
-    /// A message that may get lost: it does so here if nothing can go out.
+    /// Returns the frame of an unreliable message; `None`, if the link is not open, loses it.
     pub fn loose(&self, body: Vec<u8>) -> Option<Frame> {
         (self.stage == Stage::Open).then_some(Frame::Loose { body })
     }
 
-    /// Takes out what has never gone out, so that nobody can have seen it.
+    /// Removes and returns the messages that were never transmitted.
     fn take_unsent(&mut self) -> Vec<Vec<u8>> {
         let confirmed = self.sent - self.retained.len() as u64;
         let unsent: Vec<_> = self.retained.drain((self.gone_out.max(confirmed) - confirmed) as usize..).collect();
@@ -230,7 +230,7 @@ impl Link {
         unsent
     }
 
-    /// What the other side does not know yet of what we have.
+    /// Returns an acknowledgement, if one is due.
     pub fn ack(&mut self) -> Option<Frame> {
         if self.stage != Stage::Open || self.acked == self.has {
             return None;
@@ -239,12 +239,12 @@ impl Link {
         Some(Frame::Ack { has: self.has })
     }
 
-    /// How many messages the other side does not know of that we have.
+    /// Returns how many received messages are not acknowledged.
     pub fn unacknowledged(&self) -> u64 {
         self.has - self.acked
     }
 
-    /// A frame arrived; what has to be retransmitted goes to `out`.
+    /// Handles a frame. Retransmissions are appended to `out`.
     pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Received {
         match (self.stage, frame) {
             (Stage::Closed, _) => Received::Nothing,
@@ -281,7 +281,7 @@ impl Link {
             Received::Hello
         };
         self.theirs = Some(life);
-        // Else it would wait for messages that are not here any more, on every connection.
+        // Otherwise it would wait for messages that we have discarded, on every connection.
         let confirmed = self.sent - self.retained.len() as u64;
         if has.is_some_and(|(mine, has)| mine == self.mine && has < confirmed) {
             return Received::Forgotten { lost: self.restart() };
@@ -293,7 +293,7 @@ impl Link {
             return self.close("thanks for messages that were never sent");
         }
         self.stage = Stage::Open;
-        self.acked = self.has; // Our own hello has said so, or there was nothing to say.
+        self.acked = self.has; // The hello has acknowledged them.
         self.gone_out = self.sent;
         let first = self.sent - self.retained.len() as u64 + 1;
         let again = self.retained.len().saturating_sub(usize::from(makes(Mutation::Resend)));
@@ -301,7 +301,7 @@ impl Link {
         last_received
     }
 
-    /// The other side has the first `has` of our messages. False if there are fewer.
+    /// Handles an acknowledgement of the first `has` messages. Returns false if fewer were sent.
     fn confirm(&mut self, has: u64) -> bool {
         if has > self.sent {
             return false;
@@ -330,7 +330,7 @@ mod tests {
 
     use super::*;
 
-    /// One end, what is under way from it, and what has arrived at it.
+    /// One end, frames in flight from it, and messages that arrived at it.
     struct End {
         link: Link,
         wire: VecDeque<Frame>,
@@ -368,7 +368,7 @@ mod tests {
             }
         }
 
-        /// The connection ends, and all that is under way is lost.
+        /// Ends the connection; all frames in flight are lost.
         fn cut(&mut self) {
             self.up = false;
             for end in &mut self.ends {
@@ -377,7 +377,7 @@ mod tests {
             }
         }
 
-        /// One frame of end `from` arrives.
+        /// Delivers one frame of end `from`.
         fn deliver(&mut self, from: usize) -> Option<Received> {
             let frame = self.ends[from].wire.pop_front()?;
             let to = &mut self.ends[1 - from];
@@ -390,7 +390,7 @@ mod tests {
             Some(last_received)
         }
 
-        /// A last connection on which everything arrives.
+        /// Delivers everything on a last connection.
         fn finish(&mut self) {
             if !self.up {
                 self.up();
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(pair.ends[0].last_received, [1, 2, 3]);
     }
 
-    /// Once it was told what came after that again and again, and closed every connection for what was missing.
+    /// Otherwise it would close every connection for the missing message.
     #[test]
     fn who_has_forgotten_what_it_confirmed_is_told_everything_from_the_beginning() {
         let (theirs, mut out) = (Life { process: 2, part: 0 }, Vec::new());

@@ -1,4 +1,4 @@
-//! The node itself: its door, what it is put together from, and what must always be true of it.
+//! The node: its inputs, its components, and its invariants.
 
 mod ask;
 mod cluster;
@@ -44,48 +44,48 @@ use crate::timers::Timers;
 use crate::wire::{Body, decode, decode_body, encode_body};
 use crate::{Answer, Config, Counters, Damage, Effect, Error, Input, Missing, Notice, Setup};
 
-/// The names of the alarms.
+/// Timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
-    /// Of our part in this resource.
+    /// A timer of the protocol for this resource.
     Part(Key, custody::Timer),
-    /// Messages about this resource to a host are lost: if it is still of this generation, it is counted anew.
+    /// Messages about this resource to a host were lost: request another generation, if it is still in this one.
     Recount(Key, u64, PeerId),
-    /// Whatever is next for this ticket: the end of its wait, or of its lease.
+    /// The next deadline of a ticket: of its wait, or of its lease.
     Ticket(TicketId),
-    /// Time to ask for the line.
+    /// Query the coordinator about the queue.
     Survey(Key),
-    /// A question of `show` was not answered.
+    /// Retry a query of `show`.
     Query(u64),
-    /// Time to ask again whether a holder has stopped.
+    /// Ask again whether a holder has stopped.
     Revoke(u64),
-    /// Time to look again who takes part in what is to be removed.
+    /// Query again the parties of a resource that is to be deleted.
     Remove(u64),
-    /// Time to look who the members are.
+    /// Refresh the cluster view.
     Look,
-    /// Nobody has answered those who wait to see the cluster.
+    /// Answer pending `look` calls without the registry.
     Lookers,
-    /// The register has not answered this call.
+    /// Fail a call that the registry has not answered.
     Caller(u64),
-    /// There is still no session.
+    /// Check whether there is still no session.
     Health,
-    /// Tell the others what we have of theirs.
+    /// Send acknowledgements.
     Acks,
-    /// Connections by way of other hosts are to be looked after.
+    /// Probe relayed connections.
     Relay,
-    /// Time to look whether the hosts of those who come next can be reached.
+    /// Check that the hosts of the next waiters are reachable.
     Waiters,
-    /// Time to look which links nobody needs.
+    /// Close unneeded connections.
     Sweep,
-    /// We still know no cluster.
+    /// Report that no cluster was found.
     Join,
-    /// We are still not out.
+    /// Give up waiting for the end of the session.
     Leave,
-    /// A client that wants to go on with its grant has waited for a session until its end.
+    /// Fail a resume whose grant expires before there is a session.
     Resume(u64),
 }
 
-/// What bytes between two nodes say, for a trace.
+/// Describes a message between nodes, for traces.
 pub fn describe(bytes: &[u8]) -> String {
     match decode(bytes, Versions { min: 1, max: u16::MAX }).map(|(frame, _)| frame) {
         Ok(Frame::Data { number, has, body }) => match decode_body(&body) {
@@ -104,21 +104,21 @@ pub fn describe(bytes: &[u8]) -> String {
     }
 }
 
-/// What bytes between two nodes are for, where messages are counted.
+/// The purpose of a message, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The parts of a resource talk: requests, tokens, and who is where.
+    /// Protocol messages of a resource: requests, tokens, locations.
     Resource,
-    /// About the register: sessions and their renewal, votes, entries.
+    /// Registry messages: sessions, votes, log entries.
     Registry,
-    /// The link itself: greetings, confirmations, questions of people, and what is passed on for others.
+    /// Everything else: greetings, acknowledgements, queries, relayed packets.
     Link,
 }
 
-/// What these bytes are for.
+/// Returns the purpose of a message.
 pub fn purpose(bytes: &[u8]) -> Purpose {
     match decode(bytes, Versions { min: 1, max: u16::MAX }) {
-        // By the place of its kind in `Body`, which is the first byte: all else need not be read for that.
+        // The first byte is the index of the variant in `Body`, so the rest need not be decoded.
         Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => match body.first() {
             Some(0) => Purpose::Resource,
             Some(1) => Purpose::Registry,
@@ -128,18 +128,18 @@ pub fn purpose(bytes: &[u8]) -> Purpose {
     }
 }
 
-/// Whether somebody needs a link on which this is said. What goes by way of it between others keeps itself up.
+/// Returns whether this message is a reason to keep a connection. Relayed connections keep themselves alive.
 fn keeps_link(body: &Body) -> bool {
     !matches!(body, Body::Greeting { .. } | Body::Relay { .. } | Body::Idle | Body::Seek)
 }
 
-/// One peer with all its clients.
+/// One peer with all its clients. See the [crate](crate).
 pub struct Node {
     config: Config,
     rng: Rng,
     now: Time,
     timers: Timers<Alarm>,
-    /// When to be woken to look at the register and our session, unless another step does so before.
+    /// When to check the registry and the session next, unless a step does so before.
     attend_at: Option<Time>,
     clients: Clients,
     parts: Parts,
@@ -155,17 +155,17 @@ pub struct Node {
     detached: Detached,
     incidents: Incidents,
     others: Others,
-    /// What was heard of hosts and is not dealt with yet. Empty between steps.
+    /// Unhandled events about hosts. Empty between steps.
     update: Vec<Update>,
     phase: Phase,
     draining: Draining,
     counters: Counters,
     effects: Vec<Effect>,
-    /// Steps since everything was looked over.
+    /// Steps since the last complete check.
     unchecked: usize,
 }
 
-/// How far a peer has come.
+/// The phase of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// There was no session yet.
@@ -178,17 +178,17 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Draining {
     No,
-    /// No more clients are taken.
+    /// No more requests are accepted.
     Yes,
-    /// And the last of them has gone.
+    /// The last client has ended.
     Done,
 }
 
 impl Node {
-    /// A peer of this host that listens there and knows nobody. [`Input::Start`] comes next.
+    /// Creates a peer of this host that listens at these addresses. [`Input::Start`] must follow.
     ///
     /// # Errors
-    /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
+    /// If the voter's file is damaged or of another version. Nothing was changed.
     pub fn new(host: PeerId, addresses: Vec<String>, mut setup: Setup, config: Config) -> Result<Self, Damage> {
         let mut takeover = Takeover::new(setup.predecessor.take(), &setup.boot);
         let session_state = SessionState::new(host, &addresses, &mut setup, &mut takeover, config)?;
@@ -222,14 +222,14 @@ impl Node {
         })
     }
 
-    /// Hands one input to the node. What it wants done is appended to `out`, what others wait for first. `now` is read
-    /// after the input was taken up, from a clock that counts while the machine sleeps.
+    /// Handles one input. Appends the effects to `out`, takeover records first. `now` must be read after the input was
+    /// received, from a clock that counts suspended time.
     pub fn step(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
-        // A session whose time has passed stops before anything else is done, whatever has woken us.
+        // An expired session ends before anything else is done.
         self.attend();
-        // And so are leases that have ended meanwhile: a machine that has slept must not renew one by what comes first.
+        // So do expired leases: after a suspend, the first input must not renew one.
         if !matches!(input, Input::Wake) && self.next_wake().is_some_and(|due| due <= now) {
             self.wake();
             self.settle();
@@ -264,22 +264,22 @@ impl Node {
         out.append(&mut self.effects);
     }
 
-    /// When to be woken.
+    /// Returns when to call [`step`](Self::step) with [`Input::Wake`].
     pub fn next_wake(&self) -> Option<Time> {
         self.timers.next().into_iter().chain(self.attend_at).min()
     }
 
-    /// The grant of a ticket and until when it stands, if it has one.
+    /// Returns the grant of a ticket and its deadline, if it has one.
     pub fn grant(&self, ticket: TicketId) -> Option<(Grant, Time)> {
         self.clients.granted(ticket)
     }
 
-    /// Returns whether this process has founded the cluster.
+    /// Returns whether this process has created the cluster.
     pub fn has_founded(&self, cluster: ClusterId) -> bool {
         self.session_state.has_founded(cluster)
     }
 
-    /// Returns whether a host has answered at an address that was to be joined.
+    /// Returns whether a host has answered at an address given to [`Input::Start`].
     pub fn has_reached(&self, address: &str) -> bool {
         self.membership.needed_at(address).is_some()
     }
@@ -313,13 +313,13 @@ impl Node {
         }
     }
 
-    /// Does what has come up in this step: news of hosts, and what the register says.
+    /// Handles what this step has caused: events about hosts, and outputs of the registry.
     fn settle(&mut self) {
         loop {
             let mut update = take(&mut self.update);
             update.drain(..).for_each(|update| self.on_update(update));
             if self.update.is_empty() {
-                self.update = update; // With the room that it has.
+                self.update = update; // Reuses the allocation.
             }
             self.attend();
             self.detour();
@@ -337,8 +337,8 @@ impl Node {
         self.attend_at = self.session_state.next().filter(|_| self.phase != Phase::Left);
     }
 
-    /// What must be true between steps. Where nobody counts the time, everything is looked over once in an eighth as
-    /// many steps as there are tickets, resources and hosts, so that it costs the same whatever their number.
+    /// Asserts the invariants between steps. Most are checked in debug builds only, and rarely enough that the cost per
+    /// step does not depend on the number of tickets, resources and hosts.
     fn check(&mut self) {
         assert!(self.update.is_empty(), "what comes up in a step is dealt with in that step");
         let bound = self.session_state.bound();
@@ -422,11 +422,11 @@ impl Node {
             Body::Relay { from: origin, to, packet } => self.on_relayed(from, origin, to, packet),
             Body::Idle => self.on_idle(from),
             Body::Seek => self.on_seek(from),
-            Body::Probe => {} // The link confirms it.
+            Body::Probe => {} // The link acknowledges it.
         }
     }
 
-    /// Says something that must arrive.
+    /// Sends a reliable message.
     fn send_body(&mut self, to: PeerId, body: &Body) {
         let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.update);
         self.contacts.use_now(to, self.now);
@@ -436,9 +436,9 @@ impl Node {
         self.relay_for(to);
     }
 
-    /// Says something that may get lost.
+    /// Sends an unreliable message.
     fn mention(&mut self, to: PeerId, body: &Body) {
-        // A session is renewed over a connection, or ends: that is why everybody reaches the leader who has one.
+        // Registry messages are never relayed: a valid session implies a direct connection to the leader.
         let by_any_way = matches!(body, Body::Ask { .. } | Body::Reply { .. });
         if keeps_link(body) {
             self.contacts.use_now(to, self.now);
@@ -451,30 +451,30 @@ impl Node {
         hosts.into_iter().for_each(|host| self.mention(host, body));
     }
 
-    /// What people call a host: its name, its address if no more is known of it, and its number if nothing is.
+    /// Returns the display name of a host: its name, address or number, whichever is known first.
     pub fn called(&self, host: PeerId) -> String {
         Some(self.name_of(host)).filter(|name| !name.is_empty()).unwrap_or_else(|| host.to_string())
     }
 
-    /// What a host calls itself, if it is known to be a member.
+    /// Returns the registered name of a host, if it is a known member.
     pub fn name(&self, host: PeerId) -> Option<String> {
         self.info_of(host).map(|info| info.name.to_string())
     }
 
-    /// What people call a host; empty if nothing is known of it.
+    /// Returns the name or the address of a host; empty if both are unknown.
     fn name_of(&self, host: PeerId) -> String {
         self.name(host).or_else(|| Some(self.contacts.get(host)?.address.clone())).unwrap_or_default()
     }
 
-    /// A host that is waited for, and since when it has not been connected; a connected one since `asked`.
+    /// Describes an awaited host: since when it is disconnected, or since `asked` if it is connected.
     fn missing(&self, peer: PeerId, asked: Time) -> Missing {
         let absent = self.contacts.get(peer).filter(|contact| contact.epoch.is_none());
         let since = absent.map_or(asked, |contact| contact.since);
         Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
     }
 
-    /// A party that is waited for; and for how long at most, if it is away: no session was renewed since then. The
-    /// register's leader may have been there, too.
+    /// Describes an awaited party. If it is disconnected, `ends` is the time after which its session has expired at the
+    /// latest; an election is included, since the disconnected host may have been the registry leader.
     fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
         let missing = self.missing(peer, asked);
         let last = self.cached_view.sessions_of(peer).next_back();

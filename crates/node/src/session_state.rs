@@ -1,13 +1,13 @@
-//! Our standing in the cluster: which one it is, and the session under which this process uses tokens.
+//! The state of this process in the cluster: which cluster, and the session under which it uses tokens.
 //!
 //! ```text
-//!   Seeking ──met somebody who knows──► Learned ──Kept──► In: asks for a session, and keeps it
-//!      └────enough have met, expect────────────────────►  │   its own voter's file first, then Belongs, then Kept;
-//!   Founds ──────────────────────────────────────────────►│   only then others hear of the cluster
-//!   Votes, Belongs ──────────────────────────────────────►│
+//!   Seeking ──met a member──────► Learned ──recorded──► In: opens a session and renews it
+//!      └────enough hosts met, expect──────────────────►  │   its own voter's file first, then Belongs, then recorded;
+//!   Founds ─────────────────────────────────────────────►│   only then is the cluster named to other peers
+//!   Votes, Belongs ─────────────────────────────────────►│
 //! ```
 //!
-//! It owns the [`Member`]: nobody else asks the register anything, and every question has an owner here ([`Ask`]).
+//! It owns the [`Member`], so all requests to the registry go through it, and each has an owner ([`Ask`]).
 
 use std::collections::BTreeMap;
 
@@ -22,89 +22,89 @@ use crate::lease::Bound;
 use crate::takeover::Takeover;
 use crate::{self as node, Damage, Name, Origin, Setup};
 
-/// At most this many own addresses are told to the register.
+/// The maximum number of own addresses that are registered.
 const MOST_ADDRESSES: usize = 16;
 
-/// Who has asked the register something, and what for.
+/// The owner of a pending request to the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Our part in this resource wants to take part, in this session.
+    /// Join a resource, in this session.
     Join(Key, SessionId),
-    /// Our part in this resource has been given up, in this session and this generation.
+    /// Quit a resource, in this session and generation.
     Quit(Key, SessionId, u64),
-    /// Our part has counted, or wants to be counted anew: nothing follows from the answer.
+    /// Close a generation, or request another: the answer is ignored.
     Inform,
-    /// A grant is to outlive us.
+    /// Persist or renew a detached grant.
     Detach {
-        /// The client whose grant it is.
+        /// The ticket of the grant.
         ticket: TicketId,
-        /// Of which resource.
+        /// The resource.
         of: Name,
-        /// By its fencing number.
+        /// The fencing number.
         fencing: u64,
-        /// When this was asked: its lease is counted from here.
+        /// When this was requested: the lease counts from here.
         at: Time,
-        /// Who renews it, if it is not new.
+        /// The call of a renewal; `None` for a new grant.
         call: Option<u64>,
     },
-    /// A detached grant is over, by word of this session.
+    /// Drop a detached grant that this session knows to have ended.
     DropDetached(SessionId, Name, u64),
-    /// A person wants another number of slots: to look which generation it is …
+    /// `resize`: query the generation …
     ResizeFound(u64, Name, u32),
-    /// … and to change it.
+    /// … then change the number of slots.
     Resize(u64, Name),
-    /// A person wants a name removed: to look who takes part in it …
+    /// `remove`: query the parties …
     RemoveFound(u64),
-    /// … and to do it when nobody does.
+    /// … then delete the resource, when there are none.
     Remove(u64),
-    /// A person wants a host forced out: to look which of its sessions take part …
+    /// `expel`: query the host's sessions among the parties …
     EvictTarget(u64, Name, PeerId),
-    /// … and to end those sessions.
+    /// … then evict them.
     Expel(u64),
-    /// A person wants a grant back whose host does not answer: to look whether it is detached.
+    /// `revoke`, when the holder's host does not answer: query whether the grant is detached …
     RevokeFrom(u64),
-    /// … and to take it back.
+    /// … then end it.
     Revoke(u64),
-    /// A person wants other hosts to vote: to look how often they were chosen …
+    /// `voters`: query the number of earlier changes …
     VotersFound(u64, Option<Vec<PeerId>>),
-    /// … and to choose them.
+    /// … then change the voters.
     SetVoters(u64),
-    /// Those whom we deal with, and who votes.
+    /// Query the hosts of interest and the voters.
     Cluster,
-    /// Everybody, a page at a time, for who waits to see that.
+    /// Query all members page by page, for pending `look` calls.
     Everybody,
-    /// What the hosts in a resource's line are called, by the question's number.
+    /// Query the names of hosts, for this query of `show`.
     Names(u64),
-    /// The detached grants of this host.
+    /// Query the detached grants of this host.
     Returned,
-    /// A page of names for a person.
+    /// Query a page of resources, for this call.
     List(u64),
-    /// What there is of a resource that is to be shown, by the question's number.
+    /// Query a resource, for this query of `show`.
     Show(u64),
 }
 
 /// A change of the session that this process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// This one is open, and the one that it replaces is over. It is not used before it stands.
+    /// This session was opened, and its predecessor has ended. It is not used until it is valid.
     Opened(SessionId),
-    /// This one stands from now on.
+    /// This session is valid.
     Stands(SessionId),
-    /// There is no session any more: nothing may be used.
+    /// The session has ended: nothing may be used.
     Over {
-        /// How long before that the register had last said yes.
+        /// The time since the last confirmed renewal.
         since: Span,
-        /// What has become of it.
+        /// The reason.
         why: &'static str,
     },
-    /// It stands for longer.
+    /// The session was renewed.
     Extended(Bound),
 }
 
 enum Phase {
     /// Knows no cluster.
     Seeking,
-    /// Knows one, which is being written down.
+    /// Knows a cluster whose ID is being recorded.
     Learned(ClusterId),
     In(Box<Member>),
 }
@@ -116,23 +116,23 @@ pub struct SessionState {
     rng: Rng,
     origin: Origin,
     phase: Phase,
-    /// The cluster is written down, so that others may hear of it.
+    /// The cluster ID is recorded, so it may be sent to other peers.
     is_recorded: bool,
-    /// The file of a cluster that we found is not there yet.
+    /// This process creates a cluster, and the voter's file is not written yet.
     founds: bool,
-    /// The last session that was opened, whether it is used or not.
+    /// The last session that was opened, used or not.
     opened: Option<SessionId>,
-    /// The session that is used, and its end as far as known.
+    /// The session in use, and its end as far as confirmed.
     session: Option<(SessionId, Time)>,
-    /// Since when there is one, or none.
+    /// The time of the last change between having a session and having none.
     since: Time,
-    /// We are about to stop: no other session is used after this one.
+    /// The node is stopping: no other session is used.
     leaves: bool,
     asks: BTreeMap<u64, Ask>,
 }
 
 impl SessionState {
-    /// Of a process that is born so.
+    /// Creates the state of a new process.
     pub fn new(
         host: PeerId,
         addresses: &[String],
@@ -147,10 +147,10 @@ impl SessionState {
             versions: config.versions,
             keeps: setup.keeps,
         };
-        // Where no cluster is known this is replaced before anybody sees it.
+        // Where no cluster is known, the ID is set before first use.
         let (process, ttl) = (setup.process, setup.session);
         let mut identity = Identity { cluster: ClusterId::new(0), host, process, info, ttl, predecessor: None };
-        // Only who belongs to a cluster already can go on with what another process had in it.
+        // A predecessor's grants can be continued only in a known cluster.
         let cluster = match &setup.origin {
             Origin::Votes(bytes) => Some(file::read(bytes)?.header.cluster),
             Origin::Belongs(cluster) => Some(*cluster),
@@ -187,7 +187,7 @@ impl SessionState {
         Ok(session_state)
     }
 
-    /// Begins with what we know.
+    /// Starts as a voter, a member or the creator of a cluster, by origin.
     pub fn start(&mut self, now: Time) {
         self.since = now;
         match self.origin {
@@ -200,7 +200,7 @@ impl SessionState {
         }
     }
 
-    /// Founds a cluster.
+    /// Creates a cluster.
     pub fn found(&mut self, cluster: ClusterId, now: Time) {
         self.identity.cluster = cluster;
         self.founds = true;
@@ -215,18 +215,19 @@ impl SessionState {
         self.phase = Phase::In(Box::new(member));
     }
 
-    /// The cluster that we belong to and may speak of.
+    /// Returns our cluster, if its ID is recorded and may be sent.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.is_recorded.then_some(self.identity.cluster)
     }
 
-    /// The cluster that a session of ours is of. Whoever founds it may have a session before that is written down: its
-    /// voter's file is there by then, and names it to the next process of this host.
+    /// Returns the cluster of our session. The host that creates a cluster may have a session before the ID is
+    /// recorded: its voter's file names the cluster to the next process by then.
     pub fn cluster_of_session(&self) -> ClusterId {
         self.identity.cluster
     }
 
-    /// How many must have met before one of them founds a cluster, and with which id; nothing if we know one.
+    /// Returns how many hosts must meet before one of them creates a cluster, and the ID to use; `None` if we know a
+    /// cluster.
     pub fn expects(&self) -> Option<(usize, ClusterId)> {
         match (&self.phase, &self.origin) {
             (Phase::Seeking, Origin::Seeks { expect }) => *expect,
@@ -234,7 +235,7 @@ impl SessionState {
         }
     }
 
-    /// Returns whether this process has founded the cluster.
+    /// Returns whether this process has created the cluster.
     pub fn has_founded(&self, cluster: ClusterId) -> bool {
         match self.origin {
             Origin::Founds(own) | Origin::Seeks { expect: Some((_, own)) } => own == cluster,
@@ -242,12 +243,12 @@ impl SessionState {
         }
     }
 
-    /// Whether we know no cluster.
+    /// Returns whether no cluster is known.
     pub fn seeks(&self) -> bool {
         matches!(self.phase, Phase::Seeking)
     }
 
-    /// Somebody belongs to this cluster. True if it is ours from now on, and to be written down.
+    /// Adopts the cluster of another host if we know none. Returns whether it was adopted, and has to be recorded.
     pub fn learn(&mut self, cluster: ClusterId) -> bool {
         let seeks = self.seeks();
         if seeks {
@@ -256,7 +257,7 @@ impl SessionState {
         seeks
     }
 
-    /// The cluster is written down.
+    /// The cluster ID is recorded.
     pub fn on_recorded(&mut self, now: Time) {
         self.is_recorded = true;
         if let Phase::Learned(cluster) = self.phase {
@@ -264,40 +265,41 @@ impl SessionState {
         }
     }
 
-    /// A write is done. If it was the first one of a cluster that we found, that is to be written down now.
+    /// A write is complete. Returns the cluster if this was the first write of a cluster that we create: its ID is to
+    /// be recorded now.
     pub fn on_written(&mut self, number: u64, now: Time) -> Option<ClusterId> {
         let member = self.member()?;
         member.on_written(number, now);
         std::mem::take(&mut self.founds).then_some(self.identity.cluster)
     }
 
-    /// A letter of a host.
+    /// Handles a registry message.
     pub fn on_registry_message(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
         self.member().map_or(Ok(()), |member| member.on_bytes(from, bytes, now))
     }
 
-    /// A host of our cluster is there to be asked, now or when nobody else answers any more.
+    /// A host of our cluster is reachable for requests.
     pub fn meet(&mut self, host: PeerId, now: Time) {
         if let Some(member) = self.member() {
             member.meet(host, now);
         }
     }
 
-    /// It is not there any more.
+    /// The host is unreachable.
     pub fn part(&mut self, host: PeerId) {
         if let Some(member) = self.member() {
             member.part(host);
         }
     }
 
-    /// What is due by now.
+    /// Handles due timers.
     pub fn wake(&mut self, now: Time) {
         if let Some(member) = self.member().filter(|member| member.next() <= now) {
             member.wake(now);
         }
     }
 
-    /// When to be woken.
+    /// Returns the next timer.
     pub fn next(&self) -> Option<Time> {
         match &self.phase {
             Phase::In(member) => Some(member.next()),
@@ -305,12 +307,12 @@ impl SessionState {
         }
     }
 
-    /// What the register has to say, in order, and what it wants done.
+    /// Removes and returns the outputs of the registry, in order.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         self.member().map(|member| member.take_outputs()).unwrap_or_default()
     }
 
-    /// Asks the register for something.
+    /// Sends a command to the registry.
     pub fn ask(&mut self, command: Command, ask: Ask, now: Time) {
         if let Some(member) = self.member() {
             let number = member.ask(command, now);
@@ -318,7 +320,7 @@ impl SessionState {
         }
     }
 
-    /// Looks at something in the register. False if we know none.
+    /// Sends a query to the registry. Returns false if we know no cluster.
     pub fn look(&mut self, look: Look, ask: Ask, now: Time) -> bool {
         let Some(member) = self.member() else { return false };
         let number = member.look(look, now);
@@ -326,49 +328,49 @@ impl SessionState {
         true
     }
 
-    /// Who has asked what was answered now; nobody if it was our own end.
+    /// Removes and returns the owner of an answered request; `None` for our own end of session.
     pub fn answered(&mut self, number: u64) -> Option<Ask> {
         let ask = self.asks.remove(&number);
         assert!(ask.is_some() || self.leaves, "nobody else asks the register anything");
         ask
     }
 
-    /// Whether such a question is open.
+    /// Returns whether such a request is pending.
     pub fn is_asking(&self, ask: &Ask) -> bool {
         self.asks.values().any(|open| open == ask)
     }
 
-    /// The session that is used now.
+    /// Returns the session in use.
     pub fn session(&self) -> Option<SessionId> {
         self.session.map(|(session, _)| session)
     }
 
-    /// Whether that is the first session that this process has opened.
+    /// Returns whether it is the first session that this process has opened.
     pub fn is_first(&self) -> bool {
         matches!(&self.phase, Phase::In(member) if member.client().stops() == 0)
     }
 
-    /// Until when what is granted now stands at most.
+    /// Returns the session's end, which bounds all grants.
     pub fn bound(&self) -> Option<Bound> {
         self.session.map(|(_, until)| Bound { until, grace: self.identity.ttl.span() * 2 / 5 })
     }
 
-    /// As the register has it.
+    /// Returns the session length, in the registry's type.
     pub fn session_ttl(&self) -> Ttl {
         self.identity.ttl
     }
 
-    /// When that was sent by which a session stands until then.
+    /// Returns when the renewal was sent that moved the session's end to this bound.
     pub fn confirmed(&self, bound: Bound) -> Time {
         Time::from_nanos(bound.until.as_nanos().saturating_sub(self.ttl().as_nanos()))
     }
 
-    /// For how long a session stands after a renewal.
+    /// Returns the session length.
     pub fn ttl(&self) -> Span {
         self.identity.ttl.span()
     }
 
-    /// The register's leader, as far as we know.
+    /// Returns the registry leader, if known.
     pub fn leader(&self) -> Option<PeerId> {
         match &self.phase {
             Phase::In(member) => member.leader(),
@@ -376,7 +378,7 @@ impl SessionState {
         }
     }
 
-    /// The hosts that vote or learn to, and the one that leads, as far as we know; some of them twice.
+    /// Returns the known voters, learners and leader, with duplicates.
     pub fn seated(&self) -> impl Iterator<Item = PeerId> {
         let member = match &self.phase {
             Phase::In(member) => Some(member),
@@ -385,7 +387,7 @@ impl SessionState {
         member.into_iter().flat_map(|member| member.seated())
     }
 
-    /// Our own voter, if we are one.
+    /// Returns our own voter, if there is one.
     pub fn registry(&self) -> Option<&Registry> {
         match &self.phase {
             Phase::In(member) => member.registry(),
@@ -393,13 +395,12 @@ impl SessionState {
         }
     }
 
-    /// Since when there is a session, or none.
+    /// Returns the time of the last change between having a session and having none.
     pub fn since(&self) -> Time {
         self.since
     }
 
-    /// Looks at the session, before anything else is done: whether another one is used now, or none, or for longer. To
-    /// be called until nothing has changed.
+    /// Returns the next change of the session. To be called at the start of a step, until it returns `None`.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         let Phase::In(member) = &self.phase else { return None };
         let client = member.client();
@@ -431,19 +432,19 @@ impl SessionState {
         }
     }
 
-    /// Whether the register has not answered yet what is to become of a grant that outlives us. Without a session that
-    /// is not waited for: it cannot become anything.
+    /// Returns whether a request about a detached grant is pending. False without a session: it can have no effect
+    /// then.
     pub fn owes(&self) -> bool {
         self.session.is_some()
             && self.asks.values().any(|ask| matches!(ask, Ask::Detach { .. } | Ask::DropDetached(..)))
     }
 
-    /// Whether we are about to stop.
+    /// Returns whether the node is stopping.
     pub fn is_stopping(&self) -> bool {
         self.leaves
     }
 
-    /// Ends the session and opens no other, and gives the lead away.
+    /// Ends the session, opens no other, and transfers the leadership of the registry.
     pub fn stop(&mut self, now: Time) {
         self.leaves = true;
         if let Some(member) = self.member() {
@@ -451,7 +452,7 @@ impl SessionState {
         }
     }
 
-    /// Whether that has come to its end.
+    /// Returns whether [`stop`](Self::stop) has completed or timed out.
     pub fn has_stopped(&self) -> bool {
         match &self.phase {
             Phase::In(member) => self.leaves && member.has_stopped(),
@@ -459,7 +460,7 @@ impl SessionState {
         }
     }
 
-    /// Whether the register knows that this session is over.
+    /// Returns whether the registry has confirmed the end of the session.
     pub fn has_left(&self) -> bool {
         match &self.phase {
             Phase::In(member) => self.leaves && member.has_left(),
@@ -467,13 +468,13 @@ impl SessionState {
         }
     }
 
-    /// Our voter, if we are one and it goes on; or why it does not.
+    /// Returns why our voter has halted, if it has.
     pub fn halted(&self) -> Option<&str> {
         let Phase::In(member) = &self.phase else { return None };
         member.registry()?.halted()
     }
 
-    /// The hosts that vote, as our own voter knows them, and otherwise those that might and do not answer.
+    /// Returns the voters according to our own voter, or else the potential voters that do not answer.
     pub fn voters(&self, now: Time) -> Vec<PeerId> {
         let Phase::In(member) = &self.phase else { return Vec::new() };
         match member.registry() {
@@ -490,7 +491,7 @@ impl SessionState {
     }
 }
 
-/// A name as the register takes it.
+/// Converts text to a registry label, dropping control characters.
 pub fn label_of(text: &str) -> Label {
     let good: String = text.chars().filter(|it| !it.is_control()).take(60).collect();
     Label::new(if good.is_empty() { "unknown".to_owned() } else { good }).expect("at most 240 bytes, without control")

@@ -1,8 +1,8 @@
-//! Who waits, and where the tokens are: asked of the coordinator, and for `show` of the register before and of the
-//! peers that the coordinator names after that.
+//! Queries about queues: waiters and token locations, from the coordinator. For `show`, the registry is queried first,
+//! and the peers that the coordinator names afterwards.
 //!
-//! A peer whose clients wait asks at intervals: for their places, and to find out whether a recovery takes long. A
-//! client that wants to see a resource in the whole cluster asks once: a [`Query`].
+//! A peer with waiting clients queries the coordinator at intervals, for queue positions and to notice a slow recovery.
+//! A client that wants to see a resource in the whole cluster starts a [`Query`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,32 +16,32 @@ use serde::{Deserialize, Serialize};
 use crate::wire::{Client, MAX_LISTED};
 use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
 
-/// How often anybody is asked for a [`Query`].
+/// The number of attempts at each stage of a [`Query`].
 pub const QUERY_TRIES: u8 = 4;
 
-/// At most so many peers are asked for their clients by one query.
+/// The maximum number of peers that one query asks for their clients.
 const MOST_ASKED: usize = 64;
 
-/// Answers to at most this many questions about a resource are heard.
+/// Answers to this many of the latest questions about a resource are accepted.
 const QUESTIONS: usize = 8;
 
-/// Who waits for a resource, and where its tokens are, as its coordinator knows it.
+/// The queue and the token locations of a resource, from its coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueReport {
     /// The resource's generation.
     pub generation: u64,
-    /// How many may be inside, as that generation has it.
+    /// The number of slots in that generation.
     pub slots: u32,
-    /// Who waits, oldest first: all, or the first of a line that is longer than [`MAX_LISTED`].
+    /// The waiters in serving order, at most [`MAX_LISTED`].
     pub waiting: Vec<Claim>,
-    /// The places of those of the asker's clients that wait behind these.
+    /// The positions of the receiver's clients after these.
     pub behind: Vec<(Ticket, u32)>,
-    /// Where each token is.
+    /// The location of each token.
     pub locations: Vec<TokenPlace>,
 }
 
 impl QueueReport {
-    /// The line that we keep, for who asks; nothing if we keep none.
+    /// Returns the report of our queue for `asker`; `None` if we are not the coordinator.
     pub fn of(custody: &Custody, asker: PeerId) -> Option<Self> {
         let report = custody.queue()?;
         let location = |&custody::Location { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
@@ -55,7 +55,7 @@ impl QueueReport {
         })
     }
 
-    /// Nobody takes part: all slots are free, but for detached ones.
+    /// The report for a resource without parties: all slots are free, except for detached grants.
     fn without_parties(found: &ResourceView) -> Self {
         let (generation, slots) = (found.generation, found.slots);
         Self { generation, slots, waiting: Vec::new(), behind: Vec::new(), locations: Vec::new() }
@@ -65,63 +65,63 @@ impl QueueReport {
 /// A token as its coordinator sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenPlace {
-    /// The slot that it stands for.
+    /// The slot.
     pub slot: u32,
-    /// Where it is, or is going.
+    /// The peer that has it, or to which it is being sent.
     pub at: PeerId,
-    /// Nobody uses it.
+    /// Whether no client uses it.
     pub free: bool,
-    /// Who gets it next, as far as that is settled.
+    /// The next waiter, if it is determined.
     pub next: Option<Claim>,
 }
 
-/// What is known of a resource that clients here wait for.
+/// The state of a resource that clients here wait for.
 #[derive(Clone, Debug, Default)]
 struct Watched {
-    /// The last questions that were asked about it, the latest last. Where messages take long, an answer comes when the
-    /// next question has been asked: whoever gives it is alive all the same.
+    /// The latest questions, newest last. With long message delays an answer arrives after later questions were sent,
+    /// and still shows that the coordinator is alive.
     questions: VecDeque<u64>,
-    /// The latest of them that was answered.
+    /// The latest answered question.
     answered: u64,
-    /// Since when the coordinator has not answered, and who that is.
+    /// Since when the coordinator has not answered, and its host.
     silent: Option<(Time, PeerId)>,
-    /// Since when it has been counting, and who has not answered it.
+    /// Since when it has been counting, and the parties that have not replied.
     counting: Option<(Time, Vec<PeerId>)>,
 }
 
-/// A question about the whole cluster that somebody here has asked.
+/// A pending `show`.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Who wants to know.
+    /// The call to answer.
     pub call: u64,
-    /// The resource that it is about.
+    /// The resource.
     pub name: Name,
     pub asked: Time,
     tries: u8,
     found: Option<ResourceView>,
     report: Option<QueueReport>,
-    /// Since when the coordinator has been counting, and whom it waits for, if it still does.
+    /// Since when the coordinator has been counting, and the parties that it waits for.
     counting: Option<(Time, Vec<PeerId>)>,
-    /// Who has not told yet.
+    /// Peers that have not reported their clients.
     silent: BTreeSet<PeerId>,
     clients: BTreeMap<PeerId, Vec<Client>>,
-    /// What the register calls hosts that we do not know, and whether it was asked and has not answered.
+    /// Names of unknown hosts, from the registry, and whether that query is pending.
     names: BTreeMap<PeerId, String>,
     awaits_names: bool,
 }
 
-/// What a query needs next.
+/// The next step of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// To look into the register.
+    /// Query the registry.
     Registry,
-    /// To ask this coordinator.
+    /// Ask this coordinator.
     QueueReport(PeerId),
-    /// Nothing: it must do with what was told.
+    /// Finish with the answers received.
     Finish,
 }
 
-/// All that is being asked.
+/// All pending questions.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     watched: BTreeMap<Key, Watched>,
@@ -130,7 +130,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// A coordinator is asked for the line: the number of the question.
+    /// Registers a question to a coordinator. Returns its number.
     pub fn ask(&mut self, resource: Key, coordinator: PeerId, now: Time) -> u64 {
         self.last_question += 1;
         let watched = self.watched.entry(resource).or_default();
@@ -144,31 +144,30 @@ impl Survey {
         self.last_question
     }
 
-    /// Nobody here waits for a resource any more.
+    /// Drops the state of a resource that has no waiters here.
     pub fn end(&mut self, resource: Key) {
         self.watched.remove(&resource);
     }
 
-    /// The session is over: whoever was asked was asked in vain.
+    /// Drops all state: the session is over.
     pub fn forget(&mut self) {
         self.watched.clear();
     }
 
-    /// Whom a resource waits for, and since when, if a recovery is under way or its coordinator is silent: for the
-    /// latter look how long it has been, since every question makes it so until it is answered.
+    /// Returns the hosts that a resource waits for, and since when, if a census is in progress or the coordinator has
+    /// not answered. Every question sets the latter until it is answered, so the caller judges the duration.
     pub fn stall(&self, resource: Key) -> Option<(Time, Vec<PeerId>)> {
         let watched = self.watched.get(&resource)?;
         watched.counting.clone().or_else(|| watched.silent.map(|(since, coordinator)| (since, vec![coordinator])))
     }
 
-    /// The resource that a question was about.
+    /// Returns the resource of a question.
     fn asked_with(&mut self, number: u64) -> Option<(Key, &mut Watched)> {
         let mut watched = self.watched.iter_mut();
         watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// The coordinator has answered: the resource, and whether that is news, since no later question was answered
-    /// before. There may be later ones: where messages take long, there always are.
+    /// The coordinator has answered. Returns the resource, and whether the answer is newer than all previous ones.
     pub fn on_line(&mut self, number: u64) -> Option<(Key, bool)> {
         let (resource, watched) = self.asked_with(number)?;
         (watched.silent, watched.counting) = (None, None);
@@ -177,14 +176,14 @@ impl Survey {
         Some((resource, is_update))
     }
 
-    /// The coordinator has answered that it has been counting since then.
+    /// The coordinator has answered that it is counting.
     pub fn on_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) {
         if let Some((_, watched)) = self.asked_with(number) {
             (watched.silent, watched.counting) = (None, Some((since, missing)));
         }
     }
 
-    /// Somebody here wants to see a resource: the number of the question.
+    /// Registers a query. Returns its number.
     pub fn query(&mut self, call: u64, name: Name, now: Time) -> u64 {
         self.last_question += 1;
         let (silent, clients) = (BTreeSet::new(), BTreeMap::new());
@@ -205,12 +204,12 @@ impl Survey {
         self.last_question
     }
 
-    /// The name that a query is about.
+    /// Returns the resource of a query.
     pub fn queried(&self, number: u64) -> Option<&Name> {
         self.queries.get(&number).map(|query| &query.name)
     }
 
-    /// What to do for a query that has waited for a while, or has come a step further.
+    /// Returns the next step of a query, after a timeout or some progress.
     pub fn try_again(&mut self, number: u64) -> Next {
         let Some(query) = self.queries.get_mut(&number) else { return Next::Finish };
         query.tries += 1;
@@ -222,19 +221,19 @@ impl Survey {
         }
     }
 
-    /// The register has told what there is of a resource.
+    /// The registry has answered a query.
     pub fn on_query_result(&mut self, number: u64, found: ResourceView) {
         if let Some(query) = self.queries.get_mut(&number) {
             (query.found, query.tries) = (Some(found), 0);
         }
     }
 
-    /// The coordinator has answered a query: the resource, and everybody who is to be asked next. Of many that is who
-    /// is inside, and who comes soon: the others are shown without what their clients say of themselves.
+    /// The coordinator has answered a query. Returns the resource and the peers to ask next: those of holders and of
+    /// the first waiters. Other waiters are shown without client details.
     pub fn on_query_line(&mut self, number: u64, report: QueueReport) -> Option<(Key, BTreeSet<PeerId>)> {
         let query = self.queries.get_mut(&number).filter(|query| query.report.is_none())?;
         let inside = report.locations.iter().map(|location| location.at);
-        // Whose clients may be inside without a token, since their session is over.
+        // Hosts of detached grants, whose clients may hold a slot without a token there.
         let detached = query.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host));
         let named = inside.chain(detached).chain(report.waiting.iter().map(|claim| claim.peer));
         let mut asked = BTreeSet::new();
@@ -249,26 +248,26 @@ impl Survey {
         Some((query.name.key(), query.silent.clone()))
     }
 
-    /// The coordinator has been counting since then, and waits for these.
+    /// The coordinator has answered a query that it is counting, and waits for these parties.
     pub fn on_query_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) -> bool {
         let query = self.queries.get_mut(&number);
         query.map(|query| query.counting = Some((since, missing))).is_some()
     }
 
-    /// A peer has told of its clients.
+    /// A peer has reported its clients.
     pub fn on_query_clients(&mut self, from: PeerId, number: u64, clients: Vec<Client>) {
         let Some(query) = self.queries.get_mut(&number) else { return };
         query.silent.remove(&from);
         query.clients.insert(from, clients);
     }
 
-    /// Whether nobody is missing any more.
+    /// Returns whether all answers have arrived.
     pub fn is_complete(&self, number: u64) -> bool {
         let query = self.queries.get(&number);
         query.is_some_and(|query| query.report.is_some() && query.silent.is_empty() && !query.awaits_names)
     }
 
-    /// The hosts that a query will show.
+    /// Returns the hosts that the result names.
     pub fn shown(&self, number: u64) -> BTreeSet<PeerId> {
         let Some(query) = self.queries.get(&number) else { return BTreeSet::new() };
         let detached = query.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host));
@@ -278,14 +277,14 @@ impl Survey {
         report.chain(detached).collect()
     }
 
-    /// The register was asked what hosts are called.
+    /// Records that the registry was asked for host names.
     pub fn await_names(&mut self, number: u64) {
         if let Some(query) = self.queries.get_mut(&number) {
             query.awaits_names = true;
         }
     }
 
-    /// The register has told what hosts are called.
+    /// The registry has answered with host names.
     pub fn on_query_names(&mut self, number: u64, names: impl Iterator<Item = (PeerId, String)>) {
         if let Some(query) = self.queries.get_mut(&number) {
             query.names.extend(names);
@@ -293,17 +292,17 @@ impl Survey {
         }
     }
 
-    /// Whether this is the number of a query.
+    /// Returns whether this is the number of a query.
     pub fn is_query(&self, number: u64) -> bool {
         self.queries.contains_key(&number)
     }
 
-    /// A query is over.
+    /// Removes a query.
     pub fn finish(&mut self, number: u64) -> Option<Query> {
         self.queries.remove(&number)
     }
 
-    /// How much is kept of what others have answered.
+    /// Returns the number of stored items from other peers.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         let counting =
@@ -315,7 +314,7 @@ impl Survey {
         self.watched.len() + self.queries.len() + counting.sum::<usize>() + sent.sum::<usize>()
     }
 
-    /// What must be true after each step; `has_alarm` tells whether a query will be looked at again.
+    /// Asserts the invariants between steps. `has_alarm` tells whether a query has a timer.
     pub fn check(&self, has_alarm: impl Fn(u64) -> bool) {
         for number in self.queries.keys() {
             assert!(has_alarm(*number), "question {number} is never given up");
@@ -324,14 +323,14 @@ impl Survey {
 }
 
 impl Query {
-    /// Who has not answered, and since when, if the register has told of the resource: those that the coordinator waits
-    /// for, or the coordinator itself.
+    /// Returns the hosts that have not answered, and since when: those that the coordinator waits for, or the
+    /// coordinator.
     pub fn missing(&self) -> Option<(Time, Vec<PeerId>)> {
         let coordinator = self.found.as_ref()?.coordinator.map(|(_, host)| host);
         Some(self.counting.clone().unwrap_or_else(|| (self.asked, coordinator.into_iter().collect())))
     }
 
-    /// What was told, with hosts called as people know them; nothing if the coordinator has not answered.
+    /// Returns the result, with host names; `None` if the coordinator has not answered.
     pub fn details(self, host_of: impl Fn(PeerId) -> String) -> Option<ResourceDetails> {
         let Self { name, found, report, clients, names, .. } = self;
         let host_of = |host| names.get(&host).cloned().unwrap_or_else(|| host_of(host));
@@ -345,7 +344,7 @@ impl Query {
             |peer: PeerId, is: &dyn Fn(&Client) -> bool| Some(clients.get(&peer)?.iter().find(|it| is(it))?.view());
         let mut holders: Vec<SlotView> = Vec::new();
         for location in &report.locations {
-            // One that is over may not have heard of it: the youngest has the slot.
+            // A client whose grant was superseded may not know it yet: the highest fencing number has the slot.
             let there = clients.get(&location.at).into_iter().flatten();
             let inside = there.filter(|client| client.grant.is_some_and(|(slot, _)| slot == location.slot));
             let client = inside.max_by_key(|client| client.grant.map(|(_, fencing)| fencing)).map(Client::view);
@@ -357,7 +356,7 @@ impl Query {
         for grant in &found.detached {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
                 let sent = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
-                // What its client calls it is for nobody else.
+                // The grant ID is not shown: it is the client's secret.
                 let unknown = || ClientView { fencing: Some(grant.fencing), ..ClientView::default() };
                 let client = sent.unwrap_or_else(unknown);
                 let (peer, host) = (grant.host, host_of(grant.host));
@@ -382,7 +381,7 @@ impl Query {
     }
 }
 
-/// How long it will take for `ahead` to become nobody, at the speed since `first`.
+/// Estimates the time until `ahead` becomes 0, at the rate since `first`.
 pub fn expected(first: (Time, u32), now: Time, ahead: u32) -> Option<Duration> {
     let done = first.1.checked_sub(ahead).filter(|done| *done > 0)?;
     Some((now.since(first.0) * u64::from(ahead + 1) / u64::from(done)).into())
@@ -470,7 +469,7 @@ mod tests {
         survey.on_query_clients(COORDINATOR, number, vec![client(7, None)]);
         survey.on_query_clients(HOLDER, number, vec![client(3, Some((0, 44)))]);
         assert!(!survey.is_complete(number));
-        // The host of the detached grant does not answer, and it is shown all the same.
+        // The host of the detached grant does not answer.
         assert_eq!(survey.try_again(number), Next::Finish);
         let details = survey.finish(number).unwrap().details(|host| format!("host{}", host.get())).unwrap();
         assert_eq!((details.slots, details.coordinator, details.queue.len()), (2, Some(COORDINATOR), 1));

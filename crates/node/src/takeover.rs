@@ -1,36 +1,36 @@
-//! What outlives a process on its host: the grants of clients that do not die with it.
+//! Takeover: a new process continues the grants of its predecessor on the same host, for clients that outlive a
+//! process.
 //!
 //! ```text
-//!   process 1      client            the host's run-time file        process 2                      the register
-//!   │ Keep(grant) ────────────────►  session 4; grant n: until 30 s  │                              │
+//!   process 1      client            the host's takeover file        process 2                      the registry
+//!   │ Record(grant) ──────────────►  session 4; grant n: until 30 s  │                              │
 //!   │ Granted ────►│                                                 │                              │
-//!   ✗ killed       │ goes on until 30 s                              │                              │
-//!                  │                 ───────── Estate ──────────────►│ Open(replaces 4, takes r) ──►│ ends 4; r has a
-//!                  │ Resume(n) ─────────────────────────────────────►│ (waits)                      │ new generation
-//!                  │                                                 │ session 5 stands ◄───────────┤
-//!                  │                                                 │ answers for n, with a token in use
+//!   ✗ killed       │ continues until 30 s                            │                              │
+//!                  │                 ───────── Predecessor ─────────►│ Open(replaces 4, takes r) ──►│ ends 4; opens
+//!                  │ Resume(n) ─────────────────────────────────────►│ (waits)                      │ a generation
+//!                  │                                                 │ session 5 valid ◄────────────┤
+//!                  │                                                 │ reports n as a token in use
 //!                  │ ◄──────────────────────────────── Granted(n) ───┤
 //! ```
 //!
-//! Everything that a client is told is written down first ([`JournalEntry`]), so a process that comes after this one knows of
-//! whoever may be inside, and until when. It answers for all of them, whether they come to it or not, each until its
-//! end. Why this lets nobody in beside them:
+//! Each grant and deadline is recorded ([`JournalEntry`]) before its client is notified, so the next process knows
+//! every possible holder and its deadline. It reports all of these grants as held until their deadlines, whether the
+//! clients return or not. Why no other client is granted these slots meanwhile:
 //!
-//! - The process before is gone: whoever hands an [`Predecessor`] to a node has the lock that it had.
-//! - What it has told nobody it has given to nobody. What it has told is in the estate, with an end that is not before
-//!   the one that was told.
-//! - Its session ends in the entry in which ours takes part (`Command::Open`), so no generation counts without either.
-//!   If that session had ended before, by its time, the ends of its grants have passed.
-//! - Ours stands for as long as the ends of these grants at least, because it is not shorter ([`Takeover::session`]) and
-//!   was renewed later. If it never stands, the register ends it not before they have passed.
-//! - Ends are on a clock that begins anew with the machine: an estate of another boot does not count at all, nor does
-//!   one of another cluster. Then the session before ends by its time.
+//! - The predecessor process has ended: a driver that passes a [`Predecessor`] to a node has the lock of its directory.
+//! - A grant that is not in the file was not sent to a client. A deadline in the file is not before the one sent.
+//! - One log entry ends the predecessor's session and makes ours a party (`Command::Open`), so no generation counts
+//!   without one of them. If that session had already expired, so had all its grants.
+//! - Our session covers the deadlines of these grants: it is not shorter ([`Takeover::session`]) and was renewed later.
+//!   If it never becomes valid, the registry does not end it before they have passed.
+//! - Deadlines are on a clock that restarts with the machine, so a file of another boot is ignored, as is one of
+//!   another cluster. The predecessor's session then expires.
 //!
-//! Detached grants need no heir: the register knows them. But it may know one that nobody has, since its client was not
-//! told yet, or was told that it is given back. Such a one is *owed*: it is written down before the register is asked
-//! for it, and before its client is told that it is given back, as a grant that has ended; and it is crossed out before
-//! a client is told that it is inside, or when the register has answered that there is no such grant. So what the next
-//! process finds written down it takes back, if the register knows it, and nobody is inside with it.
+//! Detached grants are in the registry and need no takeover. But the registry may have one without a client: a process
+//! may end before it notifies the client of the grant, or after it has confirmed a release. Such a grant is *owed* to
+//! the registry. It is recorded as an expired grant before the registry is asked to persist it, and before a release is
+//! confirmed; the record ends before a client is notified of the grant, or when the registry reports that it has no
+//! such grant. So the next process drops every recorded owed grant from the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Drain;
@@ -43,23 +43,23 @@ use crate::Name;
 use crate::clients::{Entry, Stage, TicketId, Wait, Wanted};
 use crate::mutation::{Mutation, makes};
 
-/// What a process has left behind, as the next one of the same host finds it.
+/// The state that a process has left for the next one of the same host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predecessor {
     /// The boot of the machine in which it ran.
     pub boot: String,
-    /// The cluster that it belonged to.
+    /// Its cluster.
     pub cluster: ClusterId,
-    /// Its last session, whether that ever stood or not.
+    /// Its last session, valid or not.
     pub session: SessionId,
-    /// How long it stands after a renewal.
+    /// The length of that session.
     pub ttl: Ttl,
-    /// Who may still be inside.
+    /// Grants that may still be held.
     pub grants: Vec<GrantRecord>,
 }
 
 impl Predecessor {
-    /// What is left when this is written down behind what was there before.
+    /// Returns the state after appending this entry to the takeover file.
     pub fn after(before: Option<Self>, boot: &str, journal_entry: JournalEntry) -> Option<Self> {
         let mut predecessor = before.filter(|predecessor| predecessor.boot == boot);
         match (journal_entry, &mut predecessor) {
@@ -83,22 +83,22 @@ impl Predecessor {
     }
 }
 
-/// When a client came in: by the clock of a node, but perhaps before that clock began.
+/// The time of a grant on the clock of a node. May be before the clock's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since(i64);
 
 impl Since {
-    /// So many nanoseconds after the clock's beginning, or before it.
+    /// Creates a time from nanoseconds after, or before, the clock's origin.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's beginning.
+    /// Returns the nanoseconds since the clock's origin.
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
 
-    /// How long ago that was; zero if it is not earlier.
+    /// Returns the time from this to `now`; zero if `now` is earlier.
     pub fn until(self, now: Time) -> Span {
         let span = i128::from(now.as_nanos()) - i128::from(self.0);
         Span::from_nanos(span.max(0).try_into().unwrap_or(u64::MAX))
@@ -111,28 +111,28 @@ impl From<Time> for Since {
     }
 }
 
-/// A grant whose client outlives the process that gave it.
+/// A grant whose client outlives the process that granted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRecord {
-    /// What its client calls it ([`Wanted::taken_over_as`]).
+    /// The grant ID ([`Wanted::taken_over_as`]).
     pub note: String,
-    /// Of which resource.
+    /// The resource.
     pub name: Name,
-    /// Its slot and fencing number.
+    /// Slot and fencing number.
     pub grant: Grant,
-    /// When its client came in, by the same clock as its end: perhaps under an earlier process than the last one.
+    /// When it was granted, perhaps by an earlier predecessor. On the same clock as `until`.
     pub since: Since,
-    /// The last end that its client was told, by the clock of the node that is handed or hands this out.
+    /// The last deadline sent to the client, on the clock of the node that writes or reads this.
     pub until: Time,
-    /// As in [`Wanted`].
+    /// See [`Wanted`].
     pub ttl: Span,
-    /// As in [`Wanted`].
+    /// See [`Wanted`].
     pub grace: Span,
-    /// As in [`Wanted`].
+    /// See [`Wanted`].
     pub auto_renew: bool,
-    /// As in [`Wanted`].
+    /// See [`Wanted`].
     pub label: String,
-    /// As in [`Wanted`].
+    /// See [`Wanted`].
     pub pid: Option<u32>,
 }
 
@@ -143,7 +143,7 @@ impl GrantRecord {
         Some(Self { note, name, grant, since, until, ttl, grace, auto_renew, label, pid })
     }
 
-    /// As if it had been asked for here.
+    /// Returns the equivalent request.
     pub(crate) fn wanted(&self) -> Wanted {
         let Self { note, name, ttl, grace, auto_renew, label, pid, .. } = self.clone();
         Wanted {
@@ -162,65 +162,65 @@ impl GrantRecord {
     }
 }
 
-/// To be written down for the next process of this host, before anything else of the same step is done.
+/// An entry of the takeover file, to be written before the following effects of the same step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalEntry {
-    /// This session is open, and those before it are over.
+    /// This session was opened; earlier ones are over.
     Session {
-        /// The cluster that it is of.
+        /// Its cluster.
         cluster: ClusterId,
-        /// The one that the next process takes over, or replaces.
+        /// The session that the next process takes over or replaces.
         session: SessionId,
-        /// How long it stands after a renewal.
+        /// Its length.
         ttl: Ttl,
     },
-    /// A client is let in.
+    /// A client was granted a slot.
     Grant(Box<GrantRecord>),
-    /// It may stay until then.
+    /// The deadline of a grant has moved.
     Until {
-        /// What it calls its grant.
+        /// The grant ID.
         note: String,
-        /// Its end from now on.
+        /// The new deadline.
         until: Time,
     },
-    /// Nothing is left of this grant.
+    /// A grant has ended.
     Over {
-        /// What its client called it.
+        /// The grant ID.
         note: String,
     },
 }
 
-/// At most this many messages of a host are kept for the session that is to come.
+/// The maximum number of messages that are buffered per sender until the session is valid.
 const MOST_EARLY: usize = 10_000;
 
 /// See the module.
 pub(crate) struct Takeover {
-    /// What was left to us, until our first session stands.
+    /// The predecessor's state, until our first session is valid.
     predecessor: Option<Predecessor>,
-    /// What was written down for us and does not count, until a session of ours is written down, too.
+    /// Grant IDs in the file that do not count. They are recorded as ended once a session of ours is recorded.
     void: Vec<String>,
-    /// Messages for our parts in what was left to us, which are not there yet.
+    /// Buffered messages for resources that are to be taken over.
     early: Vec<(PeerId, Key, custody::Message)>,
-    /// How many of them are of which host; and of what there was no room for, the latest generation, by who said it.
+    /// The number of buffered messages per sender; and for dropped ones, the latest generation by sender and resource.
     said: BTreeMap<PeerId, usize>,
     missed: BTreeMap<(PeerId, Key), u64>,
-    /// Who wants to go on with a grant: the call, and what the grant is called.
+    /// Pending resumes: the call, the resource and the grant ID.
     resumes: Vec<(u64, Name, String)>,
-    /// The grants of ours that are written down.
+    /// The recorded grants of this process, in both directions.
     written: BTreeMap<TicketId, String>,
     tickets: BTreeMap<String, TicketId>,
-    /// Those of them whose clients have not come to us yet.
+    /// Recorded grants whose clients have not resumed yet.
     awaited: BTreeSet<TicketId>,
-    /// Detached grants that nobody has, and that the register may know: by name and number.
+    /// Owed grants, by name and fencing number.
     owed: BTreeSet<(Name, u64)>,
-    /// Those of them that were left to us, until the register has told what it knows.
+    /// Owed grants of the predecessor, until the registry has reported all detached grants of this host.
     unseen: BTreeSet<(Name, u64)>,
-    /// What is to be written down.
+    /// Entries to be written.
     out: Vec<JournalEntry>,
 }
 
 impl Takeover {
-    /// Of a process that was left this, if it counts in this boot of the machine.
+    /// Creates the state, ignoring a predecessor of another boot.
     pub fn new(predecessor: Option<Predecessor>, boot: &str) -> Self {
         let counts = |predecessor: &Predecessor| predecessor.boot == boot || makes(Mutation::OtherBoot);
         let mut predecessor = predecessor.filter(counts);
@@ -243,7 +243,8 @@ impl Takeover {
         }
     }
 
-    /// What the register is to be told of it, by a member of this cluster; nothing if it is of another, or too much.
+    /// Returns what a session request names as its predecessor; `None` if that is of another cluster, or has too many
+    /// resources.
     pub fn predecessor(&self, cluster: ClusterId) -> Option<registry::Predecessor> {
         let predecessor = self.predecessor.as_ref().filter(|predecessor| predecessor.cluster == cluster)?;
         let names = Some(names(&predecessor.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
@@ -252,14 +253,14 @@ impl Takeover {
         Some(registry::Predecessor { session: predecessor.session, names: takes.iter().map(label).collect() })
     }
 
-    /// How long our session is to stand, where this was wanted.
+    /// Returns the length of our session: at least that of the predecessor's, if that has grants.
     pub fn session(&self, wanted: Ttl) -> Ttl {
         let holds = self.predecessor.as_ref().filter(|predecessor| !predecessor.grants.is_empty());
         holds.filter(|_| !makes(Mutation::ShorterSession)).map_or(wanted, |predecessor| wanted.max(predecessor.ttl))
     }
 
-    /// We do not answer for it: then its session ends by its time. Until a session of ours is written down the next
-    /// process would end that one, and must know who is inside.
+    /// Ignores the predecessor, whose session then expires. Its grants stay in the file until a session of ours is
+    /// recorded: until then, the next process would replace the predecessor's session and must know the holders.
     pub fn disclaim(&mut self) {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
         self.void.extend(grants.into_iter().map(|record| record.note));
@@ -267,13 +268,13 @@ impl Takeover {
         self.void.extend(std::mem::take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
     }
 
-    /// A session of ours is open: what is written down from now on is of this one.
+    /// Our session was opened: the following records belong to it.
     pub fn on_opened(&mut self, cluster: ClusterId, session: SessionId, ttl: Ttl) {
         self.out.push(JournalEntry::Session { cluster, session, ttl });
         self.out.extend(self.void.drain(..).map(|note| JournalEntry::Over { note }));
     }
 
-    /// It is none any more: the first session is over without having stood, and another one is open.
+    /// Our first session has ended before it was valid: the predecessor's grants are lost. Returns the pending resumes.
     pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
         let notes =
             self.predecessor.take().into_iter().flat_map(|predecessor| predecessor.grants).map(|record| record.note);
@@ -282,24 +283,24 @@ impl Takeover {
         std::mem::take(&mut self.resumes)
     }
 
-    /// Takes out what is to be written down from now on, in order.
+    /// Removes and returns the entries to be written, in order.
     pub fn take_out(&mut self) -> Drain<'_, JournalEntry> {
         self.out.drain(..)
     }
 
-    /// Whether there is something for which we shall answer.
+    /// Returns whether a predecessor's grants wait for our session.
     pub fn is_waiting(&self) -> bool {
         self.predecessor.is_some()
     }
 
-    /// Whether somebody may be inside with something for which we shall answer.
+    /// Returns whether one of those grants may still be held.
     pub fn holds(&self, now: Time) -> bool {
         self.predecessor.iter().flat_map(|predecessor| &predecessor.grants).any(|record| record.until > now)
     }
 
-    /// Keeps a message for when our session stands, if it can mean that one: the question of a count, and what is told
-    /// to who is to coordinate. All else answers something that it has not said yet. False if the message is not about
-    /// what was left to us.
+    /// Buffers a message for a resource to be taken over until our session is valid, if it can concern that session: a
+    /// census, or an update to its coordinator. Other messages answer something that this session has not sent, and are
+    /// dropped. Returns whether the resource is to be taken over.
     pub fn buffer_message(&mut self, from: PeerId, resource: Key, message: &custody::Message) -> bool {
         let is_it = |record: &GrantRecord| record.name.key() == resource;
         let is_ours = self.predecessor.as_ref().is_some_and(|predecessor| predecessor.grants.iter().any(is_it));
@@ -320,13 +321,14 @@ impl Takeover {
         is_ours
     }
 
-    /// How much is kept of what others have said.
+    /// Returns the number of buffered items.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.early.len() + self.missed.len()
     }
 
-    /// A client comes before our session stands: until when it may be inside, if it may.
+    /// Registers a resume that arrived before our session is valid. Returns the grant's deadline, if there is such a
+    /// grant.
     pub fn resume_later(&mut self, call: u64, name: &Name, note: &str) -> Option<Time> {
         let grants = self.predecessor.as_ref().map_or(&[][..], |predecessor| &predecessor.grants);
         let until = grants.iter().find(|record| record.note == note && record.name == *name)?.until;
@@ -334,14 +336,14 @@ impl Takeover {
         Some(until)
     }
 
-    /// A client has waited for that in vain, or does not wait any more. False if it was answered.
+    /// Removes a pending resume. Returns false if it was answered.
     pub fn give_up(&mut self, call: u64) -> bool {
         let before = self.resumes.len();
         self.resumes.retain(|(waiting, ..)| *waiting != call);
         self.resumes.len() < before
     }
 
-    /// Our first session stands: every resource, and of its grants those that have not ended.
+    /// Returns the resources and unexpired grants to take over. Called when our first session is valid.
     pub fn inherit(&mut self, now: Time) -> Vec<(Name, Vec<GrantRecord>)> {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
         let over = grants.iter().filter(|record| record.until <= now).map(|record| record.note.clone());
@@ -355,35 +357,35 @@ impl Takeover {
         names(&grants).into_iter().map(|name| (name.clone(), of(&name))).collect()
     }
 
-    /// One of them is this ticket from now on.
+    /// Assigns a ticket to a taken-over grant.
     pub fn await_client(&mut self, ticket: TicketId, note: String) {
         self.note(ticket, note);
         self.awaited.insert(ticket);
     }
 
-    /// Messages that have waited for it.
+    /// Removes and returns the buffered messages.
     pub fn take_early(&mut self) -> Vec<(PeerId, Key, custody::Message)> {
         self.said.clear();
         std::mem::take(&mut self.early)
     }
 
-    /// The resources about which there were more of them than one host may have kept, and in which generation. One of
-    /// them may have been the question of a count, which is put once.
+    /// Removes and returns the dropped messages: the latest generation by sender and resource. One of them may have
+    /// been a census, which is sent only once.
     pub fn take_missed(&mut self) -> BTreeMap<(PeerId, Key), u64> {
         std::mem::take(&mut self.missed)
     }
 
-    /// Clients that have waited for it: the call, the resource, and what the client calls its grant.
+    /// Removes and returns the pending resumes: the call, the resource and the grant ID.
     pub fn take_resumes(&mut self) -> Vec<(u64, Name, String)> {
         std::mem::take(&mut self.resumes)
     }
 
-    /// The ticket of what a client calls this.
+    /// Returns the ticket of a grant ID.
     pub fn ticket(&self, note: &str) -> Option<TicketId> {
         self.tickets.get(note).copied()
     }
 
-    /// The client of this ticket has come. Whether it is the first time.
+    /// Marks a grant as resumed. Returns whether this is its first resume.
     pub fn come(&mut self, ticket: TicketId) -> bool {
         self.awaited.remove(&ticket)
     }
@@ -393,7 +395,7 @@ impl Takeover {
         self.written.insert(ticket, note);
     }
 
-    /// A client is told that it may be inside until then.
+    /// Records a grant or its new deadline, before the client is notified.
     pub fn on_until(&mut self, ticket: TicketId, until: Time, entry: Option<&Entry>) {
         if let Some(note) = self.written.get(&ticket) {
             if !makes(Mutation::OldEnds) {
@@ -408,7 +410,7 @@ impl Takeover {
         }
     }
 
-    /// Nobody has this grant, or not yet, and the register may know it from now on.
+    /// Records a grant as owed, before the registry may know it without a client.
     pub fn owe(&mut self, name: &Name, grant: Grant, now: Time) {
         if self.owed.insert((name.clone(), grant.fencing)) {
             self.out.push(JournalEntry::Grant(Box::new(GrantRecord {
@@ -426,34 +428,35 @@ impl Takeover {
         }
     }
 
-    /// A client is told that it is inside with this grant, or the register does not know it.
+    /// Ends the record of an owed grant: its client is notified of it, or the registry has no such grant.
     pub fn settle(&mut self, name: &Name, fencing: u64) {
         if self.owed.remove(&(name.clone(), fencing)) {
             self.out.push(JournalEntry::Over { note: owed_as(name, fencing) });
         }
     }
 
-    /// Whether nobody has a grant that the register knows; if so, whether it was left to us and is to be taken back
-    /// now.
+    /// Returns `None` if this grant is not owed. Otherwise returns whether the predecessor left it and it has to be
+    /// dropped now.
     pub fn owes(&mut self, name: &Name, fencing: u64) -> Option<bool> {
         let grant = (name.clone(), fencing);
         self.owed.contains(&grant).then(|| self.unseen.remove(&grant))
     }
 
-    /// Whether nobody has this grant, and the register may know it.
+    /// Returns whether this grant is owed.
     pub fn is_owed(&self, resource: Key, fencing: u64) -> bool {
         self.owed.iter().any(|(name, owed)| *owed == fencing && name.key() == resource)
     }
 
-    /// The register has told everything that it knows of this host.
+    /// The registry has reported all detached grants of this host: the predecessor's remaining owed grants are not
+    /// there.
     pub fn on_all_known(&mut self) {
         for (name, fencing) in std::mem::take(&mut self.unseen) {
             self.settle(&name, fencing);
         }
     }
 
-    /// What must be true after each step; the arguments tell whether there is such a ticket, and whether a call that
-    /// waits will be looked at again.
+    /// Asserts the invariants between steps. The arguments tell whether a ticket exists, and whether a pending call has
+    /// a timer.
     pub fn check(&self, is_there: impl Fn(TicketId) -> bool, has_alarm: impl Fn(u64) -> bool) {
         for (ticket, note) in &self.written {
             assert_eq!(self.tickets.get(note), Some(ticket), "{note:?} is written down, and leads elsewhere");
@@ -468,7 +471,7 @@ impl Takeover {
         }
     }
 
-    /// Nothing is left of a ticket.
+    /// Records that a ticket has ended.
     pub fn on_over(&mut self, ticket: TicketId) {
         if let Some(note) = self.written.remove(&ticket) {
             self.tickets.remove(&note);
@@ -478,12 +481,12 @@ impl Takeover {
     }
 }
 
-/// What a grant is called that is owed: nobody else calls one so.
+/// Returns the ID under which an owed grant is recorded. It differs from all grant IDs.
 fn owed_as(name: &Name, fencing: u64) -> String {
     format!("owed {fencing} {name}")
 }
 
-/// The resources of these, each once, in order.
+/// Returns the distinct resources, sorted.
 fn names(grants: &[GrantRecord]) -> Vec<Name> {
     let mut names: Vec<Name> = grants.iter().map(|record| record.name.clone()).collect();
     names.sort();
@@ -497,7 +500,7 @@ mod tests {
 
     const TICKET: TicketId = TicketId(1);
 
-    /// One whose client is awaited, as "a".
+    /// Returns a takeover with one unclaimed grant, "a".
     fn takeover() -> Takeover {
         let mut takeover = Takeover::new(None, "boot");
         takeover.await_client(TICKET, "a".to_owned());
@@ -514,7 +517,7 @@ mod tests {
         assert!(takeover.take_out().eq([JournalEntry::Over { note: "a".to_owned() }]));
     }
 
-    /// One that asked twice under one call was left behind without an alarm.
+    /// A call that resumes twice.
     #[test]
     fn nothing_is_left_of_a_call_that_is_given_up() {
         let mut takeover = takeover();

@@ -1,4 +1,4 @@
-//! What can be seen from outside.
+//! Public views of a peer and its cluster. The doc comments of serialized types are their OpenAPI descriptions.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{Error, Missing, Name, json};
 
-/// Which resources to list, in the order of their names. By default all of them.
+/// Selects resources to list, in the order of their names. The default is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(IntoParams), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]
 pub struct Listing {
-    /// Only those whose names begin with this.
+    /// Only names with this prefix.
     #[cfg_attr(feature = "schema", param(required = false))]
     pub prefix: String,
-    /// Only those that come after this name: the last one of the page before.
+    /// Only names after this one: the last name of the previous page.
     #[cfg_attr(feature = "schema", param(value_type = Option<String>))]
     pub after: Option<Name>,
-    /// At most so many; fewer are all that there are.
+    /// Maximum number of resources to return. A shorter page is the last one.
     pub limit: Option<u32>,
 }
 
 impl Listing {
-    /// All whose names begin with this.
+    /// Selects all names with this prefix.
     pub fn of(prefix: impl Into<String>) -> Self {
         Self { prefix: prefix.into(), ..Self::default() }
     }
 
-    /// The prefix as the register takes it; none if it is empty.
+    /// Returns the prefix as a registry label; `None` if it is empty.
     pub(crate) fn label(&self) -> Result<Option<Label>, Error> {
         let prefix = Some(&self.prefix).filter(|prefix| !prefix.is_empty());
         let bad = |why: &str| Error::BadName { name: self.prefix.clone(), why: why.to_owned() };
@@ -44,247 +44,245 @@ impl Listing {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ResourceView {
-    /// The name by which clients ask for it.
+    /// Name of the resource.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
-    /// How many may be inside at a time; `None` while this peer has no part in it.
+    /// Number of slots. Absent while this peer is not a party of the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// How many clients of this peer are inside.
+    /// Number of this peer's clients that hold a slot.
     pub holding_here: usize,
-    /// How many clients of this peer wait.
+    /// Number of this peer's clients that are waiting.
     pub waiting_here: usize,
-    /// By the register, somebody who took part has died or it was resized, and what is there is being counted.
+    /// Whether a census is in progress, according to the registry.
     #[serde(default)]
     pub recovering: bool,
 }
 
-/// One resource in the whole cluster, at one moment.
+/// A resource in the whole cluster, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ResourceDetails {
-    /// The name by which clients ask for it.
+    /// Name of the resource.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
-    /// How many may be inside at a time.
+    /// Number of slots.
     pub slots: u32,
-    /// Who keeps the line; nobody if nobody takes part.
+    /// Peer that keeps the queue. Absent if the resource has no parties.
     #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub coordinator: Option<PeerId>,
-    /// Each slot, by number.
+    /// The slots, by number.
     pub holders: Vec<SlotView>,
-    /// Everybody who waits, the next first.
+    /// The waiting clients, in the order in which they will be served.
     pub queue: Vec<WaiterView>,
-    /// Its generation: goes up whenever somebody who took part has died, or it was resized.
+    /// Generation of the resource. It increases when a party's session expires and when the resource is resized.
     pub generation: u64,
 }
 
-/// One slot of a resource, and where its token is.
+/// A slot of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct SlotView {
-    /// Which of the resource's slots; no two clients hold the same one.
+    /// Number of the slot.
     pub slot: u32,
-    /// The peer that has it, or will in a moment.
+    /// Peer that has the slot, or to which it is being handed over.
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
-    /// The name of that peer's host; empty if it is not known.
+    /// Name of that peer's host. Empty if unknown.
     pub host: String,
-    /// Nobody is inside with it.
+    /// Whether the slot is free.
     pub free: bool,
-    /// Its client is inside until the end of its own lease, whatever becomes of the peer.
+    /// Whether the slot belongs to a detached grant, which outlives its agent.
     pub detached: bool,
-    /// Who is inside, if its peer has told.
+    /// The holder, if its peer has reported it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientView>,
 }
 
-/// A place in line, as `show` has it.
+/// A waiting client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct WaiterView {
-    /// The peer where it waits.
+    /// Peer of the client.
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
-    /// The name of that peer's host; empty if it is not known.
+    /// Name of that peer's host. Empty if unknown.
     pub host: String,
-    /// More of it, if its peer has told.
+    /// Details of the client, if its peer has reported them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientView>,
 }
 
-/// A client as its peer knows it.
+/// A client that waits or holds a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ClientView {
-    /// What it says of itself.
+    /// Label of the request.
     pub label: String,
-    /// For how long it has been waiting, or inside.
+    /// Time since the request, or since the grant for a holder.
     #[serde(rename = "age_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub age: Duration,
-    /// If it is inside, under which fencing number.
+    /// Fencing number of the grant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing: Option<u64>,
-    /// If it is inside, how long its lease stands from now unless it is renewed.
+    /// Time until the lease expires unless renewed.
     #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ends: Option<Duration>,
-    /// Its process on its host, if it came through that host's Unix socket, as the kernel says; or that of a peer that
-    /// is a client itself. What is detached belongs to no process.
+    /// Process ID on the client's host, if the kernel reported one for its Unix socket; for an embedded peer, that
+    /// peer's process. Absent for detached grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
-/// A peer that this one knows.
+/// A member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct PeerView {
-    /// The number by which its host is known in the cluster.
+    /// Number of the peer's host in the cluster.
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
-    /// Where it was reached last.
+    /// Address at which the peer was last reached.
     pub address: String,
-    /// Whether it is connected now.
+    /// Whether the peer is connected.
     pub up: bool,
-    /// For how long it is, or is not.
+    /// Time since it connected or disconnected.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
-    /// It is this peer itself.
+    /// Whether this is the queried peer itself.
     pub is_me: bool,
-    /// The host's name, once the register has told it; empty before.
+    /// Name of the host. Empty until the registry has reported it.
     pub name: String,
-    /// The newest version of the register that its program understands, once that is known.
+    /// Newest registry version that the peer's program supports, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u16>,
-    /// Its part in keeping the register.
+    /// Role of the peer in the registry.
     pub voter: Voter,
-    /// The number of its session, if the register has one open: it, or an earlier process of the same host, may hold
-    /// slots.
+    /// Number of the host's open session. While a session is open, the host may hold slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// It has a data folder: it can vote, and stays a member when it is away.
+    /// Whether the peer has a data directory. Only such a peer can vote, and it remains a member while it is
+    /// disconnected.
     pub keeps: bool,
 }
 
-/// How this peer stands, from what it knows by itself: nobody is asked, so this is told at once, also without a
-/// majority.
+/// Health of a peer, from local knowledge only: available at once, also without a quorum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct Health {
-    /// The number of its session, if one stands.
+    /// Number of the valid session, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// For how long it has had a session, or none.
+    /// Time since the peer gained or lost its session.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
-    /// How long the session stands from now unless it is renewed.
+    /// Time until the session expires unless renewed.
     #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ends: Option<Duration>,
-    /// How many sessions were over before it left.
+    /// Number of sessions that have expired.
     pub sessions_lost: u64,
-    /// It lets nobody in any more, and leaves.
+    /// Whether the peer is draining: it accepts no more requests.
     pub leaves: bool,
-    /// Why it grants nothing, in words, if it has no session or leaves.
+    /// Why the peer grants nothing, if it has no session or is draining.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The resources that it takes part in or has clients of, by name.
+    /// Resources that this peer is a party of or has clients of, by name.
     pub resources: Vec<ResourceHealth>,
-    /// Hosts of other clusters that have the same secret: what is held there excludes nobody here.
+    /// Hosts of other clusters with the same secret. Slots held there do not exclude clients here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherCluster>,
 }
 
-/// A host that was met and belongs to another cluster.
+/// A host of another cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct OtherCluster {
-    /// Its name if the register knows it, else its number.
+    /// Name of the host if the registry knows it, else its number.
     pub host: String,
-    /// The address at which it was met.
+    /// Address at which it was found.
     pub address: String,
-    /// The id of its cluster.
+    /// ID of its cluster.
     pub cluster: String,
-    /// This peer was told to join that address.
+    /// Whether this peer was configured to join that address.
     pub is_joined: bool,
-    /// How long ago it was met last.
+    /// Time since it was last found.
     #[serde(rename = "met_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub met: Duration,
 }
 
-/// How a resource does, as one peer sees it.
+/// Health of a resource, as one peer sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ResourceHealth {
-    /// The name by which clients ask for it.
+    /// Name of the resource.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
-    /// How many may be inside at a time; `None` while this peer has no part in it.
+    /// Number of slots. Absent while this peer is not a party of the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// How many clients of this peer are inside.
+    /// Number of this peer's clients that hold a slot.
     pub holding: usize,
-    /// How many clients of this peer wait.
+    /// Number of this peer's clients that are waiting.
     pub waiting: usize,
-    /// How long the first of those has waited.
+    /// Time since the oldest of those requests.
     #[serde(rename = "oldest_wait_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub oldest_wait: Option<Duration>,
-    /// The generation that this peer knows of; 0 if it has no part in it.
+    /// Generation that this peer knows; 0 if it is not a party of the resource.
     pub generation: u64,
-    /// How many generations have followed the first that this peer was part of under its present session: somebody who
-    /// took part had died, or it was resized.
+    /// Number of generations opened since this peer became a party in its current session: after a failure or a resize.
     pub recoveries: u64,
-    /// Why nothing moves, if nothing does.
+    /// Why no slot can be granted, if that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall: Option<Stall>,
 }
 
-/// Why a resource does not move: there is no session, or it is being recovered.
+/// Why a resource is stalled: its peer has no session, or a census is in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct Stall {
-    /// How long nothing has moved.
+    /// Time since the stall began.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
-    /// Who is waited for, and until when.
+    /// Hosts that have not replied, and when each is given up.
     pub missing: Vec<Missing>,
-    /// All of it in words.
+    /// Description for display.
     pub why: String,
 }
 
-/// Whether a host keeps the register.
+/// Role of a host in the registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Voter {
-    /// It does not.
+    /// Not a voter.
     #[default]
     No,
-    /// It gets everything and has no vote yet.
+    /// Receives the log, but has no vote yet.
     Learns,
-    /// It has one of the votes by which the register decides.
+    /// A voter.
     Votes,
-    /// It votes, and leads.
+    /// The voter that leads the registry.
     Leads,
 }
 
@@ -293,217 +291,216 @@ pub enum Voter {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ClusterView {
-    /// The cluster's id, in 32 hexadecimal digits; empty where this peer knows none yet.
+    /// Cluster ID, 32 hexadecimal digits. Empty while this peer knows none.
     pub cluster: String,
-    /// The version that the register is of; nothing if no voter has answered, and then the rest is what this peer knows
-    /// by itself.
+    /// Version of the registry. Absent if no voter has answered; the other fields are then from this peer's own
+    /// knowledge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u16>,
-    /// How many entries of its log the voter that answered had applied.
+    /// Number of log entries that the answering voter has applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied: Option<u64>,
-    /// Every member, this peer first.
+    /// All members, this peer first.
     pub peers: Vec<PeerView>,
-    /// Until when this peer's own session stands unless it is renewed, from now; nothing if it has none.
+    /// Time until this peer's session expires unless renewed. Absent without a session.
     #[serde(rename = "session_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub session: Option<Duration>,
-    /// What keeps this peer from having one, in words.
+    /// Why this peer has no session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// One peer from the inside, at one moment: what it knows by itself, without asking anybody.
+/// The local state of one peer at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// The number of the inspected peer.
+    /// The inspected peer.
     pub peer: PeerId,
     /// The other peers that it has met.
     pub others: Vec<PeerId>,
-    /// Its part in every resource that it knows of, by name.
+    /// Its participation in each resource that it knows, by name.
     pub parts: Vec<PartView>,
 }
 
-/// A peer's part in one resource.
+/// The participation of a peer in one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartView {
     /// The resource's name.
     pub name: Name,
-    /// How many may be inside at a time; `None` while this peer has no part in it.
+    /// Number of slots; `None` while the peer is not a party.
     pub slots: Option<u32>,
-    /// The pointer: who keeps the line as far as this peer knows, and so where its requests go. `None` while it has no
-    /// part in it.
+    /// The coordinator to which this peer sends its requests; `None` while it is not a party.
     pub keeper: Option<PeerId>,
-    /// The line, the next first, if this peer keeps it.
+    /// The queue in serving order, if this peer is the coordinator.
     pub queue: Option<Vec<TicketView>>,
-    /// The tokens that are here, by slot.
+    /// The tokens at this peer, by slot.
     pub tokens: Vec<TokenView>,
-    /// The clients of this peer: those inside, then those who wait.
+    /// The clients of this peer: holders, then waiters.
     pub clients: Vec<PartClient>,
 }
 
-/// A place in line: a ticket, and the peer where its client waits.
+/// A queue entry: a ticket of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TicketView {
-    /// The peer that the client asked.
+    /// The peer of the client.
     pub peer: PeerId,
-    /// Which ticket of that peer's; it is another one if the peer had to ask again.
+    /// The alias of the request. It changes if the peer has to request again.
     pub ticket: u64,
 }
 
-/// A token that is at a peer.
+/// A token at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenView {
-    /// The slot that it stands for.
+    /// The slot.
     pub slot: u32,
-    /// Nobody is inside with it.
+    /// Whether no client uses it.
     pub free: bool,
-    /// To whom it goes from here, as far as this peer was told.
+    /// The first successor, if this peer knows one.
     pub next: Option<TicketView>,
 }
 
-/// A client of a peer, as [`PartView`] has it.
+/// A client of a peer, as part of a [`PartView`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartClient {
-    /// Its ticket, by which it stands in line.
+    /// The alias of its request.
     pub ticket: u64,
-    /// The slot, if it is inside.
+    /// The slot, if it holds one.
     pub slot: Option<u32>,
-    /// More of it.
+    /// Its details.
     pub client: ClientView,
 }
 
-/// How far a client has come in line.
+/// Queue position of a waiting client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct Progress {
-    /// How many are ahead; `None` while that is not known.
+    /// Number of clients ahead. Absent while unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u32>,
-    /// How long it will take at the recent rate.
+    /// Expected wait at the recent rate.
     #[serde(rename = "expected_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub expected: Option<Duration>,
 }
 
-/// Something that has happened at this peer.
+/// An event with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 pub struct Happening {
-    /// When, since the beginning of 1970.
+    /// Unix time.
     #[serde(rename = "at_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub at: Duration,
-    /// What happened; its fields stand beside `at_ms` in JSON.
+    /// The event. In JSON its fields are beside `at_ms`.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What can happen.
+/// An event at this peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// A client of this peer waits in line.
+    /// A client of this peer waits.
     Waiting {
-        /// The resource that it waits for.
+        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Who, in its own words.
+        /// Label of the request.
         label: String,
-        /// Which of this peer's tickets.
+        /// Ticket of the request at this peer.
         ticket: u64,
-        /// How many are ahead, as far as known.
+        /// Number of clients ahead, if known.
         #[serde(skip_serializing_if = "Option::is_none")]
         ahead: Option<u32>,
     },
-    /// A client of this peer is inside.
+    /// A client of this peer acquired a slot.
     Granted {
-        /// The resource of which it holds a slot.
+        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Who, in its own words.
+        /// Label of the request.
         label: String,
-        /// Which of this peer's tickets.
+        /// Ticket of the request at this peer.
         ticket: u64,
-        /// The slot that it holds.
+        /// Number of the slot.
         slot: u32,
-        /// Under which fencing number.
+        /// Fencing number of the grant.
         fencing: u64,
-        /// From its request to this.
+        /// Time from request to grant.
         #[serde(rename = "waited_ms", with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = u64))]
         waited: Duration,
     },
-    /// A client of this peer has left.
+    /// A client of this peer released its slot.
     Released {
-        /// The resource that it held.
+        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Which of this peer's tickets.
+        /// Ticket of the request at this peer.
         ticket: u64,
-        /// How long it was inside.
+        /// Time from grant to release.
         #[serde(rename = "held_ms", with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = u64))]
         held: Duration,
     },
-    /// A client of this peer waits no more and was not let in.
+    /// A request of this peer ended without a grant.
     Withdrawn {
-        /// The resource that it waited for.
+        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Which of this peer's tickets.
+        /// Ticket of the request at this peer.
         ticket: u64,
-        /// Why, in words.
+        /// The reason.
         why: String,
     },
-    /// A client of this peer must stop.
+    /// A client of this peer must stop: its grant is lost or was revoked.
     Lost {
-        /// The resource that it held.
+        /// Name of the resource.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
-        /// Which of this peer's tickets.
+        /// Ticket of the request at this peer.
         ticket: u64,
-        /// Why, in words.
+        /// The reason.
         #[serde(default)]
         why: String,
     },
-    /// Another peer is connected.
+    /// Another peer connected.
     PeerUp {
-        /// The number of the other peer.
+        /// Number of that peer.
         #[serde(with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         peer: PeerId,
-        /// Where it was reached, or where it says that it listens.
+        /// The dialled address, or the listening address that the peer reported.
         address: String,
     },
-    /// Another peer is not connected any more.
+    /// Another peer disconnected.
     PeerDown {
-        /// The number of the other peer.
+        /// Number of that peer.
         #[serde(with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         peer: PeerId,
-        /// Why, in words.
+        /// The reason.
         why: String,
     },
-    /// Nobody could be reached at an address.
+    /// Dialling an address failed.
     Unreached {
-        /// The address that was dialled.
+        /// The dialled address.
         address: String,
-        /// Why, in words.
+        /// The reason.
         why: String,
     },
-    /// This watcher was too slow, and has missed events.
+    /// Events were dropped because this reader was too slow.
     Missed {
-        /// How many events were left out here.
+        /// Number of dropped events.
         count: u64,
     },
 }
 
 impl Event {
-    /// What it is called, as in the field `event`.
+    /// Returns the value of the field `event`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Waiting { .. } => "waiting",
@@ -518,7 +515,7 @@ impl Event {
         }
     }
 
-    /// The resource that it is about and the ticket of the client, if it is about one.
+    /// Returns the resource and the ticket, for an event about a client.
     pub fn client(&self) -> Option<(&Name, u64)> {
         match self {
             Self::Waiting { name, ticket, .. }
@@ -530,43 +527,43 @@ impl Event {
         }
     }
 
-    /// Whether a watcher of one resource wants to know of it: it is about that resource, or tells what was missed.
+    /// Returns whether a reader of this resource's events needs this one.
     pub fn is_about(&self, name: &Name) -> bool {
         matches!(self, Self::Missed { .. }) || self.client().is_some_and(|(about, _)| about == name)
     }
 }
 
-/// What this peer has counted since its start.
+/// Counters since the start of this peer. The last two are gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames that came in, all kinds.
+    /// Frames received, of all kinds.
     pub received: u64,
-    /// Frames that went out.
+    /// Frames sent.
     pub sent: u64,
-    /// Hosts that are linked with this one now.
+    /// Hosts linked now.
     pub links: u64,
-    /// Frames of ours that went by way of the register's leader, since there was no other way yet.
+    /// Frames that this peer sent relayed through the registry leader.
     pub relayed: u64,
-    /// Frames that were of no version or format that we know.
+    /// Frames of an unknown version or format.
     pub malformed: u64,
-    /// Messages that made no sense.
+    /// Messages that violate the protocol.
     pub unexpected: u64,
-    /// Connections that were refused because nobody proved on them to belong to the cluster.
+    /// Connections refused because the other side did not prove the cluster secret.
     pub unauthenticated: u64,
-    /// How often a session of this peer was over.
+    /// Sessions that have expired.
     pub sessions_lost: u64,
-    /// Tickets that were asked for.
+    /// Requests.
     pub asked: u64,
-    /// Tickets that got a slot.
+    /// Requests that were granted.
     pub granted: u64,
-    /// Grants that were released in time.
+    /// Grants released before their deadline.
     pub released: u64,
-    /// Grants whose lease ended.
+    /// Grants whose lease expired.
     pub lost: u64,
-    /// Tickets that ended without a grant.
+    /// Requests that ended without a grant.
     pub refused: u64,
-    /// Clients that wait now.
+    /// Clients waiting now.
     pub waiting: u64,
-    /// Clients that are inside now.
+    /// Clients holding a slot now.
     pub holding: u64,
 }

@@ -1,13 +1,13 @@
-//! What peers say to each other, as bytes.
+//! Messages between peers, and their encoding.
 //!
 //! ```text
-//!   hello    0 │ the versions that its sender understands │ Frame::Hello │ what later versions may add
-//!   others   the version of this connection │ Frame │ in it, if it carries anything, a Body
+//!   hello    0 │ the versions that its sender understands │ Frame::Hello │ additions of later versions
+//!   others   the version of this connection │ Frame │ in it, if it has a payload, a Body
 //! ```
 //!
-//! All in postcard's format. A hello is of no version: what it begins with stays as it is for good, so that any two
-//! programs understand each other's, and who knows less does not look at the rest. On a connection the newest version
-//! is spoken that both understand; where there is none, both say so and hang up.
+//! All in the postcard format. A hello has no version and its first fields never change, so that any two programs can
+//! decode each other's; the additions of later versions are ignored. A connection uses the newest version that both
+//! sides understand. If there is none, both log this and hang up.
 
 use std::time::Duration;
 
@@ -22,128 +22,128 @@ use crate::connections::Packet;
 use crate::link::Frame;
 use crate::survey::QueueReport;
 
-/// In the place of a version: a hello.
+/// Marks a hello, in place of the version.
 const HELLO: u16 = 0;
 
-/// What peers say to each other.
+/// A message between peers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Body {
-    /// Between the parts of a resource. Must arrive.
+    /// A message of the protocol for one resource. Reliable.
     Part {
-        /// The key of its name.
+        /// The key of the resource's name.
         resource: Key,
-        /// What one part says to the other.
+        /// The protocol message.
         message: custody::Message,
     },
-    /// A letter about the register. May get lost.
+    /// A message of the registry. Unreliable.
     Registry(#[serde(with = "crate::bytes")] Vec<u8>),
-    /// After every hello, and again when anything of it has changed. May get lost.
+    /// Sent after every hello, and whenever a field changes. The receiver learns the cluster and addresses from it.
+    /// Unreliable.
     Greeting {
-        /// The cluster that the sender belongs to, if it knows one.
+        /// The sender's cluster, if it knows one.
         cluster: Option<ClusterId>,
-        /// The sender knows none, and waits until enough such hosts have met.
+        /// The sender knows no cluster and waits for enough hosts to create one (`--expect`).
         expects: bool,
-        /// The one that is to found a cluster, if the sender thinks that enough have met.
+        /// The host that is to create the cluster, if the sender has met enough hosts.
         founder: Option<PeerId>,
-        /// Hosts that the sender is linked with, and where it reached them: those that vote, or all if it knows no
-        /// cluster.
+        /// Hosts linked with the sender, and their addresses: the voters, or all hosts if it knows no cluster.
         hosts: Vec<(PeerId, String)>,
     },
-    /// Answered by `Reply` with the same number, unless there is nothing to say. May get lost.
+    /// A query. Answered by `Reply` with the same number, unless the receiver has no answer. Unreliable.
     Ask {
-        /// Which question of the sender's.
+        /// The sender's number of the query.
         number: u64,
-        /// What is asked.
+        /// The query.
         question: Question,
     },
-    /// To who asked. May get lost.
+    /// Answers `Ask`. Unreliable.
     Reply {
-        /// As it was in the question.
+        /// The number of the query.
         number: u64,
-        /// Of the kind that the question names.
+        /// The answer, of the kind that the query names.
         reply: Reply,
     },
-    /// A packet of a connection between two hosts that do not reach each other, by way of a third. May get lost.
+    /// A packet between two hosts that cannot connect to each other, relayed through a third. Unreliable.
     Relay {
-        /// Who says this; the third believes only the sender itself.
+        /// The sender; the relaying host forwards it only if it comes from this host.
         from: PeerId,
-        /// Who is to hear it.
+        /// The destination.
         to: PeerId,
-        /// What the two would say to each other on a connection of their own.
+        /// The payload that the two would exchange on a direct connection.
         packet: Packet,
     },
-    /// The sender does not need this connection, and nothing was said on it for a while: it may end. May get lost.
+    /// The sender does not need this connection, which was idle for a while, and it may be closed. Unreliable.
     Idle,
-    /// The sender has no session. Answered by a `Greeting` with those that vote. May get lost.
+    /// Sent by a peer without a session. Answered by a `Greeting` with the voters. Unreliable.
     Seek,
-    /// From a coordinator to the host of a waiter, to see whether it can be reached. Must arrive; confirmed by the
-    /// link.
+    /// Sent by a coordinator to the host of a waiter, to check that it is reachable. Reliable: the link acknowledges
+    /// it.
     Probe,
 }
 
-/// What one peer may ask another.
+/// A query from one peer to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// For the coordinator of this resource: who waits, and where are the tokens?
+    /// To the coordinator of this resource: report the queue and the location of each token.
     QueueReport(Key),
-    /// Which clients of this resource are with you?
+    /// Report your clients of this resource.
     Here(Key),
-    /// Tell whoever is inside this resource with this fencing number to stop, if that is a client of yours.
+    /// If your client holds this grant, ask it to stop.
     Revoke {
-        /// The key of its name.
+        /// The key of the resource's name.
         resource: Key,
-        /// The grant that somebody has asked for.
+        /// The fencing number of the grant to revoke.
         fencing: u64,
     },
-    /// Does anybody use this resource with you? It is to be removed.
+    /// Report whether your clients use this resource, which is to be deleted.
     Used {
-        /// The key of its name.
+        /// The key of the resource's name.
         resource: Key,
-        /// If not, give up your part in it now.
+        /// If it is unused, quit the resource.
         give_up: bool,
     },
 }
 
-/// Answers to [`Question`]s.
+/// An answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// To `Question::QueueReport`, by the coordinator.
+    /// To `Question::QueueReport`.
     QueueReport(QueueReport),
-    /// To `Question::QueueReport`, by a coordinator that is still counting.
+    /// To `Question::QueueReport`, from a coordinator whose census is not complete.
     Counting {
-        /// Who has not answered it yet.
+        /// The parties that have not replied yet.
         missing: Vec<PeerId>,
-        /// For how long it has been counting.
+        /// For how long the census has been running.
         millis: u64,
     },
-    /// To `Question::Here`: the clients that wait or are inside here.
+    /// To `Question::Here`: the clients that wait or hold a slot at this peer.
     Here(Vec<Client>),
-    /// To `Question::Revoke`: it was told, and has so many milliseconds at most; `None` if nobody here has that number,
-    /// or not any more.
+    /// To `Question::Revoke`: milliseconds until the notified client's lease ends; `None` if no client here has that
+    /// grant.
     Revoked(Option<u64>),
-    /// To `Question::Used`: whether somebody waits or is inside here.
+    /// To `Question::Used`: whether a client here holds a slot or waits.
     Used(bool),
 }
 
-/// A client as its own peer knows it.
+/// A client, as its own peer reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// By which of the peer's tickets the protocol knows it, if it does.
+    /// The alias by which the protocol knows it, if any.
     pub ticket: Option<Ticket>,
-    /// What the client says of itself.
+    /// The client's label.
     pub label: String,
-    /// Its process, if its peer knows it.
+    /// The client's process ID, if its peer knows it.
     pub pid: Option<u32>,
-    /// For how long it has been waiting, or inside.
+    /// For how long it has been waiting, or holding, in milliseconds.
     pub millis: u64,
-    /// Slot and fencing number if it is inside.
+    /// Slot and fencing number of a holder.
     pub grant: Option<(u32, u64)>,
-    /// How long its lease stands, in milliseconds, if it is inside.
+    /// Milliseconds until a holder's lease ends.
     pub ends: Option<u64>,
 }
 
 impl Client {
-    /// One of ours, as we tell of it.
+    /// Describes a client of this peer.
     pub fn of(entry: &Entry, now: Time) -> Self {
         let (long, grant, ends) = match entry.stage {
             Stage::Held { grant, since, lease } => {
@@ -163,7 +163,7 @@ impl Client {
         }
     }
 
-    /// As it is shown, wherever it is.
+    /// Converts to the public view.
     pub fn view(&self) -> ClientView {
         ClientView {
             label: self.label.clone(),
@@ -175,34 +175,34 @@ impl Client {
     }
 }
 
-/// Why bytes are not a frame.
+/// Why bytes were rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Of a program that understands these versions, none of which is ours.
+    /// The sender supports only these versions, and this program none of them.
     Version(Versions),
-    /// Not of our format.
+    /// Not in the expected format.
     Format,
-    /// Of our format, and out of bounds.
+    /// A field is out of bounds.
     Bounds(&'static str),
 }
 
-/// The longest that a message may be. The network takes a little more: what is around it has to fit, too.
+/// The maximum size of a message. The network's limit is higher, for the framing.
 pub const MOST_BYTES: usize = (1 << 20) - 1024;
-/// Of a longer line only so many are told, and of clients as many as have room in so many bytes.
+/// The maximum number of waiters in a report; `MOST_BYTES_HERE` limits a list of clients.
 pub const MAX_LISTED: usize = 16_384;
 const MOST_BYTES_HERE: usize = 512 << 10;
-/// At most so many hosts are named in a greeting, and as many are missing as there can be members.
+/// The maximum numbers of hosts in a greeting, and of missing parties (as many as there can be members).
 const MOST_GREETED: usize = 4096;
 const MOST_MISSING: usize = 16_384;
-/// No frame has more than so many bytes around what it carries, but for a hello of later versions; and most messages
-/// have fewer than that many.
+/// `AROUND` bounds the framing of a payload, except for a hello of a later version; `USUAL` is the size below which
+/// most messages are.
 const AROUND: usize = 64;
 const USUAL: usize = 256;
-/// An address has at most so many bytes.
+/// The maximum length of an address, in bytes.
 const MOST_ADDRESS: usize = 255;
 
 impl Body {
-    /// Whether it is within its bounds, or what is not.
+    /// Checks all bounds.
     fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
@@ -233,7 +233,7 @@ impl Body {
     }
 }
 
-/// As many of these as have room in a message.
+/// Returns the longest prefix that fits into a message.
 pub fn that_fit(clients: impl Iterator<Item = Client>) -> Vec<Client> {
     let mut bytes = 0;
     let fits = move |client: &Client| {
@@ -243,7 +243,7 @@ pub fn that_fit(clients: impl Iterator<Item = Client>) -> Vec<Client> {
     clients.take_while(fits).collect()
 }
 
-/// A frame as bytes, on a connection of this version; a hello is the same on all, and says which ones we understand.
+/// Encodes a frame for a connection of this version. A hello is the same for all versions, and names ours.
 pub fn encode(frame: &Frame, version: u16, ours: Versions) -> Vec<u8> {
     match frame {
         Frame::Hello { .. } => to_bytes(&(HELLO, ours, frame), AROUND),
@@ -252,7 +252,7 @@ pub fn encode(frame: &Frame, version: u16, ours: Versions) -> Vec<u8> {
     }
 }
 
-/// The frame that bytes are, and which version it is of; a hello is of the one that is to be spoken on its connection.
+/// Decodes a frame and its version. For a hello, that is the version to use on its connection.
 pub fn decode(bytes: &[u8], ours: Versions) -> Result<(Frame, u16), Malformed> {
     let (version, rest) = part(bytes)?;
     if version == HELLO {
@@ -269,7 +269,7 @@ pub fn decode(bytes: &[u8], ours: Versions) -> Result<(Frame, u16), Malformed> {
     Ok((whole(rest)?, version))
 }
 
-/// Returns the cluster that the first frame of a connection names, if it names one; `None` if this is no such frame.
+/// Returns the cluster named by the first frame of a connection, if it names one; `None` if this is no hello.
 pub fn hello_cluster(bytes: &[u8]) -> Option<Option<ClusterId>> {
     match decode(bytes, Versions { min: 1, max: u16::MAX }) {
         Ok((Frame::Hello { cluster, .. }, _)) => Some(cluster),
@@ -277,24 +277,24 @@ pub fn hello_cluster(bytes: &[u8]) -> Option<Option<ClusterId>> {
     }
 }
 
-/// A message as the contents of a frame.
+/// Encodes a message as the payload of a frame.
 pub fn encode_body(body: &Body) -> Vec<u8> {
     to_bytes(body, USUAL)
 }
 
-/// A value as bytes, for which there is room for so many at first.
+/// Encodes a value, with this initial capacity.
 fn to_bytes(value: &impl Serialize, room: usize) -> Vec<u8> {
     postcard::to_extend(value, Vec::with_capacity(room)).expect("a list grows, and all that we say has a known length")
 }
 
-/// The message in a frame.
+/// Decodes the payload of a frame, and checks its bounds.
 pub fn decode_body(bytes: &[u8]) -> Result<Body, Malformed> {
     let body: Body = whole(bytes)?;
     body.check().map_err(Malformed::Bounds)?;
     Ok(body)
 }
 
-/// Nothing may be left over.
+/// Decodes a value that must use all bytes.
 fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     match part(bytes)? {
         (value, []) => Ok(value),
@@ -338,7 +338,6 @@ mod tests {
         }
     }
 
-    /// As a list of numbers would be, which they once were.
     #[test]
     fn what_a_frame_carries_is_its_length_and_then_the_bytes() {
         let data = Frame::Data { number: 7, has: 8, body: vec![200, 3] };
@@ -358,7 +357,7 @@ mod tests {
         assert_eq!(decode(&[], ours), Err(Malformed::Format));
     }
 
-    /// The bytes of a hello as they were in the first version: a program that changes them is understood by nobody.
+    /// The bytes of a hello of version 1: a program that changes them cannot be decoded by any other.
     #[test]
     fn a_hello_is_understood_by_every_version_and_may_grow() {
         let life = Life { process: 7, part: 1 };
@@ -375,7 +374,7 @@ mod tests {
         assert_eq!(decode(&[&[0, 1, 1], &data[1..]].concat(), next), Err(Malformed::Format), "no hello");
     }
 
-    /// Each of these has ended a process, or kept it busy for good.
+    /// Each of these would end a process, or keep it busy forever.
     #[test]
     fn what_is_counted_on_from_is_checked_where_it_is_decoded() {
         use custody::Body as Said;
