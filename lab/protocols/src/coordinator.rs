@@ -1,9 +1,8 @@
-//! The coordinator protocol: replicas that elect who decides (Obeidat, Gubarev, Al-yousef: "Decentralized and Fair
+//! The coordinator protocol: replicas that elect a coordinator (Obeidat, Gubarev, Al-yousef: "Decentralized and Fair
 //! Mutual Exclusion Protocol in Peer-to-Peer Systems").
 //!
-//! One of n replicas is the *coordinator*. It answers every request with the queue and announces every newcomer to all
-//! waiters, so that each waiter has the complete queue, and a client that releases passes the token straight to the
-//! next:
+//! One of n replicas is the *coordinator*. It answers each request with the queue and announces it to all waiters. So
+//! each waiter has the complete queue, and a release passes the token straight to the next client:
 //!
 //! ```text
 //!   A (holds)       R₀ (coordinator)     B
@@ -16,49 +15,47 @@
 //!   │                 ▼                  │
 //! ```
 //!
-//! [`Config::PRINTED`] is the form of Figure 1, in which the second client waits for ever. Each switch in [`Config`]
-//! names one defect and its repair; [`Config::REPAIRED`] is the form to use. `group.rs` has the election of the
-//! coordinator.
+//! [`Config::PRINTED`] is the form of Figure 1, in which the second client waits forever. Each switch in [`Config`]
+//! names one defect and its repair; [`Config::REPAIRED`] is the form to use. `group.rs` has the election.
 //!
 //! # Safety
 //!
-//! *Assumptions.* Messages may be lost, duplicated, delayed and reordered without bound; replicas and clients may crash
-//! at any time, and replicas lose their memory; the rates of any two clocks differ by less than a thousandth, and
-//! timers are not late at the end of a client's lease. Rising fencing numbers also need a majority of replicas with
-//! their memory at any time.
+//! *Assumptions.* Messages may be lost, duplicated, delayed and reordered without bound. Replicas and clients may crash
+//! at any time, and replicas lose their memory. The rates of any two clocks differ by less than 0.1 %, and the timer at
+//! the end of a client's lease is not late. Increasing fencing numbers also need a majority of replicas with their
+//! memory at any time.
 //!
 //! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself included, have promised to follow
 //!    no other. A promise is valid for a [term](Config::term) from the moment at which it is given; the coordinator
 //!    counts from the moment at which it sent the message that the promise answers. Two sets of m share a replica, and
-//!    a replica gives one promise at a time. A replica without memory gives none until a term has passed, when all of
-//!    its earlier promises have expired. A coordinator whose promises have expired is out of office until it is elected
-//!    again: so the minority side of a partition has no coordinator.
-//! 2. *One chain at a time.* A holder was granted the slot by a coordinator, or received the token from such a holder:
-//!    a chain of hand-overs. A coordinator starts a chain when it knows that the previous one has ended, because its
-//!    last owner released without a successor, or when the chain's lease has expired. It extends the lease by sending
-//!    clients the new end. A client enters, and stays, only until the end that it was sent, by its own clock, for the
-//!    owner at that time or an earlier one. So every client of the chain has left by then, whether the token is handed
-//!    over or lost.
-//! 3. *Elections.* A grant is stored only at the client; it does not wait for the other replicas. Instead, a new
-//!    coordinator starts no chain until a lease time has passed (*grace*): its predecessor could extend no lease after
-//!    its own promises had expired. Meanwhile owners renew their leases with the new coordinator, and continue to hand
-//!    the token over. The memory of a voter is a hint that saves time; safety does not depend on it.
+//!    a replica gives one promise at a time. A replica without memory gives none until a term has passed and its
+//!    earlier promises have expired. A coordinator whose promises have expired must be elected again, so the minority
+//!    side of a partition has none.
+//! 2. *One chain at a time.* A *chain* is the sequence of hand-overs that starts with a coordinator's grant. A
+//!    coordinator starts a chain when the previous one has ended: its last owner has released without a successor, or
+//!    its lease has expired. The coordinator extends the lease by sending clients the new end. A client enters and
+//!    holds only until the end that it has received, by its own clock, for the current owner or an earlier one. So
+//!    every client of the chain has left by then, even if the token is lost.
+//! 3. *Elections.* Only the client stores a grant; it is not replicated. Instead, a new coordinator starts no chain for
+//!    the duration of a lease (*grace*), since its predecessor could extend no lease after its promises had expired.
+//!    Meanwhile owners renew their leases with the new coordinator and continue to hand over. The memory of a voter
+//!    only saves time.
 //!
 //! # Numbers
 //!
-//! A hand-over adds 1 to the fencing number, and so does a coordinator after a RELEASE that ends a chain. After a lease
-//! has expired, the coordinator continues from the next multiple of [`LEAP`](fencing::LEAP), since it cannot know the
-//! number of hand-overs; a chain is shorter than that. A new coordinator's first chain starts at its epoch times 2⁴⁰.
-//! Epochs rise: a candidate needs the votes of m replicas that have seen no higher one, and a replica without memory
+//! A hand-over adds 1 to the fencing number, and so does a grant after a RELEASE that ends a chain. After an expired
+//! lease the coordinator continues from the next multiple of [`LEAP`](fencing::LEAP), since it does not know the number
+//! of hand-overs; a chain is shorter than that. The first chain of a new coordinator starts at its epoch times 2⁴⁰.
+//! Epochs increase: a candidate needs the votes of m replicas that know no higher one, and a replica without memory
 //! learns the epoch from the coordinator before it votes again. If no majority has its memory, the remaining replicas
-//! start again. That is as safe, but the numbers may start again, too.
+//! start again. That is as safe, but numbers may also start again.
 //!
 //! # Liveness
 //!
-//! A client repeats its request until it is granted, first to all replicas and then to the one that answers; a
-//! coordinator that knows the request updates only the time of its last message. RELEASEs are retransmitted until the
-//! coordinator has confirmed one. A grant without a waiting request returns to the coordinator, and so does one whose
-//! owner knows no successor: then the coordinator serves the first of its own queue. All other messages may be lost.
+//! A client repeats its request until it is granted, first to all replicas and then to the one that answers. For a
+//! known request the coordinator only records the time. RELEASEs are retransmitted until the coordinator confirms one.
+//! A grant without a waiting request returns to the coordinator, and so does one whose owner knows no successor: the
+//! coordinator then serves the head of its own queue. All other messages may be lost.
 //!
 //! *Departure:* a client may withdraw while it waits, and each of several clients at one peer has its own place.
 
@@ -83,10 +80,10 @@ use group::Group;
 pub use message::{Entry, Holder, Memory, Message, Place, Telling, Timer};
 use replica::Replica;
 
-/// Distance between the numbers of two epochs: room for a million leaps.
+/// Distance between the first fencing numbers of two epochs: room for a million leaps.
 const EPOCH: u64 = 1 << 40;
 
-/// Configuration. Each switch is one difference between the printed form (off) and the repaired form (on).
+/// Configuration. Each switch turns on one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Length of an owner's lease without renewal, and of the silence after which a waiter is removed. 10 s: our
@@ -94,40 +91,40 @@ pub struct Config {
     pub lease: Span,
     /// Length of a replica's promise to its coordinator. 4 s: our choice, four pings.
     pub term: Span,
-    /// *periodOfTime*: interval of a replica's pings, and in print the time that it waits for OK. 1 s: our choice.
+    /// *periodOfTime*: interval of a replica's pings; in print also the time it waits for OK. 1 s: our choice.
     pub ping: Span,
-    /// Time after which a client without an answer requests again. 0.5 s: our choice, more than a round trip.
+    /// Time after which a client without an answer repeats its request. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// ADDREQUEST goes to the owner, too. In print it goes to the replicas and the waiters, so that the owner never has
-    /// a successor.
+    /// Sends ADDREQUEST to the owner, too. In print it goes to the replicas and the waiters, and the owner never has a
+    /// successor.
     pub owner_notified: bool,
-    /// Replicas act on RELEASE. In print they have no handler for it, and consider the first owner the holder for ever.
+    /// Replicas handle RELEASE. In print they have no handler, and the first owner remains the owner forever.
     pub replicas_receive_release: bool,
-    /// RELEASE names the successor; if the owner knows none, the coordinator serves the first of its queue. In print a
-    /// client that finds itself first in its own queue is next: a RELEASE that overtakes ADDREQUEST or RESPONSE leaves
-    /// one behind.
+    /// RELEASE names the successor; if the owner knows none, the coordinator serves the head of its queue. In print a
+    /// client that finds itself first in its own queue is next, and a RELEASE that overtakes ADDREQUEST or RESPONSE
+    /// leaves a waiter behind.
     pub named_successor: bool,
-    /// The coordinator numbers requests. In print they are ordered by the clients' time stamps, and a late one with an
-    /// early stamp makes a second head of the queue.
+    /// The coordinator numbers requests. In print they are ordered by the clients' time stamps, and a late ADDREQUEST
+    /// with an early stamp makes a second head of the queue.
     pub coordinator_numbers: bool,
-    /// Requests have identities, and a grant for a finished one is returned. In print a client has one identity for all
-    /// of them, and a REQUEST that arrives twice is served twice.
+    /// Distinguishes requests, and returns a grant for a finished one. In print a client has one identity for all of
+    /// them, and a REQUEST that arrives twice is served twice.
     pub requests_apart: bool,
-    /// A repeated REQUEST is answered again. In print (*received(msg)*) every replica drops it, even one that has
-    /// become coordinator since.
+    /// Answers a repeated REQUEST. In print (*received(msg)*) every replica drops it, even one that has become
+    /// coordinator since.
     pub coordinator_dedups: bool,
-    /// A coordinator needs promises of a majority, and a replica without memory gives none. In print any replica that
-    /// receives no answer from the coordinator becomes coordinator, and the latest time stamp wins.
+    /// A coordinator needs the promises of a majority, and a replica without memory gives none. In print any replica
+    /// without an answer from the coordinator becomes coordinator, and the latest time stamp wins.
     pub majority_lease: bool,
-    /// Owners have a lease, and know its end. In print (§4.4) it is promised; Figure 1 has none.
+    /// Owners have a lease and know its end. In print §4.4 promises it, and Figure 1 has none.
     pub owner_lease: bool,
-    /// Unanswered messages are retransmitted. In print (§4.4) it is promised; Figure 1 sends everything once.
+    /// Retransmits unanswered messages. In print §4.4 promises it, and Figure 1 sends everything once.
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST: the same effect,
-    /// for 3 (n − 1) more messages.
+    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST: the same effect for
+    /// 3 (n − 1) more messages.
     pub one_acts: bool,
-    /// A client sends REQUEST and RELEASE to one replica, which forwards a REQUEST if it is not the coordinator; to all
-    /// only without an answer. In print to all at once.
+    /// Sends REQUEST and RELEASE to one replica, which forwards a REQUEST if it is not the coordinator, and to all only
+    /// without an answer. In print to all at once.
     pub one_asked: bool,
 }
 
@@ -170,7 +167,7 @@ impl Config {
 /// Forecast of a client's waiting time (§4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecast {
-    /// l: the number of clients before it, the holder included.
+    /// l: the number of clients ahead, including the holder.
     pub ahead: u64,
     /// t_w = l × t_cs; `None` until the coordinator has seen a release.
     pub wait: Option<Span>,
@@ -181,7 +178,6 @@ pub struct Forecast {
 pub struct Coordinator {
     common: Common,
     clients: Clients,
-    /// The replicas at this peer.
     replicas: Vec<Replica>,
 }
 
@@ -194,7 +190,6 @@ struct Common {
 }
 
 impl Common {
-    /// Sends a message to a replica.
     fn send(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Coordinator>) {
         self.post.send_to(&self.replicas, replica, message, cx);
     }
@@ -206,7 +201,7 @@ fn is_same(one: Claim, other: Claim, config: &Config) -> bool {
 }
 
 impl Coordinator {
-    /// A peer without requests; it hosts the replicas that `replicas` places at `me`.
+    /// Creates a peer without requests; it hosts the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
             common: Common { config, replicas: replicas.clone(), post: Post::new(me) },
@@ -215,12 +210,12 @@ impl Coordinator {
         }
     }
 
-    /// Returns the forecast for a waiting client; `None` if it does not wait, or has no answer yet.
+    /// Returns the forecast for a waiting client; `None` without an answer.
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         self.clients.forecast(ticket)
     }
 
-    /// Handles a message from another peer, or from this one.
+    /// Handles a message, from another peer or from this one.
     fn deliver(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         if let Some(index) = message.replica() {
             return match self.replicas.binary_search_by_key(&index, |replica| replica.index) {
@@ -258,7 +253,7 @@ impl Coordinator {
         }
     }
 
-    /// Delivers the messages that this peer has sent to itself.
+    /// Delivers messages from this peer to itself.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(message, cx);
@@ -288,7 +283,7 @@ impl Protocol for Coordinator {
         self.deliver_here(cx);
     }
 
-    /// Creates a replica without memory when its key has moved here.
+    /// Creates a replica without memory if its key has moved here.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
             return cx.unexpected("a message for a replica that there is not");
@@ -346,7 +341,7 @@ impl Observe for Coordinator {
     }
 }
 
-/// The state of the replicas and clients here: `R0 in office, epoch 0, 3 is inside, waiting 2@4`.
+/// The state in one line: `R0 coordinator, epoch 0, owner 3, queue 2@4`.
 impl fmt::Display for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
@@ -358,7 +353,6 @@ impl fmt::Display for Coordinator {
     }
 }
 
-/// Writes the queue.
 fn write_line<'a>(f: &mut fmt::Formatter<'_>, waiting: impl Iterator<Item = &'a Entry>) -> fmt::Result {
     f.write_str(", line")?;
     let mut is_empty = true;

@@ -1,29 +1,29 @@
 //! Fencing numbers from a quorum of replicas that may forget.
 //!
-//! Each replica has a *level*: no smaller than any fencing number it knows to have been given. It tells its level with
-//! its vote. A winner takes the votes of m replicas with levels l₁ … l_m and gives itself the number max l + 1, which
-//! is allowed only if max l + 1 ≤ min l + [`LEAP`]: no voter lags too far behind. What a winner knows of levels it
-//! tells with every message, and above all its own number with RELEASE; a replica raises its level to what it hears.
-//! When a vote ends in any other way than by RELEASE or YIELD (the lease ran out) the replica raises its level by
-//! `LEAP`.
+//! Each replica has a *level*, at least as high as every fencing number that it knows to be used, and sends it with its
+//! vote. A winner takes the votes of m replicas with levels l₁ … l_m and uses the number max l + 1. It may do so only
+//! if max l + 1 ≤ min l + [`LEAP`], so that no voter lags too far behind. Every message of a client carries the highest
+//! level that it knows, RELEASE in particular its own number, and a replica raises its level accordingly. When a vote
+//! ends otherwise than by RELEASE or YIELD, because its lease has expired, the replica raises its level by `LEAP`.
 //!
-//! **When numbers increase.** Let D win after C. Any m voters of C and m voters of D share at least 2m − n replicas.
-//! One that was not reset between its two votes ended C's before it gave D's. If C released, its level is C's number or
-//! more; if C's lease ran out, its level had been l and is l + `LEAP` or more, and C's number is at most that by the
-//! condition above; and C did not count a vote that it had yielded. Either way D sees a level no smaller than C's
-//! number and takes a larger one. So the number increases from each grant to the next as long as fewer than 2m − n of
-//! the replicas are reset between giving their vote to the one and to the other. No clock is needed.
+//! **When numbers increase.** Let D win after C. Any m voters of C and m voters of D share at least 2m − n replicas. A
+//! shared one that was not reset between the two votes ended C's vote before it gave D's. If C released, its level is
+//! at least C's number. If C's lease expired, its level was l and is at least l + `LEAP`, which is at least C's number
+//! by the condition above. C did not count a vote that it had yielded. In each case D receives a level no smaller than
+//! C's number and uses a larger one. So the number increases from each grant to the next as long as fewer than 2m − n
+//! replicas are reset between their votes for the two. No clock is needed.
 //!
-//! **Beyond that** a replica starts its new life with its incarnation number as level. Where that is a reading of a
-//! wall clock, numbers go on increasing even after all replicas have forgotten, as long as fewer numbers were given out
-//! than the clock has ticked and the clock of the new host is not behind. That is a safety net, not part of the proof.
+//! **Beyond that**, a replica starts a new life with its incarnation number as level. If that is a reading of a wall
+//! clock, numbers increase even after all replicas have forgotten, as long as fewer numbers were used than the clock
+//! has ticked and the clock of the new host is not behind. This is a safety net, not part of the proof.
 
-/// How far a replica's level rises when it cannot know which number was used, and so by how much the levels of a
-/// winner's voters may differ. Our choice: large enough that replicas which missed a few hand-overs still count.
+/// The amount by which a replica raises its level when it does not know the number that was used, and so the maximum
+/// difference between the levels of a winner's voters. Our choice: replicas that have missed a few hand-overs still
+/// count.
 pub const LEAP: u64 = 1 << 20;
 
-/// The number of a new grant, from the levels told with the votes; `None` if no `votes` of them are near enough to each
-/// other. Then the winner must first tell the voters that lag behind.
+/// Returns the number of a new grant from the levels sent with the votes. `None` if no `votes` of them are close
+/// enough: the winner must first raise the levels of the voters that lag.
 pub fn number(levels: &mut [u64], votes: u32) -> Option<u64> {
     levels.sort_unstable();
     let mut quorums = levels.windows(votes as usize);
@@ -42,7 +42,7 @@ mod tests {
             (&[7, 0, 3], 2, Some(8)),
             (&[LEAP - 1, 0], 2, Some(LEAP)),
             (&[LEAP, 0], 2, None),
-            (&[5, 5 + LEAP, 5], 2, Some(6)), // The two that agree are a quorum without the third.
+            (&[5, 5 + LEAP, 5], 2, Some(6)), // The two equal levels are a quorum.
             (&[5, 5 + LEAP, 9 + LEAP], 2, Some(10 + LEAP)),
             (&[5], 2, None),
         ];

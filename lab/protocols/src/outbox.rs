@@ -1,20 +1,19 @@
-//! What must arrive: kept, and retransmitted until it is acknowledged.
+//! Retransmission: messages are kept and resent until they are acknowledged.
 //!
-//! The protocol sets its own timer when [`Outbox::post`] says so, and calls [`Outbox::again`] when it has run out:
+//! The protocol sets its own timer when [`Outbox::post`] returns true, and calls [`Outbox::again`] when it expires:
 //!
 //! ```text
-//!   us                              them
+//!   sender                          receiver
 //!   │ RELEASE(receipt 7)             │
 //!   ├───────────── lost              │
-//!   │ the timer runs out             │
+//!   │ the timer expires              │
 //!   │ RELEASE(receipt 7)             │
-//!   ├───────────────────────────────►│ acts on it, once
+//!   ├───────────────────────────────►│ acts on it once
 //!   │                  GOT(receipt 7)│
-//!   │◄───────────────────────────────┤ and says so each time
+//!   │◄───────────────────────────────┤ acknowledges each copy
 //! ```
 //!
-//! Receipts are counted per sender. That a message may come twice, and may be overtaken by a later one, is for its
-//! receiver to deal with.
+//! Receipts are numbered per sender. The receiver handles duplicates and reordering.
 
 use alloc::vec::Vec;
 
@@ -23,12 +22,12 @@ use peerlock_types::PeerId;
 use crate::replicas::Post;
 use crate::{Cx, Protocol, Replicas};
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum To {
-    /// To this peer, which may be ourselves.
+    /// This peer, which may be the sender.
     Peer(PeerId),
-    /// To this replica, wherever it is.
+    /// The peer that hosts this replica.
     Replica(u32),
 }
 
@@ -40,7 +39,7 @@ struct Parcel<M> {
     tries: u32,
 }
 
-/// Messages that have not been acknowledged yet, in the order in which they were posted.
+/// Unacknowledged messages, in the order in which they were sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outbox<M> {
     posted: u64,
@@ -54,8 +53,8 @@ impl<M> Default for Outbox<M> {
 }
 
 impl<M: Clone> Outbox<M> {
-    /// Sends a message that is told the number of its receipt. True if nothing else was waiting for one: then it is
-    /// time to set the timer.
+    /// Sends the message created for the next receipt number. Returns true if no other message was pending: the caller
+    /// then sets the timer.
     pub fn post<P: Protocol<Message = M>>(
         &mut self,
         to: To,
@@ -70,24 +69,24 @@ impl<M: Clone> Outbox<M> {
         self.parcels.len() == 1
     }
 
-    /// The receipt has come. The message that it is for, unless that was known already.
+    /// Removes the acknowledged message and returns it, unless the receipt is a duplicate.
     pub fn on_receipt(&mut self, receipt: u64) -> Option<M> {
         let at = self.parcels.iter().position(|parcel| parcel.receipt == receipt)?;
         Some(self.parcels.remove(at).message)
     }
 
-    /// Nobody needs these any more.
+    /// Drops messages that need no acknowledgement.
     pub fn forget(&mut self, is_vain: impl Fn(To, &M) -> bool) {
         self.parcels.retain(|parcel| !is_vain(parcel.to, &parcel.message));
     }
 
-    /// The messages still without a receipt.
+    /// Returns the unacknowledged messages.
     pub fn pending(&self) -> impl Iterator<Item = (To, &M)> {
         self.parcels.iter().map(|parcel| (parcel.to, &parcel.message))
     }
 
-    /// Sends everything again that is still without a receipt, but for what has been sent `tries` times already: that
-    /// is given up, and returned. Set the timer again if anything is [pending](Outbox::pending).
+    /// Resends all pending messages. Gives up and returns those that were sent `tries` times. The caller sets the timer
+    /// again if anything is [pending](Outbox::pending).
     pub fn again<P: Protocol<Message = M>>(
         &mut self,
         tries: u32,
@@ -125,7 +124,6 @@ mod tests {
     use super::*;
     use crate::{Effect, Never, Quorum};
 
-    /// Says nothing by itself.
     struct Mute;
 
     impl Protocol for Mute {

@@ -2,14 +2,15 @@
 
 use peerlock_types::Span;
 
-/// `m` votes of `n` replicas win. Two sets of `m` always share at least [`Quorum::intersection`] replicas.
+/// A quorum of `m` votes among `n` replicas. Two quorums share at least [`Quorum::intersection`] replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quorum {
     n: u32,
     m: u32,
 }
 
-/// The verdict on a candidate by the answers so far: as long as replicas are silent, "has not won" is not "cannot win".
+/// The verdict on a candidate by the answers so far. While replicas have not answered, "has not won" does not imply
+/// "cannot win".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It has the votes.
@@ -24,7 +25,7 @@ impl Quorum {
     /// 24 of 32, "a very practical setting" (Sigma, §3).
     pub const DEFAULT: Self = Self { n: 32, m: 24 };
 
-    /// `votes` of `replicas`.
+    /// Creates a quorum of `votes` among `replicas`.
     ///
     /// # Panics
     /// If two quorums need not share a replica, if there are fewer replicas than votes, or with more than 64 replicas,
@@ -46,14 +47,14 @@ impl Quorum {
         self.m
     }
 
-    /// Returns 2m − n: the least number of replicas that two quorums share, which is how many must forget their vote
+    /// Returns 2m − n: the minimum overlap of two quorums, and so the number of replicas that must forget their vote
     /// before two clients can hold.
     pub const fn intersection(self) -> u32 {
         2 * self.m - self.n
     }
 
-    /// Returns the verdict on a candidate with `same` votes after answers of `received` replicas (Sigma, §4, case 3: no
-    /// client can win if j_same + n − j < m).
+    /// Returns the verdict on a candidate with `same` votes after `received` answers (Sigma, §4, case 3: no client can
+    /// win if j_same + n − j < m).
     pub const fn verdict(self, same: u32, received: u32) -> Verdict {
         if same >= self.m {
             Verdict::Won
@@ -64,8 +65,8 @@ impl Quorum {
         }
     }
 
-    /// Returns the probability that so many of a winner's m voters forget their vote during its hold that a second
-    /// client can win: at least 2m − n of m, each with probability `forgets` (Sigma, §3 and Figure 2).
+    /// Returns the probability that enough of a winner's m voters forget their vote during its hold for a second client
+    /// to win: at least 2m − n of m, each with probability `forgets` (Sigma, §3 and Figure 2).
     ///
     /// `forgets` is t/T: the time a vote is held over a replica's mean lifetime. *Departure:* the paper prints a sum
     /// from k = 2; its own sentence and its figure say 2m − n.
@@ -73,21 +74,21 @@ impl Quorum {
         at_least(self.intersection(), self.m, forgets)
     }
 
-    /// Returns the most hand-overs per second that latencies allow, with one-way latencies uniform from `low` to `high`
-    /// (Sigma, Figure 7, dashed lines).
+    /// Returns the maximum rate of hand-overs, per second, with one-way latencies uniform from `low` to `high` (Sigma,
+    /// Figure 7, dashed lines).
     ///
-    /// A hand-over is a RELEASE and a grant through every replica; it is complete with the m-th of the n grants. The
-    /// result is one over the mean of the m-th smallest of n sums of two latencies.
+    /// A hand-over is a RELEASE and a grant through every replica, and completes with the m-th of n grants. The result
+    /// is one over the mean of the m-th smallest of n sums of two latencies.
     pub fn saturation(self, low: Span, high: Span) -> f64 {
         1.0 / self.hand_over(low.as_secs_f64(), high.as_secs_f64())
     }
 
     /// Returns the mean of the m-th smallest of n sums of two numbers uniform from `low` to `high`: the integral of the
-    /// probability that fewer than m sums are below x, by Simpson's rule on the two halves of the range, on each of
-    /// which the distribution function of the sum is a parabola.
+    /// probability that fewer than m sums are below x. Simpson's rule is applied to the two halves of the range, in
+    /// each of which the distribution function is a parabola.
     fn hand_over(self, low: f64, high: f64) -> f64 {
         const STEPS: u32 = 512;
-        // In units of the range the sum goes from 0 to 2.
+        // In units of the range, the sum is between 0 and 2.
         let below = |x: f64| if x < 1.0 { x * x / 2.0 } else { 1.0 - (2.0 - x) * (2.0 - x) / 2.0 };
         let too_few = |x: f64| 1.0 - at_least(self.m, self.n, below(x));
         let simpson = |from: f64| {
@@ -107,7 +108,7 @@ impl Default for Quorum {
 
 /// Returns the probability of `least` or more successes in `tries`, each with probability `p`.
 ///
-/// Every term is positive and computed with logarithms, so there is no cancellation or overflow: about thirteen digits
+/// All terms are positive and computed with logarithms, so there is no cancellation or overflow: about thirteen digits
 /// are exact, down to the smallest numbers.
 fn at_least(least: u32, tries: u32, p: f64) -> f64 {
     if p <= 0.0 || p >= 1.0 {
@@ -118,7 +119,7 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
         let ln_choose = ln_factorial(tries) - ln_factorial(k) - ln_factorial(tries - k);
         libm::exp(ln_choose + f64::from(k) * libm::log(p) + f64::from(tries - k) * libm::log1p(-p))
     };
-    // Smallest first if `least` is above the mean; in any case within the promised rounding.
+    // Smallest first if `least` is above the mean; otherwise the rounding is within bounds anyway.
     (least..=tries).rev().map(term).sum::<f64>().min(1.0)
 }
 
@@ -127,7 +128,7 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
 pub struct Voters(u64);
 
 impl Voters {
-    /// The capacity of a set.
+    /// The maximum size.
     pub const MOST: u32 = u64::BITS;
     /// The empty set.
     pub const NONE: Self = Self(0);
@@ -187,7 +188,7 @@ mod tests {
         let cases = [
             // n, m, votes for the same, answers so far
             (32, 24, 24, 24, Verdict::Won),
-            (32, 24, 23, 24, Verdict::Open), // "Enough responses", and yet undecided.
+            (32, 24, 23, 24, Verdict::Open), // "Enough responses", but undecided.
             (32, 24, 23, 31, Verdict::Open),
             (32, 24, 23, 32, Verdict::Cannot),
             (32, 24, 0, 8, Verdict::Open),

@@ -1,4 +1,4 @@
-//! The placement of replicas, messages to them, and the safe length of a lease at the other end.
+//! The placement of replicas, messages to them, and the conversion of times between clocks.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -8,7 +8,7 @@ use peerlock_types::{Key, PeerId, Span};
 
 use crate::{Cx, Protocol, Quorum};
 
-/// The places of the replicas, and the number of votes that win; the same at all peers of a resource.
+/// The places of the replicas and the size of a quorum; the same at all peers of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replicas {
     places: Places,
@@ -17,9 +17,8 @@ pub struct Replicas {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Places {
-    /// At these peers.
     Hosts(Arc<[PeerId]>),
-    /// At the present owners of these keys.
+    /// At the current owners of these keys.
     Keys(Arc<[Key]>),
 }
 
@@ -34,13 +33,13 @@ impl Replicas {
         Self { places: Places::Hosts(hosts), quorum }
     }
 
-    /// Places one replica at each of the first peers, for drivers that number peers from 0.
+    /// Places one replica at each of the first peers, which are numbered from 0.
     pub fn first(quorum: Quorum) -> Self {
         Self::new((0..u64::from(quorum.replicas())).map(PeerId::new), quorum.votes())
     }
 
-    /// Places replicas on an overlay: number i of resource "/foo/bar" is at the owner of the key of "/foo/bar:i" (§2 of
-    /// the Sigma paper).
+    /// Places replicas on an overlay: replica i of resource "/foo/bar" is at the owner of the key of "/foo/bar:i" (§2
+    /// of the Sigma paper).
     pub fn on_overlay(resource: &str, quorum: Quorum) -> Self {
         let keys = (0..quorum.replicas()).map(|index| Key::of(format!("{resource}:{index}").as_bytes()));
         Self { places: Places::Keys(keys.collect()), quorum }
@@ -51,8 +50,8 @@ impl Replicas {
         self.quorum
     }
 
-    /// Returns the replicas that a peer hosts from the start. On an overlay they are created by the first message for
-    /// their key.
+    /// Returns the replicas that a peer hosts initially. On an overlay, the first message for a key creates its
+    /// replica.
     pub fn hosted_by(&self, peer: PeerId) -> impl Iterator<Item = u32> {
         let hosts: &[PeerId] = match &self.places {
             Places::Hosts(hosts) => hosts,
@@ -61,7 +60,7 @@ impl Replicas {
         (0..).zip(hosts).filter(move |&(_, &host)| host == peer).map(|(index, _)| index)
     }
 
-    /// Returns a replica's key, on an overlay.
+    /// Returns the key of a replica on an overlay.
     pub fn key(&self, replica: u32) -> Option<Key> {
         match &self.places {
             Places::Hosts(_) => None,
@@ -75,7 +74,7 @@ impl Replicas {
     }
 }
 
-/// Sends messages to peers including this one: a message to itself is buffered until the end of the step.
+/// Sends messages. One to this peer is buffered until the end of the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Post<M> {
     me: PeerId,
@@ -100,7 +99,7 @@ impl<M> Post<M> {
         }
     }
 
-    /// Sends to a replica, wherever it is.
+    /// Sends to the peer that hosts the replica.
     pub fn send_to<P: Protocol<Message = M>>(
         &mut self,
         replicas: &Replicas,
@@ -120,8 +119,8 @@ impl<M> Post<M> {
     }
 }
 
-/// Returns the time surely left by any honest clock when another has measured `span`. Rates may differ by 0.1 %: our
-/// choice, ten times as much as quartz clocks.
+/// Returns the time that has passed by every correct clock when another one has measured `span`. Rates may differ by
+/// 0.1 %: our choice, ten times the error of quartz clocks.
 pub(crate) fn by_any_clock(span: Span) -> Span {
     span - span / 1000
 }

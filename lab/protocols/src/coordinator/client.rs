@@ -1,4 +1,4 @@
-//! The client half of the coordinator protocol (Figure 1, *Client side*).
+//! The client side of the coordinator protocol (Figure 1, *Client side*).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,16 +11,16 @@ use crate::outbox::{Outbox, To};
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
 
-/// All clients of one peer. They share their copy of the queue.
+/// All clients of one peer, with one copy of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
-    /// Requests that wait or hold the resource, by ticket.
+    /// Waiting and holding requests, by ticket.
     requests: Vec<Request>,
     /// *Queue*: the known waiters, including this peer's. Empty without a request.
     queue: Vec<Entry>,
-    /// The replica that answered last; the first, before any has.
+    /// The replica that has answered last; initially the first.
     coordinator: u32,
-    /// The highest number that a coordinator has named: a grant with a lower one has ended.
+    /// The highest number named by a coordinator: a grant with a lower one has ended.
     newest: u64,
     t_cs: Option<Span>,
     /// *Timestamp*: Lamport's clock.
@@ -35,16 +35,16 @@ struct Request {
     stamp: u64,
     place: Option<Place>,
     phase: Phase,
-    /// Until then no client enters except through those ahead of this one.
+    /// Until then only the clients ahead of this one enter.
     assured: Time,
-    /// Whether the coordinator has answered the latest request, so that it is likely to answer again.
+    /// Whether the coordinator has answered the latest request, and is likely to answer the next.
     hope: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Waiting,
-    /// It is this client's turn, under this number, but the end of the lease is unknown and requested.
+    /// It is this client's turn, under this number, but the end of the lease is unknown.
     Turn(u64),
     Inside(u64),
 }
@@ -80,8 +80,7 @@ impl Clients {
         self.ask(self.requests.len() - 1, common, cx);
     }
 
-    /// Sends a REQUEST, also to repeat it and to renew the lease. It goes to the coordinator only, unless that has not
-    /// answered.
+    /// Sends, repeats or renews a REQUEST: to the coordinator only, unless it has not answered.
     fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Request { ticket, stamp, place, phase, hope, .. } = self.requests[at];
         let (client, holds) = (Claim { peer: common.post.me(), ticket }, self.requests[at].number());
@@ -136,7 +135,7 @@ impl Clients {
         match (is_mine, self.requests[at].phase) {
             (Some(mine), Phase::Waiting | Phase::Turn(_)) => self.turn(at, mine.number, common, cx),
             (None, Phase::Turn(number)) if number < self.newest => {
-                self.requests[at].phase = Phase::Waiting; // Its turn was revoked: it waits again.
+                self.requests[at].phase = Phase::Waiting; // Its turn was revoked.
                 self.set_timer(at, common, cx);
             }
             (None, Phase::Waiting) => self.set_timer(at, common, cx),
@@ -144,8 +143,8 @@ impl Clients {
         }
     }
 
-    /// Enters if the lease cannot have expired; otherwise requests its end first. A lease end that a coordinator has
-    /// sent holds for the owner named with it, and those after it.
+    /// Enters if the lease is valid; otherwise requests its end first. A lease end received from a coordinator is valid
+    /// for the owner named with it, and for those after it.
     fn turn(&mut self, at: usize, number: u64, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.owner_lease && number < self.newest {
             return;
@@ -171,7 +170,7 @@ impl Clients {
         }
     }
 
-    /// Updates the clock: in print an entry's place is a time stamp.
+    /// Updates the clock: in print, places are time stamps.
     fn feed(&mut self, entry: Entry, config: &Config) {
         if !config.coordinator_numbers {
             self.clock = self.clock.max(entry.place.count);
@@ -189,7 +188,7 @@ impl Clients {
     ) {
         let next = number.map_or(0, |number| number + 1);
         if !common.config.named_successor && number.is_some() {
-            // In print the first entry of the receiver's own queue is next, whichever client has released.
+            // In print the first entry of the receiver's own queue is next, regardless of the client that has released.
             let first = (!self.queue.is_empty()).then(|| self.queue.remove(0));
             if let Some(first) = first.filter(|first| first.client.peer == common.post.me())
                 && let Some(at) = self.at(first.client.ticket, &common.config)
@@ -204,7 +203,7 @@ impl Clients {
         match self.at(successor.ticket, &common.config).map(|at| (at, self.requests[at].phase)) {
             Some((at, Phase::Waiting)) => self.turn(at, next, common, cx),
             Some((at, Phase::Turn(number))) if number < next => self.turn(at, next, common, cx),
-            Some(_) => {} // Already known.
+            Some(_) => {} // A duplicate.
             None => self.bounce(Holder { client: successor, number: next }, common, cx),
         }
     }
@@ -217,7 +216,7 @@ impl Clients {
         let client = Claim { peer: common.post.me(), ticket };
         self.queue.retain(|entry| !is_same(entry.client, client, &common.config));
         let successor = match request.phase {
-            // A chain of hand-overs is shorter than a leap: see the numbers.
+            // A chain is shorter than a leap.
             Phase::Inside(number) if common.config.named_successor && (number + 1) % fencing::LEAP != 0 => {
                 self.queue.first().map(|entry| entry.client)
             }
@@ -231,19 +230,18 @@ impl Clients {
         self.forget_line_if_idle();
     }
 
-    /// Clears the queue without a request: this peer receives no more changes of it.
+    /// Clears the queue if no request is left, since this peer then receives no changes of it.
     fn forget_line_if_idle(&mut self) {
         if self.requests.is_empty() {
             self.queue.clear();
         }
     }
 
-    /// Returns the last known place.
     fn last(&self) -> Option<Place> {
         self.queue.last().map(|entry| entry.place)
     }
 
-    /// Returns a grant for a finished request to the coordinator, unless it has already been released.
+    /// Returns a grant for a finished request to the coordinator, unless a RELEASE for it is pending.
     fn bounce(&mut self, unwanted: Holder, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let has_gone = |message: &Message| match *message {
             Message::Release { client, number, .. } => client == unwanted.client && number >= Some(unwanted.number),
@@ -273,7 +271,7 @@ impl Clients {
         }
     }
 
-    /// Stops retransmitting: the coordinator has the RELEASE.
+    /// Stops retransmitting.
     pub fn on_got(&mut self, receipt: u64, cx: &mut Cx<'_, Coordinator>) {
         let Some(Message::Release { client, number, .. }) = self.outbox.on_receipt(receipt) else { return };
         let released = |message: &Message| match *message {
@@ -305,7 +303,7 @@ impl Clients {
         }
     }
 
-    /// Repeats the request, or reports the loss of an expired lease (§4.4).
+    /// Repeats the request, or reports an expired lease (§4.4).
     pub fn on_wake(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
         let request = &self.requests[at];
@@ -316,7 +314,7 @@ impl Clients {
         self.ask(at, common, cx);
     }
 
-    /// Ends a request whose lease has expired: it has nothing to hand over, but the coordinator may not know that yet.
+    /// Ends a request whose lease has expired. There is nothing to hand over, but the coordinator is notified.
     fn lose(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.post.me(), ticket: request.ticket };
@@ -352,7 +350,7 @@ impl fmt::Display for Clients {
     }
 }
 
-/// Returns the peers of these clients, each once.
+/// Returns the peers of these clients, without duplicates.
 pub(super) fn peers<'a>(queue: impl IntoIterator<Item = &'a Entry>) -> Vec<PeerId> {
     let mut peers: Vec<PeerId> = queue.into_iter().map(|entry| entry.client.peer).collect();
     peers.sort_unstable();

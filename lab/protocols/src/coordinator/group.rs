@@ -5,7 +5,7 @@
 //!   │ IAMCOORDINATOR    │
 //!   ├──────────────────►│ without another valid promise: follows R₁ for a term
 //!   │   UPDATE(memory)  │
-//!   │◄──────────────────┤ with the m-th vote, its own included, R₁ is in office
+//!   │◄──────────────────┤ with the m-th vote, its own included, R₁ is coordinator
 //!   │              PING │
 //!   │◄──────────────────┤ names the last OK: the promise counts from there
 //!   │ OK                │
@@ -32,20 +32,20 @@ pub(super) struct Group {
     coordinator: u32,
     /// *T_coor*: its epoch.
     pub epoch: u64,
-    /// The highest epoch voted for or followed: no vote goes to a lower one.
+    /// The highest epoch voted for or followed. No vote goes to a lower one.
     pub found: u64,
     /// End of the promise to follow no other replica.
     promised: Time,
     /// `sent` of the message that the promise answers.
     last_received: Time,
-    /// Time at which this replica becomes a candidate, unless a coordinator's message arrives before.
+    /// The time at which this replica becomes a candidate if it receives nothing from a coordinator.
     patience: Time,
     state: State,
     /// Whether this replica was ever a candidate: the first replica may be one in epoch 0, but only once.
     stood: bool,
     /// Whether [`Timer::Ping`] is running.
     awake: bool,
-    /// Lamport's clock, from which the printed form takes its epochs.
+    /// Lamport's clock: the source of epochs in print.
     pub clock: u64,
     /// In print: messages to be forwarded when OK arrives.
     parked: Vec<Message>,
@@ -53,17 +53,17 @@ pub(super) struct Group {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// Memory lost at `since`; `blanks` have lost theirs, too.
+    /// Memory lost at `since`. `blanks`: the others that report the same.
     Blank {
         since: Time,
         blanks: Voters,
     },
     Follower,
-    /// For each other replica, `sent` of the latest message that it has promised on.
+    /// For each other replica, `sent` of the latest message on which it has promised.
     Candidate {
         votes: Vec<Option<Time>>,
     },
-    /// The same; no grant before `grace`.
+    /// The same, without grants before `grace`.
     Office {
         votes: Vec<Option<Time>>,
         grace: Time,
@@ -88,13 +88,13 @@ impl Group {
         }
     }
 
-    /// The state of a replica without memory. In print it continues as if nothing had happened.
+    /// Returns the state of a replica without memory. In print it continues as before.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
         Self { state: if config.majority_lease { blank } else { State::Follower }, stood: true, ..Self::new() }
     }
 
-    /// Returns the end of grace, while in office.
+    /// Returns the end of grace if this replica is coordinator.
     pub fn grace(&self) -> Option<Time> {
         match self.state {
             State::Office { grace, .. } => Some(grace),
@@ -118,7 +118,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// Returns the time until which enough promises are valid. The own promise is not among the votes and does not expire.
+/// Returns the time until which m promises are valid. The replica's own does not expire and is not among the votes.
 fn lease_end(votes: &[Option<Time>], common: &Common) -> Option<Time> {
     let mut ends: Vec<Time> = votes.iter().flatten().map(|&sent| sent + by_any_clock(common.config.term)).collect();
     ends.sort_unstable();
@@ -133,8 +133,8 @@ impl Replica {
         self.group.coordinator == self.index
     }
 
-    /// Returns whether this replica may decide: in print always. A coordinator whose lease has expired loses its
-    /// office.
+    /// Returns whether this replica may decide: in print always. Ends the office of a coordinator whose lease has
+    /// expired.
     pub fn is_in_office(&mut self, common: &Common, now: Time) -> bool {
         if !common.config.majority_lease {
             return true;
@@ -205,7 +205,7 @@ impl Replica {
         }
     }
 
-    /// Figure 1, *Election()*: becomes a candidate, if no promise forbids it.
+    /// Figure 1, *Election()*: becomes a candidate if no promise forbids it.
     pub fn stand(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, group) = (cx.now(), &mut self.group);
         let is_early = group.stood && now < group.patience;
@@ -214,8 +214,8 @@ impl Replica {
         }
         let replicas = common.replicas.quorum().replicas();
         if group.stood || self.index != 0 || group.found > 0 {
-            // The lowest epoch above all seen that belongs to this replica: of two candidates, the higher id has the
-            // higher one.
+            // The lowest epoch of this replica above all known. Of two candidates, the one with the higher id has the
+            // higher epoch.
             let (all, mine) = (u64::from(replicas), u64::from(self.index));
             let round = (group.found + 1).saturating_sub(mine).div_ceil(all);
             group.found = round * all + mine;
@@ -244,7 +244,7 @@ impl Replica {
             }
             return;
         }
-        // A candidate yields to a higher epoch: its promise was only to itself.
+        // A candidate yields to a higher epoch, as its promise was only to itself.
         let gives_way = matches!(group.state, State::Candidate { .. }) && epoch > group.epoch;
         let is_free = group.promised <= now || group.coordinator == from || gives_way;
         if group.is_blank() || !is_free {
@@ -252,7 +252,7 @@ impl Replica {
         }
         let why = if epoch >= group.found { Telling::Vote } else { Telling::Refusal };
         if self.is_in_office(common, now) {
-            return; // The others' promises to this coordinator are valid.
+            return; // Its own promises from the others are valid.
         }
         if why == Telling::Vote {
             self.group.state = State::Follower;
@@ -291,7 +291,7 @@ impl Replica {
             }
             (State::Candidate { .. }, Telling::Refusal) => {
                 self.group.found = self.group.found.max(memory.found);
-                self.group.state = State::Follower; // Its own promise expires first.
+                self.group.state = State::Follower; // Its promise to itself expires first.
             }
             (State::Blank { since, .. }, Telling::Recovery) if sent.since(*since) >= common.config.term => {
                 self.learn(memory, cx.now());
@@ -309,9 +309,9 @@ impl Replica {
         }
     }
 
-    /// Resumes voting without memory, and returns true, if so many replicas have lost theirs that no majority remains:
-    /// then no coordinator can be in office to recover from. This is the start, or all is lost; grace covers that, too.
-    /// If all votes are needed, this replica alone is enough.
+    /// Resumes voting without memory, and returns true, if no majority has its memory: then no coordinator can be in
+    /// office to recover from. This is the start, or everything is lost, which grace covers. If all votes are needed,
+    /// this replica alone is enough.
     fn restarts(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
         let State::Blank { blanks, .. } = &self.group.state else { return false };
         let (quorum, blank) = (common.replicas.quorum(), blanks.len() + 1);
@@ -323,11 +323,11 @@ impl Replica {
         is_so
     }
 
-    /// Takes office with currently valid votes of a majority.
+    /// Becomes coordinator with valid votes of a majority.
     fn count_votes(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, State::Candidate { votes }) = (cx.now(), &mut self.group.state) else { return };
         if self.group.promised > now && lease_end(votes, common).is_some_and(|end| end > now) {
-            // Clients of earlier coordinators have left when a lease has passed. Before epoch 0 there are none.
+            // After a lease, all clients of earlier coordinators have left. Before epoch 0 there are none.
             let grace = if self.group.epoch == 0 { Time::ZERO } else { now + common.config.lease };
             self.group.state = State::Office { votes: core::mem::take(votes), grace };
             self.take_office(common, cx);
@@ -365,7 +365,7 @@ impl Replica {
             return parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
         }
         let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
-        // An OK of an earlier epoch is late: its sender is out of office and ignores pings.
+        // An OK of an earlier epoch is late: its sender is not coordinator any more and ignores pings.
         if self.group.state == State::Follower && is_free && epoch >= self.group.found {
             self.group.found = epoch;
             self.follow(from, epoch, sent, common, cx);
@@ -373,7 +373,7 @@ impl Replica {
         }
     }
 
-    /// §4.1, *Recovering the memory*. In print at once; here after a term, when all forgotten promises have expired,
+    /// §4.1, *Recovering the memory*. In print at once. Here after a term, when all forgotten promises have expired,
     /// and votes in flight are too old to be counted.
     pub fn begin_recovery(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.majority_lease {
@@ -420,7 +420,7 @@ impl Replica {
         common.send(to, Message::Update { to, from: self.index, why, sent, epoch, memory }, cx);
     }
 
-    /// In print, *active(Coordinator)*: pings the coordinator before it forwards a message.
+    /// In print, *active(Coordinator)*: pings the coordinator before forwarding a message.
     pub fn pass_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (to, from, epoch) = (self.group.coordinator, self.index, self.group.epoch);
         common.send(to, Message::Ping { to, from, epoch, last_received: Time::ZERO }, cx);
@@ -428,8 +428,7 @@ impl Replica {
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
     }
 
-    /// In print: the coordinator has not answered in time and is considered failed. This replica takes its place and
-    /// announces it.
+    /// In print: this replica takes the place of a coordinator that has not answered in time, and announces itself.
     fn elect_in_print(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.group.clock += 1;
         (self.group.coordinator, self.group.epoch) = (self.index, self.group.clock);
@@ -438,7 +437,7 @@ impl Replica {
         parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
     }
 
-    /// Forwards a message to the coordinator, which may be this replica by now.
+    /// Forwards a message to the coordinator, or handles it if that is this replica.
     pub fn hand_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let coordinator = self.group.coordinator;
         match message {
@@ -467,7 +466,7 @@ mod tests {
     use crate::replicas::Post;
     use crate::{Quorum, Replicas};
 
-    /// A follower of a late OK's sender would ping in vain, and withhold its vote for a term.
+    /// A replica that follows the sender of a late OK would ping in vain and withhold its vote for a term.
     #[test]
     fn ok_of_earlier_epoch_is_not_followed() {
         let config = Config::REPAIRED;

@@ -1,4 +1,4 @@
-//! Messages between clients and replicas, and the identities in them.
+//! Messages between clients and replicas of the coordinator protocol.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,17 +7,17 @@ use peerlock_types::{Span, Ticket, Time};
 
 use crate::token::Claim;
 
-/// A request's place in the queue. In print, the client's time stamp; here a number from the coordinator.
+/// A request's place in the queue: a number from the coordinator. In print, the client's time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
-    /// The coordinator's epoch when it gave the number: places of earlier epochs come first.
+    /// The epoch of the coordinator that gave the number. Places of earlier epochs come first.
     pub epoch: u64,
-    /// Counted from 1 in each epoch; in print, the time stamp.
+    /// Counts from 1 in each epoch; in print, the time stamp.
     pub count: u64,
 }
 
-/// A waiter. Entries are ordered by their places.
+/// A waiter. Entries are ordered by place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Entry {
@@ -27,29 +27,29 @@ pub struct Entry {
     pub client: Claim,
 }
 
-/// *Owner*: the client that holds the resource, or has been granted it, and its fencing number.
+/// *Owner*: the client that holds the resource or has been granted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
     /// The owner and its peer.
     pub client: Claim,
-    /// The number of the grant. See [the numbers](super#numbers).
+    /// The fencing number of the grant. See [the numbers](super#numbers).
     pub number: u64,
 }
 
-/// A replica's memory, as it is sent to others.
+/// A replica's memory, as sent to others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
     /// The highest epoch that it has voted for or followed.
     pub found: u64,
-    /// The highest grant number that it knows.
+    /// The highest grant number known.
     pub number: u64,
-    /// The queue, as far as it knows.
+    /// The queue, as known to it.
     pub queue: Vec<Entry>,
 }
 
-/// The reason for an `Update`.
+/// The purpose of an `Update`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Telling {
@@ -63,31 +63,31 @@ pub enum Telling {
     Blank,
 }
 
-/// The messages of Figure 1, and a receipt. `to` is always the receiving replica, `from` the sending one: a peer may
-/// host several, and on an overlay they have no other identity.
+/// The messages of Figure 1, and a receipt. `to` is the receiving replica, `from` the sending one: a peer may host
+/// several, and on an overlay they have no other identity.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: sent by a client that wants the resource, repeats its request, or renews its lease. It goes to the
-    /// replica that the client takes for the coordinator, and without an answer to all. The coordinator appends the
+    /// REQUEST: sent by a client to request the resource, to repeat the request, or to renew its lease. It goes to the
+    /// replica that the client considers coordinator, and to all if that does not answer. The coordinator appends the
     /// client to the queue or renews its lease, and answers with `Response`. In print it goes to all, and the others
     /// forward it.
     Request {
         /// The receiving replica.
         to: u32,
-        /// The client and its peer, which receives the answer even if another replica forwarded this.
+        /// The client and its peer, which receives the answer even if another replica has forwarded this.
         client: Claim,
-        /// *timestamp*: Lamport's clock of the client at its first request.
+        /// *timestamp*: the client's Lamport clock at its first request.
         stamp: u64,
-        /// Its place in the queue, if it has one: it keeps it under a new coordinator.
+        /// Its place in the queue, which it keeps under a new coordinator.
         place: Option<Place>,
-        /// The number of the grant that it has, or was handed.
+        /// The number of its grant, if it has one.
         holds: Option<u64>,
         /// Whether it is in the critical section.
         inside: bool,
-        /// The highest number that it knows.
+        /// The highest number known to the client.
         newest: u64,
-        /// Whether this is the only copy: then a replica that is not the coordinator forwards it.
+        /// Whether this is the only copy: another replica than the coordinator then forwards it.
         alone: bool,
         /// Send time, by the client's clock.
         sent: Time,
@@ -101,11 +101,11 @@ pub enum Message {
         from: u32,
         /// The client's place in the queue.
         place: Option<Place>,
-        /// The owner. If it is the client itself, it may enter.
+        /// The owner. If it is the receiver, it may enter.
         owner: Option<Holder>,
-        /// The queue, for a client that does not have it yet.
+        /// The queue, unless the client has it.
         queue: Option<Vec<Entry>>,
-        /// End of the lease by the client's clock: the coordinator reassigns the resource no earlier.
+        /// End of the lease, by the client's clock: the coordinator does not reassign the resource before.
         until: Time,
         /// t_cs: the mean time per client.
         t_cs: Option<Span>,
@@ -118,30 +118,31 @@ pub enum Message {
         /// The new waiter.
         entry: Entry,
     },
-    /// RELEASE: sent by a client that releases or withdraws, to all waiters and to all replicas, or by the coordinator
-    /// on behalf of a client that is silent. The receiver removes the client; the successor enters. The coordinator
-    /// answers with `Got`.
+    /// RELEASE: sent by a client that releases or withdraws, to all waiters and to the replicas, or by the coordinator
+    /// on behalf of a silent client. The receiver removes the client; the successor enters. The coordinator answers
+    /// with `Got`.
     Release {
         /// The receiving replica; `None` for a client.
         to: Option<u32>,
-        /// The client that has released.
+        /// The client that releases.
         client: Claim,
-        /// The number of its grant; `None` if it only waited; 0 if a coordinator removes it.
+        /// The number of its grant. `None`: it only waited. 0: the coordinator removes it.
         number: Option<u64>,
         /// The next client, under the next number. `None`: the coordinator chooses. Not in print.
         successor: Option<Claim>,
-        /// The last place that the client knew: the coordinator notifies those behind it. Not in print.
+        /// The last place known to the client: the coordinator notifies the waiters behind it. Not in print.
         last: Option<Place>,
         /// The receipt to return; 0 for none.
         receipt: u64,
     },
-    /// Sent by the coordinator for a RELEASE with a receipt. The client stops retransmitting. Not in print.
+    /// Sent by the coordinator to acknowledge a RELEASE. The client stops retransmitting. Not in print.
     Got {
         /// `receipt` of the RELEASE.
         receipt: u64,
     },
-    /// IAMCOORDINATOR: sent by a candidate, or a coordinator in office, to all replicas. A replica without another
-    /// promise follows it; it answers with `Update`. In print it announces a result, and has no answer.
+    /// IAMCOORDINATOR: sent by a candidate, or by a coordinator to replicas whose promise is old, to all replicas. A
+    /// replica without another promise follows it and answers with `Update`. In print it announces a result, and has no
+    /// answer.
     IamCoordinator {
         /// The receiving replica.
         to: u32,
@@ -161,14 +162,14 @@ pub enum Message {
         /// Send time, by the sender's clock.
         sent: Time,
     },
-    /// UPDATE: sent by a replica to a candidate, or to a replica that recovers. The receiver counts the vote or adopts
+    /// UPDATE: sent by a replica to a candidate, or to a replica without memory. The receiver counts the vote or adopts
     /// the memory.
     Update {
         /// The receiving replica.
         to: u32,
         /// The replica whose memory this is.
         from: u32,
-        /// The reason: a vote or refusal, or an answer to RECOVER.
+        /// The purpose: a vote or refusal, or the answer to RECOVER.
         why: Telling,
         /// `sent` of the message that this answers.
         sent: Time,
@@ -177,20 +178,20 @@ pub enum Message {
         /// The sender's memory.
         memory: Memory,
     },
-    /// PING: sent by a replica to its coordinator, periodically; in print before it forwards a message. The coordinator
+    /// PING: sent periodically by a replica to its coordinator; in print before it forwards a message. The coordinator
     /// counts the promise and answers with `Ok`.
     Ping {
-        /// The replica that the sender takes for the coordinator.
+        /// The replica that the sender considers coordinator.
         to: u32,
         /// The follower.
         from: u32,
         /// The epoch that the sender follows.
         epoch: u64,
-        /// `sent` of the latest `Ok` (or IAMCOORDINATOR) that has arrived: the sender follows no other replica for a
-        /// term from then on.
+        /// `sent` of the latest `Ok` or IAMCOORDINATOR received: the sender follows no other replica for a term from
+        /// then on.
         last_received: Time,
     },
-    /// OK: the coordinator's answer to `Ping`. The follower renews its promise and drops entries before `front`.
+    /// OK: sent by the coordinator to answer `Ping`. The follower renews its promise and drops entries before `front`.
     Ok {
         /// The follower.
         to: u32,
@@ -200,7 +201,7 @@ pub enum Message {
         epoch: u64,
         /// Send time, by the coordinator's clock.
         sent: Time,
-        /// Clients with an earlier place do not wait any more.
+        /// Clients with an earlier place are finished.
         front: Place,
     },
 }
@@ -254,7 +255,7 @@ impl Message {
     }
 }
 
-/// The timers of both halves.
+/// The timers of clients and replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// A client repeats its request, renews its lease, or finds that it has expired.
@@ -263,11 +264,12 @@ pub enum Timer {
     Resend,
     /// The coordinator checks whether the owner's lease has expired.
     Lease(u32),
-    /// A replica pings its coordinator, becomes a candidate, or requests its memory. In print: the wait for OK is over.
+    /// A replica pings its coordinator, becomes a candidate, or requests its memory. In print: OK has not arrived in
+    /// time.
     Ping(u32),
 }
 
-/// The count, with the epoch if it is not 0: `7`, `3.7`.
+/// The count, with the epoch if that is not 0: `7`, `3.7`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.epoch {
@@ -284,7 +286,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Writes the paper's words; replicas are `R` and their index. Omits times, the queue and the memory.
+/// The paper's notation, with replicas as `R` and their index. Omits times, the queue and the memory.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

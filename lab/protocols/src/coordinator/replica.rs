@@ -1,5 +1,5 @@
-//! The replica half of the coordinator protocol (Figure 1, *Replica side*): a coordinator's answers to clients, and the
-//! records of the others. `group.rs` has the election.
+//! The replica side of the coordinator protocol (Figure 1, *Replica side*): the coordinator's answers to clients, and
+//! the records of the other replicas. `group.rs` has the election.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,7 +17,7 @@ use crate::{Cx, fencing};
 /// One logical replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Replica {
-    /// Its index among the n.
+    /// The index, below n.
     pub index: u32,
     /// The state of the election.
     pub group: Group,
@@ -35,15 +35,15 @@ pub(super) struct Replica {
     watches: bool,
     /// *received(msg)*, in print: the REQUESTs received.
     received: Vec<(Claim, u64)>,
-    /// The same for RECOVERs: sender and send time.
+    /// The same for RECOVER: sender and send time.
     pub recoveries: Vec<(u32, Time)>,
 }
 
-/// A waiter, as a replica knows it.
+/// A waiter, as known to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Waiting {
     pub entry: Entry,
-    /// Its latest REQUEST; `None` if other replicas received it.
+    /// Its latest REQUEST; `None` if only other replicas received it.
     last_received: Option<Received>,
     /// Time of its last message.
     since: Time,
@@ -57,7 +57,7 @@ struct Received {
 }
 
 impl Received {
-    /// Converts a local time to the client's clock, rounding down: the request cannot have arrived before it was sent.
+    /// Converts a local time to the client's clock, rounding down: the request arrived after it was sent.
     fn there(self, here: Time) -> Time {
         self.sent + by_any_clock(here.since(self.arrived))
     }
@@ -66,7 +66,7 @@ impl Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     pub holder: Holder,
-    /// End of its lease: no grant before, except by hand-over from it.
+    /// End of its lease: until then only the owner's hand-overs grant.
     pub until: Time,
     since: Time,
     last_received: Option<Received>,
@@ -78,12 +78,11 @@ impl Owner {
     }
 }
 
-/// The number in a RELEASE by which a coordinator removes a waiter. It is below all grant numbers, so that a client
-/// that has since become the owner stays the owner, however late the RELEASE arrives. A client that withdraws gives no
-/// number.
+/// The number in a RELEASE by which a coordinator removes a waiter. It is below all grant numbers, so that the RELEASE,
+/// however late, does not remove a client that has become the owner. A client that withdraws sends no number.
 const STRUCK: u64 = 0;
 
-/// Returns whether both numbers belong to one chain of hand-overs, without a coordinator's intervention.
+/// Returns whether both numbers belong to one chain of hand-overs.
 fn is_one_chain(one: u64, other: u64) -> bool {
     one / fencing::LEAP == other / fencing::LEAP
 }
@@ -130,7 +129,7 @@ impl Replica {
         }
     }
 
-    /// Inserts a waiter, if it is unknown.
+    /// Inserts an unknown waiter.
     pub fn note(&mut self, entry: Entry, now: Time) {
         if self.owner.is_some_and(|owner| owner.holder.client == entry.client) {
             return;
@@ -141,8 +140,7 @@ impl Replica {
         }
     }
 
-    /// Returns whether grants have to wait because the owner under an earlier coordinator may still be in the critical
-    /// section.
+    /// Returns whether grants must wait because the owner under an earlier coordinator may still hold.
     fn is_in_grace(&self, now: Time) -> bool {
         self.group.grace().is_some_and(|grace| now < grace)
     }
@@ -197,9 +195,9 @@ impl Replica {
         }
     }
 
-    /// Records that a client has a grant. It is the owner if its number is further down the known chain. A new
-    /// coordinator knows no chain and believes only a client in the critical section: one that was merely granted may
-    /// have been superseded.
+    /// Records that a client has a grant. It becomes the owner if its number is later in the known chain. A new
+    /// coordinator knows no chain and accepts only a client in the critical section: a mere grant may have been
+    /// superseded.
     fn learn_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let is_further =
@@ -213,8 +211,8 @@ impl Replica {
         }
     }
 
-    /// Adopts a client's higher number: a majority has lost its memory. An owner with a higher number does not accept
-    /// the grant that it was given, so it gets a new number.
+    /// Adopts a client's higher number, if a majority has lost its memory. An owner that knows a higher number rejects
+    /// its grant, so it gets a new number.
     fn catch_up(&mut self, client: Claim, newest: u64) {
         self.number = self.number.max(newest);
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.holder.client == client)
@@ -225,7 +223,7 @@ impl Replica {
         }
     }
 
-    /// *Queue.insert*: returns the new entry, if the client had none.
+    /// *Queue.insert*: returns the entry if it is new.
     fn enqueue(&mut self, message: &Message, common: &Common, now: Time) -> Option<Entry> {
         let Message::Request { client, stamp, place, sent, .. } = *message else { return None };
         let (last_received, config) = (Received { sent, arrived: now }, &common.config);
@@ -245,7 +243,7 @@ impl Replica {
         Some(entry)
     }
 
-    /// Grants the free resource to the first waiter that has sent this coordinator a request.
+    /// Grants the free resource to the first waiter whose request this coordinator has received.
     pub fn serve(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         if self.owner.is_some() || self.is_in_grace(now) {
@@ -264,7 +262,7 @@ impl Replica {
         self.respond(entry.client, true, common, cx);
     }
 
-    /// §4.4, *failure of requester*: removes silent waiters. A waiter requests three times within a lease.
+    /// §4.4, *failure of requester*: removes silent waiters. A waiter sends three requests per lease.
     fn remove_silent(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if !common.config.owner_lease {
             return;
@@ -289,7 +287,7 @@ impl Replica {
         }
     }
 
-    /// *SendResponse*: the status of the resource, and the queue for a client that does not have it yet.
+    /// *SendResponse*: sends the owner, and the queue if requested.
     pub fn respond(&self, to: Claim, with_queue: bool, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let known = self.waiting.iter().find(|waiting| is_same(waiting.entry.client, to, &common.config));
         let last_received = match self.owner {
@@ -310,7 +308,7 @@ impl Replica {
         common.post.send(to.peer, message, cx);
     }
 
-    /// Sends ADDREQUEST to all. In print the owner is left out.
+    /// Sends ADDREQUEST to all; in print not to the owner.
     fn feed(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         for to in self.others(common) {
             common.send(to, Message::AddRequest { to: Some(to), entry }, cx);
@@ -323,7 +321,7 @@ impl Replica {
         }
     }
 
-    /// Handles RELEASE at a replica, which has no handler for it in print.
+    /// Handles RELEASE. In print replicas have no handler for it.
     pub fn on_release(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Release { client, number, successor, last, receipt, .. } = message else { return };
         if !common.config.replicas_receive_release {
@@ -366,7 +364,7 @@ impl Replica {
         owner.map(|owner| owner.holder.number)
     }
 
-    /// Ends an expired lease (§4.4). The owner may have handed over as often as a chain allows, so the number leaps.
+    /// Ends an expired lease (§4.4). The chain may have used any number below the next leap.
     pub fn expire(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Some(owner) = self.owner.filter(|owner| common.config.owner_lease && owner.until <= cx.now()) else {
             return;
@@ -387,7 +385,7 @@ impl Replica {
         }
     }
 
-    /// Takes the resource from an owner that has not renewed its lease in time.
+    /// Revokes an expired lease.
     pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.watches = false;
         if self.is_coordinator() && self.is_in_office(common, cx.now()) {
@@ -405,7 +403,7 @@ impl Replica {
         }
     }
 
-    /// Starts in office: no owner is known reliably, and waiters are notified.
+    /// Starts as coordinator: the owner is unknown, and waiters are notified.
     pub fn take_office(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.owner = None;
         self.watch(common, cx);
@@ -416,13 +414,13 @@ impl Replica {
         }
     }
 
-    /// Returns the first place in the queue, or the next one: earlier ones are finished.
+    /// Returns the first place in the queue, or the next to be given. Earlier places are finished.
     pub fn front(&self) -> Place {
         let next = Place { epoch: self.group.epoch, count: self.count + 1 };
         self.waiting.first().map_or(next, |waiting| waiting.entry.place)
     }
 
-    /// Drops finished waiters: their RELEASE was lost.
+    /// Drops finished waiters whose RELEASE was lost.
     pub fn drop_before(&mut self, front: Place) {
         self.waiting.retain(|waiting| waiting.entry.place >= front);
     }
@@ -441,7 +439,7 @@ impl fmt::Display for Replica {
     }
 }
 
-/// Tests of cases that the simulator rarely reaches.
+/// Cases that the simulator rarely reaches.
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
@@ -457,7 +455,7 @@ mod tests {
     const OTHER: Claim = Claim { peer: PeerId::new(8), ticket: Ticket::new(1) };
     const NUMBER: u64 = 5;
 
-    /// Returns a coordinator that cannot be deposed, and its owner under number 5.
+    /// Returns a permanent coordinator, and its owner under number 5.
     fn in_office() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };
@@ -507,8 +505,8 @@ mod tests {
         }
     }
 
-    /// Trial 79 of the coordinator in `faults/table`: messages are late by more than a lease. An earlier coordinator's
-    /// removal of a client that had since become the owner was taken for its withdrawal.
+    /// Trial 79 of the coordinator in `faults/table`: messages are late by more than a lease, and an earlier
+    /// coordinator's removal of a client arrives after that client has become the owner.
     #[test]
     fn removal_by_earlier_coordinator_keeps_owner() {
         let (mut earlier, mut common) = in_office();
