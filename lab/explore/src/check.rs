@@ -1,87 +1,87 @@
-//! What must hold in every state of a [`World`](crate::World), whatever happens.
+//! Invariants of every state of a [`World`](crate::World).
 
 use std::fmt;
 
 use peerlock_protocols::{Grant, Observe};
 use peerlock_types::{PeerId, Ticket};
 
-/// A promise that was broken.
+/// A violated property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// More clients are inside than there are slots.
+    /// More clients hold than there are slots.
     TooManyInside {
-        /// Clients inside, over all peers.
+        /// The holders at all peers.
         inside: usize,
-        /// How many may be.
+        /// The number of slots.
         slots: usize,
     },
-    /// A slot that does not exist or that somebody else has.
+    /// A client entered a slot that does not exist or is held.
     WrongSlot(PeerId, Grant),
     /// A fencing number that is not above all earlier ones of its slot, or that another slot had before.
     Fencing(PeerId, Grant),
-    /// A client was let in that does not wait: it has withdrawn, is inside already, or has never asked.
+    /// A grant for a client that does not wait: it has withdrawn, holds already, or never requested.
     NotWaiting(PeerId, Ticket),
-    /// A token was lost or made up.
+    /// A token was lost or created.
     Tokens {
-        /// How many are held or under way.
+        /// Tokens held or under way.
         found: usize,
-        /// How many there must be.
+        /// The expected number.
         expected: usize,
     },
     /// The number of coordinators, at a peer or under way, is not one.
     Coordinators(usize),
-    /// These peers forward requests in a circle.
+    /// The parent pointers of these peers form a cycle.
     ParentCycle(Vec<PeerId>),
-    /// A peer was told something that makes no sense, in a world where everybody keeps to the rules.
+    /// A peer reported an unexpected input in a world without faults.
     Unexpected(PeerId, &'static str),
-    /// A peer broke its own invariant.
+    /// An assertion of a peer failed.
     Panic(PeerId, String),
-    /// A slot's token is at two peers, or where its slot is in use by somebody whose peer is gone.
+    /// A slot has two usable tokens, or one while its holder's peer is gone.
     SlotTwice(u32),
-    /// Nothing happens by itself any more, and nobody has this slot's token.
+    /// No event is left without a client's action, and no peer has this slot's token.
     SlotLost(u32),
-    /// A client was let in, and another was told that it came earlier, and there is only one slot.
+    /// A client entered before another with an earlier arrival number, with a single slot.
     OutOfOrder(PeerId, Ticket),
-    /// No message is under way, slots are empty, and these wait, in a protocol that promises better.
+    /// No message is under way, slots are free, and these wait, in a protocol that excludes this.
     Idle(Vec<(PeerId, Ticket)>),
-    /// Nothing can happen any more, and these still wait.
+    /// No event is left, and these still wait.
     Stuck(Vec<(PeerId, Ticket)>),
-    /// Whatever happens from here on, within the limits, somebody will wait for ever; these do now.
+    /// No continuation within the limits serves all clients; these wait now.
     Hopeless(Vec<(PeerId, Ticket)>),
-    /// A second copy of an order has undone the one that came after it: there are so many slots by that.
+    /// A duplicated resize has undone the one after it, which left this many slots.
     Undone(u32),
-    /// A run without end: after this many steps everything is as before.
+    /// An endless run: these many steps lead back to the same state.
     Livelock(usize),
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooManyInside { inside, slots } => write!(f, "{inside} clients are inside, {slots} may be"),
-            Self::WrongSlot(peer, grant) => write!(f, "{peer} enters slot {}, which is taken or not there", grant.slot),
+            Self::TooManyInside { inside, slots } => write!(f, "{inside} clients hold slots, {slots} allowed"),
+            Self::WrongSlot(peer, grant) => write!(f, "{peer} enters slot {}, which is held or does not exist", grant.slot),
             Self::Fencing(peer, Grant { slot, fencing }) => {
                 write!(f, "{peer} enters slot {slot} with fencing number {fencing}, which is not new")
             }
-            Self::NotWaiting(peer, ticket) => write!(f, "{peer} lets ticket {ticket} in, which does not wait"),
+            Self::NotWaiting(peer, ticket) => write!(f, "{peer} grants ticket {ticket}, which does not wait"),
             Self::Tokens { found, expected } => write!(f, "{found} tokens are held or under way instead of {expected}"),
-            Self::Coordinators(found) => write!(f, "{found} coordinators are there or under way instead of one"),
+            Self::Coordinators(found) => write!(f, "{found} coordinators at peers or under way instead of one"),
             Self::ParentCycle(peers) => write!(f, "parent pointers form a cycle: {}", list(peers.iter(), " → ")),
-            Self::Unexpected(peer, why) => write!(f, "{peer} was told something strange: {why}"),
-            Self::Panic(peer, why) => write!(f, "{peer} broke its own invariant: {why}"),
+            Self::Unexpected(peer, why) => write!(f, "{peer} received unexpected input: {why}"),
+            Self::Panic(peer, why) => write!(f, "{peer} failed an assertion: {why}"),
             Self::SlotTwice(slot) => write!(f, "slot {slot} can be used twice"),
-            Self::SlotLost(slot) => write!(f, "slot {slot} is lost for ever"),
-            Self::OutOfOrder(peer, ticket) => write!(f, "{peer} lets ticket {ticket} in before one that came earlier"),
-            Self::Idle(waiting) => write!(f, "a slot is empty and nobody is told: {} wait", clients(waiting)),
+            Self::SlotLost(slot) => write!(f, "slot {slot} is lost"),
+            Self::OutOfOrder(peer, ticket) => write!(f, "{peer} grants ticket {ticket} before an earlier arrival"),
+            Self::Idle(waiting) => write!(f, "a slot is free, no message is under way, and these wait: {}", clients(waiting)),
             Self::Stuck(waiting) => {
-                write!(f, "nothing can happen any more and these still wait: {}", clients(waiting))
+                write!(f, "no event is possible and these wait: {}", clients(waiting))
             }
             Self::Hopeless(waiting) => {
-                write!(f, "whatever happens, not all will be served, and these still wait: {}", clients(waiting))
+                write!(f, "no continuation serves all clients, and these wait: {}", clients(waiting))
             }
             Self::Undone(slots) => {
-                write!(f, "the order for {slots} slots is undone by a second copy of an earlier one")
+                write!(f, "the resize to {slots} slots is undone by a duplicate of an earlier one")
             }
-            Self::Livelock(steps) => write!(f, "the last {steps} steps may be repeated for ever"),
+            Self::Livelock(steps) => write!(f, "the last {steps} steps form a cycle"),
         }
     }
 }
@@ -94,12 +94,12 @@ fn list<T: fmt::Display>(items: impl Iterator<Item = T>, between: &str) -> Strin
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(between)
 }
 
-/// What the checks below ask of one peer; worked out once when the peer changes.
+/// The values of one peer that the checks need, computed when the peer changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {
     tokens: usize,
     coordinator: bool,
-    /// In each tree, the parent's place in the table of all peers.
+    /// For each tree, the index of the parent.
     parents: Box<[Option<usize>]>,
     slots: Vec<u32>,
 }
@@ -111,13 +111,13 @@ impl Facts {
         Self { tokens: peer.tokens(), coordinator: peer.is_coordinator(), parents, slots: peer.slots_here() }
     }
 
-    /// Which slots' tokens are here, if the protocol tells.
+    /// Returns the slots whose tokens are at this peer, if the protocol reports them.
     pub(crate) fn slots(&self) -> &[u32] {
         &self.slots
     }
 }
 
-/// The checks that look at all peers and messages at once: `any` peer answers for the whole, `facts` for one peer.
+/// Checks all peers and messages together. `any` is any peer, `facts` returns the values of one peer.
 pub(crate) fn invariants<'a, P: Observe>(
     any: &P,
     ids: &[PeerId],
@@ -145,7 +145,7 @@ where
     (0..any.trees()).find_map(|tree| parent_cycle(ids, |at| facts(at).parents[tree]))
 }
 
-/// Follows the pointers from every peer: a walk that has not ended after as many steps as there are peers goes round.
+/// Finds a cycle of parent pointers: a walk longer than the number of peers.
 fn parent_cycle(ids: &[PeerId], parent: impl Fn(usize) -> Option<usize>) -> Option<Violation> {
     let walk = |from: usize| (0..ids.len()).try_fold(from, |at, _| parent(at));
     let start = (0..ids.len()).find_map(walk)?;

@@ -1,16 +1,16 @@
-//! The states seen in a search, and the steps between them. Of a state only the fingerprint is kept.
+//! The graph of states found by a search. Of a state only the fingerprint is kept.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::iter::successors;
 
-/// States by number, in the order of finding them; the start is 0. They are dealt with in the same order.
+/// States numbered in the order of discovery, from 0, the start. They are expanded in the same order.
 pub(crate) struct Graph {
     numbers: HashMap<u64, u32>,
     fingerprints: Vec<u64>,
-    /// Where each state was found from.
+    /// The predecessor through which each state was found.
     from: Vec<u32>,
-    /// Where the steps of each state begin in `steps`.
+    /// For each state, the index of its first entry in `steps`.
     first_step: Vec<usize>,
     steps: Vec<u32>,
 }
@@ -21,13 +21,13 @@ impl Graph {
         Self { numbers, fingerprints: vec![start], from: vec![0], first_step: Vec::new(), steps: Vec::new() }
     }
 
-    /// Goes on to the next state, which is the one that steps lead from now.
+    /// Moves to the next state: following steps start there.
     pub(crate) fn next(&mut self) -> u32 {
         self.first_step.push(self.steps.len());
         self.first_step.len() as u32 - 1
     }
 
-    /// Notes a step to a state; true if the state is new.
+    /// Adds a step to a state; true if the state is new.
     pub(crate) fn step_to(&mut self, fingerprint: u64) -> bool {
         let new = u32::try_from(self.states()).expect("four billion states would not have fit in memory");
         let entry = self.numbers.entry(fingerprint);
@@ -52,7 +52,7 @@ impl Graph {
         self.fingerprints[at as usize]
     }
 
-    /// The states on a shortest way from the start to `at`.
+    /// Returns the states on a shortest path from the start to `at`.
     pub(crate) fn path_to(&self, at: u32) -> Vec<u32> {
         let mut path: Vec<u32> = successors(Some(at), |&at| (at != 0).then(|| self.from[at as usize])).collect();
         path.reverse();
@@ -64,7 +64,7 @@ impl Graph {
         &self.steps[self.first_step[at as usize]..end]
     }
 
-    /// A shortest cycle through some state, if there is any cycle: first and last state are the same.
+    /// Returns a short cycle, if there is any: first and last state are the same.
     pub(crate) fn cycle(&self) -> Option<Vec<u32>> {
         let start = self.state_on_cycle()?;
         let mut from = HashMap::new();
@@ -85,9 +85,9 @@ impl Graph {
         Some(cycle)
     }
 
-    /// For each state, whether some way leads from it to one of `goals`.
+    /// Returns for each state whether one of `goals` is reachable.
     pub(crate) fn leads_to(&self, goals: impl Iterator<Item = u32>) -> Vec<bool> {
-        // Sorted by where the steps lead to: those to state i are at places first[i] to first[i + 1].
+        // Sorted by target: the steps to state i are at indices first[i] to first[i + 1].
         let mut first = vec![0; self.states() + 1];
         self.steps.iter().for_each(|&next| first[next as usize + 1] += 1);
         (1..first.len()).for_each(|at| first[at] += first[at - 1]);
@@ -109,8 +109,8 @@ impl Graph {
         leads_there
     }
 
-    /// Takes away states to which no step leads, repeatedly: what remains lies on a cycle or behind one. A walk
-    /// back along the remaining states must then come to a cycle, whose state nearest to the start it gives.
+    /// Repeatedly removes states without predecessors: the remaining ones are on a cycle or behind one. A walk
+    /// backwards through them ends in a cycle, of which it returns the state nearest to the start.
     fn state_on_cycle(&self) -> Option<u32> {
         let mut steps_to = vec![0_u32; self.states()];
         self.steps.iter().for_each(|&next| steps_to[next as usize] += 1);
@@ -138,7 +138,7 @@ impl Graph {
 mod tests {
     use super::*;
 
-    /// The graph with these steps from each state, and the states' numbers as fingerprints.
+    /// Builds a graph with these steps from each state, and state numbers as fingerprints.
     fn graph(steps: &[&[u64]]) -> Graph {
         let mut graph = Graph::new(0);
         for steps in steps {

@@ -1,15 +1,15 @@
-//! Every protocol in a small world: a few peers, their clients, and a network that delivers when it likes.
+//! A model checker for the protocols: a few peers, their clients, and a network that delivers messages in any order.
 //!
-//! - [`World`] is one state of all that, and the list of [`Action`]s that may come next.
-//! - [`explore`] tries all of them, in every order, and proves that no order breaks a promise, or shows the shortest
-//!   that does.
-//! - [`Scenario`] plays one chosen order from a text file and keeps its trace.
+//! - [`World`] is one state, with the list of [`Action`]s that may come next.
+//! - [`explore`] tries all actions in every order. It proves that no order violates a property, or returns the shortest
+//!   run that does.
+//! - [`Scenario`] plays one chosen order from a text file and compares its trace.
 //!
-//! The three share one set of checks ([`Violation`]) and one way to write down what happened:
+//! All three share one set of checks ([`Violation`]) and one trace format:
 //!
 //! ```text
 //! 4: request
-//! 4 → 3  request(4)                         what 4 sent has arrived at 3
+//! 4 → 3  request(4)                         a message from 4 has arrived at 3
 //! 3 → 1  child(4) of queue 0
 //! 3 → 4  token_locations([4, 2, 3], 1)
 //! 1: leave

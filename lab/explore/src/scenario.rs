@@ -1,35 +1,36 @@
-//! One chosen run, written down in a text file with the trace that it must produce.
+//! One chosen run: a text file with commands and the trace that they must produce.
 //!
-//! A scenario is a [goldenscript](goldenscript): commands, `---`, and what they print.
+//! A scenario is a [goldenscript](goldenscript): commands, `---`, and their output.
 //!
 //! | command | meaning |
 //! | --- | --- |
-//! | `peers …` | who is there; the words after it are the protocol's own |
-//! | `request P` | a client of peer P asks |
-//! | `leave P [T]` | the client with ticket T, or the first that is inside at P, leaves |
-//! | `withdraw P [T]` | the client with ticket T, or the first that waits at P, does not want to any more |
-//! | `deliver P Q [KIND]` | a message from P to Q arrives: the oldest, or the oldest of this kind |
-//! | `lose P Q` | all messages under way from P to Q get lost |
-//! | `suspect P Q` | P takes Q for gone |
-//! | `timer P` | the first pending timer of P runs out |
+//! | `peers …` | create the world; the protocol interprets the words |
+//! | `request P` | a client of peer P requests |
+//! | `leave P [T]` | the client with ticket T, or the first holder at P, releases |
+//! | `withdraw P [T]` | the client with ticket T, or the first waiting at P, withdraws |
+//! | `deliver P Q [KIND]` | the oldest message (of this kind) from P to Q arrives |
+//! | `lose P Q` | all messages under way from P to Q are lost |
+//! | `suspect P Q` | P suspects that Q has crashed |
+//! | `timer P` | the first pending timer of P expires |
 //! | `reset P` | the replica at P loses its memory |
-//! | `stop P` | P dies, or its session has run out |
-//! | `end P` | the register ends a session of P that has stopped |
+//! | `stop P` | P crashes, or its session expires |
+//! | `end P` | the registry ends a session of P, which has stopped |
 //! | `begin P` | P, which has stopped, begins another session |
-//! | `takeover P` | the process at P is killed, and another takes over what its clients have |
-//! | `force P` | the register forces P out |
+//! | `takeover P` | the process at P is killed, and another continues its clients' grants |
+//! | `force P` | the registry evicts P |
+//! | `forget P` | P leaves the parties of the resource |
 //! | `resize` | the resource gets the next number of slots |
-//! | `detach P` | the register is told of the end of the first grant at P |
-//! | `expire` | a detached grant is over, for its client and then for the register |
-//! | `receive P` | the first word to P, or wish of P, arrives |
-//! | `stabilize` | words, wishes, and then messages arrive, the oldest first, until none is under way |
-//! | `state [P…]` | each peer's state in one line, or those of some peers |
-//! | `network` | the messages under way, the oldest first |
+//! | `detach P` | the first grant at P is recorded in the registry |
+//! | `expire` | a detached grant ends, for its client and then in the registry |
+//! | `receive P` | the first event for P, or request from P, arrives |
+//! | `stabilize` | events, requests and then messages arrive, oldest first, until none is under way |
+//! | `state [P…]` | print the state of all or some peers, one line each |
+//! | `network` | print the messages under way, oldest first |
 //!
-//! The checks of the exploration run after every event. Where one fails, the scenario fails *before* its trace is
-//! compared, or written: with `UPDATE_GOLDENFILES=1`, which takes the new traces over, a wrong one cannot become the
-//! expected one. For the same reason no command can be marked as expected to fail. What is wrong with a protocol is
-//! shown by scenarios of another kind ([`Scenario::of_defects`]), which fail if nothing is broken at their end.
+//! The checks of the exploration run after every event. A failed check fails the scenario *before* its trace is
+//! compared or, with `UPDATE_GOLDENFILES=1`, written: a trace with a violation cannot become the expected one. For the
+//! same reason no command can be marked as expected to fail. Defects of a protocol are shown by
+//! [`Scenario::of_defects`], which fails if the run ends without a violation.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -50,7 +51,7 @@ type Failure = Box<dyn Error>;
 /// use peerlock_protocols::FairK;
 /// use peerlock_protocols::fair_k::{Config, Layout};
 ///
-/// // A real one would read the words; this one always has a single peer.
+/// // A real one would parse the words; this one always has a single peer.
 /// fn alone(_words: &[&str]) -> Result<World<FairK>, String> {
 ///     let me = PeerId::new(0);
 ///     Ok(World::new(Limits::new(1), [(me, FairK::new(me, &Layout::printed(1, 1), Config::REPAIRED))]))
@@ -62,22 +63,22 @@ type Failure = Box<dyn Error>;
 pub struct Scenario<P: Explorable> {
     world_of: fn(&[&str]) -> Result<World<P>, String>,
     world: Option<World<P>>,
-    /// The messages under way, in the order of sending, which a world does not know.
+    /// The messages under way in sending order, which a world does not keep.
     sent: Vec<Packet<P::Message>>,
-    /// Whether this is the scenario of a defect: it must end with a violation.
+    /// Whether the run must end with a violation.
     is_defect: bool,
-    /// What was broken, in the scenario of a defect.
+    /// The violation, in a scenario of a defect.
     broken: Option<String>,
 }
 
 impl<P: Explorable + Display> Scenario<P> {
-    /// `world_of` makes a world from the words after `peers`.
+    /// Creates a player. `world_of` makes a world from the words after `peers`.
     pub fn new(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { world_of, world: None, sent: Vec::new(), is_defect: false, broken: None }
     }
 
-    /// The same for scenarios that show what is wrong with a protocol: each must end with a violation, which is part of
-    /// its trace, and nothing can happen after it.
+    /// Creates a player for scenarios of defects. Each must end with a violation, which is part of its trace and its
+    /// last event.
     pub fn of_defects(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
         Self { is_defect: true, ..Self::new(world_of) }
     }
@@ -86,7 +87,6 @@ impl<P: Explorable + Display> Scenario<P> {
         Ok(self.world.as_ref().ok_or("a scenario begins with `peers …`")?)
     }
 
-    /// What may happen next.
     fn actions(&self) -> Result<Vec<Action<P::Timer>>, Failure> {
         let mut actions = Vec::new();
         self.world()?.actions(&mut actions);
@@ -99,18 +99,17 @@ impl<P: Explorable + Display> Scenario<P> {
         Ok(self.world()?.ids().binary_search(&id).map_err(|_| format!("there is no peer {id}"))?)
     }
 
-    /// Makes one event happen.
     fn step(&mut self, action: &Action<P::Timer>, trace: &mut Trace) -> Result<(), Failure> {
         let world = self.world.as_mut().ok_or("a scenario begins with `peers …`")?;
         if let Action::Deliver(at) = *action {
             let packet = world.packet(at);
-            let sent = self.sent.iter().position(|sent| sent == packet).ok_or("a message that nobody sent")?;
+            let sent = self.sent.iter().position(|sent| sent == packet).ok_or("a message that no peer sent")?;
             self.sent.remove(sent);
         }
         let from = world.actor(action);
         let mut effects = Vec::new();
         let violation = trace.step(world, action, &mut effects);
-        // A world forgets what can do nothing any more.
+        // A world discards messages that can have no effect.
         self.sent.retain(|sent| world.packets().any(|packet| packet == sent));
         self.sent.extend(effects.into_iter().filter_map(|effect| match effect {
             Effect::Send { to, message } => Some(Packet { from, to, message }),
@@ -127,7 +126,7 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// Delivers the oldest message that `wanted` says yes to and that the network may deliver now; false if none is.
+    /// Delivers the oldest deliverable message that matches `wanted`; false if there is none.
     fn deliver(&mut self, wanted: impl Fn(&Packet<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
         let age = |packet| self.sent.iter().position(|sent| sent == packet);
@@ -141,7 +140,7 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// Makes the first thing happen to a session or a slot that `wanted` says yes to; false if there is none.
+    /// Applies the first fault that matches `wanted`; false if there is none.
     fn inject(&mut self, wanted: impl Fn(&World<P>, Fault) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
         let is_it = |action: &Action<P::Timer>| matches!(action, Action::Fault(fault) if wanted(world, *fault));
@@ -151,7 +150,7 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// The commands about sessions and slots.
+    /// Runs a command about sessions or slots.
     fn fault(&mut self, name: &str, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
         let (is_done, why_not) = match name {
             "resize" => {
@@ -161,12 +160,12 @@ impl<P: Explorable + Display> Scenario<P> {
             "expire" => {
                 self.inject(|_, fault| matches!(fault, Fault::LeaveAlone(_)), trace)?;
                 let is_done = self.inject(|_, fault| matches!(fault, Fault::Expire(_)), trace)?;
-                (is_done, "no detached grant is over")
+                (is_done, "no detached grant has expired")
             }
             _ => {
                 let at = self.place(words.first())?;
                 let is_done = self.inject(|world, fault| is_named(name, world, fault, at), trace)?;
-                (is_done, "that cannot happen there now")
+                (is_done, "not possible there now")
             }
         };
         if is_done { Ok(()) } else { Err(why_not.into()) }
@@ -189,7 +188,7 @@ impl<P: Explorable + Display> Scenario<P> {
             "leave" => {
                 let at = self.place(words.first())?;
                 let inside = self.world()?.inside(at).iter().map(|&(ticket, _)| ticket);
-                let ticket = pick(inside, words.get(1)).ok_or("no such client is inside there")?;
+                let ticket = pick(inside, words.get(1)).ok_or("no such client holds there")?;
                 self.step(&Action::Leave(at, ticket), &mut trace)?;
             }
             "withdraw" => {
@@ -226,7 +225,7 @@ impl<P: Explorable + Display> Scenario<P> {
                 }
                 self.step(&reset, &mut trace)?;
             }
-            "stop" | "end" | "begin" | "takeover" | "force" | "detach" | "hear" | "resize" | "expire" => {
+            "stop" | "end" | "begin" | "takeover" | "force" | "detach" | "receive" | "resize" | "expire" => {
                 self.fault(name, words, &mut trace)?;
             }
             "stabilize" => {
@@ -242,13 +241,13 @@ impl<P: Explorable + Display> Scenario<P> {
         Ok(trace)
     }
 
-    /// From whom to whom, as the first two words say.
+    /// Returns the sender and receiver that the first two words name.
     fn ends(&self, words: &[&str]) -> Result<(PeerId, PeerId), Failure> {
         let ids = self.world()?.ids();
         Ok((ids[self.place(words.first())?], ids[self.place(words.get(1))?]))
     }
 
-    /// All that is under way from one to another gets lost.
+    /// Loses all messages between these two.
     fn lose(&mut self, ends: (PeerId, PeerId), trace: &mut Trace) -> Result<(), Failure> {
         let world = self.world()?;
         let is_lost = |action: &Action<P::Timer>| match *action {
@@ -256,14 +255,14 @@ impl<P: Explorable + Display> Scenario<P> {
             _ => false,
         };
         let lost: Vec<Action<P::Timer>> = self.actions()?.into_iter().filter(is_lost).collect();
-        // From the last on: what is lost changes the places of those behind it.
+        // From the last one on: a removal shifts the indices behind it.
         for action in lost.iter().rev() {
             self.step(action, trace)?;
         }
         Ok(())
     }
 
-    /// The states of these peers, or of all.
+    /// Prints the states of these peers, or of all.
     fn show(&self, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
         let some: Vec<usize> = words.iter().map(|word| self.place(Some(word))).collect::<Result<_, _>>()?;
         let world = self.world()?;
@@ -276,7 +275,7 @@ impl<P: Explorable + Display> Scenario<P> {
     }
 }
 
-/// Whether a command of this name for the peer at this place means that.
+/// Whether the command `name` for the peer at index `at` means this fault.
 fn is_named<P: Explorable>(name: &str, world: &World<P>, fault: Fault, at: usize) -> bool {
     match fault {
         Fault::Stop(of) => name == "stop" && of == at,
@@ -286,13 +285,13 @@ fn is_named<P: Explorable>(name: &str, world: &World<P>, fault: Fault, at: usize
         Fault::Expel(of, _) => name == "force" && of == at,
         Fault::Forget(of) => name == "forget" && of == at,
         Fault::Detach(of, _) => name == "detach" && of == at,
-        Fault::Hear(_) => name == "hear" && world.actor(&Action::Fault(fault)) == world.ids()[at],
+        Fault::Hear(_) => name == "receive" && world.actor(&Action::Fault(fault)) == world.ids()[at],
         Fault::Resize(_) | Fault::Remove | Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Repeat(_) => false,
         Fault::TakeBack(..) | Fault::Renew(_) | Fault::Free(_) | Fault::Again(_) => false,
     }
 }
 
-/// The client with the ticket that `word` names, or without one the first.
+/// Returns the ticket that `word` names, or the first one without a word.
 fn pick(mut tickets: impl Iterator<Item = Ticket>, word: Option<&&str>) -> Option<Ticket> {
     match word {
         Some(word) => tickets.find(|ticket| ticket.to_string() == **word),
@@ -312,7 +311,7 @@ impl<P: Explorable + Display> goldenscript::Runner for Scenario<P> {
 
     fn start_command(&mut self, _: &Command, context: &Context) -> Result<String, Failure> {
         if context.fail {
-            return Err("in a scenario nothing is expected to fail: `!` could hide a violation".into());
+            return Err("a scenario cannot expect failure: `!` could hide a violation".into());
         }
         Ok(String::new())
     }

@@ -1,20 +1,19 @@
-//! Every state that a world can get into, breadth first, so that the first violation found is a shortest one.
+//! Searches all reachable states breadth first, so that the first violation found has a shortest run.
 //!
-//! Safety is checked in each state. "Every request is granted in every run" is checked on the whole graph: in each
-//! state where nothing can happen any more nobody waits, and there is no cycle. A cycle would be a run without end; as
-//! a client that is inside can always leave and requests are counted, a run without end is one in which peers talk for
-//! ever and nobody gets in. Where a timer is pending but the world's [`Limits`](crate::Limits) let no more run out,
-//! nothing is said about those who wait.
+//! Safety is checked in each state. "Every request is granted in every run" is checked on the whole graph: no client
+//! waits in a state without successors, and there is no cycle. A cycle is an endless run. Since a holder can always
+//! release and requests are limited, in such a run peers exchange messages forever and no client enters. If a timer is
+//! pending but the world's [`Limits`](crate::Limits) let no more expire, waiting clients are not counted as a
+//! violation.
 //!
-//! A protocol that asks again from time to time needs the weaker promise of [`explore_with_hope`]: a run in which it
-//! never gets to ask cannot be served, and one in which it asks for ever has no end.
+//! A protocol that retries needs the weaker property of [`explore_with_hope`]: a run in which it never retries cannot
+//! be served, and one in which it retries forever has no end.
 //!
-//! *Why an own search.* `stateright` is the model checker that one would take, and a test runs the same worlds through
-//! it to see that it counts the same states and finds runs as short. But its `eventually` overlooks runs that end in a
-//! cycle or join a state seen before (its authors say so), which leaves the second promise unproved; with several
-//! properties it reports the last run found for each (0.31), not the shortest; and every state waits in its queue with
-//! the whole way to it. Here one peer changes per step and the rest is shared, and of a state that has been dealt with
-//! only a fingerprint and some numbers are kept: some sixty bytes.
+//! *Why not `stateright`.* A test runs the same worlds through it and compares the number of states and the length of
+//! runs. But its `eventually` misses runs that end in a cycle or join a known state (documented by its authors), so it
+//! cannot prove the second property. With several properties it reports the last run found for each (0.31), not the
+//! shortest. Every queued state also stores its whole path. Here states share all but the peer that changed, and an
+//! expanded state is reduced to about sixty bytes: a fingerprint and some numbers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,27 +21,27 @@ use std::fmt;
 use crate::graph::Graph;
 use crate::{Action, Explorable, Trace, Violation, World};
 
-/// What was looked at, when nothing was found.
+/// The size of an explored graph without violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explored {
-    /// How many different states were seen.
+    /// The number of distinct states.
     pub states: usize,
-    /// Ways to get from one state to another.
+    /// The number of transitions between states.
     pub steps: usize,
-    /// States in which nothing can happen any more, or where there is a register, nothing that happens by itself.
+    /// The states without actions; with a registry, without actions that happen unprompted.
     pub ends: usize,
-    /// Steps from the start to the state that is farthest from it.
+    /// The distance of the farthest state from the start.
     pub depth: usize,
 }
 
-/// A shortest run that breaks a promise.
+/// A shortest run that violates a property.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// The promise that was broken.
+    /// The violated property.
     pub violation: Violation,
-    /// How many steps it takes to get there.
+    /// The length of the run.
     pub steps: usize,
-    /// How to get there.
+    /// The run.
     pub trace: Trace,
 }
 
@@ -52,16 +51,16 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// Looks at every state that `start` can lead to.
+/// Explores every state reachable from `start`.
 ///
 /// # Panics
-/// If there are more than `limit` states: then the world is too large to be proved anything about.
+/// If there are more than `limit` states: the world is too large for a proof.
 pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored, Box<Counterexample>> {
     search(start, limit, None, |_| true)
 }
 
-/// Looks for a shortest run that breaks the promise that is `wanted`, in a world that breaks many. A run that breaks
-/// another first is not followed any further.
+/// Searches for a shortest run with a violation that matches `wanted`, in a world with several violations. A run with
+/// another violation is not continued.
 ///
 /// # Panics
 /// As [`explore`].
@@ -73,8 +72,8 @@ pub fn seek<P: Explorable>(
     search(start, limit, None, wanted)
 }
 
-/// As [`explore`], and proves that hope is never lost: from every state in which at least `reserve` timers may still
-/// run out, a state in which nobody waits can be reached.
+/// Explores like [`explore`], and proves that the clients can always be served: from every state in which at least
+/// `reserve` timers may still expire, a state without waiting clients is reachable.
 ///
 /// # Panics
 /// As [`explore`].
@@ -135,14 +134,14 @@ fn search<P: Explorable>(
     Ok(Explored { states: graph.states(), steps: graph.steps(), ends, depth })
 }
 
-/// What a state means to [`explore_with_hope`].
+/// The role of a state in [`explore_with_hope`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hope {
-    /// Nobody waits any more.
+    /// No client waits.
     Fulfilled,
-    /// Somebody waits, and must be able to get in.
+    /// A client waits, and must be able to enter.
     Needed,
-    /// Somebody waits, but too few timers may still run out.
+    /// A client waits, but too few timers may still expire.
     CutOff,
 }
 
@@ -156,7 +155,7 @@ impl Hope {
     }
 }
 
-/// The first state from which hope cannot be fulfilled and must be.
+/// Finds the first state that must lead to a fulfilled one and does not.
 fn hopeless(graph: &Graph, hopes: &[Hope]) -> Option<u32> {
     let fulfilled = (0..).zip(hopes).filter(|(_, hope)| **hope == Hope::Fulfilled).map(|(at, _)| at);
     let leads_there = graph.leads_to(fulfilled);
@@ -164,7 +163,7 @@ fn hopeless(graph: &Graph, hopes: &[Hope]) -> Option<u32> {
     states.find(|&(at, hope)| *hope == Hope::Needed && !leads_there[at as usize]).map(|(at, _)| at)
 }
 
-/// Plays the run along `path` once more, this time with a pen, and then `last`.
+/// Replays the run along `path` and then `last`, recording the trace.
 fn replay<P: Explorable>(
     graph: &Graph,
     start: &World<P>,
@@ -183,7 +182,7 @@ fn replay<P: Explorable>(
             world.apply(action, &mut Vec::new());
             world.fingerprint() == graph.fingerprint(next)
         };
-        let action = actions.iter().find(leads_there).expect("the search went this way before");
+        let action = actions.iter().find(leads_there).expect("the search took this step");
         trace.step(&mut world, action, &mut effects);
     }
     if let Some(action) = last {

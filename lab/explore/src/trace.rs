@@ -1,4 +1,4 @@
-//! What happened, in words: one line per event.
+//! The trace of a run, one line per event.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::{Action, Explorable, Fault, Packet, Violation, World};
 
-/// A run as one would tell it: arrows are messages that arrived, everything else is what a client saw.
+/// A readable trace: an arrow is a message that arrived, other lines are events of clients and peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace(String);
 
 impl Trace {
-    /// Makes `action` happen in `world` and writes it down.
+    /// Applies `action` to `world` and records it.
     pub fn step<P: Explorable>(
         &mut self,
         world: &mut World<P>,
@@ -30,7 +30,7 @@ impl Trace {
                 }
                 Effect::Lost { ticket } => self.line(format_args!("{}: lost", name(peer, *ticket))),
                 Effect::Refused { ticket } => self.line(format_args!("{}: refused", name(peer, *ticket))),
-                Effect::Unexpected { why } => self.line(format_args!("{peer}: strange, {why}")),
+                Effect::Unexpected { why } => self.line(format_args!("{peer}: unexpected, {why}")),
                 Effect::Send { .. }
                 | Effect::Route { .. }
                 | Effect::Forward { .. }
@@ -49,12 +49,12 @@ impl Trace {
             Action::Leave(_, ticket) => self.line(format_args!("{}: leave", client(ticket))),
             Action::Withdraw(_, ticket) => self.line(format_args!("{}: withdraw", client(ticket))),
             Action::Deliver(at) if !world.is_up(world.place(world.packet(at).to)) => {
-                self.line(format_args!("{} (nobody is there)", world.packet(at)));
+                self.line(format_args!("{} (receiver stopped)", world.packet(at)));
             }
             Action::Deliver(at) => self.line(world.packet(at)),
             Action::Lose(at) => self.line(format_args!("{} (lost)", world.packet(at))),
             Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.packet(at))),
-            Action::Return(at) => self.line(format_args!("{} (comes back)", world.packet(at))),
+            Action::Return(at) => self.line(format_args!("{} (returned)", world.packet(at))),
             Action::Fire(_, ref timer) => self.line(format_args!("{}: timer {timer:?}", world.actor(action))),
             Action::Pass => {
                 let mut world = world.clone();
@@ -82,28 +82,28 @@ impl Trace {
             Fault::Hear(at) => self.line(&world.post()[at]),
             Fault::Repeat(at) => self.line(format_args!("{} (will arrive twice)", world.post()[at])),
             Fault::Stop(_) => self.line(format_args!("{peer}: stop")),
-            Fault::End(session, _) => self.line(format_args!("register: {session} ends")),
+            Fault::End(session, _) => self.line(format_args!("registry: {session} ends")),
             Fault::Begin(..) => self.line(format_args!("{peer}: another session")),
             Fault::TakeOver(..) => self.line(format_args!("{peer}: another process takes over")),
-            Fault::Resize(_) => self.line(format_args!("register: {} slots", world.next_slots())),
-            Fault::Expel(..) => self.line(format_args!("register: {peer} is forced out")),
-            Fault::Forget(_) => self.line(format_args!("{peer}: nobody has used it for a while")),
-            Fault::Remove => self.line("somebody sees that nobody takes part, and wants it removed"),
+            Fault::Resize(_) => self.line(format_args!("registry: {} slots", world.next_slots())),
+            Fault::Expel(..) => self.line(format_args!("registry: {peer} is evicted")),
+            Fault::Forget(_) => self.line(format_args!("{peer}: forget")),
+            Fault::Remove => self.line("remove the unused resource"),
             Fault::Detach(_, ticket) => self.line(format_args!("{}: detach", name(peer, ticket))),
             Fault::LeaveAlone(_) => self.line("a detached client leaves"),
-            Fault::Expire(_) => self.line("register: a detached grant is over"),
+            Fault::Expire(_) => self.line("registry: a detached grant expired"),
             Fault::TakeBack(_, fencing) => {
-                self.line(format_args!("{peer}: takes detached {fencing} for over, unheard by its client"));
+                self.line(format_args!("{peer}: ends detached {fencing} without its client"));
             }
             Fault::Renew(at) => {
                 let fencing = world.detached()[at].1.fencing;
-                self.line(format_args!("{peer}: a client renews detached {fencing} from before"));
+                self.line(format_args!("{peer}: a client renews detached {fencing} of an earlier process"));
             }
             Fault::Free(at) => {
                 let fencing = world.detached()[at].1.fencing;
-                self.line(format_args!("register: detached {fencing} is taken back"));
+                self.line(format_args!("registry: detached {fencing} is revoked"));
             }
-            Fault::Again(at) => self.line(format_args!("{} (once more)", world.orders()[at])),
+            Fault::Again(at) => self.line(format_args!("{} (duplicate)", world.orders()[at])),
         }
     }
 
@@ -125,7 +125,7 @@ impl<M: fmt::Display> fmt::Display for Packet<M> {
     }
 }
 
-/// A client: the peer's number, and from its second ticket on, the ticket's, too.
+/// Names a client: the peer's number, and from its second ticket on also the ticket's.
 fn name(peer: PeerId, ticket: Ticket) -> String {
     if ticket <= Ticket::new(1) { peer.to_string() } else { format!("{peer}#{ticket}") }
 }

@@ -1,18 +1,18 @@
-//! One run at random through a world that is too large to look at all of it.
+//! One random run through a world that is too large to explore.
 
 use peerlock_types::Rng;
 
 use crate::{Action, Counterexample, Explorable, Fault, Trace, Violation, World};
 
-/// How seldom something happens that need not, such as a death: in one step of this many. Else it would all be over
-/// before the first client is inside.
+/// An optional event, such as a crash, happens in one step of this many. Otherwise most runs would end before the first
+/// client enters.
 const SELDOM: u64 = 40;
 
-/// Takes up to `steps` steps at random and then lets everything come to rest. The same seed takes the same steps. How
-/// many were taken, or what broke.
+/// Takes up to `steps` random steps and then runs until no event is left. The same seed takes the same steps. Returns
+/// the number of steps.
 ///
 /// # Errors
-/// A run that breaks a promise. It is as long as it happened to be, not a shortest one.
+/// Returns a run with a violation; it is not a shortest one.
 pub fn walk<P: Explorable>(start: &World<P>, seed: u64, steps: usize) -> Result<usize, Box<Counterexample>> {
     let mut taken = Vec::new();
     match stroll(start, seed, steps, &mut taken) {
@@ -61,7 +61,7 @@ fn stroll<P: Explorable>(
     }
 }
 
-/// Whether it happens sooner or later.
+/// Whether the action happens eventually.
 fn is_certain<T>(action: &Action<T>) -> bool {
     match action {
         Action::Fault(fault) => fault.is_certain(),
@@ -70,7 +70,7 @@ fn is_certain<T>(action: &Action<T>) -> bool {
     }
 }
 
-/// Whether it is to happen seldom: whatever need not happen but for requests, and that those leave who have much time.
+/// Whether the action is to be rare: optional events, except requests, and releases in a long walk.
 fn is_rare<T>(action: &Action<T>) -> bool {
     match action {
         Action::Request(_) => false,

@@ -1,4 +1,4 @@
-//! One state of a small world, and what may happen next in it.
+//! One state of a small world, and the actions that may come next.
 
 mod detached;
 mod fault;
@@ -21,7 +21,7 @@ pub use self::limits::{FaultLimits, Limits, Slip};
 use crate::Violation;
 use crate::check::invariants;
 
-/// A protocol whose states can be told apart, and whose messages can be put in order and in words.
+/// A protocol whose states can be compared and hashed, and whose messages can be sorted and printed.
 pub trait Explorable: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash {}
 
 impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash> Explorable for P {}
@@ -29,72 +29,71 @@ impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone +
 /// A message under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packet<M> {
-    /// The peer whose effect it was.
+    /// The sender.
     pub from: PeerId,
-    /// Who shall get it.
+    /// The receiver.
     pub to: PeerId,
-    /// The message as it was sent.
+    /// The message.
     pub message: M,
 }
 
-/// Something that may happen next. Peers and letters are named by their place in the world.
+/// An event that may come next. Peers and messages are named by their index in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<T> {
-    /// A client of this peer asks.
+    /// A client of this peer requests.
     Request(usize),
-    /// A client that is inside leaves.
+    /// A holder releases.
     Leave(usize, Ticket),
-    /// A client that waits does not want to any more.
+    /// A waiting client withdraws.
     Withdraw(usize, Ticket),
-    /// A letter arrives.
+    /// A message arrives.
     Deliver(usize),
-    /// A letter gets lost.
+    /// A message is lost.
     Lose(usize),
-    /// A letter will arrive twice.
+    /// A message is duplicated.
     Duplicate(usize),
-    /// A letter comes back: the network gave it up before it went out.
+    /// A message is returned to its sender: the network gave it up before sending it.
     Return(usize),
-    /// A timer of this peer runs out.
+    /// A timer of this peer expires.
     Fire(usize, T),
-    /// It is now the moment at which the next timer is due.
+    /// Time advances to the next pending timer.
     Pass,
     /// This replica loses its memory.
     Reset(usize),
     /// This peer leaves for good.
     Retire(usize),
-    /// This peer takes that one for gone.
+    /// The first peer suspects that the second has crashed.
     Suspect(usize, usize),
-    /// This peer cannot reach that one, where somebody waits.
+    /// The first peer cannot reach the second, where a client waits.
     Miss(usize, usize),
-    /// This peer can reach that one again.
+    /// The first peer can reach the second again.
     Find(usize, usize),
-    /// Something happens to a session or a slot.
+    /// A fault or registry event.
     Fault(Fault),
 }
 
-/// A peer with all that is local to it.
+/// A peer with its local state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Local<P: Explorable> {
     peer: P,
-    /// Those that are pending, and when they are due; where time stands still, at once.
+    /// The pending timers and their due times; without time, all are due.
     timers: Vec<(P::Timer, Time)>,
-    /// How many requests have been made here, which is also the newest ticket.
+    /// The number of requests made here, which is also the newest ticket.
     asked: u64,
     waiting: Vec<Ticket>,
     inside: Vec<(Ticket, Grant)>,
     retired: bool,
-    /// The number of its session.
     session: u64,
     /// Whether it has not stopped.
     is_up: bool,
-    /// Whether it was forced out, and has still something from before.
+    /// Whether it was evicted and still has tokens from before.
     is_forced: bool,
 }
 
-/// Which peer is told what, and the peer itself with its clients already up to date.
+/// A peer's index, its state with the clients up to date, and the input to pass to it.
 type Notified<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
 
-/// What may still happen.
+/// The remaining limits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Left {
     withdrawals: u32,
@@ -109,47 +108,45 @@ struct Left {
     returns: u32,
 }
 
-/// What never changes in a world.
+/// The constants of a world.
 #[derive(PartialEq)]
 struct Rules {
     ids: Vec<PeerId>,
     limits: Limits,
 }
 
-/// Some peers, their clients and the messages between them, at one moment.
+/// Peers, their clients and the messages between them, at one moment.
 ///
-/// A copy is cheap: peers and messages are shared until they change. Time stands still ([`Time::ZERO`]) unless the
-/// limits let it pass, since any order of events is tried and a protocol's promises must not depend on how long things
-/// take; a pending timer may run out at any moment, as long as the limits allow. Every step is given the same random
-/// numbers.
+/// Cloning is cheap: peers and messages are shared until they change. Time stays at [`Time::ZERO`] unless the limits
+/// let it pass, since a protocol's properties must not depend on durations: a pending timer may expire at any moment
+/// within the limits. Every step gets the same random numbers.
 #[derive(PartialEq)]
 pub struct World<P: Explorable> {
     rules: Arc<Rules>,
     nodes: Vec<Arc<Node<P>>>,
-    /// In the order of sending per pair where the network is ordered, and sorted where it is not: then worlds that
-    /// differ only in the order of sending are one.
+    /// In sending order per pair if the network is ordered, otherwise sorted, so that worlds that differ only in
+    /// sending order are equal.
     packets: Vec<Arc<Sealed<P::Message>>>,
     now: Time,
-    /// What is left of the limits.
     left: Left,
     /// All grants so far, sorted.
     grants: Vec<Grant>,
-    /// Who cannot reach whom, sorted.
+    /// Pairs (from, to) that cannot connect, sorted.
     missed: Vec<(usize, usize)>,
-    /// The register, if there is one.
+    /// The registry, if there is one.
     cluster: Option<Arc<Cluster>>,
 }
 
 impl<P: Explorable> World<P> {
-    /// A world of these peers, in which nothing has happened yet.
+    /// Creates a world of these peers.
     ///
     /// # Panics
-    /// If two peers have the same id, or if replicas are alike and messages ordered.
+    /// If two peers have the same ID, or if replicas are interchangeable and messages ordered.
     pub fn new(limits: Limits, peers: impl IntoIterator<Item = (PeerId, P)>) -> Self {
-        assert!(!(limits.alike && limits.ordered), "the fingerprint of replicas that are alike knows no order");
+        assert!(!(limits.alike && limits.ordered), "interchangeable replicas require unordered messages");
         let mut peers: Vec<_> = peers.into_iter().collect();
         peers.sort_by_key(|(id, _)| *id);
-        assert!(peers.windows(2).all(|pair| pair[0].0 < pair[1].0), "a peer's id is its own");
+        assert!(peers.windows(2).all(|pair| pair[0].0 < pair[1].0), "peer IDs must be unique");
         let (ids, peers): (Vec<_>, Vec<_>) = peers.into_iter().unzip();
         let local = |peer| {
             let (timers, waiting, inside) = (Vec::new(), Vec::new(), Vec::new());
@@ -176,32 +173,32 @@ impl<P: Explorable> World<P> {
         Self { rules, nodes, packets, now, left, grants: Vec::new(), missed: Vec::new(), cluster }
     }
 
-    /// All peers' ids, in order.
+    /// Returns all peers' IDs, in order.
     pub fn ids(&self) -> &[PeerId] {
         &self.rules.ids
     }
 
-    /// The borders of this world.
+    /// Returns the limits of this world.
     pub fn limits(&self) -> &Limits {
         &self.rules.limits
     }
 
-    /// The peer at this place in [`World::ids`].
+    /// Returns the peer at this index of [`World::ids`].
     pub fn peer(&self, at: usize) -> &P {
         &self.nodes[at].local.peer
     }
 
-    /// The newest ticket of a peer.
+    /// Returns the newest ticket of a peer.
     pub fn newest(&self, at: usize) -> Ticket {
         Ticket::new(self.nodes[at].local.asked)
     }
 
-    /// What time it is.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The peer that an action happens to: with a letter, the one it is for; with none, the first.
+    /// Returns the peer that an action affects: the receiver of a message; the first peer if there is none.
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
             Action::Pass => self.ids()[0],
@@ -214,22 +211,22 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// The message at this place among those under way.
+    /// Returns the message at this index.
     pub fn packet(&self, at: usize) -> &Packet<P::Message> {
         &self.packets[at].packet
     }
 
-    /// The messages under way.
+    /// Returns the messages under way.
     pub fn packets(&self) -> impl ExactSizeIterator<Item = &Packet<P::Message>> {
         self.packets.iter().map(|sealed| &sealed.packet)
     }
 
-    /// All messages that are under way get lost. To set a stage: it costs nothing of the limits.
+    /// Discards all messages under way, to prepare a state. Not counted against the limits.
     pub fn forget_messages(&mut self) {
         self.packets.clear();
     }
 
-    /// These timers never run out. To set a stage, from which only others matter.
+    /// Discards the matching timers, to prepare a state.
     pub fn forget_timers(&mut self, is_forgotten: impl Fn(&P::Timer) -> bool) {
         for node in &mut self.nodes {
             let mut local = node.local.clone();
@@ -238,45 +235,45 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// The clients that wait at a peer, by ticket.
+    /// Returns the tickets that wait at a peer.
     pub fn waiting(&self, at: usize) -> &[Ticket] {
         &self.nodes[at].local.waiting
     }
 
-    /// The clients that are inside at a peer, with their grants.
+    /// Returns the tickets that hold at a peer, with their grants.
     pub fn inside(&self, at: usize) -> &[(Ticket, Grant)] {
         &self.nodes[at].local.inside
     }
 
-    /// Everybody who waits.
+    /// Returns all waiting clients.
     pub fn all_waiting(&self) -> Vec<(PeerId, Ticket)> {
         let at =
             |(id, node): (&PeerId, &Arc<Node<P>>)| node.local.waiting.iter().map(|&t| (*id, t)).collect::<Vec<_>>();
         self.ids().iter().zip(&self.nodes).flat_map(at).collect()
     }
 
-    /// How many timers may still run out, or where time passes, how often it may.
+    /// Returns how many timers may still expire, or how often time may still advance.
     pub fn timeouts_left(&self) -> u32 {
         if self.has_time() { self.left.passes } else { self.left.timeouts }
     }
 
-    /// Whether time passes here.
+    /// Whether time passes in this world.
     fn has_time(&self) -> bool {
         self.rules.limits.passes > 0
     }
 
-    /// When the next timer is due, if it is not due now.
+    /// Returns when the next timer is due, if none is due now.
     fn next_due(&self) -> Option<Time> {
         let due = self.nodes.iter().flat_map(|node| &node.local.timers).map(|&(_, due)| due).min();
         due.filter(|due| *due > self.now)
     }
 
-    /// Whether timers are pending: where [`World::actions`] has nothing more, this world was cut off, not finished.
+    /// Whether timers are pending: if [`World::actions`] is empty, the world was cut off by its limits.
     pub fn has_timers(&self) -> bool {
         self.nodes.iter().any(|node| !node.local.timers.is_empty())
     }
 
-    /// Adds everything that may happen next to `actions`, always in the same order.
+    /// Adds all possible actions to `actions`, always in the same order.
     pub fn actions(&self, actions: &mut Vec<Action<P::Timer>>) {
         let Limits { requests, clients, replicas, ordered, .. } = self.rules.limits;
         let Left { withdrawals, losses, duplications, timeouts, passes, resets, .. } = self.left;
@@ -314,7 +311,7 @@ impl<P: Explorable> World<P> {
                 actions.extend((losses > 0).then_some(Action::Lose(at)));
                 actions.extend((duplications > 0).then_some(Action::Duplicate(at)));
             }
-            // What never went out is behind all that did.
+            // A message that was never sent is behind all that were.
             let is_last = || self.packets().skip(at + 1).all(|next| (next.from, next.to) != (packet.from, packet.to));
             if self.left.returns > 0 && P::tokens_in(&packet.message) > 0 && is_last() {
                 let is_unwanted = self.waiting(self.place(packet.to)).is_empty();
@@ -324,7 +321,7 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Who may leave, and who may be taken for gone.
+    /// Adds departures, suspicions and changes of reachability.
     fn departures(&self, actions: &mut Vec<Action<P::Timer>>) {
         let places = 0..self.nodes.len();
         if self.left.retirements > 0 {
@@ -351,7 +348,7 @@ impl<P: Explorable> World<P> {
         actions.extend(self.missed.iter().map(|&(at, target)| Action::Find(at, target)));
     }
 
-    /// Whether this peer coordinates, or is the first where there is no register: only a coordinator passes over
+    /// Whether this peer is the coordinator, or the first one if there is no registry. Only a coordinator passes over
     /// waiters.
     fn may_coordinate(&self, at: usize) -> bool {
         match &self.cluster {
@@ -360,13 +357,13 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// The next peer that stays.
+    /// Returns the next peer that has not retired.
     fn replacement(&self, at: usize) -> Option<PeerId> {
         let others = (at + 1..self.nodes.len()).chain(0..at);
         others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
     }
 
-    /// Makes `action` happen, and checks what must hold in every state. What the peer wanted done is left in `effects`.
+    /// Applies `action` and checks the invariants. Leaves the peer's effects in `effects`.
     pub fn apply(
         &mut self,
         action: &Action<P::Timer>,
@@ -380,7 +377,7 @@ impl<P: Explorable> World<P> {
         violation.or_else(|| self.check())
     }
 
-    /// The action's own part, and what it tells which peer.
+    /// Applies the action's own change, and returns the input that it causes.
     fn input(&mut self, action: &Action<P::Timer>) -> Option<Notified<P>> {
         let local = |at: usize| self.nodes[at].local.clone();
         match *action {
@@ -466,7 +463,7 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// One step of one peer, and its effects on the world.
+    /// Performs one step of a peer and applies its effects.
     fn step(
         &mut self,
         at: usize,
@@ -479,7 +476,7 @@ impl<P: Explorable> World<P> {
         let stepped = AssertUnwindSafe(|| step(&mut local.peer, input, &mut Cx::new(me, self.now, &mut rng, effects)));
         if let Err(panic) = catch_unwind(stepped) {
             let why = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-            return Some(Violation::Panic(me, why.unwrap_or("without words").into()));
+            return Some(Violation::Panic(me, why.unwrap_or("no message").into()));
         }
         let mut violation = None;
         for effect in effects.iter() {
@@ -511,7 +508,7 @@ impl<P: Explorable> World<P> {
                     None
                 }
                 Effect::Route { .. } | Effect::Forward { .. } => {
-                    Some(Violation::Unexpected(me, "a message to be routed, and there is no overlay in this world"))
+                    Some(Violation::Unexpected(me, "a routed message in a world without an overlay"))
                 }
                 Effect::RegistryRequest(registry_request) => self.registry_request(at, registry_request),
                 Effect::Unexpected { why } => Some(Violation::Unexpected(me, why)),
@@ -527,7 +524,7 @@ impl<P: Explorable> World<P> {
         violation
     }
 
-    /// Takes away the messages that can do nothing any more. One by one: of two copies one may be needed.
+    /// Removes messages that can have no effect. One at a time: of two copies, one may still be needed.
     pub fn tidy(&mut self) {
         let mut at = 0;
         while at < self.packets.len() {
@@ -565,7 +562,8 @@ impl<P: Explorable> World<P> {
         self.packets.insert(place, Arc::new(self.seal(packet)));
     }
 
-    /// A client enters; `local` is the new state of its peer, which is not yet in the table.
+    /// Lets a client enter and checks exclusion, order and fencing. `local` is the new state of its peer, which is not
+    /// in the table yet.
     fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
         let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
             return Some(Violation::NotWaiting(me, ticket));
@@ -628,12 +626,12 @@ impl<P: Explorable> World<P> {
         (inside < slots && !waiting.is_empty()).then_some(Violation::Idle(waiting))
     }
 
-    /// The place of a peer in the table.
+    /// Returns the index of a peer.
     ///
     /// # Panics
-    /// If a protocol sends to somebody who is not in this world.
+    /// If a protocol sends to a peer outside this world.
     pub fn place(&self, peer: PeerId) -> usize {
-        self.ids().binary_search(&peer).expect("messages go to peers of this world")
+        self.ids().binary_search(&peer).expect("messages must go to peers of this world")
     }
 }
 

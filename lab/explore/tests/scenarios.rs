@@ -271,7 +271,7 @@ fn a_defect_must_show_itself_and_be_the_end() {
     };
     assert!(play("").unwrap_err().contains("ends without a violation"));
     let broken = "request 2\nsuspect 2 1\n";
-    assert!(play(broken).unwrap().contains("violation: 2 clients are inside, 1 may be"));
+    assert!(play(broken).unwrap().contains("violation: 2 clients hold slots, 1 allowed"));
     assert!(play(&format!("{broken}leave 1\n")).unwrap_err().contains("nothing comes after a violation"));
 }
 
@@ -364,7 +364,7 @@ fn mistakes_in_a_scenario_are_explained() {
         ("peers 1..2 tokens 1 root 1\nreset 1", "no replica"),
         ("peers 1..2 tokens 1 root 1\nstop 1", "cannot happen there now"),
         ("peers 1..2 tokens 1 root 1\nresize", "no other number of slots"),
-        ("peers 1..2 tokens 1 root 1\nexpire", "no detached grant is over"),
+        ("peers 1..2 tokens 1 root 1\nexpire", "no detached grant has expired"),
         ("peers 1..2 tokens 1 root 1\njump 1", "no such command"),
         ("peers 1..2 tokens=1", "not a word"),
     ];

@@ -1,4 +1,4 @@
-//! What a peer is to the world: something that is told what happens, and says what it wants done.
+//! A peer as the world sees it: inputs go in, effects come out.
 
 mod bare;
 mod on_overlay;
@@ -16,209 +16,208 @@ pub use whole::Whole;
 
 use crate::watch::Broken;
 
-/// One kind of peer. A world is made for one kind, so nothing here is called through a pointer.
+/// One kind of peer. A world is generic over its kind, so no call is dynamic.
 ///
-/// The peer itself draws no random number and reads no clock but those of its [`Cx`]. Types that a kind of peer has no
-/// use for are [`Never`](peerlock_protocols::Never), or `()` for the disk.
+/// A peer draws random numbers and reads the clock only through its [`Cx`]. Associated types that a kind does not need
+/// are [`Never`](peerlock_protocols::Never), or `()` for the disk.
 pub trait Actor: Sized {
-    /// What peers send each other.
+    /// The messages between peers.
     type Message: Clone + Debug;
-    /// The names of the timers; at most one of each name is pending at a peer. A peer that only knows when it wants to
-    /// be woken next has one timer, and sets it again when that moment has changed.
+    /// The names of the timers; a peer has at most one pending timer of each. A peer that only knows its next wake-up
+    /// time uses a single timer and sets it again when that time changes.
     type Timer: Clone + Debug + Eq + Hash;
-    /// What the workload may tell it beside requests and releases, such as to join by way of somebody.
+    /// Commands of the workload beside requests and releases, such as to join through a given peer.
     type Command: Debug;
-    /// What it tells watchers and the workload beside what becomes of clients, such as that it has joined.
+    /// Reports to watchers and the workload beside grants and their ends, such as that the peer has joined.
     type Note: Debug;
-    /// What a crash leaves of it.
+    /// State that survives a crash.
     type Disk: Default;
-    /// A change of its disk, which takes time and is confirmed by [`Input::Written`].
+    /// A change of the disk. It takes time and is confirmed by [`Input::Written`].
     type Write: Debug;
-    /// Lists that a step fills and the world empties. They are used again, so that a step allocates nothing.
+    /// Lists that a step fills and the world empties. They are reused, so that a step does not allocate.
     type Buffers: Default;
 
     /// The names of the message types, in the order of [`Actor::kind`].
     const KINDS: &'static [&'static str];
 
-    /// Clients are told ends ([`Effect::Until`]): they leave by themselves, and their peer may not know it yet.
+    /// Whether grants come with an end ([`Effect::Until`]), at which clients leave by themselves, possibly before their
+    /// peer notices.
     const REPORTS_ENDS: bool = false;
 
-    /// The place of `message`'s type in [`Actor::KINDS`]; `None` if it is not the protocol's but upkeep, which is
-    /// neither counted nor traced.
+    /// Returns the index of the message's type in [`Actor::KINDS`], or `None` for maintenance traffic, which is neither
+    /// counted nor traced.
     fn kind(message: &Self::Message) -> Option<usize>;
 
-    /// Hands one input to the peer, which leaves what it wants done in `buffers`.
+    /// Passes one input to the peer, which leaves its effects in `buffers`.
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
 
-    /// Hands it a message: as [`Actor::step`] does, but most of what happens is messages, which need not be put into an
-    /// [`Input`] and taken out again.
+    /// Passes a message to the peer. Equivalent to [`Actor::step`]; most inputs are messages, and this saves wrapping
+    /// them in an [`Input`].
     #[inline(always)]
     fn receive(&mut self, from: PeerId, message: Self::Message, cx: Cx<'_>, buffers: &mut Self::Buffers) {
         self.step(Input::Message { from, message }, cx, buffers);
     }
 
-    /// Takes what the peer wants done out of `buffers` and has it done, in the order it was asked for.
+    /// Drains `buffers` and carries out the effects in order.
     ///
     /// # Errors
-    /// The first of `hands`; then nothing more is done.
+    /// Returns the first error of `hands` and stops there.
     fn effects(buffers: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken>;
 
-    /// What a peer is told when another seems to be gone; `None` if its kind finds out by itself.
+    /// Returns the input that reports another peer's suspected crash; `None` if this kind detects crashes itself.
     fn gone(_peer: PeerId) -> Option<Input<Self>> {
         None
     }
 
-    /// What a peer is told first, one after the other, when it begins and when it begins again with what its disk has
-    /// kept; where the workload has nothing of its own to tell.
+    /// Returns the commands for a peer at its start and restart, for workloads that have none of their own.
     fn begin(_me: PeerId, _disk: &Self::Disk) -> Vec<Self::Command> {
         Vec::new()
     }
 
-    /// A write has reached the disk.
+    /// Applies a completed write to the disk.
     fn write(_disk: &mut Self::Disk, _write: Self::Write) {}
 
-    /// The peer has crashed while this was being written: nothing of it, all of it or something between is on the disk.
+    /// Applies a write that a crash interrupted: none of it, all of it, or a part.
     fn tear(_disk: &mut Self::Disk, _write: Self::Write, _rng: &mut Rng) {}
 
-    /// The machine of a peer that has crashed was started anew: what was kept at once ([`Effect::Keep`]) is not to be
-    /// relied on any more.
+    /// Discards unsynced writes ([`Effect::Keep`]) when the machine of a crashed peer reboots.
     fn reboot(_disk: &mut Self::Disk) {}
 
-    /// The disk is gone, and another is in its place.
+    /// Replaces the disk by an empty one.
     fn lose(disk: &mut Self::Disk) {
         *disk = Self::Disk::default();
     }
 }
 
-/// Does what a peer wants done.
+/// Carries out the effects of a peer.
 ///
-/// What nearly all steps want has a door of its own, so that it need not be put into an [`Effect`] and taken out again.
+/// The most frequent effects have methods of their own, so that they need not be wrapped in an [`Effect`].
 pub trait Hands<A: Actor> {
-    /// Does [`Effect::Send`].
+    /// Carries out [`Effect::Send`].
     ///
     /// # Errors
     /// A rule was broken.
     fn send(&mut self, to: PeerId, message: A::Message) -> Result<(), Broken>;
 
-    /// Does [`Effect::Grant`].
+    /// Carries out [`Effect::Grant`].
     ///
     /// # Errors
     /// A rule was broken.
     fn grant(&mut self, ticket: Ticket, grant: Grant) -> Result<(), Broken>;
 
-    /// Does any of them.
+    /// Carries out any effect.
     ///
     /// # Errors
     /// A rule was broken.
     fn carry_out(&mut self, effect: Effect<A>) -> Result<(), Broken>;
 }
 
-/// What a step may know: who, when by the peer's own clock, and chance.
+/// The context of a step: the peer, its clock and its random numbers.
 pub struct Cx<'a> {
-    /// The peer whose step this is.
+    /// The peer that takes the step.
     pub me: PeerId,
     /// The time by its clock.
     pub now: Time,
-    /// Random numbers of this run, for what peers draw.
+    /// The random stream of all peers of this run.
     pub rng: &'a mut Rng,
 }
 
-/// Everything that can happen to a peer.
+/// An input of a peer.
 pub enum Input<A: Actor> {
-    /// A client asks.
+    /// A client requests a slot.
     Request {
-        /// For which resource, by its number.
+        /// The number of the resource.
         resource: usize,
         /// The client's ticket, unique in the run.
         ticket: Ticket,
     },
-    /// A client leaves, or withdraws while it is still waiting.
+    /// A client releases its slot, or withdraws while it waits.
     Release {
         /// The resource that it holds or waits for.
         resource: usize,
-        /// As it was in `Request`.
+        /// The ticket of its `Request`.
         ticket: Ticket,
     },
     /// A message arrived.
     Message {
-        /// The peer that had it in an [`Effect::Send`].
+        /// The sender.
         from: PeerId,
         /// The message as it was sent.
         message: A::Message,
     },
-    /// A timer ran out.
+    /// A timer expired.
     Timer(A::Timer),
-    /// The peer, as a replica, has lost what it keeps for others.
+    /// The peer, as a replica, has lost its memory.
     Reset {
-        /// The number of its new life, larger than any before: a reading of its clock.
+        /// The number of its new life, larger than all before: a clock reading.
         incarnation: u64,
     },
-    /// The oldest write that was not confirmed yet is on the disk.
+    /// The oldest unconfirmed write is on the disk.
     Written,
-    /// The workload wants something of it.
+    /// A command of the workload.
     Command(A::Command),
 }
 
-/// What a peer wants done. The world carries effects out in the order they were asked for.
+/// An effect of a step. The world carries effects out in order.
 pub enum Effect<A: Actor> {
     /// Send a message to another peer.
     Send {
-        /// Who shall get it.
+        /// The receiver.
         to: PeerId,
-        /// Arrives as [`Input::Message`], if it does.
+        /// Arrives as [`Input::Message`], unless it is lost.
         message: A::Message,
     },
-    /// This client is inside from now on.
+    /// This client now holds a slot.
     Grant {
-        /// The client, as it was in [`Input::Request`].
+        /// The ticket of its [`Input::Request`].
         ticket: Ticket,
-        /// Which slot, and under which fencing number.
+        /// The slot and its fencing number.
         grant: Grant,
     },
-    /// This client, which is inside, is told that it may stay until then by its peer's clock, and no longer: also if
-    /// nothing is heard of the peer any more. A client that was told no end leaves when its peer crashes.
+    /// The end of a holder's grant. It then leaves by itself, even if it cannot reach its peer. A holder without an end
+    /// leaves when its peer crashes.
     Until {
-        /// The client, as it was in [`Input::Request`].
+        /// The ticket of its [`Input::Request`].
         ticket: Ticket,
-        /// By the clock of its peer.
+        /// The end, by the clock of its peer.
         until: Time,
     },
-    /// This client was inside and is not any more.
+    /// This client has lost its slot.
     Lost {
-        /// The client, as it was in [`Input::Request`].
+        /// The ticket of its [`Input::Request`].
         ticket: Ticket,
     },
-    /// This client will not be let in.
+    /// This client's request is refused.
     Refused {
-        /// The client, as it was in [`Input::Request`].
+        /// The ticket of its [`Input::Request`].
         ticket: Ticket,
     },
-    /// Wake the peer with `timer` after this long by its clock, instead of any earlier wish of that name.
+    /// Set `timer`, replacing a pending one of the same name.
     SetTimer {
-        /// At most one of this name is pending.
+        /// The timer's name.
         timer: A::Timer,
-        /// How long from now.
+        /// The delay, by the peer's clock.
         after: Span,
     },
-    /// Forget the timer if it is pending.
+    /// Cancel the timer if it is pending.
     CancelTimer {
-        /// As it was set.
+        /// The timer's name.
         timer: A::Timer,
     },
-    /// Write to the disk. Writes are done one after another, in order.
+    /// Write to the disk. Writes complete in order, one at a time.
     Write(A::Write),
-    /// Write where only the peer's machine can forget it, at once: it is there if the peer crashes right after.
+    /// Write to storage that survives a crash of the peer but not of its machine. Takes effect immediately.
     Keep(A::Write),
-    /// For watchers and the workload.
+    /// A note for watchers and the workload.
     Note(A::Note),
-    /// A message made no sense here and was dropped. Breaks a rule in a run without faults.
+    /// An unexpected message was dropped. Breaks a rule in a run without faults.
     Unexpected {
-        /// What was strange, in words.
+        /// Why it was unexpected.
         why: &'static str,
     },
-    /// The peer wants something that does not exist in such a world: the run is over.
+    /// The peer uses something that such a world does not have: the run ends.
     Impossible {
-        /// What it does, in words that follow "peer 7".
+        /// What the peer did, in words that follow "peer 7".
         what: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! A closed loop of peers that ask for one resource.
+//! A closed loop of peers that request one resource.
 
 use std::marker::PhantomData;
 
@@ -19,39 +19,39 @@ use crate::watch::{
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
 
-/// One setting, to be tried several times.
+/// One setting, run several times.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// All peers, those that never ask included.
+    /// All peers, including those that never request.
     pub peers: usize,
-    /// How many of them, the first ones, never ask: they are there for the others, as replicas.
+    /// The number of peers, from the first on, that never request and serve the others as replicas.
     pub servers: usize,
-    /// How many may be inside at a time.
+    /// The number of slots.
     pub slots: u32,
-    /// Who asks when, and stays how long.
+    /// When clients request, and how long they hold.
     pub workload: Closed,
-    /// How long messages take.
+    /// The message delays.
     pub network: Network,
     /// Whether messages may overtake each other.
     pub links: Links,
-    /// What goes wrong. Those who forget are the servers, or everybody where there are none.
+    /// The faults to inject. Resets hit the servers, or all peers if there are none.
     pub faults: Faults,
-    /// Broken rules are counted instead of stopping the run: too many inside, fencing numbers that do not increase, and
-    /// requests that are never served, or sent away.
+    /// Counts broken rules instead of stopping the run: too many holders, fencing numbers that do not increase, and
+    /// requests that are refused or never served.
     pub count_violations: bool,
-    /// How many of each peer's first entries the steady state leaves out.
+    /// How many of each peer's first entries the steady state omits.
     pub warm_up: u32,
-    /// How often it is run, each time with the random numbers of its own seed.
+    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random numbers.
+    /// The seed of all random streams.
     pub seed: u64,
 }
 
 impl Experiment {
-    /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
+    /// Runs all trials on rayon's threads. The report does not depend on their number.
     ///
-    /// `peers` makes the peers of one trial, numbered from 0. `progress` is told how many trials have ended since it
-    /// was told last.
+    /// `peers` makes the peers of one trial, numbered from 0. `progress` receives the number of trials that have ended
+    /// since its last call.
     ///
     /// # Errors
     /// A rule was broken.
@@ -64,7 +64,7 @@ impl Experiment {
         trials::run(&setting, self.trials, self.seed, progress)
     }
 
-    /// Does with it whatever `driver` does.
+    /// Passes this setting to `driver`.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
         peers: impl Fn(&Latency) -> Vec<P> + Sync,

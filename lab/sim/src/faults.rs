@@ -1,4 +1,4 @@
-//! What goes wrong in a world, whoever lives in it and whatever they do.
+//! Faults, independent of the kind of peer and the workload.
 
 mod clock;
 
@@ -8,78 +8,75 @@ use peerlock_types::{PeerId, Rng, Span, Time, mix};
 
 pub(crate) use clock::Clock;
 
-/// How long after asking a client crashes or withdraws that is to do so while it waits: exponential, with this mean.
-/// Five mean round trips of the Sigma paper's networks.
+/// The mean delay, exponential, between a request and its client's crash or withdrawal. Five mean round trips of the
+/// Sigma paper's networks.
 const CRASH_AFTER: Span = Span::from_secs(1);
 
-/// How long a write to a slow disk may take.
+/// The longest write of a slow disk.
 const SLOWEST_WRITE: Span = Span::from_secs(3);
 
-/// The clocks of so many peers are kept. Those who come and go have higher numbers, and are too many for that.
+/// The number of peers whose clocks are cached. Temporary peers have higher numbers, and are too many for that.
 const MAX_CLOCKS: usize = 10_000;
 
-/// What goes wrong, and how often. By default nothing does. Each kind of fault has a stream of random numbers of its
-/// own, but for the first four, which share one.
+/// The faults of a run and their rates; by default none. Each kind has its own random stream, except the first four,
+/// which share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Nothing goes wrong before this time has passed, but for clients that crash or withdraw, and clocks.
+    /// No fault before this time, except crashing or withdrawing clients, and clocks.
     pub quiet: Span,
     /// The share of messages that are lost.
     pub loss: f64,
-    /// The share of messages that arrive twice, each copy after a time of its own.
+    /// The share of messages that arrive twice, each copy with its own delay.
     pub duplication: f64,
-    /// The share of clients that crash with their peer, never to be seen again: half of them some time after they
-    /// asked, half as soon as they are inside.
+    /// The share of clients that crash for good with their peer: half of them some time after their request, half as
+    /// soon as they hold.
     pub client_crash: f64,
-    /// How long a replica remembers, on average; exponential. `None`: for ever.
+    /// The mean time until a replica loses its memory; exponential. `None`: never.
     pub replica_life: Option<Span>,
-    /// At most this many replicas forget within any such time: resets beyond that do not happen.
+    /// At most this many replicas reset within any such time; further resets are skipped.
     pub resets_at_most: Option<(usize, Span)>,
-    /// The lives of replicas are counted 1, 2, 3 … instead of read from a clock.
+    /// Numbers the lives of replicas 1, 2, 3 … instead of by clock readings.
     pub counted_lives: bool,
-    /// How long a peer that has just forgotten is cut off from everybody, on average.
+    /// The mean time for which a peer is disconnected after a reset.
     pub down_after_reset: Option<Span>,
-    /// The share of messages that are held up on their way, and for how long on average; exponential. On ordered links
-    /// they hold up those behind them.
+    /// The share of messages that are delayed, and their mean delay; exponential. On ordered links they also delay the
+    /// messages behind them.
     pub delays: Option<(f64, Span)>,
-    /// Now and then a peer crashes with all its clients. It restarts after this long on average, with what its disk has
-    /// kept.
+    /// Crashes of a peer with all its clients. It restarts from its disk.
     pub crashes: Option<Spells>,
-    /// The share of crashes in which another peer crashes at the same moment.
+    /// The share of crashes that hit a second peer at the same moment.
     pub both: f64,
-    /// The share of crashes with which the peer's machine is started anew. Its clients may be elsewhere, and stay.
+    /// The share of crashes that reboot the peer's machine. Its clients may be elsewhere, and stay.
     pub reboots: f64,
-    /// As `crashes`, but for good: the mean time between two.
+    /// The mean time between two crashes for good.
     pub deaths: Option<Span>,
-    /// Now and then a peer crashes and its disk is lost; it restarts after this long on average.
+    /// Crashes in which the peer loses its disk. It restarts.
     pub disk_losses: Option<Spells>,
-    /// Now and then everybody crashes at once. Each restarts after this long on average.
+    /// Crashes of all peers at once. Each restarts after its own time.
     pub outages: Option<Spells>,
-    /// Now and then a disk is slow: a write takes up to three seconds.
+    /// Periods in which a disk is slow: a write takes up to three seconds.
     pub slow_disks: Option<Spells>,
-    /// Now and then a disk is full: the next write fails, and its peer crashes. It restarts after this long on average,
-    /// and there is room again.
+    /// Full disks: the next write fails and its peer crashes. It restarts with free space.
     pub full_disks: Option<Spells>,
-    /// Now and then a peer is frozen: nothing is handled there, and then everything at once.
+    /// Freezes: a peer handles nothing, and then everything at once.
     pub freezes: Option<Spells>,
-    /// Now and then some peers and others do not hear of each other.
+    /// Partitions.
     pub partitions: Option<(Cut, Spells)>,
-    /// The share of clients that are cut off from everybody as soon as they are inside, and for how long on average.
+    /// The share of clients that are disconnected as soon as they hold, and for how long on average.
     pub cut_off: Option<(f64, Span)>,
-    /// The share of clients that withdraw, or leave early, some time after they asked.
+    /// The share of clients that withdraw or release early, some time after their request.
     pub withdrawals: f64,
-    /// At one moment this share of the peers crashes for good: the share, and how long after the beginning.
+    /// One moment at which many peers crash for good: their share, and the time since the start.
     pub catastrophe: Option<(f64, Span)>,
-    /// Peers are told after this long that another seems to be gone: one that has crashed, one that is frozen for
-    /// longer, and one from which they are parted for longer. Nobody is told that it was wrong. `None`: nobody is told
-    /// anything.
+    /// The delay after which a peer is reported gone to the others: one that has crashed, or is still frozen or parted
+    /// from them. The report is never revoked. `None`: no reports.
     pub detection: Option<Span>,
-    /// Peers' clocks are ahead by up to this much, and fast or slow by up to this many parts per million.
+    /// The bounds of clock errors: offset, and rate in parts per million.
     pub clocks: Option<(Span, u64)>,
 }
 
 impl Faults {
-    /// The longest mean time for which a peer or a message is out of reach, of those who will be back.
+    /// Returns the longest mean time for which a peer or message is temporarily out of reach.
     pub(crate) fn longest_spell(&self) -> Span {
         let spells = [self.crashes, self.freezes, self.partitions.map(|(_, spells)| spells)].into_iter().flatten();
         let shares = [self.delays, self.cut_off].into_iter().flatten();
@@ -88,30 +85,30 @@ impl Faults {
     }
 }
 
-/// Something that begins at random moments and passes; both times are exponential.
+/// Faults that begin at random moments and end; both times are exponential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spells {
     /// The mean time between two beginnings, in the whole world.
     pub every: Span,
-    /// How long it lasts on average.
+    /// The mean duration.
     pub last: Span,
 }
 
-/// Who does not hear of whom in a partition. Everybody's side is drawn anew for each.
+/// Which peers a partition separates. The sides are drawn again for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Two sides of about the same size hear nothing of each other.
+    /// Two sides of about the same size receive nothing from each other.
     Whole,
-    /// The first side does not hear the second; the second hears the first.
+    /// The first side receives nothing from the second; the second receives from the first.
     OneWay,
-    /// Two sides hear nothing of each other, and a third of the peers hears and is heard by both.
+    /// Two sides receive nothing from each other; a third of the peers is connected to both.
     Partial,
-    /// One pair of peers in four does not hear of each other, in neither direction.
+    /// One pair of peers in four is disconnected, in both directions.
     Pairs,
 }
 
 impl Cut {
-    /// Whether nothing gets through from one to the other, in the partition with this number.
+    /// Whether the partition with this number drops messages from `from` to `to`.
     fn parts(self, number: u64, from: PeerId, to: PeerId) -> bool {
         let side = |peer: PeerId, sides| mix(number ^ mix(peer.get())) % sides;
         match self {
@@ -129,22 +126,22 @@ impl Cut {
 /// When a client crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
-    /// It does not.
+    /// It does not crash.
     Never,
-    /// This long after asking, wherever it is by then.
+    /// This long after its request, in any state.
     After(Span),
-    /// When it has just come inside.
+    /// As soon as it holds.
     Inside,
 }
 
-/// Draws faults, each kind from a stream of its own, so that they change neither the workload nor the network.
+/// Draws faults, each kind from its own stream, so that they change neither the workload nor the network.
 #[derive(Debug)]
 pub(crate) struct Injector {
     faults: Faults,
     is_rough: bool,
-    /// Messages can get lost, come twice or be cut off.
+    /// Messages can be lost, duplicated or cut off.
     is_lossy: bool,
-    /// Loss, duplication, crashes of clients, resets.
+    /// The stream of loss, duplication, client crashes and resets.
     rng: Rng,
     delays: Rng,
     crashes: Rng,
@@ -157,19 +154,19 @@ pub(crate) struct Injector {
     reboots: Rng,
     clocks: u64,
     drawn_clocks: Vec<Clock>,
-    /// No partition, freeze, crash or reset begins any more.
+    /// No partition, freeze, crash or reset begins.
     is_calm: bool,
-    /// The number of the last partition, and when it ends.
+    /// The number of the last partition, and its end.
     partition: (u64, Time),
-    /// Two who do not hear of each other for good.
+    /// Two peers that are disconnected for good.
     rift: Option<(PeerId, PeerId)>,
     conditions: Vec<Condition>,
-    /// When the last resets were.
+    /// The times of the last resets.
     resets: VecDeque<Time>,
     mishaps: Mishaps,
 }
 
-/// What has befallen messages.
+/// Counts of faults that hit messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mishaps {
     pub lost: u64,
@@ -178,14 +175,14 @@ pub(crate) struct Mishaps {
     pub held_up: u64,
 }
 
-/// How a peer fares.
+/// The state of a peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Condition {
     frozen_until: Time,
     cut_off_until: Time,
-    /// How often it has crashed.
+    /// The number of its crashes.
     life: u32,
-    /// When its last write is done.
+    /// The end of its last write.
     writes_until: Time,
     slow_until: Time,
     /// The next write fails.
@@ -220,18 +217,18 @@ impl Injector {
         }
     }
 
-    /// What has befallen messages so far.
+    /// Returns the counts of message faults so far.
     pub fn mishaps(&self) -> Mishaps {
         self.mishaps
     }
 
-    /// Whether anything can go wrong at all.
+    /// Whether any fault is enabled.
     pub fn is_rough(&self) -> bool {
         self.is_rough
     }
 
-    /// No partition, freeze, crash of a peer or reset begins any more, the partition is over, and disks work. Messages
-    /// go on getting lost and coming twice.
+    /// Ends the partition and repairs the disks; no partition, freeze, peer crash or reset begins. Messages are still
+    /// lost and duplicated.
     pub fn calm_down(&mut self) {
         self.is_calm = true;
         self.partition.1 = Time::ZERO;
@@ -240,23 +237,23 @@ impl Injector {
         }
     }
 
-    /// From now on these two do not hear of each other.
+    /// Disconnects these two peers for the rest of the run.
     pub fn rift(&mut self, one: PeerId, other: PeerId) {
         (self.rift, self.is_lossy) = (Some((one, other)), true);
     }
 
-    /// From now on messages arrive once, and take as long as their links do.
+    /// Stops loss, duplication and extra delays of messages.
     pub fn deliver_all(&mut self) {
         (self.faults.loss, self.faults.duplication, self.faults.delays) = (0.0, 0.0, None);
     }
 
-    /// How many copies of a message arrive: none, one or two.
+    /// Returns how many copies of a message arrive: none, one or two.
     #[inline]
     pub fn copies(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
         if self.is_lossy { self.copies_under_faults(now, from, to) } else { 1 }
     }
 
-    // Apart, so that a run without losses asks no more than that.
+    // Out of line, so that a run without losses pays only for the check.
     #[inline(never)]
     fn copies_under_faults(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
         if now.since(Time::ZERO) < self.faults.quiet {
@@ -278,7 +275,7 @@ impl Injector {
         (is_parted && now < self.partition.1) || is_rift || is_cut_off(from) || is_cut_off(to)
     }
 
-    /// How much longer than by its link a message takes.
+    /// Returns the extra delay of a message.
     #[inline]
     pub fn delay(&mut self, now: Time) -> Span {
         if now.since(Time::ZERO) < self.faults.quiet {
@@ -304,14 +301,14 @@ impl Injector {
         }
     }
 
-    /// When a client that has just asked withdraws, if it does.
+    /// Returns when a client that has just requested withdraws, if it does.
     #[inline]
     pub fn withdrawal(&mut self) -> Option<Span> {
         let withdraws = happens(self.faults.withdrawals, &mut self.withdrawals);
         withdraws.then(|| self.withdrawals.exponential(CRASH_AFTER))
     }
 
-    /// A client has just come inside at this peer.
+    /// May disconnect a peer whose client has just acquired a slot.
     #[inline]
     pub fn entered(&mut self, now: Time, peer: PeerId) {
         if let Some((share, mean)) = self.faults.cut_off
@@ -322,12 +319,12 @@ impl Injector {
         }
     }
 
-    /// How long a replica remembers from now on.
+    /// Returns the time until a replica's next reset.
     pub fn life(&mut self) -> Option<Span> {
         self.faults.replica_life.map(|mean| self.rng.exponential(mean))
     }
 
-    /// Whether a replica may forget now; then it does.
+    /// Whether a replica may reset now; records the reset if so.
     pub fn resets(&mut self, now: Time, peer: PeerId) -> bool {
         if let Some((most, within)) = self.faults.resets_at_most {
             self.resets.retain(|&at| now.since(at) <= within);
@@ -342,7 +339,7 @@ impl Injector {
         true
     }
 
-    /// The number of a replica's next life, after this many lives in the whole world.
+    /// Returns the number of a replica's next life, after this many lives in the whole world.
     pub fn incarnation(&mut self, now: Time, peer: PeerId, lives: u64) -> u64 {
         if self.faults.counted_lives {
             return lives;
@@ -350,72 +347,72 @@ impl Injector {
         self.clock(peer).map_or(now, |clock| clock.read(now)).as_nanos()
     }
 
-    /// How long until a peer crashes that will restart, and how long it will be down.
+    /// Returns the time until the next crash with a restart, and the downtime.
     pub fn next_crash(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.crashes.filter(|_| !self.is_calm)?, &mut self.crashes)
     }
 
-    /// Whether another one crashes at the same moment.
+    /// Whether a second peer crashes at the same moment.
     pub fn takes_another(&mut self) -> bool {
         happens(self.faults.both, &mut self.crashes)
     }
 
-    /// Whether the machine of a peer that has crashed is started anew.
+    /// Whether the machine of a crashed peer reboots.
     pub fn reboots(&mut self) -> bool {
         happens(self.faults.reboots, &mut self.reboots)
     }
 
-    /// How long until a peer crashes and its disk is lost, and how long it will be down.
+    /// Returns the time until the next crash with a lost disk, and the downtime.
     pub fn next_disk_loss(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.disk_losses.filter(|_| !self.is_calm)?, &mut self.disks)
     }
 
-    /// How long until everybody crashes.
+    /// Returns the time until all peers crash.
     pub fn next_outage(&mut self) -> Option<Span> {
         Some(self.outages.exponential(self.faults.outages.filter(|_| !self.is_calm)?.every))
     }
 
-    /// How long one of those that everybody crashed with will be down.
+    /// Returns the downtime of one peer after such an outage.
     pub fn outage_lasts(&mut self) -> Span {
         self.faults.outages.map_or(Span::ZERO, |spells| self.outages.exponential(spells.last))
     }
 
-    /// How long until a disk is slow, and for how long it will be.
+    /// Returns the time until a disk becomes slow, and the duration.
     pub fn next_slow_disk(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.slow_disks.filter(|_| !self.is_calm)?, &mut self.disks)
     }
 
-    /// How long until a disk is full.
+    /// Returns the time until a disk is full.
     pub fn next_full_disk(&mut self) -> Option<Span> {
         Some(self.disks.exponential(self.faults.full_disks.filter(|_| !self.is_calm)?.every))
     }
 
-    /// How long a peer whose disk was full will be down.
+    /// Returns the downtime of a peer after a full disk.
     pub fn full_disk_lasts(&mut self) -> Span {
         self.faults.full_disks.map_or(Span::ZERO, |spells| self.disks.exponential(spells.last))
     }
 
-    /// How long until a peer crashes for good.
+    /// Returns the time until a peer crashes for good.
     pub fn next_death(&mut self) -> Option<Span> {
         Some(self.crashes.exponential(self.faults.deaths.filter(|_| !self.is_calm)?))
     }
 
-    /// How long until a peer is frozen, and for how long it will be.
+    /// Returns the time until a peer freezes, and the duration.
     pub fn next_freeze(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.freezes.filter(|_| !self.is_calm)?, &mut self.freezes)
     }
 
-    /// How long until the next partition, and how long it will last.
+    /// Returns the time until the next partition, and its duration.
     pub fn next_partition(&mut self) -> Option<(Span, Span)> {
         spell(self.faults.partitions.filter(|_| !self.is_calm)?.1, &mut self.partitions)
     }
 
-    /// Who is struck is drawn from here.
+    /// Returns the stream that chooses the affected peers.
     pub fn victims(&mut self) -> &mut Rng {
         &mut self.crashes
     }
 
-    /// How long nothing goes wrong at first.
+    /// Returns the initial time without faults.
     pub fn quiet(&self) -> Span {
         self.faults.quiet
     }
@@ -424,7 +421,8 @@ impl Injector {
         self.is_calm
     }
 
-    /// A peer has crashed: what comes for it was for another life. Visitors, who never restart, leave no trace.
+    /// Records a crash: pending events belong to the previous life. Temporary peers never restart, so nothing is kept
+    /// of them.
     pub fn crashed(&mut self, peer: PeerId, is_resident: bool) {
         if is_resident {
             let condition = self.condition_mut(peer);
@@ -433,13 +431,13 @@ impl Injector {
         }
     }
 
-    /// In which of its lives a peer is.
+    /// Returns the number of a peer's current life.
     pub fn life_of(&self, peer: PeerId) -> u32 {
         self.condition(peer).life
     }
 
-    /// A peer writes something that takes this long on a disk that is as it should be; when it is done, in which life,
-    /// and whether it fails then.
+    /// Starts a write that takes `takes` on a healthy disk. Returns when it ends, the peer's life, and whether it
+    /// fails.
     pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32, bool) {
         let is_slow = now < self.condition(peer).slow_until;
         let takes = if is_slow { self.disks.between(takes, SLOWEST_WRITE) } else { takes };
@@ -448,39 +446,39 @@ impl Injector {
         (condition.writes_until, condition.life, condition.is_full)
     }
 
-    /// The disk of a peer is slow until then.
+    /// Makes the disk of a peer slow.
     pub fn slow_down(&mut self, peer: PeerId, until: Time) {
         self.condition_mut(peer).slow_until = until;
     }
 
-    /// The disk of a peer is full.
+    /// Makes the disk of a peer full.
     pub fn fill_up(&mut self, peer: PeerId) {
         self.condition_mut(peer).is_full = true;
     }
 
-    /// A partition begins; its number.
+    /// Starts a partition and returns its number.
     pub fn part(&mut self, until: Time) -> u64 {
         self.partition = (self.partitions.bits(), until);
         self.partition.0
     }
 
-    /// Whether one hears nothing of the other in the partition with this number, which is not over.
+    /// Whether the partition with this number is current and drops messages from `from` to `one`.
     pub fn are_parted(&self, now: Time, number: u64, one: PeerId, from: PeerId) -> bool {
         let cuts = self.faults.partitions.is_some_and(|(cut, _)| cut.parts(number, from, one));
         cuts && self.partition.0 == number && now < self.partition.1
     }
 
-    /// The share of peers that crash at one moment, and when.
+    /// Returns the share of peers that crash at one moment, and when.
     pub fn catastrophe(&self) -> Option<(f64, Span)> {
         self.faults.catastrophe
     }
 
-    /// How long it takes until peers take one for gone.
+    /// Returns the delay after which a peer is reported gone.
     pub fn detection(&self) -> Option<Span> {
         self.faults.detection
     }
 
-    /// A peer is frozen. One that is frozen already is left alone: what waits for it to thaw must keep its order.
+    /// Freezes a peer. A frozen peer stays as it is, since its deferred events must keep their order.
     pub fn freeze(&mut self, now: Time, peer: PeerId, last: Span) {
         let frozen_until = &mut self.condition_mut(peer).frozen_until;
         if *frozen_until <= now {
@@ -488,13 +486,13 @@ impl Injector {
         }
     }
 
-    /// Whether peers are frozen now and then.
+    /// Whether freezes are enabled.
     #[inline]
     pub fn can_freeze(&self) -> bool {
         self.faults.freezes.is_some()
     }
 
-    /// Until when a peer is frozen, if it is.
+    /// Returns the end of a peer's freeze, if it is frozen.
     #[inline]
     pub fn thaws(&self, now: Time, peer: PeerId) -> Option<Time> {
         Some(self.condition(peer).frozen_until).filter(|&until| now < until)
@@ -506,7 +504,7 @@ impl Injector {
         known.or_else(|| self.draw_clock(peer))
     }
 
-    /// A peer's clock depends on nothing but its number. The first are drawn and kept, since every step reads one.
+    /// A peer's clock depends only on its number. The first ones are cached, since every step reads one.
     #[cold]
     fn draw_clock(&mut self, peer: PeerId) -> Option<Clock> {
         let (offset, ppm) = self.faults.clocks?;
@@ -530,7 +528,7 @@ impl Injector {
     }
 }
 
-/// What cannot happen costs no random number.
+/// A share of zero draws no random number.
 #[inline]
 fn happens(share: f64, rng: &mut Rng) -> bool {
     share > 0.0 && rng.chance(share)
@@ -579,7 +577,7 @@ mod tests {
         assert_eq!(format!("{injector:?}"), before);
     }
 
-    /// Of each partition: whether anybody hears nobody of the other side, one way or both.
+    /// Counts the pairs that each cut separates: not at all, one way, both ways.
     #[test]
     fn partitions_cut_what_they_say() {
         let pairs = |cut: Cut| {

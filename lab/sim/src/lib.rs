@@ -1,11 +1,12 @@
-//! Protocols in virtual time.
+//! Simulation of protocols in virtual time.
 //!
-//! [`World`] is the loop: peers of some kind ([`Actor`]), a [`Workload`], [`Faults`], and [watchers](watch) that check
-//! every event. `world.rs` tells how to add one of each. Settings are made of it, each of which runs many trials and
-//! puts a [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload: clients
-//! that come and go) and [`Rounds`] (whole peers on an overlay, many resources, churn); two more run the product's own
-//! peers: [`Custody`] in a closed loop, to be compared, and [`Nodes`], to be broken. The same seed gives the same bytes
-//! on any number of threads.
+//! [`World`] is the event loop: peers of one kind ([`Actor`]), a [`Workload`], [`Faults`], and [watchers](watch) that
+//! check every event. `world.rs` describes how to add one of each.
+//!
+//! Settings run many trials of a world and merge them into a [`Report`]: [`Experiment`] (a closed loop of bare
+//! protocols), [`Open`] (clients that arrive and depart) and [`Rounds`] (peers on an overlay, many resources, churn).
+//! Two settings run the product's own peers: [`Custody`] in a closed loop, for comparison, and [`Nodes`] under faults.
+//! The same seed gives the same bytes on any number of threads.
 
 pub mod actor;
 mod carrier;

@@ -1,4 +1,4 @@
-//! Watchers: each looks at every event and says when a rule is broken. A watcher never changes a run.
+//! Watchers, which check every event and report broken rules. A watcher never changes a run.
 
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Time};
@@ -47,32 +47,32 @@ pub use trace::Trace;
 pub use waits::{Flow, Waits};
 pub use window::Window;
 
-/// A rule that was broken, in a sentence; as small as can be, since every step of a run says that none was.
+/// A broken rule, as a message. One word on the stack, since every step returns it.
 pub type Broken = Box<str>;
 
-/// What a watcher is told. Each call comes before the next event happens.
+/// The events that a watcher sees. Each call comes before the next event.
 pub trait Watch<A: Actor> {
-    /// A client asks.
+    /// A client requests a slot.
     fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A client goes inside; `ledger` no longer has its request.
+    /// A client acquires a slot; its request is already removed from `ledger`.
     fn on_grant(&mut self, _now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A client leaves, or is inside no longer for some other reason.
+    /// A client releases its slot, or loses it for another reason.
     fn on_leave(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A client that waited does not wait any more: it withdrew, was sent away, or crashed.
+    /// A waiting client stops waiting: it withdrew, was refused, or crashed.
     fn on_give_up(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A peer is about to lose what it keeps for others.
+    /// A peer is about to lose its memory.
     fn on_reset(&mut self, _now: Time, _peer: PeerId) -> Result<(), Broken> {
         Ok(())
     }
@@ -87,69 +87,69 @@ pub trait Watch<A: Actor> {
         Ok(())
     }
 
-    /// The message that was sent just now is on its way, and will arrive then; not told of one that is lost.
+    /// The message sent last will arrive at `arrives`. Not called for a lost one.
     fn on_way(&mut self, _now: Time, _from: PeerId, _arrives: Time) {}
 
-    /// A message arrives; the peer has not seen it yet. Under faults a message may never arrive, or arrive twice.
+    /// A message arrives, before the peer handles it. Under faults it may never arrive, or arrive twice.
     fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A peer tells something that only its kind of peer has to tell.
+    /// A peer reports a note of its own kind.
     fn on_note(&mut self, _now: Time, _peer: PeerId, _note: &A::Note) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// The workload has come to a point that matters to what is counted.
+    /// The workload has reached a point that matters for the counts.
     fn on_mark(&mut self, _now: Time, _mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// `peer` has done its step.
+    /// `peer` has finished its step.
     fn after_step(&mut self, _now: Time, _peer: PeerId, _actor: &A) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// Nothing is left to happen. A run that stops at some moment, whoever still waits, has no such end.
+    /// No event is left. Not called for a run that stops at a given moment.
     fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// The run is over: what this watcher has counted.
+    /// Writes the watcher's counts at the end of the run.
     fn fill(&mut self, _sheet: &mut Sheet) {}
 }
 
-/// A point in a run that matters to what is counted.
+/// A point in a run that matters for the counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Mark<'a> {
-    /// A round begins, and what belongs to the one before is over. These peers take part.
+    /// A round begins and the previous one ends. These peers take part.
     Round(&'a [PeerId]),
-    /// A client did not ask, since another client of its peer has the resource or waits for it.
+    /// A client did not request, since another client of its peer holds the resource or waits for it.
     Skipped,
-    /// Nothing has gone wrong for a while, and nothing will any more.
+    /// No fault has occurred for a while, and none will.
     Quiet,
-    /// The last round is over, and everybody leaves. These peers took part.
+    /// The last round is over, and all holders leave. These peers took part.
     Drain(&'a [PeerId]),
 }
 
-/// The rules of every world, whatever runs in it: one that is added here is a rule of all of them.
+/// The rules that every world checks.
 pub type Always = (Exclusion,);
 
-/// The rules of every world with so many resources of so many slots each; where violations are expected they are
-/// counted, and no reason to fail.
+/// Creates the rules of every world with this many resources of `slots` slots each. `counts` counts violations instead
+/// of failing.
 pub fn always(resources: usize, slots: u32, counts: bool) -> Always {
     (Exclusion::new(resources, slots, counts),)
 }
 
-/// The same for bare protocols: [`Exclusion::seeing_instants`].
+/// Creates the same rules for bare protocols: [`Exclusion::seeing_instants`].
 pub fn always_seeing_instants(resources: usize, slots: u32, counts: bool) -> Always {
     (Exclusion::new(resources, slots, counts).seeing_instants(),)
 }
 
-/// A run that nobody watches.
+/// A run without watchers.
 impl<A: Actor> Watch<A> for () {}
 
-/// Several watchers are one: each is told in turn.
+/// Makes a tuple of watchers one watcher, which calls each in turn.
 macro_rules! watch_together {
     ($($name:ident)*) => {
         impl<A: Actor, $($name: Watch<A>),*> Watch<A> for ($($name,)*) {

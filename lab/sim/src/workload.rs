@@ -1,4 +1,4 @@
-//! Who asks when, and stays how long.
+//! When clients request, and how long they hold.
 
 mod closed;
 mod hold;
@@ -20,88 +20,88 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Watch};
 use crate::world::World;
 
-/// What is to happen in a world. All functions but the last have the whole world, of which the workload is the field
+/// The workload of a world. All functions but the last receive the whole world, of which the workload is the field
 /// `load`.
 pub trait Workload<A: Actor>: Sized {
-    /// What it puts in line for later.
+    /// The events that it schedules.
     type Event;
 
-    /// Whether everybody is to be served: who still waits at the end was forgotten. Else the run just stops at some
-    /// moment.
+    /// Whether every client is to be served: a client that still waits at the end is a violation. Otherwise the run
+    /// stops at some moment.
     const SERVES_ALL: bool;
 
-    /// Before anything happens.
+    /// Called before the first event.
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken>;
 
-    /// One of its events is due.
+    /// Handles an event of the workload.
     fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, event: Self::Event) -> Result<(), Broken>;
 
-    /// A client has come inside: when does it leave?
+    /// Called when a client has acquired a slot: schedules its release.
     fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client);
 
-    /// A client neither waits nor is inside any more.
+    /// Called when a client neither waits nor holds any more.
     fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken>;
 
-    /// Whether nobody who lives here will ask any more, and nobody waits or is inside: of a world that is played in
-    /// real time, which never runs out of events. By default that is never known.
+    /// Whether no client of this process waits, holds or will request again. Used by worlds that run in real time,
+    /// which never run out of events. By default that is not known.
     fn is_served<W: Watch<A>>(_world: &World<'_, A, Self, W>) -> bool {
         false
     }
 
-    /// A process is back with all its peers, which know nothing any more. What is to come for them is put in line.
+    /// Called when a process has restarted with all its peers, which have lost their state: schedules their events.
     fn resume<W: Watch<A>>(_world: &mut World<'_, A, Self, W>) {}
 
-    /// Whether the run is over before this moment comes, for which something is in line.
+    /// Whether the run ends before `at`, the time of the next event.
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool;
 
-    /// A peer has crashed, for good or to restart.
+    /// Called when a peer has crashed, for good or to restart.
     fn on_down<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) {}
 
-    /// Whether a peer may be lost for good, or its disk.
+    /// Whether a peer or its disk may be lost for good.
     fn may_lose<W: Watch<A>>(_world: &World<'_, A, Self, W>, _peer: PeerId) -> bool {
         true
     }
 
-    /// A peer, or its disk, is about to be lost for good.
+    /// Called before a peer or its disk is lost for good.
     fn on_losing<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) {}
 
-    /// A peer has crashed for good, by chance: another may come in its place.
+    /// Called when a random crash has removed a peer for good: it may be replaced.
     fn on_death<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A peer that had crashed is there again, with what its disk has kept.
+    /// Called when a crashed peer has restarted from its disk.
     fn on_restarted<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A peer tells something that only its kind of peer has to tell.
+    /// Handles a note of a peer.
     fn on_note<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId, _note: A::Note) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// The run is over: what the workload has counted.
+    /// Writes the workload's counts at the end of the run.
     fn fill(&self, _sheet: &mut Sheet) {}
 
-    /// What it has counted in this process, where a run is played in several.
+    /// Returns the counts of this process, for runs in several processes.
     fn counts(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// What it has counted in one of the processes.
+    /// Adds the counts of another process.
     fn add_counts(&mut self, _counts: &[u64]) {}
 }
 
-/// Why a client neither waits nor is inside any more.
+/// Why a client neither waits nor holds any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// It has been inside, and left.
+    /// It released its slot.
     Left,
-    /// It lost its grant while it was inside.
+    /// It lost its grant while it held.
     Lost,
-    /// It was sent away.
+    /// Its request was refused.
     Refused,
-    /// It did not want to wait any longer.
+    /// It withdrew its request.
     Withdrawn,
     /// It crashed with its peer.
     Crashed,

@@ -1,27 +1,26 @@
-//! The one loop of the simulator: who lives in it, what they are to do, what goes wrong and who watches are parameters.
+//! The event loop of the simulator. Peers, workload, faults and watchers are parameters.
 //!
 //! ```text
-//!    Workload ──ask, leave, crash──►┐             ┌──on_grant, on_send, at_end …──► Watch
-//!        ▲                          │             │
-//!        └──on_entered, on_over─────┤    World    ├──Input──► Actor
-//!                                   │             │◄─Effect──┘
-//!    Faults ──lost, twice, frozen──►┘             └──arrival──► Latency
+//!    Workload ──request, leave, crash─►┐             ┌──on_grant, on_send, at_end …──► Watch
+//!        ▲                             │             │
+//!        └──on_entered, on_over────────┤    World    ├──Input──► Actor
+//!                                      │             │◄─Effect──┘
+//!    Faults ──lose, duplicate, freeze─►┘             └──arrival──► Latency
 //! ```
 //!
-//! - **A kind of peer** is an [`Actor`]: see `actor/bare.rs` for the shortest. It says what it takes and what it wants
-//!   done; the world does the rest. A peer with a disk has [`Actor::Disk`] and [`Actor::write`], and is made from its
-//!   disk when it restarts ([`Setup::make`]).
-//! - **A workload** is a [`Workload`]: who asks when, and stays how long, and when the run is over. Its functions have
-//!   the whole world, of which it is the field `load`. See `workload/closed.rs`.
-//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Injector` (the next free number: streams that
-//!   exist must not move), and the place here where it strikes. No workload and no kind of peer has to know of it.
-//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, named in `watch.rs`. It stands in the tuple of
-//!   those settings that want it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes what it has counted into a
-//!   [`Sheet`](crate::report::Sheet), from where it comes into the [`Report`](crate::Report) by its name.
+//! - **A kind of peer** is an [`Actor`]; `actor/bare.rs` is the shortest. A peer with a disk has [`Actor::Disk`] and
+//!   [`Actor::write`], and is made from its disk when it restarts ([`Setup::make`]).
+//! - **A workload** is a [`Workload`]: when clients request, how long they hold, and when the run ends. Its functions
+//!   receive the whole world, of which it is the field `load`. See `workload/closed.rs`.
+//! - **A fault** is a field of [`Faults`], a random stream in `Injector` and the place here where it is injected. Use
+//!   the next free stream number: existing streams must not move. Workloads and actors need no change.
+//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, listed in `watch.rs`. It is part of the tuple of
+//!   each setting that uses it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes its counts into a
+//!   [`Sheet`](crate::report::Sheet), which the [`Report`](crate::Report) merges by name.
 //!
-//! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12
-//! further faults, 13 disks, 14 outages, 15 lost and
-//! bad disks, 16 reboots. A fault that is off draws nothing, so a run without it keeps its numbers.
+//! Random streams of a run: 0 workload, 1 network, 2 peers, 3 the first faults, 4 and 5 rounds, 6 to 12 further faults,
+//! 13 disks, 14 outages, 15 lost and bad disks, 16 reboots. A fault that is off draws nothing, so it does not change
+//! the numbers of a run.
 
 mod check;
 mod clients;
@@ -54,32 +53,32 @@ use crate::timers::Timers;
 use crate::watch::{Broken, Mark, Watch};
 use crate::workload::Workload;
 
-/// Makes a peer from its number and what its disk has kept.
+/// Makes a peer from its number and its disk.
 pub type Make<'a, A> = Box<dyn Fn(PeerId, &<A as Actor>::Disk) -> A + 'a>;
 
-/// What a world is made of, beside its workload and its watchers.
+/// The parameters of a world, without its workload and watchers.
 pub struct Setup<'a, A: Actor> {
-    /// How long messages take.
+    /// The message delays.
     pub latency: Latency,
     /// Whether messages may overtake each other.
     pub links: Links,
-    /// What goes wrong.
+    /// The faults to inject.
     pub faults: Faults,
-    /// The seed of all random numbers.
+    /// The seed of all random streams.
     pub seed: u64,
-    /// Messages that make no sense where they come are counted, instead of breaking a rule.
+    /// Counts unexpected messages instead of failing the run.
     pub is_lenient: bool,
-    /// How long a write to the disk takes on average; exponential.
+    /// The mean duration of a disk write; exponential.
     pub disk: Span,
-    /// Makes a peer from its number and what its disk has kept: one that comes later, or restarts.
+    /// Makes a peer that joins later or restarts.
     pub make: Make<'a, A>,
 }
 
-/// One run: peers, what is to happen to them, and who watches.
+/// One run: the peers, their workload and the watchers.
 pub struct World<'a, A: Actor, L: Workload<A>, W> {
-    /// Who watches; to be asked when the run is over.
+    /// The watchers; read their results after the run.
     pub watch: W,
-    /// Who asks when.
+    /// The workload.
     pub load: L,
     hosts: Hosts<A>,
     make: Make<'a, A>,
@@ -88,30 +87,30 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     queue: Queue<Event<A, L::Event>, A::Message>,
     ledger: Ledger,
     inside: Vec<Client>,
-    /// What those were told who are inside and were told an end.
+    /// The end of each holder's grant, as last reported to it.
     ends: BTreeMap<Ticket, End>,
     timers: Timers<A::Timer>,
     now: Time,
     events: u64,
-    /// Taken out for every step and put back after it, which in a box is a matter of one word.
+    /// Taken out for every step and put back; boxed, so that the move is one word.
     buffers: Option<Box<A::Buffers>>,
     is_lenient: bool,
     disk: Span,
     tally: Tally,
     peers_rng: Rng,
     disk_rng: Rng,
-    /// How many faults are in the queue that will strike at random.
+    /// The number of queued random faults.
     faults_to_come: usize,
-    /// Nothing else is.
+    /// Nothing but random faults is queued.
     has_come_to_rest: bool,
-    /// Who lives here, where others live in other processes.
+    /// The peers that run in this process, if others run elsewhere.
     share: Option<Share>,
-    /// What was counted in those.
+    /// The counts of those other processes.
     counted: Counts,
 }
 
 impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
-    /// A world in which nobody lives yet.
+    /// Creates a world without peers.
     pub fn new(setup: Setup<'a, A>, load: L, watch: W) -> Self {
         let Setup { latency, links, faults, seed, is_lenient, disk, make } = setup;
         Self {
@@ -141,10 +140,10 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
     }
 
-    /// Lets everything happen until the workload is over, nothing is left to happen, or a rule is broken.
+    /// Runs until the workload is over, no event is left, or a rule is broken.
     ///
     /// # Errors
-    /// A rule was broken.
+    /// Returns the rule that was broken.
     pub fn run(&mut self) -> Result<(), Violation> {
         check::caught(|| self.play()).map_err(|what| Violation { at: self.now, what })
     }
@@ -171,7 +170,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
     }
 
-    /// What this run, with this many resources, leaves behind.
+    /// Returns the results of this run, which had this many resources.
     pub fn sheet(&mut self, resources: usize) -> Sheet {
         let mut sheet = Sheet::new(resources);
         for ((name, count), elsewhere) in self.counts().into_iter().zip(self.counted) {
@@ -183,12 +182,12 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         sheet
     }
 
-    /// What was counted here, by name.
+    /// The counts of this process, by name.
     fn counts(&self) -> [(&'static str, u64); COUNTS] {
         self.tally.counts(self.injector.mishaps())
     }
 
-    /// What happens while a peer is frozen happens afterwards. Apart, so that the loop has [`World::happen`] in place.
+    /// Handles an event after its peer has thawed. Out of line, so that the loop inlines [`World::happen`].
     #[inline(never)]
     fn happen_after_all(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
         self.happen(event)
@@ -217,13 +216,13 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 self.step(peer, Input::Written)
             }
             Event::End(ticket) => self.end(ticket),
-            // What waited for a process that has crashed is lost with it.
+            // Events deferred for a process that has crashed are lost with it.
             Event::Thawed { peer, life, .. } if life != self.injector.life_of(peer) => Ok(()),
             Event::Thawed { event, .. } => self.happen_after_all(*event),
             Event::Workload(event) => L::happen(self, event),
             Event::CrashOf { peer, ticket } => {
                 if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
-                    return Ok(()); // A client that is done cannot crash any more.
+                    return Ok(()); // A client that has finished cannot crash.
                 }
                 self.crash_by_chance(peer)
             }
@@ -251,7 +250,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
     }
 
-    /// A message arrives, unless its peer is frozen or gone.
+    /// Delivers a message, unless the receiver is frozen or absent.
     #[inline(always)]
     fn arrive(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         check::has_time(self.now)?;
@@ -270,26 +269,26 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.carry_out_all(to, buffers)
     }
 
-    /// The same, for one that was not posted in its order, or comes from outside. Apart, so that the loop has
-    /// [`World::arrive`] in place.
+    /// Delivers a message that was queued out of order or came from another process. Out of line, so that the loop
+    /// inlines [`World::arrive`].
     #[inline(never)]
     fn arrive_apart(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         self.arrive(from, to, message)
     }
 
-    /// What happens to a peer that is frozen happens when it thaws.
+    /// Defers an event of a frozen peer until it thaws.
     #[cold]
     fn happen_at(&mut self, at: Time, peer: PeerId, event: Event<A, L::Event>) {
         let life = self.injector.life_of(peer);
         self.queue.push(at, Event::Thawed { peer, life, event: Box::new(event) });
     }
 
-    /// The peer of an event and when it thaws, if it is frozen: whatever happens there happens then.
+    /// Returns the peer of an event and the time at which it thaws, if it is frozen.
     fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<(PeerId, Time)> {
         let peer = match event {
             Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
             Event::Notified { peer, .. } => *peer,
-            _ => return None, // Messages look for themselves.
+            _ => return None, // Message delivery checks for itself.
         };
         self.injector.thaws(self.now, peer).map(|at| (peer, at))
     }
@@ -301,7 +300,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.carry_out_all(peer, buffers)
     }
 
-    /// A peer that is there, and what it needs for a step.
+    /// Returns a peer that is up, with its context and buffers for a step.
     #[inline(always)]
     fn at_work(&mut self, peer: PeerId) -> Option<(&mut A, Cx<'_>, Box<A::Buffers>)> {
         let actor = self.hosts.get_mut(peer)?;
@@ -309,8 +308,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         Some((actor, Cx { me: peer, now, rng: &mut self.peers_rng }, self.buffers.take().unwrap_or_default()))
     }
 
-    /// Does what a peer wants done after a step. Apart, so that there is one of it: all that happens for an event is
-    /// then small enough for a processor to have it at hand.
+    /// Carries out the effects of a step. Out of line: one copy keeps the event loop small enough for the instruction
+    /// cache.
     #[inline(never)]
     fn carry_out_all(&mut self, peer: PeerId, mut buffers: Box<A::Buffers>) -> Result<(), Broken> {
         A::effects(&mut buffers, &mut Peers { world: self, peer })?;
@@ -404,7 +403,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.forget_all(peer)
     }
 
-    /// A peer is told that it has forgotten what it kept for others.
+    /// Delivers a reset to a peer.
     fn forget_all(&mut self, peer: PeerId) -> Result<(), Broken> {
         let lives = self.tally.resets + self.tally.restarted;
         let incarnation = self.injector.incarnation(self.now, peer, lives);
@@ -412,7 +411,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     }
 }
 
-/// The world as the hands of one peer.
+/// The world as one peer's effects see it.
 struct Peers<'w, 'a, A: Actor, L: Workload<A>, W> {
     world: &'w mut World<'a, A, L, W>,
     peer: PeerId,
@@ -435,41 +434,42 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> Hands<A> for Peers<'_, '_, A, L, W> 
     }
 }
 
-/// What a workload may know and do.
+/// Queries and actions for a workload.
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
-    /// The time of the last event.
+    /// Returns the time of the last event.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// How many events there were.
+    /// Returns the number of events so far.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The requests of clients that wait, the oldest first.
+    /// Returns the waiting requests, oldest first.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Who is inside, in no order.
+    /// Returns the holders, in no order.
     pub fn inside(&self) -> &[Client] {
         &self.inside
     }
 
-    /// Whether nothing is left to happen but that somebody crashes, freezes or is parted from others.
+    /// Whether only random crashes, freezes and partitions are left to happen.
     pub fn has_come_to_rest(&self) -> bool {
         self.has_come_to_rest
     }
 
-    /// Takes a peer up that stays until it crashes; who it is.
+    /// Adds a peer that stays until it crashes, and returns its number.
     pub fn add(&mut self, actor: A) -> PeerId {
         let peer = self.hosts.next();
         self.hosts.add(Some(actor).filter(|_| !self.is_elsewhere(peer)));
         peer
     }
 
-    /// Makes a peer that stays until it crashes. Where others live in other processes it has a number of ours.
+    /// Makes and adds a peer that stays until it crashes. If other processes run peers too, its number is one of this
+    /// process.
     pub fn add_new(&mut self) -> PeerId {
         while self.is_elsewhere(self.hosts.next()) {
             self.hosts.add(None);
@@ -478,7 +478,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.add(newcomer)
     }
 
-    /// Makes a peer that will be [forgotten](World::forget). From then on no other peers can be taken up.
+    /// Makes a temporary peer, removed by [`World::forget`]. No other peers can be added afterwards.
     pub fn add_visitor(&mut self) -> PeerId {
         let peer = self.hosts.next();
         let visitor = (self.make)(peer, &A::Disk::default());
@@ -486,7 +486,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         peer
     }
 
-    /// A visitor is gone, and nothing is left of it.
+    /// Removes a temporary peer and all its state.
     pub fn forget(&mut self, visitor: PeerId) {
         for resident in 0..self.hosts.residents() {
             self.carrier.forget(visitor, PeerId::new(resident as u64));
@@ -494,81 +494,81 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.hosts.remove(visitor);
     }
 
-    /// Whether a peer is there.
+    /// Whether a peer is up.
     pub fn is_there(&self, peer: PeerId) -> bool {
         self.hosts.get(peer).is_some()
     }
 
-    /// Whether a peer lives in another process.
+    /// Whether a peer runs in another process.
     pub fn is_elsewhere(&self, peer: PeerId) -> bool {
         self.share.as_ref().is_some_and(|share| !share.is_here(peer))
     }
 
-    /// All residents there ever were: peers 0 up to this number.
+    /// Returns the number of permanent peers ever added: their numbers are below it.
     pub fn residents(&self) -> usize {
         self.hosts.residents()
     }
 
-    /// A peer's state; `None` if there is no such peer now.
+    /// Returns a peer's state, or `None` if it is not up.
     pub fn actor(&self, peer: PeerId) -> Option<&A> {
         self.hosts.get(peer)
     }
 
-    /// Puts an event of the workload in line.
+    /// Schedules an event of the workload.
     pub fn schedule(&mut self, at: Time, event: L::Event) {
         self.queue.push(at, Event::Workload(event));
     }
 
-    /// When a frozen peer thaws: until then its clients cannot ask.
+    /// Returns when a frozen peer thaws. Its clients cannot request until then.
     pub fn thaws(&self, peer: PeerId) -> Option<Time> {
         self.injector.thaws(self.now, peer)
     }
 
-    /// Tells a peer something that only its kind of peer understands.
+    /// Passes a command of its own kind to a peer.
     pub fn command(&mut self, peer: PeerId, command: A::Command) -> Result<(), Broken> {
         self.step(peer, Input::Command(command))
     }
 
-    /// Sets a timer of a peer, as if it had asked for it.
+    /// Sets a timer of a peer, as if the peer had set it.
     pub fn set_timer(&mut self, peer: PeerId, timer: A::Timer, after: Span) {
         let after = self.injector.clock(peer).map_or(after, |clock| clock.true_length(after));
         let set = self.timers.set(peer, timer.clone());
         self.queue.push(self.now + after, Event::Timer { peer, timer, set });
     }
 
-    /// From now on this peer loses now and then what it keeps for others, if that is among the faults.
+    /// Starts resets of this peer, if they are among the faults.
     pub fn resets_from_now(&mut self, peer: PeerId) {
         if let Some(life) = self.injector.life() {
             self.queue.push(self.now + life, Event::Reset(peer));
         }
     }
 
-    /// Nobody crashes, freezes, forgets or is parted from others any more.
+    /// Ends random crashes, freezes, resets and partitions.
     pub fn calm_down(&mut self) {
         self.injector.calm_down();
     }
 
-    /// From now on these two do not hear of each other.
+    /// Disconnects these two peers for the rest of the run.
     pub fn rift(&mut self, one: PeerId, other: PeerId) {
         self.injector.rift(one, other);
     }
 
-    /// From now on messages arrive once, and take as long as their links do.
+    /// Stops loss, duplication and extra delays of messages.
     pub fn deliver_all(&mut self) {
         self.injector.deliver_all();
     }
 
-    /// What a resident keeps through crashes.
+    /// Returns the disk of a permanent peer.
     pub fn disk(&self, peer: PeerId) -> &A::Disk {
         self.hosts.disk(peer)
     }
 
-    /// Whether anything can go wrong at random.
+    /// Whether any random fault is enabled.
     pub fn is_rough(&self) -> bool {
         self.injector.is_rough()
     }
 
-    /// Tells watchers where the workload is.
+    /// Reports a point of the workload to the watchers.
     pub fn mark(&mut self, mark: Mark<'_>) -> Result<(), Broken> {
         self.watch.on_mark(self.now, mark, &self.ledger)
     }

@@ -1,10 +1,10 @@
-//! Grants with an end of their own, which the register knows: their clients stay inside when their peer stops, and may
-//! come to the next process of its host. That one has no token of theirs, and needs none: it renews a grant by its
-//! number, or gives it back.
+//! Detached grants, which the registry records: their clients keep their slots when their peer stops, and may contact
+//! the next process of its host. That process has no token of theirs and needs none: it renews or releases a grant by
+//! its number.
 //!
-//! A process also takes a grant for over that its client has not given back: when its lease ends, or somebody has asked
-//! for its slot. The client does not hear of that before it next renews, and so it must not be able to, at whichever
-//! process it comes to. The register is told first, and the slot goes on when it has heard.
+//! A process also ends a grant without its client, when its lease expires or an administrator revokes it. The client
+//! learns of that only at its next renewal, which must fail at every process. Therefore the process notifies the
+//! registry first, and hands the slot over after the confirmation.
 
 use peerlock_protocols::registry::{Detached, Session};
 use peerlock_protocols::{Effect, Grant, Input};
@@ -15,8 +15,7 @@ use super::{Explorable, Slip, World};
 use crate::Violation;
 
 impl Cluster {
-    /// The process of these clients at this peer is gone. Those that are detached stay inside by the register: who the
-    /// others are.
+    /// The process of these clients is gone. Keeps the detached ones as holders, and returns the others.
     pub(super) fn leave_alone(&mut self, peer: PeerId, inside: Vec<(Ticket, Grant)>) -> Vec<(Ticket, Grant)> {
         let is_detached = |(_, grant): &(Ticket, Grant)| self.registry.place_of(grant.fencing).is_some();
         let (detached, others): (Vec<_>, Vec<_>) = inside.into_iter().partition(is_detached);
@@ -25,8 +24,8 @@ impl Cluster {
         others
     }
 
-    /// Whose grant was taken away by force does not count. Who does not know that its grant is over never will, if the
-    /// register has nothing of it.
+    /// Removes the clients of revoked grants, and of grants that ended unnoticed: without a record in the registry they
+    /// cannot learn of it.
     pub(super) fn forget_forced(&mut self) {
         let Self { registry, alone, .. } = self;
         alone.retain(|(_, _, grant)| registry.place_of(grant.fencing).is_some());
@@ -44,7 +43,7 @@ impl Cluster {
         self.forget_unaware();
     }
 
-    /// Whether a client has this grant, or takes itself for who has it, and this session does not know better.
+    /// Whether a client holds this grant, or believes so while this session has not recorded the end.
     fn has_client(&self, it: &Detached, session: Session) -> bool {
         let is_it = |grant: &Grant| grant.fencing == it.fencing;
         let is_unaware = |(by, _, grant): &(Session, Ticket, Grant)| is_it(grant) && *by != session;
@@ -53,12 +52,12 @@ impl Cluster {
 }
 
 impl<P: Explorable> World<P> {
-    /// The detached grants that the register knows, with the sessions that have given or last renewed them.
+    /// Returns the detached grants of the registry, each with the session that granted or last renewed it.
     pub(crate) fn detached(&self) -> &[(Session, Detached)] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.registry.detached)
     }
 
-    /// What may happen to detached grants next.
+    /// Adds the possible events of detached grants.
     pub(super) fn faults_of_detached(&self, cluster: &Cluster, mut add: impl FnMut(Fault)) {
         let registry = &cluster.registry;
         for (at, node) in self.nodes.iter().enumerate() {
@@ -94,19 +93,19 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Everybody who is inside.
+    /// Returns all holders' grants.
     fn all_inside(&self) -> impl Iterator<Item = &Grant> {
         let alone = self.cluster.iter().flat_map(|cluster| &cluster.alone).map(|(_, _, grant)| grant);
         self.nodes.iter().flat_map(|node| &node.local.inside).map(|(_, grant)| grant).chain(alone)
     }
 
-    /// Makes what happens to a detached grant happen, where it concerns no peer.
+    /// Applies an event of a detached grant that concerns no peer.
     pub(super) fn inject_detached(&mut self, fault: Fault) {
         match fault {
             Fault::Detach(at, ticket) => {
                 let session = self.session(at);
                 let inside = self.inside(at).iter().find(|(inside, _)| *inside == ticket);
-                let Grant { slot, fencing } = inside.expect("only who is inside can be detached").1;
+                let Grant { slot, fencing } = inside.expect("only a holder can be detached").1;
                 let cluster = self.cluster_mut();
                 cluster.left.detached -= 1;
                 cluster.registry.detached.push((session, Detached { slot, fencing }));
@@ -132,11 +131,11 @@ impl<P: Explorable> World<P> {
                 cluster.expire(at);
                 cluster.forget_forced();
             }
-            _ => unreachable!("no fate of a detached grant"),
+            _ => unreachable!("not a fault of a detached grant"),
         }
     }
 
-    /// The process at this peer takes a grant for over.
+    /// Ends a grant at this peer without its client.
     pub(super) fn take_back(
         &mut self,
         at: usize,
@@ -151,7 +150,7 @@ impl<P: Explorable> World<P> {
         let cluster = self.cluster_mut();
         let alone = cluster.alone.extract_if(.., |(_, _, grant)| grant.fencing == fencing);
         let alone = alone.map(|(_, ticket, grant)| (ticket, grant));
-        let (ticket, grant) = here.into_iter().chain(alone).next().expect("only what somebody has is taken back");
+        let (ticket, grant) = here.into_iter().chain(alone).next().expect("a grant that ends has a client");
         cluster.unaware.push((session, ticket, grant));
         cluster.unaware.sort_unstable();
         cluster.send(Post::DropDetached(session, ticket, Detached { slot: grant.slot, fencing }));
@@ -162,8 +161,7 @@ impl<P: Explorable> World<P> {
         None
     }
 
-    /// The register hears that a process takes a grant for over; when that is answered, what the process has of it goes
-    /// on.
+    /// Passes a process's end of a grant to the registry. After the answer the process releases the slot.
     pub(super) fn drop_detached(
         &mut self,
         from: Session,

@@ -1,5 +1,5 @@
-//! What happens to sessions and slots where there is a register: deaths, new sessions, take-overs, force, detached
-//! grants, other numbers of slots; and the words that travel because of it, late and in any order.
+//! Events of sessions and slots in a world with a registry: crashes, new sessions, takeovers, evictions, detached
+//! grants and resizes, with the registry's messages, which travel late and in any order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,93 +12,93 @@ use super::registry::Registry;
 use super::{Action, Explorable, FaultLimits, Local, Node, Slip, World};
 use crate::Violation;
 
-/// Something between the register and a session, under way.
+/// A message between the registry and a session, under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Post {
-    /// From the register.
+    /// From the registry.
     RegistryEvent(RegistryEvent),
-    /// To the register.
+    /// To the registry.
     RegistryRequest(Session, RegistryRequest),
-    /// To the register: the resource is to be removed, in which somebody has seen nobody in this generation.
+    /// To the registry: remove the resource, which had no parties in this generation.
     Remove(u64),
-    /// To the register: this session takes the detached grant for over that its client of this ticket has or had.
+    /// To the registry: this session ends the detached grant of the client with this ticket.
     DropDetached(Session, Ticket, Detached),
 }
 
-/// What an administrator has ordered, and the register has done: a copy may arrive later.
+/// An administrative command that the registry has executed: a duplicate may arrive later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
-    /// To force out this session, which had been a party since that generation.
+    /// Evict this session, a party since that generation.
     Expel(Session, u64),
-    /// To have so many slots, by who has looked in that generation.
+    /// Set this number of slots; issued in that generation.
     Resize(u32, u64),
-    /// To take back the detached grant of this number.
+    /// Revoke the detached grant with this number.
     TakeBack(u64),
 }
 
-/// Something that may happen to a session or a slot. Where a generation is opened because of it, the last number says
-/// which of the parties coordinates.
+/// An event of a session or a slot. If it opens a generation, the last number selects the coordinator among the
+/// parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The word or wish at this place arrives.
+    /// The event or request at this index arrives.
     Hear(usize),
-    /// The word or wish at this place will arrive twice.
+    /// The event or request at this index is duplicated.
     Repeat(usize),
-    /// This peer dies, or could not renew its session: all that it had is gone.
+    /// This peer crashes or fails to renew its session, and loses all its state.
     Stop(usize),
-    /// The register ends the session of a peer that has stopped.
+    /// The registry ends the session of a stopped peer.
     End(Session, usize),
-    /// A peer that has stopped begins anew.
+    /// A stopped peer begins another session.
     Begin(usize),
-    /// The process at this peer is killed, and another takes over what its clients have, but for those that are
-    /// detached: they stay inside by the register.
+    /// The process at this peer is killed, and another continues its clients' grants, except detached ones: the
+    /// registry keeps those.
     TakeOver(usize, usize),
-    /// The resource gets another number of slots.
+    /// The resource is resized.
     Resize(usize),
-    /// This peer is forced out.
+    /// This peer is evicted.
     Expel(usize, usize),
-    /// Nobody at this peer has used the resource for a while.
+    /// This peer leaves an unused resource.
     Forget(usize),
-    /// Somebody sees that nobody takes part in the resource, and wants it removed.
+    /// An administrator finds no party of the resource and requests its removal.
     Remove,
-    /// The register is told of the end of this grant.
+    /// This grant is recorded in the registry.
     Detach(usize, Ticket),
-    /// The client of a detached grant whose peer is gone leaves.
+    /// The client of a detached grant without a peer leaves.
     LeaveAlone(usize),
-    /// The register knows that the detached grant at this place is over.
+    /// The registry records the end of the detached grant at this index.
     Expire(usize),
-    /// The process at this peer takes the detached grant of this number for over, and its client does not hear of it.
+    /// The process at this peer ends the detached grant of this number without notifying its client.
     TakeBack(usize, u64),
-    /// A client renews the detached grant at this place, at a later process of its host.
+    /// A client renews the detached grant at this index at a later process of its host.
     Renew(usize),
-    /// By force: the detached grant at this place, whose session is no party, is over.
+    /// An administrator frees the detached grant at this index, whose session is no party.
     Free(usize),
-    /// A copy of the order at this place arrives.
+    /// A duplicate of the command at this index arrives.
     Again(usize),
 }
 
 impl Fault {
-    /// Whether it happens sooner or later. Anything else may never happen.
+    /// Whether it happens eventually. All other events are optional.
     pub(crate) fn is_certain(&self) -> bool {
         matches!(self, Self::Hear(_) | Self::End(..) | Self::LeaveAlone(_) | Self::Expire(_))
     }
 }
 
-/// The register and what belongs to it.
+/// The registry with the state that belongs to it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Cluster {
     pub(super) registry: Registry,
-    /// What is under way, sorted.
+    /// The messages under way, sorted.
     post: Vec<Post>,
-    /// Detached clients that are inside by the register, and not by a token at their peer.
+    /// Detached clients that hold by the registry's record, without a token at their peer.
     pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
-    /// Detached clients that do not know that their grant was taken back, and by which session.
+    /// Detached clients whose grant was revoked without their knowledge, and the revoking session.
     pub(super) unaware: Vec<(Session, Ticket, Grant)>,
-    /// Orders that were done and may arrive again, sorted.
+    /// Executed commands that may be duplicated, sorted.
     pub(super) orders: Vec<Order>,
-    /// How often what may happen still may.
+    /// The remaining limits.
     pub(super) left: FaultLimits,
-    /// How often the number of slots has changed.
+    /// The number of resizes so far.
     resized: usize,
 }
 
@@ -120,7 +120,7 @@ impl Cluster {
         self.post.insert(place, post);
     }
 
-    /// An order was done.
+    /// Records an executed command.
     pub(super) fn note_order(&mut self, order: Order) {
         if self.left.repeats > 0 {
             let place = self.orders.partition_point(|other| *other <= order);
@@ -128,7 +128,7 @@ impl Cluster {
         }
     }
 
-    /// It arrives once more. It must not do anything.
+    /// Delivers a duplicate of a command, which must have no effect.
     fn repeat_order(&mut self, at: usize, slip: Option<Slip>) -> Result<Option<RegistryEvent>, Violation> {
         let order = self.orders.remove(at);
         self.left.repeats -= 1;
@@ -157,7 +157,7 @@ impl Cluster {
         }
     }
 
-    /// The register hears what a session wishes: the generation that it opens, if it does.
+    /// Handles a session's request, and returns the new generation if it opens one.
     fn on_request(
         &mut self,
         from: Session,
@@ -172,7 +172,7 @@ impl Cluster {
         opened
     }
 
-    /// The register hears that a name is to be removed, and tells nobody of what it does not know.
+    /// Removes the resource. The registry sends no notification.
     fn remove(&mut self, generation: u64, slip: Option<Slip>) {
         if self.registry.remove(generation, slip) {
             self.post.retain(|post| !matches!(post, Post::RegistryEvent(word) if word.kind == EventKind::Expelled));
@@ -182,19 +182,19 @@ impl Cluster {
 
 impl<P: Explorable> World<P> {
     pub(super) fn cluster_mut(&mut self) -> &mut Cluster {
-        Arc::make_mut(self.cluster.as_mut().expect("fates are for worlds with a register"))
+        Arc::make_mut(self.cluster.as_mut().expect("a world with faults has a registry"))
     }
 
     pub(super) fn session(&self, at: usize) -> Session {
         Session { peer: self.ids()[at], number: self.nodes[at].local.session }
     }
 
-    /// Whether the peer at this place has not stopped.
+    /// Whether the peer at this index has not stopped.
     pub fn is_up(&self, at: usize) -> bool {
         self.nodes[at].local.is_up
     }
 
-    /// The peer that something happens to; with none, the first.
+    /// Returns the peer that a fault concerns; the first if there is none.
     pub(super) fn actor_of(&self, fault: Fault) -> PeerId {
         match fault {
             Fault::LeaveAlone(_) | Fault::Expire(_) | Fault::Resize(_) | Fault::Remove => self.ids()[0],
@@ -214,28 +214,28 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// How many slots the resource has when it is next resized.
+    /// Returns the number of slots after the next resize.
     pub(crate) fn next_slots(&self) -> u32 {
         let resized = self.cluster.as_ref().map_or(0, |cluster| cluster.resized);
         self.rules.limits.faults.map_or(0, |fault_actions| fault_actions.resizes[resized])
     }
 
-    /// The words and wishes under way.
+    /// Returns the registry messages under way.
     pub fn post(&self) -> &[Post] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.post)
     }
 
-    /// The orders that were done and may arrive again.
+    /// Returns the executed commands that may be duplicated.
     pub fn orders(&self) -> &[Order] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.orders)
     }
 
-    /// Takes a wish to the register on its way; what is wrong if there is none.
+    /// Sends a request to the registry. A violation if there is no registry.
     pub(super) fn registry_request(&mut self, at: usize, registry_request: &RegistryRequest) -> Option<Violation> {
         if self.cluster.is_none() {
             return Some(Violation::Unexpected(
                 self.ids()[at],
-                "a wish to the register, and there is none in this world",
+                "a registry request in a world without a registry",
             ));
         }
         let post = Post::RegistryRequest(self.session(at), registry_request.clone());
@@ -243,7 +243,7 @@ impl<P: Explorable> World<P> {
         None
     }
 
-    /// Everything that may happen to sessions and slots next.
+    /// Adds all events of sessions and slots that may come next.
     pub(super) fn fault_actions(&self, actions: &mut Vec<Action<P::Timer>>) {
         let (Some(cluster), Some(fault_actions)) = (&self.cluster, self.rules.limits.faults) else { return };
         let registry = &cluster.registry;
@@ -258,7 +258,7 @@ impl<P: Explorable> World<P> {
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, session) = (&node.local, self.session(at));
-            // Who was forced out is mostly one that has died.
+            // An evicted peer is usually one that has crashed.
             if cluster.left.forces > 0 && registry.is_party(session) {
                 choices().for_each(|choice| add(Fault::Expel(at, choice)));
             }
@@ -294,7 +294,7 @@ impl<P: Explorable> World<P> {
         self.faults_of_detached(cluster, add);
     }
 
-    /// Makes it happen.
+    /// Applies a fault.
     pub(super) fn inject(
         &mut self,
         fault: Fault,
@@ -390,7 +390,7 @@ impl<P: Explorable> World<P> {
 
     fn successor(&self, at: usize, inside: &[(Ticket, Grant)]) -> P {
         let Local { peer, session, .. } = &self.nodes[at].local;
-        peer.successor(session + 1, inside).expect("only protocols that know sessions can lose them")
+        peer.successor(session + 1, inside).expect("a protocol with sessions has successors")
     }
 
     fn stop(&mut self, at: usize) {
@@ -417,7 +417,7 @@ impl<P: Explorable> World<P> {
     fn expel(&mut self, at: usize, choice: usize) -> Option<RegistryEvent> {
         let session = self.session(at);
         let local = self.nodes[at].local.clone();
-        // Who has stopped has nothing.
+        // A stopped peer holds nothing.
         let local = Local { is_forced: local.is_up, ..local };
         self.set(at, local);
         let may_be_removed = self.rules.limits.faults.is_some_and(|fault_actions| fault_actions.removes > 0);
@@ -454,15 +454,15 @@ impl<P: Explorable> World<P> {
         cluster.registry.take_over(old, new, has_clients, choice)
     }
 
-    /// Whether a peer that was forced out takes part again, with nothing from before: it is watched like all others.
+    /// Whether an evicted peer has rejoined without any earlier state: it is then checked like all others.
     pub(super) fn is_back(&self, at: usize, local: &Local<P>) -> bool {
         let Some(registry) = self.cluster.as_ref().map(|cluster| &cluster.registry) else { return false };
         let is_there = registry.is_party(self.session(at)) && local.peer.generation() == registry.generation;
         is_there && local.inside.is_empty() && local.peer.tokens() == 0
     }
 
-    /// How many slots there are, if nothing is under way or about to happen by itself, and nobody has stopped or was
-    /// forced out: then none of them may be empty while somebody waits.
+    /// Returns the number of slots if no message is under way, no certain event is left, and no peer is stopped or
+    /// evicted: then no slot may be free while a client waits.
     pub(super) fn slots_when_calm(&self) -> Option<usize> {
         let cluster = self.cluster.as_ref()?;
         let is_calm = |node: &Arc<Node<P>>| node.local.is_up && !node.local.is_forced && node.local.timers.is_empty();
@@ -473,14 +473,14 @@ impl<P: Explorable> World<P> {
         is_calm.then_some(cluster.registry.slots as usize)
     }
 
-    /// Whether the register's word to this peer that it was forced out is still under way.
+    /// Whether the notification of its eviction is still under way to this peer.
     pub(super) fn is_to_be_expelled(&self, peer: PeerId) -> bool {
         let is_it = |post: &Post| matches!(post, Post::RegistryEvent(word) if word.to.peer == peer && word.kind == EventKind::Expelled);
         self.post().iter().any(is_it)
     }
 
-    /// Takes away what is under way and can do nothing any more: to a peer that has stopped for good, or where the
-    /// limits want it, from or to a session that is over, or about a generation that the register has left behind.
+    /// Discards messages without effect: to a peer that has stopped for good and, if the limits say so, from or to an
+    /// ended session or about a superseded generation.
     pub(super) fn forget_undeliverable(&mut self) {
         let Some(cluster) = &self.cluster else { return };
         let is_down = |peer: PeerId| cluster.left.sessions == 0 && !self.nodes[self.place(peer)].local.is_up;
@@ -513,8 +513,7 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Whether everything is over that happens by itself: whoever waits now waits for ever, unless something happens
-    /// that need not happen.
+    /// Whether only optional events are left: a client that waits now may wait forever.
     pub(crate) fn is_at_rest(&self, actions: &[Action<P::Timer>]) -> bool {
         let may_wait = |action: &Action<P::Timer>| match action {
             Action::Fault(fault) => !fault.is_certain(),
@@ -524,7 +523,7 @@ impl<P: Explorable> World<P> {
         actions.iter().all(may_wait)
     }
 
-    /// What must not be when everything is over.
+    /// Checks a state at rest.
     pub(crate) fn wrong_at_rest(&self) -> Option<Violation> {
         if self.has_timers() {
             return None;
@@ -533,7 +532,7 @@ impl<P: Explorable> World<P> {
         if waiting.is_empty() { self.lost_slot() } else { Some(Violation::Stuck(waiting)) }
     }
 
-    /// A slot that nobody has.
+    /// Finds a slot without a token.
     fn lost_slot(&self) -> Option<Violation> {
         let Registry { coordinator, slots, .. } = self.cluster.as_ref()?.registry;
         coordinator?;
@@ -541,7 +540,7 @@ impl<P: Explorable> World<P> {
         (0..slots).find(|slot| !is_here(slot)).map(Violation::SlotLost)
     }
 
-    /// A slot whose token is at two peers, or twice at one. What was forced out does not count.
+    /// Finds a slot with two tokens. Tokens of evicted sessions do not count.
     pub(super) fn slot_twice(&self) -> Option<Violation> {
         let cluster = self.cluster.as_ref()?;
         let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);
@@ -557,9 +556,9 @@ impl<P: Explorable> World<P> {
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expel(session, since) => write!(f, "→ register  expel({session}, party since {since})"),
-            Self::Resize(slots, looked) => write!(f, "→ register  resize(slots {slots}, seen in generation {looked})"),
-            Self::TakeBack(fencing) => write!(f, "→ register  take_back({fencing})"),
+            Self::Expel(session, since) => write!(f, "→ registry  expel({session}, party since {since})"),
+            Self::Resize(slots, looked) => write!(f, "→ registry  resize(slots {slots}, issued in generation {looked})"),
+            Self::TakeBack(fencing) => write!(f, "→ registry  revoke({fencing})"),
         }
     }
 }
@@ -568,11 +567,11 @@ impl fmt::Display for Order {
 impl fmt::Display for Post {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RegistryEvent(word) => write!(f, "register → {}  {word}", word.to),
-            Self::RegistryRequest(from, registry_request) => write!(f, "{from} → register  {registry_request}"),
-            Self::Remove(generation) => write!(f, "→ register  remove(generation {generation})"),
+            Self::RegistryEvent(word) => write!(f, "registry → {}  {word}", word.to),
+            Self::RegistryRequest(from, registry_request) => write!(f, "{from} → registry  {registry_request}"),
+            Self::Remove(generation) => write!(f, "→ registry  remove(generation {generation})"),
             Self::DropDetached(from, _, Detached { slot, fencing }) => {
-                write!(f, "{from} → register  attach(slot {slot} detached as {fencing})")
+                write!(f, "{from} → registry  drop(slot {slot} detached as {fencing})")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! States told apart: what never changes between two worlds is shared, with its part of the fingerprint.
+//! Fingerprints of states. Unchanged parts are shared between worlds, together with their fingerprints.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use peerlock_types::{PeerId, mix};
 use super::{Explorable, Limits, Local, Packet, World};
 use crate::check::Facts;
 
-/// Shared between all worlds in which it is the same, with what would have to be worked out every time.
+/// A value shared between worlds, with its cached hashes.
 #[derive(PartialEq)]
 pub(super) struct Node<P: Explorable> {
     pub(super) local: Local<P>,
-    /// Where replicas are alike, of all that concerns none of them in particular …
+    /// With interchangeable replicas: the hash of everything that concerns no particular replica …
     hash: u64,
-    /// … and of what concerns each.
+    /// … and one for each replica.
     columns: Vec<u64>,
     pub(super) facts: Facts,
 }
@@ -23,7 +23,7 @@ pub(super) struct Node<P: Explorable> {
 pub(super) struct Sealed<M> {
     pub(super) packet: Packet<M>,
     hash: u64,
-    /// Where replicas are alike, the one that it is to or from: which the hash does not tell then.
+    /// With interchangeable replicas: the replica that sends or receives it, which the hash omits.
     column: Option<usize>,
 }
 
@@ -39,8 +39,8 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Sixty-four bits that stand for this state. Two of n states share them with a probability of n²/2⁶⁵: one in
-    /// 300,000 for ten million.
+    /// Returns a 64-bit hash of this state. Two of n states collide with a probability of n²/2⁶⁵: one in 300,000 for
+    /// ten million.
     pub fn fingerprint(&self) -> u64 {
         let rest = hash_of(&(self.left, self.now, &self.grants, &self.missed, self.packets.len(), &self.cluster));
         if self.rules.limits.alike {
@@ -50,7 +50,7 @@ impl<P: Explorable> World<P> {
         parts.fold(rest, |sum, part| mix(sum ^ part))
     }
 
-    /// Whatever concerns a replica is put together, and the replicas are put in the order of that.
+    /// Combines the hashes of each replica and sorts the results, so that permuted replicas give the same fingerprint.
     fn fingerprint_of_alike(&self, rest: u64) -> u64 {
         let (replicas, clients) = self.nodes.split_at(self.rules.limits.replicas);
         let column = |(at, replica): (usize, &Arc<Node<P>>)| {
@@ -90,7 +90,7 @@ pub(super) fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Everything that can change. [`World::fingerprint`] stands for the same and is faster.
+/// Hashes the whole state. Equivalent to [`World::fingerprint`], and slower.
 impl<P: Explorable> Hash for World<P> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.nodes.iter().for_each(|node| node.local.hash(state));

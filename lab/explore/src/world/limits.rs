@@ -1,62 +1,59 @@
-//! The borders of a world.
+//! The limits of a world.
 
 use peerlock_types::Span;
 
-/// What clients and network may do: the borders of a world.
+/// The number of peers' requests, faults and other events in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many may be inside at once.
+    /// The number of slots.
     pub slots: usize,
-    /// How many requests the clients of each peer make.
+    /// The number of requests of each peer's clients.
     pub requests: u64,
-    /// How many of them may wait or be inside at a time, at one peer.
+    /// How many clients of a peer may wait or hold at a time.
     pub clients: usize,
-    /// How many waiting clients may withdraw, in all.
+    /// How many waiting clients may withdraw.
     pub withdrawals: u32,
-    /// How many messages may get lost, in all.
+    /// How many messages may be lost.
     pub losses: u32,
-    /// How many messages may be delivered twice, in all.
+    /// How many messages may be delivered twice.
     pub duplications: u32,
-    /// How often timers may run out, in all. Does not matter where time passes.
+    /// How often timers may expire. Ignored if time passes.
     pub timeouts: u32,
-    /// How often time may pass, in all: each time to the next moment at which a timer is due. A timer then runs out
-    /// neither before its time nor after, while messages may take as long as they like; and all clocks agree. With 0
-    /// time stands still, and a timer may run out at any moment.
+    /// How often time may advance, each time to the next pending timer. Timers then expire exactly when due, messages
+    /// take any time, and all clocks agree. With 0, time does not pass, and a timer may expire at any moment.
     pub passes: u32,
-    /// Timers set for longer than this never run out.
+    /// Timers set for longer than this never expire.
     ///
-    /// Where time stands still a lease never ends, neither where it was given nor where it is used; a timer that
-    /// watches over one must not run out either, as it would find nothing to do and use up a time-out.
+    /// Without time a lease never ends, neither at its grantor nor at its holder. A timer that guards one must not
+    /// expire either: it would have no effect and use up a timeout.
     pub longest_timer: Span,
-    /// How many of the peers, the first ones, are replicas: they have no clients and may lose their memory.
+    /// The number of peers, from the first on, that are replicas: they have no clients and may be reset.
     pub replicas: usize,
-    /// Whether replicas differ in nothing but their number. Then states in which they have only changed places are
-    /// taken for one, which leaves nothing out: each can do what the other can. The protocol must know
-    /// [`Observe::digest`](peerlock_protocols::Observe::digest), replica i must be at the i-th peer, and messages must
-    /// not be ordered.
+    /// Whether replicas differ only in their number. States that differ by a permutation of replicas are then merged,
+    /// without loss of coverage. Requires [`Observe::digest`](peerlock_protocols::Observe::digest), replica i at the
+    /// i-th peer, and unordered messages.
     pub alike: bool,
-    /// Whether messages are taken away as soon as they can do nothing any more
-    /// ([`Observe::is_void`](peerlock_protocols::Observe::is_void)). It leaves nothing out: with such a message or
-    /// without, the same can happen.
+    /// Whether messages without effect are discarded at once
+    /// ([`Observe::is_void`](peerlock_protocols::Observe::is_void)). This does not reduce coverage.
     pub tidy: bool,
-    /// How often a replica may lose its memory, in all.
+    /// How often a replica may be reset.
     pub resets: u32,
-    /// How many peers may leave for good once they have no clients, in all. Each has the next that stays for its heir.
+    /// How many peers may leave for good once they have no clients. The next remaining peer takes over.
     pub retirements: u32,
-    /// How often a peer without waiting clients may be taken for gone by another, in all.
+    /// How often a peer without waiting clients may be suspected by another.
     pub suspicions: u32,
-    /// How often the waiters of a peer may be taken for unreachable by another, in all. Each time ends at any moment.
+    /// How often a peer with waiting clients may become unreachable from another. Each time ends at any moment.
     pub unreachable: u32,
-    /// How many tokens on their way to a peer without waiting clients may come back to who sent them, in all.
+    /// How many tokens under way to a peer without waiting clients may be returned to the sender.
     pub returns: u32,
-    /// Whether a message stays behind those that its sender sent to the same peer before.
+    /// Whether messages between two peers keep their order.
     pub ordered: bool,
-    /// What may happen to sessions and slots. `None` if there is no register.
+    /// The limits for sessions and slots. `None` if there is no registry.
     pub faults: Option<FaultLimits>,
 }
 
 impl Limits {
-    /// One request of one client at each peer, and a network that reorders and is reliable otherwise.
+    /// Returns limits of one request at each peer and a reliable network that reorders.
     pub fn new(slots: usize) -> Self {
         Self {
             slots,
@@ -82,65 +79,64 @@ impl Limits {
     }
 }
 
-/// What may happen where there is a register: how often, in all.
+/// The limits in a world with a registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FaultLimits {
-    /// How many of the peers, the first ones, are parties of the resource at the beginning.
+    /// The number of peers, from the first on, that are parties at the start.
     pub parties: usize,
-    /// Peers that die, or cannot renew their session, with all their clients. The register ends the session at any
-    /// moment after that.
+    /// Peers that crash or fail to renew their session, with all their clients. The registry ends the session at any
+    /// later moment.
     pub stops: u32,
-    /// New sessions of peers that have stopped, before or after the end of the old one.
+    /// New sessions of stopped peers, before or after the end of the old one.
     pub sessions: u32,
-    /// Processes that are killed and whose clients stay inside, with another process in their place at once.
+    /// Processes that are killed and replaced at once, and whose clients continue.
     pub takeovers: u32,
-    /// Parties that are forced out, with clients that may stay inside until they hear of it.
+    /// Evicted parties. Their clients may hold until they are notified.
     pub forces: u32,
-    /// Parties that give up what they have, since nobody has used it for a while.
+    /// Parties that leave because the resource is unused.
     pub forgets: u32,
-    /// Times that somebody sees that nobody takes part in the resource, and wants it removed.
+    /// Requests to remove a resource without parties.
     pub removes: u32,
-    /// Grants that the register is told the end of: their clients stay inside when their peer stops.
+    /// Grants recorded in the registry: their clients keep them when their peer stops.
     pub detached: u32,
-    /// Detached grants that are renewed at a later process of their host. Only with these may a process take one for
-    /// over without its client hearing of that.
+    /// Detached grants renewed at a later process of their host. Only then may a process end a grant without notifying
+    /// its client.
     pub renewals: u32,
-    /// Words, wishes and orders that arrive twice.
+    /// Registry messages and commands that are duplicated.
     pub repeats: u32,
-    /// The numbers of slots that the resource gets, one after the other; 0 stands for none.
+    /// The numbers of slots that the resource gets in turn; 0 for none.
     pub resizes: [u32; 2],
-    /// Whether the register may name any party as coordinator. Else it names the first.
+    /// Whether the registry may choose any party as coordinator. Otherwise it chooses the first.
     pub any_coordinator: bool,
-    /// What the register, or the host, does wrong.
+    /// A mutation of the registry or the host.
     pub slip: Option<Slip>,
 }
 
-/// A mistake outside of the protocol.
+/// A mutation outside of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Slip {
-    /// R3: the end of a party opens no generation, unless it coordinates.
+    /// R3: the end of a party opens no generation, unless it was the coordinator.
     EndUnnoticed,
-    /// R8: a count removes also those who have joined since its generation was opened.
+    /// R8: a census also removes parties that joined after its generation was opened.
     CloseRemovesJoiners,
-    /// A process that takes over does not know whose clients are inside.
+    /// A process that takes over has no record of its predecessor's grants.
     NoGrantFile,
-    /// A process that takes over goes on as if it were the old one: no generation is opened.
+    /// A takeover keeps the old session and opens no generation.
     TakeOverUnnoticed,
-    /// R10: a party is taken out also if its wish for that is of an older generation.
+    /// R10: a party is removed on a request of an older generation, too.
     QuitsLate,
-    /// R11: the resource is removed whoever takes part in it, in whatever generation.
+    /// R11: a resource is removed in spite of parties or a later generation.
     RemovesUsed,
-    /// R11: the resource is removed though somebody was forced out of it, who is not told any more.
+    /// R11: a resource is removed while an evicted session has not been notified.
     RemovesForced,
-    /// R11: the next resource of the name begins in the first generation.
+    /// R11: the next resource of the name restarts at the first generation.
     ForgetsFloor,
-    /// A second copy of an order to force a session out counts also when the session has joined again.
+    /// A duplicated eviction applies even after the session has joined again.
     ExpelsLate,
-    /// A second copy of an order for a number of slots counts also when there was another one since.
+    /// A duplicated resize applies even after another resize.
     ResizesLate,
-    /// A detached grant that its process takes for over, and its client does not: the slot goes on before the register
-    /// has heard that it is.
+    /// A grant that its process ends without its client: the slot is handed over before the registry confirms.
     HandsOnFirst,
-    /// A detached grant is over when a session of its host says so, also if a later one has renewed it.
+    /// A session of the host can end a detached grant that a later one has renewed.
     AttachesRenewed,
 }

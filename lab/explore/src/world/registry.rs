@@ -1,25 +1,25 @@
-//! An abstract register: a log that decides at once and never forgets. Everything about it that is slow or uncertain is
-//! in how its words travel.
+//! An abstract registry: a log that decides at once and never loses an entry. All delays are in the delivery of its
+//! messages.
 
 use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
 use peerlock_types::PeerId;
 
 use super::{FaultLimits, Slip};
 
-/// What the register knows of the one resource that there is.
+/// The registry's record of the one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Registry {
     pub(super) generation: u64,
-    /// Who coordinates, if there was a party when the generation was opened.
+    /// The coordinator, if there was a party when the generation was opened.
     pub(super) coordinator: Option<Session>,
     pub(super) slots: u32,
-    /// The sessions that stand, and since which generation each is a party.
+    /// The valid sessions, and the generation since which each is a party.
     sessions: Vec<(Session, Option<u64>)>,
-    /// Grants with an end of their own, and the sessions that have given or last renewed them.
+    /// Detached grants, each with the session that granted or last renewed it.
     pub(super) detached: Vec<(Session, Detached)>,
-    /// The sessions that were forced out and stand: they may not know of it.
+    /// Valid sessions that were evicted and may not be notified yet.
     forced: Vec<Session>,
-    /// The generation that the last change of the number of slots has opened, where that matters.
+    /// The generation opened by the last resize, if commands may be duplicated.
     resized: u64,
 }
 
@@ -51,7 +51,7 @@ impl Registry {
         self.parties().any(|party| party == session)
     }
 
-    /// Since which generation a session is a party, if it is one.
+    /// Returns the generation since which a session is a party, if it is one.
     pub(super) fn since(&self, session: Session) -> Option<u64> {
         self.sessions.iter().find(|(valid, _)| *valid == session)?.1
     }
@@ -60,12 +60,12 @@ impl Registry {
         self.sessions.iter().filter(|(_, since)| since.is_some()).map(|&(session, _)| session)
     }
 
-    /// How many different coordinators the next generation could have.
+    /// Returns the number of possible coordinators of the next generation.
     pub(super) fn choices(&self, any_coordinator: bool) -> usize {
         if any_coordinator { self.parties().count().max(1) } else { 1 }
     }
 
-    /// The next generation, with the party at this place as its coordinator.
+    /// Opens the next generation, with the party at this index as coordinator.
     fn open(&mut self, choice: usize) -> Option<RegistryEvent> {
         self.generation += 1;
         let asked: Vec<Session> = self.parties().collect();
@@ -75,7 +75,7 @@ impl Registry {
         Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind })
     }
 
-    /// Does what a peer asks, if its session stands.
+    /// Executes a peer's request if its session is valid.
     pub(super) fn grant(
         &mut self,
         from: Session,
@@ -106,11 +106,11 @@ impl Registry {
             RegistryRequest::Renumber { generation } => {
                 (*generation == self.generation).then(|| self.open(0)).flatten()
             }
-            RegistryRequest::Quit { .. } => None, // See below: two hear of it.
+            RegistryRequest::Quit { .. } => None, // See below: it has two recipients.
         }
     }
 
-    /// A session is a party no more: what the register tells it, and the new coordinator.
+    /// Removes a session from the parties. Returns the notifications of it and of the new coordinator.
     pub(super) fn quit(
         &mut self,
         from: Session,
@@ -124,7 +124,7 @@ impl Registry {
         let left = |now| Some(RegistryEvent { to: from, generation: now, kind: EventKind::Left { quit: generation } });
         let is_due = generation == self.generation || slip == Some(Slip::QuitsLate);
         if !is_due || !self.is_party(from) {
-            // It does not say which generation it is, only that it is a later one.
+            // It does not name the generation, only that it is a later one.
             return [left(generation + u64::from(!is_due)), None];
         }
         self.sessions.iter_mut().filter(|(valid, _)| *valid == from).for_each(|(_, since)| *since = None);
@@ -133,13 +133,13 @@ impl Registry {
         [left(self.generation), opened]
     }
 
-    /// Whether nobody takes part, as who looks sees it.
+    /// Whether the resource has no parties and no detached grants.
     pub(super) fn is_left(&self) -> bool {
         self.parties().next().is_none() && self.detached.is_empty()
     }
 
-    /// R11. Forgets the resource, if nobody has used it since that generation. The next one of its name is founded by
-    /// who joins, in a generation above.
+    /// R11. Removes the resource if it is unused since that generation. The next resource of its name starts in a later
+    /// generation.
     pub(super) fn remove(&mut self, generation: u64, slip: Option<Slip>) -> bool {
         let is_unused = generation == self.generation && self.is_left() || slip == Some(Slip::RemovesUsed);
         if !is_unused || !self.forced.is_empty() && slip != Some(Slip::RemovesForced) {
@@ -155,13 +155,13 @@ impl Registry {
         true
     }
 
-    /// A new session of a peer.
+    /// Adds a session of a peer.
     pub(super) fn begin(&mut self, session: Session) {
         self.sessions.push((session, None));
         self.sessions.sort_unstable();
     }
 
-    /// Ends a session. If it was a party a new generation begins.
+    /// Ends a session. Opens a generation if it was a party.
     pub(super) fn end(&mut self, session: Session, choice: usize) -> Option<RegistryEvent> {
         let was_party = self.is_party(session);
         self.sessions.retain(|&(valid, _)| valid != session);
@@ -175,8 +175,7 @@ impl Registry {
         None
     }
 
-    /// The end of one session and the beginning of another, in one entry. If it has clients that are inside it is a
-    /// party.
+    /// Replaces one session by another in one entry. With holders, the new one is a party.
     pub(super) fn take_over(
         &mut self,
         old: Session,
@@ -200,7 +199,7 @@ impl Registry {
         self.sessions.iter_mut().filter(is_it).for_each(|(_, since)| *since = Some(generation));
     }
 
-    /// As [`Self::take_over`] without anybody noticing.
+    /// Replaces a session without opening a generation.
     pub(super) fn replace(&mut self, old: Session, new: Session) {
         for (session, _) in &mut self.sessions {
             if *session == old {
@@ -212,7 +211,7 @@ impl Registry {
         }
     }
 
-    /// Forces a session out of the resource: what the register tells it, and the new coordinator.
+    /// Evicts a session. Returns the notifications of it and of the new coordinator.
     pub(super) fn expel(&mut self, session: Session, choice: usize) -> [Option<RegistryEvent>; 2] {
         self.sessions.iter_mut().filter(|(valid, _)| *valid == session).for_each(|(_, since)| *since = None);
         self.detached.retain(|&(of, _)| of != session);
@@ -220,7 +219,7 @@ impl Registry {
         [Some(RegistryEvent { to: session, generation: self.generation, kind: EventKind::Expelled }), opened]
     }
 
-    /// It may not know of that: to be called where the resource may be removed, which depends on it.
+    /// Records that the session may not be notified yet. Called if the resource may be removed, which depends on it.
     pub(super) fn note_forced(&mut self, session: Session) {
         self.forced.push(session);
         self.forced.sort_unstable();
@@ -232,29 +231,29 @@ impl Registry {
         self.open(choice)
     }
 
-    /// To be called after that, where an order for it may arrive twice.
+    /// Records the generation of the resize. Called if a resize may be duplicated.
     pub(super) fn note_resized(&mut self) {
         self.resized = self.generation;
     }
 
-    /// Whether an order by who has looked in this generation still counts.
+    /// Whether a resize issued in this generation still applies.
     pub(super) fn may_resize(&self, looked: u64) -> bool {
         looked >= self.resized
     }
 
-    /// A detached grant is over.
+    /// Removes an ended detached grant.
     pub(super) fn expire(&mut self, at: usize) -> Option<RegistryEvent> {
         let (_, detached) = self.detached.remove(at);
         Some(RegistryEvent { to: self.coordinator?, generation: self.generation, kind: EventKind::Expired(detached) })
     }
 
-    /// The place of a detached grant, by its number.
+    /// Returns the index of a detached grant, by its number.
     pub(super) fn place_of(&self, fencing: u64) -> Option<usize> {
         self.detached.iter().position(|(_, it)| it.fencing == fencing)
     }
 
-    /// A session takes a detached grant of its host for over. That counts while it stands, and unless a later one has
-    /// renewed the grant.
+    /// Ends a detached grant of the session's host. Requires that the session is valid and no later one has renewed the
+    /// grant.
     pub(super) fn drop_detached(&mut self, from: Session, fencing: u64, slip: Option<Slip>) -> Option<RegistryEvent> {
         let at = self.place_of(fencing)?;
         let (last, _) = self.detached[at];

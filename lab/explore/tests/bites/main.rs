@@ -122,7 +122,7 @@ under way: 2 → 0  token_locations([2, 0], 0)
 1: leave
 0 → 1  token_locations([1], 0)
 2 → 0  request(2)
-nothing can happen any more and these still wait: 0 with ticket 1, 2 with ticket 1"
+no event is possible and these wait: 0 with ticket 1, 2 with ticket 1"
     );
 
     let sent_back = find(Fault::ChildSentBack, 3, Limits::new(2));
@@ -141,6 +141,6 @@ nothing can happen any more and these still wait: 0 with ticket 1, 2 with ticket
 under way: 0 → 2  token 0
 under way: 2 → 0  token_locations([2, 0], 0)
 under way: 2 → 1  child(0) of queue 1
-the last 2 steps may be repeated for ever"
+the last 2 steps form a cycle"
     );
 }

@@ -131,7 +131,7 @@ fn a_release_without_successor_lets_two_in() {
 under way: 1 → 0  IAMWINNER(R0, 2@1#2, epoch 2)…
 under way: 1 → 2  QUEUED(1@2 at 1@1, epoch 1)
 under way: 2 → 1  GOT(1)
-2 clients are inside, 1 may be"
+2 clients hold slots, 1 allowed"
     );
 }
 
@@ -168,7 +168,7 @@ fn a_request_is_sent_to_an_owner_who_has_finished() {
 1 → 0  IAMWINNER(R0, 1@2, epoch 1)…
 3 → 1  REQUEST(R0, 1@3)…
 1 → 2  ENQUEUE(1@3)
-nothing can happen any more and these still wait: 3 with ticket 1"
+no event is possible and these wait: 3 with ticket 1"
     );
 }
 

@@ -133,7 +133,7 @@ fn too_many_resets_let_two_in() {
 4: enter slot 0, fencing 2
 under way: 3 → 2  REQUEST(R2, 1@3)
 under way: 4 → 1  REQUEST(R1, 1@4)
-2 clients are inside, 1 may be"
+2 clients hold slots, 1 allowed"
     );
     let found = breaks("replicas=2 votes=2 clients=2 resets=2", Config::REPAIRED);
     is_two_inside(&found);
