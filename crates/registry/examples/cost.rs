@@ -71,7 +71,7 @@ fn bare(dir: &Path) -> io::Result<f64> {
 /// A voter that is alone, with this many commands at a time.
 fn registry(dir: &Path, at_once: u64) -> io::Result<f64> {
     let host = PeerId::new(1);
-    let mut disk = FileDisk::new(dir.join("register"));
+    let mut disk = FileDisk::new(dir.join("registry"));
     let mut now = Time::ZERO;
     let mut registry = Registry::found(Config::default(), CLUSTER, host, info(), Rng::new(1), now);
     for _ in 0..60 {

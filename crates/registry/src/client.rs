@@ -1,8 +1,8 @@
-//! A process's session, seen from the process: until when it may use tokens. Why this is safe: `leases.rs`.
+//! A process's session, seen from the process: until when it may use tokens. The safety argument is in `leases.rs`.
 //!
 //! ```text
-//!   Out ──Open──► In ──yes to renewal n──► may use tokens until sent(n) + ttl ──┐
-//!    ▲             │ the register says that it is over                          │ latched
+//!   Out ──Open──► In ──Yes to renewal n──► may use tokens until sent(n) + ttl ──┐
+//!    ▲             │ the registry answers that it has ended                     │ latched
 //!    └─────────────┴────────────────────────────────────────────────────────────┘
 //! ```
 
@@ -16,34 +16,34 @@ use peerlock_types::{Rng, Span, Time};
 use crate::mutation::Mutation;
 use crate::{SessionId, Ttl};
 
-/// At most this many renewals may be without an answer; the oldest are given up.
+/// Maximum number of unanswered renewals. The oldest are given up.
 const MOST_OPEN: usize = 16;
-/// A renewal is due after a fifth of the session's time: 3 s of 15 s. Our choice: an election and two lost letters fit
+/// A renewal is due after a fifth of the session: 3 s of 15 s. Our choice: an election and two lost messages fit
 /// between.
 const RENEWALS: u64 = 5;
-/// How long the first attempts of anything wait for their answer …
+/// The interval of the first attempts.
 pub(crate) const RETRY: Span = Span::from_millis(300);
-/// … of which there are so many before the wait is doubled, and as many before it is doubled again. An election is over
-/// by then; whoever does not answer after that has too much to do, and not less if everybody asks again and again.
+/// How many attempts are made before the interval is doubled, each time. An election is over by then. A leader that
+/// does not answer after that is overloaded, and frequent retries would add to it.
 pub(crate) const TRIES: u32 = 4;
 
-/// What the register is to be asked.
+/// A request to the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRequest {
-    /// To open a session.
+    /// Open a session.
     Open {
-        /// What tells this session's `Open` from others.
+        /// A random number that identifies this request.
         nonce: u64,
-        /// For how many sessions this process has asked before.
+        /// How many sessions this process has requested before.
         opening: u64,
-        /// The one before it, which is over here.
+        /// The previous session, which the process has stopped.
         replaces: Option<SessionId>,
     },
-    /// To have it stand for its time from when this was asked.
+    /// Renew a session for its duration from now on.
     Renew {
         /// The session to renew.
         session: SessionId,
-        /// Which renewal this is; a yes names it.
+        /// The number of this renewal, which the answer repeats.
         renewal: u64,
     },
 }
@@ -52,35 +52,35 @@ pub enum SessionRequest {
 enum Phase {
     /// Without a session.
     Out { nonce: u64, replaces: Option<SessionId> },
-    /// With one, which may be used until then; nothing may be before the first yes.
+    /// With a session, which is usable until then, and not before the first `Yes`.
     In { session: SessionId, until: Option<Time>, sent: BTreeMap<u64, Time> },
 }
 
-/// One process's session.
+/// The session of one process.
 #[derive(Clone, Debug)]
 pub struct SessionClient {
     ttl: Span,
     rng: Rng,
     phase: Phase,
     renewals: u64,
-    /// For how many sessions it has asked before the present one.
+    /// How many sessions were requested before the present one.
     openings: u64,
-    /// When to ask the next time.
+    /// When the next request is due.
     due: Time,
-    /// How often it has asked since it was answered.
+    /// The number of requests since the last answer.
     tries: u32,
-    /// How often its stop was latched.
+    /// How often the stop was latched.
     stops: u64,
     #[cfg(feature = "mutation")]
     mutation: Option<Mutation>,
-    /// What was stopped, for who does without a latch.
+    /// The stopped phase, for `Mutation::NoLatch`.
     #[cfg(feature = "mutation")]
     stopped: Option<Phase>,
 }
 
 impl SessionClient {
-    /// A process without a session, which goes on where another that had this one has ended. Nonces come from `rng`,
-    /// which must be another stream for each process.
+    /// Starts without a session. The first one replaces `replaces`. `rng` draws the nonces and must be another stream
+    /// for each process.
     pub fn new(ttl: Ttl, replaces: Option<SessionId>, mut rng: Rng) -> Self {
         let phase = Phase::Out { nonce: rng.bits(), replaces };
         Self {
@@ -99,19 +99,19 @@ impl SessionClient {
         }
     }
 
-    /// With a rule left out.
+    /// Leaves a rule out.
     #[cfg(feature = "mutation")]
     pub fn mutated(self, mutation: Option<Mutation>) -> Self {
         Self { mutation, ..self }
     }
 
-    /// The session that may be used now. Nothing else may be believed: to be asked after every wake-up, before anything
-    /// is sent.
+    /// Returns the session that may be used now. Call it after every wake-up, before anything is sent: no other
+    /// information about the session is reliable.
     pub fn stands(&self, now: Time) -> Option<SessionId> {
         self.until().filter(|(_, until)| now < *until).map(|(session, _)| session)
     }
 
-    /// The session and its end as far as it is known now: what a client may be told at most.
+    /// Returns the session and its end as far as known: an upper bound for every client's deadline.
     pub fn until(&self) -> Option<(SessionId, Time)> {
         match self.phase {
             Phase::In { session, until: Some(until), .. } => Some((session, until)),
@@ -119,7 +119,7 @@ impl SessionClient {
         }
     }
 
-    /// The session that this process has opened and not stopped, whether it may be used or not.
+    /// Returns the session that this process has opened and not stopped, whether it may be used or not.
     pub fn session(&self) -> Option<SessionId> {
         match self.phase {
             Phase::In { session, .. } => Some(session),
@@ -127,17 +127,17 @@ impl SessionClient {
         }
     }
 
-    /// How often a session of this process was over.
+    /// Returns how many sessions of this process have ended.
     pub fn stops(&self) -> u64 {
         self.stops
     }
 
-    /// When [`SessionClient::wake`] has something to do.
+    /// Returns when to call [`SessionClient::wake`].
     pub fn next(&self) -> Time {
         self.until().map_or(self.due, |(_, until)| self.due.min(until))
     }
 
-    /// Time has passed: what is to be asked now.
+    /// Checks the session, and returns the request that is due.
     pub fn wake(&mut self, now: Time) -> Option<SessionRequest> {
         self.look(now);
         if now < self.due {
@@ -160,8 +160,8 @@ impl SessionClient {
         }
     }
 
-    /// The session that was asked for with this nonce is open. It gives no time yet: how long ago it was opened is not
-    /// known, and how long ago the first letter about it was sent could be longer than its time.
+    /// Handles the opening of the session requested with this nonce. It is not usable yet: the first `Open` may have
+    /// been sent longer ago than the session's duration.
     pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
@@ -169,8 +169,8 @@ impl SessionClient {
         }
     }
 
-    /// The register does not open the session that was asked for with this nonce, since it knows a later one: most
-    /// often it had opened this one, and has ended it before its answer came. Asks for another session in its turn.
+    /// Handles the refusal of the session requested with this nonce, since the registry knows a later one. Mostly it
+    /// has opened this one, and ended it before the answer arrived. The next request is for another session.
     pub fn on_outdated(&mut self, nonce: u64) {
         if let Phase::Out { nonce: asked, .. } = &mut self.phase
             && *asked == nonce
@@ -180,7 +180,7 @@ impl SessionClient {
         }
     }
 
-    /// The leader has said yes to this renewal.
+    /// Handles a confirmed renewal.
     pub fn on_yes(&mut self, session: SessionId, renewal: u64, now: Time) {
         self.look(now);
         #[cfg(feature = "mutation")]
@@ -191,7 +191,7 @@ impl SessionClient {
         {
             #[cfg(feature = "mutation")]
             let at = if self.mutation == Some(Mutation::CountsFromAnswer) { now } else { at };
-            // Counted from the sending of this very renewal. Older ones are answered by it.
+            // Counted from the sending of this very renewal. It also answers older ones.
             *until = (*until).max(Some(at + self.ttl));
             *sent = sent.split_off(&(renewal + 1));
             self.tries = 0;
@@ -202,7 +202,7 @@ impl SessionClient {
         }
     }
 
-    /// The register says that this session is over.
+    /// Handles the registry's answer that this session has ended.
     pub fn on_over(&mut self, session: SessionId, now: Time) {
         self.look(now);
         if self.session() == Some(session) {
@@ -210,22 +210,22 @@ impl SessionClient {
         }
     }
 
-    /// Somebody who can answer was found: what is due anyway is asked now.
+    /// Makes a pending request due now, since a voter that can answer was found.
     pub fn hurry(&mut self, now: Time) {
         if !matches!(&self.phase, Phase::In { sent, .. } if sent.is_empty()) {
             self.due = now;
         }
     }
 
-    /// Ends the session here. It is for the caller to tell the register.
+    /// Ends the session locally. The caller reports it to the registry.
     pub fn leave(&mut self, now: Time) -> Option<SessionId> {
         let session = self.session();
         self.stop(session, now);
         session
     }
 
-    /// The latch: a session whose time has passed is over here, whatever comes later. It is asked to be ended together
-    /// with the opening of the next one.
+    /// The latch: a session whose time has passed ends here, whatever arrives later. The next `Open` ends it in the
+    /// registry.
     fn look(&mut self, now: Time) {
         if let Some((session, until)) = self.until()
             && now >= until
@@ -244,8 +244,8 @@ impl SessionClient {
     }
 }
 
-/// How long to wait for an answer before the same is asked again, after so many times; at most so long. From half of it
-/// on it is drawn, so that those who lost their sessions at once do not all come back at once.
+/// Returns the interval before the next attempt, after `tries` attempts and at most `most`. Later intervals are random
+/// from their half on, so that sessions lost together are not all requested together.
 pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
     match tries / TRIES {
         0 => RETRY.min(most),
@@ -256,11 +256,11 @@ pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
     }
 }
 
-/// What the latch is for, and what is explored.
+/// Parts for the mutation of the latch and for exploration.
 #[cfg(feature = "mutation")]
 impl SessionClient {
-    /// What tells one client from another that is woken so seldom that it has always something to ask by then: it makes
-    /// no difference when it would ask again, how often it has asked, and what it would draw for that.
+    /// Returns what distinguishes clients that always have a request due when woken. The due time, the number of
+    /// attempts and the random source do not matter then.
     pub fn what_matters(&self) -> impl Hash {
         let Self { ttl: _, rng: _, phase, renewals, openings, due: _, tries: _, stops, mutation: _, stopped } = self;
         (phase, renewals, openings, stops, stopped)
@@ -291,7 +291,7 @@ mod tests {
         Time::ZERO + Span::from_millis(millis)
     }
 
-    /// Opened at 0, the first renewal sent at 0 ms and the second at 300.
+    /// Returns a session opened at 0, with renewals sent at 0 and 300 ms.
     fn opened() -> SessionClient {
         let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), None, Rng::new(1));
         let Some(SessionRequest::Open { nonce, opening: 0, replaces: None }) = client.wake(Time::ZERO) else {
@@ -321,7 +321,7 @@ mod tests {
         client.on_yes(S, 3, at(400));
         client.on_yes(SessionId::new(3), 1, at(400));
         assert_eq!(client.until(), None);
-        // An answer that took longer than the session stops it at once.
+        // An answer that took longer than the session stops it immediately.
         client.on_yes(S, 1, at(10_000));
         assert_eq!((client.session(), client.stops()), (None, 1));
     }
@@ -332,7 +332,7 @@ mod tests {
         client.on_yes(S, 1, at(100));
         client.on_yes(S, 2, at(10_100));
         assert_eq!(client.stands(at(10_100)), None, "the second renewal's time would last until 10.3 s");
-        // It goes on as another session, and asks for the end of the old one.
+        // The next `Open` requests another session and the end of the old one.
         assert!(matches!(client.wake(at(10_100)), Some(SessionRequest::Open { opening: 1, replaces: Some(S), .. })));
         client.on_yes(S, 2, at(10_101));
         assert_eq!(client.stands(at(10_101)), None);
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(client.session(), Some(SessionId::new(9)));
     }
 
-    /// It was opened and counted out before the answer came: asked again with the same nonce it is refused for ever.
+    /// The session was opened and expired before the answer arrived. The same nonce would be refused forever.
     #[test]
     fn client_asks_for_another_session_when_its_request_is_outdated() {
         let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), Some(S), Rng::new(1));
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(client.session(), Some(SessionId::new(9)));
     }
 
-    /// When it asks, if nobody answers.
+    /// Returns when the client sends requests if none is answered.
     fn asks(seed: u64, ttl: u64, millis: u64) -> Vec<Time> {
         let mut client = SessionClient::new(Ttl::from_millis(ttl).unwrap(), None, Rng::new(seed));
         (0..millis).map(at).filter(|now| client.wake(*now).is_some()).collect()
@@ -392,7 +392,7 @@ mod tests {
                 let (half, most) = (Span::from_millis(longest / 2), Span::from_millis(longest + 1));
                 assert!(last.iter().all(|pause| (half..=most).contains(pause)), "{ttl}: {last:?}");
             }
-            // In the last minute nobody asks in the same moment as many others.
+            // In the last minute the requests of different clients are spread.
             let moments: std::collections::BTreeSet<Time> =
                 all.iter().filter_map(|asks| asks.last().copied()).collect();
             assert!(moments.len() > 30, "{ttl}: {}", moments.len());

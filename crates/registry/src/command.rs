@@ -1,4 +1,4 @@
-//! What may be written into the log, and what happened when it was applied.
+//! The commands of the registry's log, and their outcomes.
 
 use std::fmt;
 
@@ -7,215 +7,224 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Label, SessionId, Ttl, Versions, VoterId};
 
-/// At most this many addresses are kept of one member.
+/// Maximum number of addresses of one member.
 pub const MOST_ADDRESSES: usize = 16;
-/// At most this many sessions are named by one command or word.
+/// Maximum number of sessions that one command or event names.
 pub const MOST_NAMED: usize = 32_768;
-/// At most this many resources are taken over by one command: their names fit into a letter.
+/// Maximum number of resources that one `Open` takes over. Their names fit into one message.
 pub const MOST_TAKEN: usize = 1024;
-/// At most this many hosts vote, if somebody chooses them.
+/// Maximum number of voters that an administrator can choose.
 pub const MAX_VOTERS: usize = 7;
-/// Terms, indices and generations beyond this are not ours: nothing may overflow by counting on.
+/// Upper bound of terms, indices and similar numbers in decoded messages, so that no increment overflows.
 pub const MOST_NUMBER: u64 = 1 << 48;
-/// Fencing numbers are below this, as long as generations are below theirs.
+/// Upper bound of fencing numbers. It follows from the bound on generations.
 pub const MOST_FENCING: u64 = 1 << 62;
 
-/// What a host says of itself.
+/// The description of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// The host's name.
     pub name: Label,
-    /// Where it listens.
+    /// The addresses that it listens on.
     pub addresses: Vec<Label>,
-    /// What its process understands.
+    /// The versions that its process understands.
     pub versions: Versions,
-    /// Whether it has a data folder: only then can it become a voter, and only then is it remembered after its last
+    /// Whether it has a data directory. Only such a host can become a voter, and it remains a member after its last
     /// session.
     pub keeps: bool,
 }
 
-/// Which request of a host for a session it is: a later one is greater.
+/// The order of a host's `Open` requests: later requests compare greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// The number of the process: higher than that of every earlier process of its host.
+    /// The process number: higher than that of every earlier process of the host.
     pub process: u64,
-    /// For how many sessions this process has asked before.
+    /// How many sessions this process has requested before.
     pub opening: u64,
 }
 
-/// One change of the register.
+/// An entry of the registry's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// A process begins. Answered by [`Outcome::Opened`]; retransmitted with the same nonce it is the same session.
+    /// Opens a session for a process. Answered with [`Outcome::Opened`].
+    ///
+    /// A retransmission with the same nonce returns the same session.
     Open {
         /// The host that the process runs on.
         host: PeerId,
-        /// Drawn anew for each session.
+        /// A random number, drawn for each session.
         nonce: u64,
-        /// Refused if the register knows a later one of the host, so that a late copy opens no session.
+        /// Refused unless it is greater than the host's latest. So a late copy opens no session.
         incarnation: Incarnation,
-        /// How long the session stands after a renewal was sent.
+        /// How long the session is valid after the sending of a renewal.
         ttl: Ttl,
-        /// What is to be known of the host.
+        /// The description of the host.
         info: Info,
-        /// The voter whose file it has.
+        /// The voter whose file the process has.
         voter: Option<VoterId>,
-        /// A session of the same host that is over: its process is known to be gone, or has latched its stop. With it
-        /// end the sessions that earlier processes have opened in its place and have not written down.
+        /// An ended session of the same host: its process has exited or has latched its stop. Sessions that earlier
+        /// processes opened to replace it, and never stored, end with it.
         replaces: Option<SessionId>,
-        /// The resources of which clients of that session are still inside, for whom this one answers: it is a party of
-        /// them from this entry on, and each has a new generation in which it is asked.
+        /// The resources in which clients of the replaced session may still hold slots. The new session becomes a party
+        /// of each, and each gets a new generation in whose census it takes part.
         takes: Vec<Label>,
     },
-    /// A process ends its own session: it uses nothing any more.
+    /// Ends a session. Sent by its own process, which has stopped using it.
     Leave {
-        /// The session that ends.
+        /// The session to end.
         session: SessionId,
     },
-    /// The leader has counted these sessions out. Has effect only in an entry of that term: see [`crate::leases`].
+    /// Ends sessions whose time has passed at the leader. Has an effect only in an entry of `term`: see
+    /// [`crate::leases`].
     End {
-        /// The sessions whose time is over.
+        /// The sessions to end.
         sessions: Vec<SessionId>,
-        /// The term in which this was decided.
+        /// The term in which the leader decided this.
         term: u64,
     },
-    /// A session takes part in a resource, which is founded if it is not there. Answered by [`Outcome::Joined`].
+    /// Makes a session a party of a resource, which is created if it does not exist. Answered with [`Outcome::Joined`].
     Join {
         /// The session that becomes a party.
         session: SessionId,
         /// The name of the resource.
         resource: Label,
-        /// How many slots it is to have if it is founded by this.
+        /// The number of slots, if this command creates the resource.
         slots: u32,
     },
-    /// A resource gets another number of slots, and with it a new generation.
+    /// Changes the number of slots of a resource, which opens a generation.
     Resize {
         /// The name of the resource.
         resource: Label,
-        /// The new number; nothing happens if the resource has as many.
+        /// The new number. No effect if the resource already has that many.
         slots: u32,
-        /// The generation that the asker has looked at. Void if the number has changed in a later one, so that a late
+        /// The generation that the sender has seen. Refused if the number has changed in a later one, so that a late
         /// copy does not undo a newer change.
         generation: u64,
     },
-    /// The numbers of this generation run out: the next one.
+    /// Opens the next generation because this one runs out of fencing numbers.
     Renumber {
         /// The name of the resource.
         resource: Label,
-        /// Void if it is not this generation any more.
+        /// The current generation; refused otherwise.
         generation: u64,
     },
-    /// The coordinator has counted. Everybody else who had joined before this generation is no party any more, and the
-    /// coordinator is not told of it any more.
+    /// Reports that the coordinator has completed the census. Removes parties that joined before this generation and
+    /// are not in `remaining`. The generation is no longer announced to the coordinator.
     Close {
-        /// The coordinator's.
+        /// The coordinator's session.
         session: SessionId,
         /// The name of the resource.
         resource: Label,
-        /// Void if it is not this generation any more.
+        /// The current generation; refused otherwise.
         generation: u64,
-        /// The parties that have anything of the resource.
+        /// The parties that reported a token or a waiter.
         remaining: Vec<SessionId>,
     },
-    /// A grant that outlives its session has this end now, counted from here. Before its client is told, and for every
-    /// renewal; renewed by any session of the host that has given it.
+    /// Records a detached grant, or renews it: its time counts from this entry. Committed before the client is
+    /// notified.
+    ///
+    /// Any session of the granting host may renew it.
     Detach {
-        /// Who grants or renews it.
+        /// The session that grants or renews.
         session: SessionId,
         /// The name of the resource.
         resource: Label,
-        /// The slot that was granted.
+        /// The granted slot.
         slot: u32,
-        /// The grant, by its fencing number.
+        /// The fencing number, which identifies the grant.
         fencing: u64,
-        /// Until then from now. A renewal does not make it shorter than it was.
+        /// How long the grant is valid from now on. A renewal never shortens it.
         ttl: Ttl,
-        /// What a later process of the host is to find with it.
+        /// Opaque text that a later process of the host finds with the grant.
         note: Label,
     },
-    /// A detached grant is over, or was not given after all. By any session of the host that has given it.
+    /// Removes a detached grant: it was released, or not given after all. Sent by a session of the granting host.
     DropDetached {
-        /// Who gives it back.
+        /// The session that removes it.
         session: SessionId,
         /// The name of the resource.
         resource: Label,
-        /// The grant, by its fencing number.
+        /// The fencing number, which identifies the grant.
         fencing: u64,
     },
-    /// Evicts a party by force, with every detached grant of its session, and opens a generation. Its clients may still
-    /// use their slots: only the fencing numbers protect from them.
+    /// Evicts a party with all detached grants of its session, and opens a generation.
+    ///
+    /// Its clients may still use their slots: only fencing numbers protect against them.
     Expel {
         /// The name of the resource.
         resource: Label,
         /// The session to evict.
         session: SessionId,
-        /// The generation in which it became a party, as the asker has seen it ([`Party::since`](crate::Party)). The
-        /// two name one participation: a late copy does not evict the same session after it has joined again.
+        /// The generation in which it became a party, as the sender has seen it ([`Party::since`](crate::Party)).
+        /// Identifies one participation: a late copy does not evict a session that has joined again.
         since: u64,
     },
-    /// Ends one detached grant at once, on behalf of an administrator: its host does not answer. No party is affected.
+    /// Revokes one detached grant, on behalf of an administrator whose request its host does not answer. No generation
+    /// is opened.
     TakeBack {
         /// The name of the resource.
         resource: Label,
-        /// The grant, by its fencing number.
+        /// The fencing number, which identifies the grant.
         fencing: u64,
-        /// The session that gave it or renewed it last, as the asker has seen it. Void if a later session of the host
+        /// The session that gave or last renewed it, as the sender has seen it. Refused if a later session of the host
         /// has renewed the grant since.
         session: SessionId,
     },
-    /// The leader has counted a detached grant out.
+    /// Ends a detached grant whose time has passed at the leader.
     ExpireDetached {
         /// The name of the resource.
         resource: Label,
-        /// The grant, by its fencing number.
+        /// The fencing number, which identifies the grant.
         fencing: u64,
-        /// Void if it was renewed since.
+        /// The number of its renewals. Refused if it was renewed since.
         stretch: u64,
     },
-    /// These hosts shall vote, whatever the register would choose itself; it chooses again with `None`. Each one has a
-    /// seat as soon as it has a session and has caught up; until all have, nobody loses one.
+    /// Sets the hosts that vote; with `None` the registry chooses them.
+    ///
+    /// Each host becomes a voter once it has a session and has caught up. Until all have, no voter is removed.
     SetVoters {
         /// The hosts.
         hosts: Option<Vec<PeerId>>,
-        /// How many choices there had been when the asker looked. Void if there is another one since, so that a late
-        /// copy does not undo a newer choice.
+        /// The number of choices that the sender has seen. Refused if there was another since, so that a late copy does
+        /// not undo a newer choice.
         after: u64,
     },
-    /// The leader has applied this change of voters. Who has written this entry down has written with it that the
-    /// change is committed: once it is applied, a majority of the voters will never count with those before.
+    /// Follows a change of voters that the leader has applied. Once this entry is committed, a majority of the present
+    /// voters has stored that the change is committed, and never counts with the former voters again.
     Settle {
-        /// Void if it is not the last change any more.
+        /// The number of the change. Refused if it is not the last one.
         change: u64,
     },
-    /// Everybody understands this version: from here on the log is of it.
+    /// Increases the registry's version. Proposed when every voter and every session understands the next one.
     Raise {
-        /// The next one.
+        /// The next version.
         version: u16,
     },
-    /// A session takes part in a resource no more: it has thrown away what it had, since nobody there has used it for a
-    /// while. Opens a generation for those that are left.
+    /// Removes a party that has discarded its state of the resource because none of its clients has used it for a
+    /// while. Opens a generation for the remaining parties.
     Quit {
-        /// The session that is a party no more.
+        /// The session to remove.
         session: SessionId,
         /// The name of the resource.
         resource: Label,
-        /// Void if it is not this generation any more: it may have joined again since.
+        /// The current generation; refused otherwise, since the session may have joined again.
         generation: u64,
     },
-    /// A resource is forgotten: its name, its slots, everything but that whatever is founded later begins above its
-    /// generations. Refused as long as anybody takes part in it, or may be inside.
+    /// Deletes a resource. Refused while it has a party or a detached grant.
+    ///
+    /// A later resource, of any name, starts with a higher generation.
     Remove {
         /// The name of the resource.
         resource: Label,
-        /// Void if it is not this generation any more: it was used since, or is another one of the same name.
+        /// The current generation. Refused otherwise: it was used since, or is another resource of the same name.
         generation: u64,
     },
-    /// The quarantine of a recovery is over, as the leader has counted: see [`crate::State::quarantine`].
+    /// Ends the quarantine after a recovery, once its time has passed at the leader: see [`crate::State::quarantine`].
     LiftQuarantine,
 }
 
 impl Command {
-    /// The session on whose behalf this is asked; none for what is asked of the whole cluster.
+    /// Returns the session that sends this command, if it acts for one.
     pub fn session(&self) -> Option<SessionId> {
         match *self {
             Self::Leave { session }
@@ -239,7 +248,7 @@ impl Command {
         }
     }
 
-    /// Whether only a leader decides this, from what it has counted itself.
+    /// Returns whether only a leader proposes this command.
     pub fn is_leaders(&self) -> bool {
         matches!(
             self,
@@ -251,7 +260,7 @@ impl Command {
         )
     }
 
-    /// Whether it is within its bounds, or what is not.
+    /// Checks the bounds of all fields. The error names what is out of bounds.
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
@@ -296,74 +305,75 @@ impl Command {
 /// A generation that was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// The name of the resource that has it.
+    /// The name of the resource.
     pub resource: Label,
-    /// The number of the generation, one more than the one before.
+    /// The generation.
     pub generation: u64,
-    /// Who is to fence, count and go on; nobody if no party is left.
+    /// The session that takes the census and coordinates, or `None` if no party is left.
     pub coordinator: Option<SessionId>,
 }
 
-/// What happened when a command was applied.
+/// The result of applying a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The session is open. It gives no time by itself: only a yes to a renewal does.
+    /// The session is open. It is usable only once a renewal was confirmed.
     Opened {
-        /// The new session's number.
+        /// The new session.
         session: SessionId,
     },
-    /// Sessions are over; those that were already are not named.
+    /// Sessions have ended.
     Ended {
-        /// Those that this command has ended.
+        /// The sessions that this command has ended, without those that had ended before.
         sessions: Vec<SessionId>,
     },
-    /// The session is a party of the resource, which is as follows.
+    /// The session is a party of the resource.
     Joined {
-        /// Everything older is void for the joiner.
+        /// The current generation. The joining session discards messages of earlier ones.
         generation: u64,
-        /// Who answers for it, and where.
+        /// The coordinator's session and host.
         coordinator: (SessionId, PeerId),
-        /// Whether the join itself has opened this generation: then the joiner coordinates it, and is told so.
+        /// Whether this join has opened the generation. Then the joining session coordinates it, and an event announces
+        /// it.
         opened: bool,
-        /// How many slots it has, whatever the joiner thought.
+        /// The number of slots, which may differ from the number in the command.
         slots: u32,
     },
     /// A generation was opened.
     Advanced(Opening),
-    /// It is so now, or was so before.
+    /// The command has been applied, now or earlier.
     Done,
-    /// Nothing has changed.
+    /// The command has changed nothing.
     Refused(Refusal),
 }
 
-/// Why nothing has changed.
+/// Why a command has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The session is over, or there never was one.
+    /// The session has ended or never existed.
     NoSession,
     /// The session is not a party of the resource.
     NoParty,
-    /// It is another's.
+    /// It belongs to another host or session.
     NotYours,
-    /// Nobody has founded such a resource.
+    /// There is no such resource.
     NoResource,
-    /// The generation it speaks of has passed.
+    /// The command names an earlier generation.
     OldGeneration,
-    /// What it is to change has been changed since the asker looked at it.
+    /// It has been changed since the sender's query.
     Superseded,
-    /// The grant was renewed since, or is not there.
+    /// The grant does not exist, or was renewed since.
     NoSuchGrant,
-    /// The register knows a later process of the host, or a later session of this process.
+    /// The registry has seen a later process of the host, or a later session of this process.
     OldProcess,
-    /// There is no such member, or it has no data folder.
+    /// There is no such member, or it has no data directory.
     NoKeeper,
     /// It was decided in another term than that of its entry.
     OldTerm,
-    /// There is no more room for such things.
+    /// A bound of the registry is reached.
     Full,
-    /// The register is of another version than the process understands.
+    /// The registry has a version that the process does not understand.
     Version(u16),
-    /// Somebody takes part in the resource, has a detached grant of it, or was forced out of it and may not know yet.
+    /// The resource has a party, a detached grant, or an evicted session that may not have been notified.
     InUse,
 }
 

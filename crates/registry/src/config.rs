@@ -1,28 +1,27 @@
-//! What can be chosen.
+//! Configuration.
 
 use peerlock_types::Span;
 
 use crate::mutation::Mutation;
 
-/// How patient a register is. The defaults are the product's; the simulator uses shorter ones.
+/// Timeouts of the registry. The defaults are those of the product; the simulator uses shorter ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How often [`Registry::tick`](crate::Register::tick) is called: elections, heartbeats and rounds are counted in
-    /// these.
+    /// The interval at which [`Registry::tick`](crate::Registry) is called. Elections, heartbeats and rounds count in
+    /// ticks.
     pub tick: Span,
-    /// An election begins after this many ticks without a leader, or up to twice as many, at random.
+    /// An election starts after this many ticks without a leader, or up to twice as many, at random.
     pub election_ticks: usize,
-    /// How many ticks there are between two heartbeats of a leader.
+    /// The ticks between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
-    /// What a leader waits beyond `ttl · (1 + 3ρ)`, but at most an eighth of the ttl. Not needed for safety, and of no
-    /// use to whoever renews late, since it has stopped by then: it is for a command that takes a moment to be killed.
-    /// On top of what good clocks leave of the three hundredths.
+    /// How long a leader waits beyond `ttl · (1 + 3ρ)`, but at most an eighth of the ttl. Not needed for safety: it
+    /// gives a killed process time to exit. It does not help late renewals, since the peer has stopped by then.
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,
-    /// A write that takes longer hangs, and its voter does not lead.
+    /// A voter whose write takes longer does not lead.
     pub disk_patience: Span,
-    /// After this many entries there is the next snapshot, and a new file.
+    /// The number of entries after which a snapshot and a new file are written.
     pub compact_after: u64,
     /// The rule that is left out.
     #[cfg(feature = "mutation")]
@@ -46,7 +45,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether this rule is left out.
+    /// Returns whether this rule is left out.
     pub(crate) fn makes(&self, _mistake: Mutation) -> bool {
         #[cfg(feature = "mutation")]
         return self.mutation == Some(_mistake);

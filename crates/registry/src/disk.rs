@@ -122,7 +122,7 @@ impl DiskThread {
         failed: impl FnOnce(Failure) + Send + 'static,
     ) -> io::Result<Self> {
         let (jobs, todo) = channel();
-        let thread = thread::Builder::new().name("register".into()).spawn(move || run(disk, &todo, done, failed))?;
+        let thread = thread::Builder::new().name("registry".into()).spawn(move || run(disk, &todo, done, failed))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_file_is_begun_appended_to_replaced_and_removed() {
         let dir = Dir::new("file");
-        let path = dir.0.join("register");
+        let path = dir.0.join("registry");
         let mut disk = FileDisk::new(&path);
         assert_eq!(disk.load().unwrap(), None);
         assert!(disk.write(&Write::Append(vec![1])).is_err(), "nothing was begun");

@@ -1,48 +1,49 @@
-//! The door to the consensus engine: `raft` of TiKV, through its `RawNode`. Nothing outside of this file and of
-//! `form.rs` and `log.rs` knows it.
+//! The interface to the Raft engine: TiKV's `raft`, through its `RawNode`. Only this file, `form.rs` and `log.rs` use
+//! it.
 //!
-//! Not one of our own, because this is where every published implementation has had faults that took years to find. It
-//! has no clock, no I/O and, once its election timeout is set before each tick, nothing random. Its advisories:
-//! RUSTSEC-2024-0437 (protobuf's decoder recurses): it is given no bytes from outside but bounded changes of voters,
-//! see `form.rs`. RUSTSEC-2025-0057 (fxhash is not maintained): a hash of small numbers of our own. Proposals that a
-//! follower would forward are not sent (`form.rs` has no form for them), and not made (`Registry` proposes as a leader
-//! only).
+//! We use an existing engine because published implementations of Raft have had faults that took years to find. This
+//! one has no clock, no I/O and, with its election timeout set before each tick, no random source. Its advisories:
+//! RUSTSEC-2024-0437 (unbounded recursion in protobuf's decoder): it receives no bytes from outside except
+//! configuration changes of bounded length, see `form.rs`. RUSTSEC-2025-0057 (fxhash is unmaintained): it hashes small
+//! numbers of our own. Proposals forwarded by a follower are neither sent (`form.rs` cannot express them) nor made
+//! (only a leader proposes).
 //!
 //! ```text
-//!   step, tick, propose ─► Ready ─┬─ messages of a leader ────────────────────────────────► at once
-//!                                 ├─ entries, term, vote ─► one record on the disk ─► told ─┐
-//!                                 └─ messages of a follower ────────────────────────────────┴► after that
+//!   step, tick, propose ─► Ready ─┬─ messages of a leader ──────────────────────────────────► immediately
+//!                                 ├─ entries, term, vote ─► one record on disk ─► on_written ─┐
+//!                                 └─ messages of a follower ──────────────────────────────────┴► after that
 //! ```
 //!
-//! A leader's messages take for granted that its vote is on the disk. One that others have elected has sent them its
-//! vote from there; but who votes alone leads before it has written that, and would lead in the same term once more if
-//! it crashed. So its messages wait for the vote.
+//! A leader's messages assume that its vote is on disk. A leader elected by others has sent them its vote from there. A
+//! single voter, however, leads before it has written its vote, and after a crash would lead in the same term again.
+//! Therefore its messages wait for the vote.
 //!
-//! # A voter that restarts cannot decide alone by an old configuration
+//! # A restarted voter cannot decide alone by an old configuration
 //!
-//! The engine counts votes by the configuration that it has *applied*, and the commit index is not synced when it
-//! advances: it is part of the next record that has to be. So a voter may restart with an older configuration than the
-//! one by which entries have been decided since. If voter 1 came back with {1} after a change to {1, 2, 3}, it would
-//! lead alone beside 2 and 3. This does not happen:
+//! The engine counts votes by the configuration that it has *applied*. The commit index is not synced when it advances,
+//! but is part of the next synced record. So a voter may restart with an older configuration than the one by which
+//! entries have been committed since. If voter 1 restarted with {1} after a change to {1, 2, 3}, it would lead alone
+//! beside 2 and
+//! 3. This does not happen:
 //!
-//! 1. *A leader proposes a change when it has applied the change before.* The engine refuses another one until then,
-//!    and a new leader takes every entry that it has not applied for a change. A change of voters is two entries: one
-//!    that enters a joint configuration, in which decisions need a majority of the old set and one of the new, and one
-//!    that leaves it.
-//! 2. *Every message that carries a change carries a commit index not before the change before*, by 1. The receiver's
-//!    commit index is the smaller of that and the last entry that it has then, so it is not before it either.
-//! 3. *The record that holds a change holds that commit index, or an earlier record does.* The record of an entry is
-//!    synced, and a record that is synced holds the newest commit index (`lazy`). A record is on the disk as a whole or
-//!    not at all. So a file never has a change behind another one that is not known to be decided: [`Engine::new`]
-//!    asserts it. The engine applies what is known to be decided before it campaigns.
-//! 4. *The entry that leaves a joint configuration is decided by both majorities.* Then it is on the disk of a majority
-//!    of the old set. A voter that has it starts with the joint configuration at least, by 3, and needs both
-//!    majorities. A voter that does not have it may count by the old set alone, but some voter of each majority of that
-//!    set has it, and votes for no log without it (Raft's election restriction). Before that entry is decided, all
-//!    elections and decisions need a majority of the old set, whether by the old configuration or by the joint one, so
-//!    any two have a voter in common.
+//! 1. *A leader proposes a change only when it has applied the previous one.* The engine refuses another one until
+//!    then, and a new leader treats every unapplied entry as a change. A change of voters is two entries: one that
+//!    enters a joint configuration, in which decisions need a majority of the old and of the new set, and one that
+//!    leaves it.
+//! 2. *Every message that carries a change carries a commit index not before the previous change*, by 1. The receiver's
+//!    commit index is the smaller of that and its last entry, so it is not before it either.
+//! 3. *The record that contains a change, or an earlier one, contains that commit index.* The record of an entry is
+//!    synced, and a synced record contains the newest commit index (`lazy`). A record is on disk as a whole or not at
+//!    all. So no file has a change after another one that is not known to be committed: [`Engine::new`] asserts it. The
+//!    engine applies what is known to be committed before it campaigns.
+//! 4. *The entry that leaves a joint configuration is committed by both majorities*, so it is on the disks of a
+//!    majority of the old set. A voter that has it restarts with at least the joint configuration, by 3, and needs both
+//!    majorities. A voter without it may count by the old set alone, but some voter of each majority of that set has
+//!    the entry, and votes for no log without it (Raft's election restriction). Before that entry is committed, all
+//!    elections and decisions need a majority of the old set, by the old or the joint configuration, so any two have a
+//!    voter in common.
 //!
-//! One write is under way at a time. What becomes due meanwhile is one record after it: a slow disk makes records
+//! One write is in progress at a time. Whatever becomes due meanwhile is one record after it: a slow disk makes records
 //! longer, not the queue.
 
 use std::mem::take;
@@ -62,38 +63,38 @@ use crate::registry::decode_batch;
 use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
-/// No voter whose seat we do not know is this many elections ahead of us: at one a second they would have taken twelve
-/// days. Terms have an end (`form.rs`), and who is brought near to it could never be elected again. Of those whose
-/// seats we know any term counts: one that was told such a thing all the same would not be heard any more.
+/// How far ahead the term of an unknown voter may be. At one election per second this takes twelve days. Terms are
+/// bounded (`form.rs`), and a voter near the bound could never be elected again. Any term of a known voter is accepted:
+/// otherwise one that was misled nevertheless would be ignored.
 const MOST_TERMS: u64 = 1 << 20;
-/// At most this many messages wait for a disk.
+/// Maximum number of messages that wait for a disk.
 const MAX_RETAINED: usize = 1024;
-/// Entries go in messages of about so many bytes, well below what a network takes at once.
+/// Approximate maximum length of a message with entries, in bytes, well below the network's limit.
 const LONG_MESSAGE: u64 = 256 << 10;
-/// Who lacks no more entries than this may vote.
+/// A learner that lacks at most this many entries has caught up.
 const BEHIND: u64 = 256;
 
-/// What one step of the engine comes to.
+/// The result of one step of the engine.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// To be sent now.
+    /// Send now.
     pub send: Vec<Message>,
-    /// A leader's snapshot, instead of the state.
+    /// A snapshot from the leader, which replaces the state.
     pub snapshot: Option<Snapshot>,
-    /// Decided, in this order.
+    /// Committed entries, to be applied in this order.
     pub committed: Vec<Entry>,
-    /// Rounds that a majority has confirmed, and up to where the state must be applied.
+    /// Rounds confirmed by a majority, with the index up to which the state must be applied.
     pub rounds: Vec<(u64, u64)>,
 }
 
-/// What is to be written, or is being, and what follows.
+/// A write that is due or in progress, and what depends on it.
 #[derive(Default)]
 struct Job {
     record: Record,
     ready: u64,
     after: Vec<Message>,
     restored: u64,
-    /// There is a new term or a vote in the record.
+    /// Whether the record has a new term or vote.
     votes: bool,
 }
 
@@ -105,18 +106,18 @@ pub(crate) struct Engine {
     versions: Versions,
     writing: Option<(Job, Time)>,
     next: Option<Job>,
-    /// A known end of what is decided that is not worth a write of its own.
+    /// A newer commit index, which does not need a write of its own.
     lazy: Option<Hard>,
-    /// What had waited for the disk and may be sent now.
+    /// Messages that waited for the disk.
     send: Vec<Message>,
-    /// When this voter last took part in a leader's round, its own ones included, or one that has voted for it did: at
-    /// the latest. What a process before this one took part in was before this one began, so before its first tick; up
-    /// to that it has no time of its own, since it may be made before its clock is known.
+    /// When this voter last took part in a leader's round, its own included, or a voter that has voted for it did, at
+    /// the latest. `None` before the first tick: earlier processes took part before this one started, and its clock may
+    /// not be known yet.
     received: Option<Time>,
 }
 
 impl Engine {
-    /// With this log, whose file is being written since `now`.
+    /// Starts with this log, whose file is being written since `now`.
     pub fn new(voter: VoterId, log: Log, config: Config, versions: Versions, rng: Rng, now: Time) -> Self {
         let raft_config = raft::Config {
             id: voter.get(),
@@ -134,7 +135,7 @@ impl Engine {
             "the file of {voter:?} has a change of voters behind one that is not known to be decided"
         );
         let raw = RawNode::new(&raft_config, log, &Logger::root(Discard, o!()))
-            // The configuration is right by what the config test checks, and a log in memory never fails.
+            // The configuration is valid by the config test, and a log in memory never fails.
             .unwrap_or_else(|error| panic!("the engine does not start: {error}"));
         let writing = Some((Job::default(), now));
         let timeout = config.election_ticks;
@@ -153,12 +154,13 @@ impl Engine {
         Some(self.raw.raft.leader_id).filter(|id| *id != 0).map(VoterId::new)
     }
 
-    /// Whether an entry of the leader's own term is decided: before that it knows less than it may.
+    /// Returns whether an entry of the leader's own term is committed. Before that it may not know everything
+    /// committed.
     pub fn is_settled(&self) -> bool {
         self.is_leader() && self.raw.raft.commit_to_current_term()
     }
 
-    /// For who is elected now: no round of an earlier leader began after this, if a majority has confirmed it.
+    /// For a newly elected leader: no confirmed round of an earlier leader began after this.
     pub fn received(&self, now: Time) -> Time {
         self.received.unwrap_or(now)
     }
@@ -167,8 +169,8 @@ impl Engine {
         self.raw.raft.raft_log.last_index()
     }
 
-    /// Time passes. A voter whose disk hangs does not lead, and nobody campaigns before everything is written: who is
-    /// elected alone would lead without having kept its vote.
+    /// Advances the engine's time. A voter whose disk hangs does not lead. No voter campaigns before its writes are
+    /// complete: a single voter would lead without having stored its vote.
     pub fn tick(&mut self, now: Time) {
         self.received.get_or_insert(now);
         let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
@@ -184,14 +186,13 @@ impl Engine {
         }
     }
 
-    /// Campaigns at once if nobody else votes: there is nobody to be heard first or to be disturbed. Whether it leads
-    /// by that.
+    /// Campaigns immediately if this is the only voter. Returns whether it leads now.
     pub fn lead_alone(&mut self) -> bool {
         let is_alone = self.raw.raft.promotable() && self.raw.raft.prs().is_singleton();
         if !is_alone || self.is_leader() || !self.is_recorded() {
             return false;
         }
-        // Not heard while a change of voters is decided and not applied; it is asked again.
+        // Ignored while a committed configuration change is not applied; the caller retries.
         _ = self.raw.campaign();
         self.is_leader()
     }
@@ -200,8 +201,8 @@ impl Engine {
         self.writing.is_none() && self.next.is_none() && !self.raw.has_ready()
     }
 
-    /// Gives the office to the voter of these that has most of the log and was heard of late, if there is one. It has
-    /// it when it was elected.
+    /// Transfers the leadership to the most advanced of these voters that was active recently. Returns it, if there is
+    /// one. The transfer is complete when that voter is elected.
     pub fn hand_over(&mut self, voters: impl Iterator<Item = VoterId>) -> Option<VoterId> {
         let progress = self.raw.raft.prs();
         let matched = |voter: VoterId| progress.get(voter.get()).filter(|it| it.recent_active).map(|it| it.matched);
@@ -212,11 +213,11 @@ impl Engine {
         Some(takeover)
     }
 
-    /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics
-    /// where that is not so; we drop such a message.
+    /// Handles a message from another voter. Drops messages on which the engine would panic because they contradict
+    /// something committed.
     pub fn on_message(&mut self, message: Message, is_seated: bool, now: Time) -> Result<(), &'static str> {
         if message.kind == Kind::TimeoutNow && !self.is_recorded() {
-            return Ok(()); // As in `tick`; the leader asks again.
+            return Ok(()); // As in `tick`; the leader retries.
         }
         if !is_seated && message.term > self.term() + MOST_TERMS {
             return Err("a term that nobody can have come to meanwhile");
@@ -234,7 +235,7 @@ impl Engine {
         if !is_possible && message.term >= self.term() {
             return Err("a message that contradicts what was decided");
         }
-        // Before they are written down: a file with such an entry could not be read again.
+        // Checked before they are written: a file with such an entry could not be read again.
         let is_ours = |entry: &Entry| {
             entry.kind != EntryKind::Commands || entry.data.is_empty() || {
                 !matches!(decode_batch(&entry.data, self.versions), Err(Undecodable::Format))
@@ -245,13 +246,13 @@ impl Engine {
         }
         self.note_round(&message, now);
         let Ok(message) = message.into_raft(self.versions) else { return Err("a snapshot that is none of ours") };
-        // What it does not want, it says by an error, and nothing has changed.
+        // The engine rejects a message with an error and without effect.
         _ = self.raw.step(message);
         Ok(())
     }
 
-    /// A leader speaks, or a voter tells a candidate with its vote for how long none has spoken to it. By two clocks:
-    /// so a little less than that counts.
+    /// Notes a leader's message, or a granted vote, which reports how long ago the voter last received one. That span
+    /// was counted by another clock, so a little less counts.
     fn note_round(&mut self, message: &Message, now: Time) {
         match message.kind {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.received = Some(now),
@@ -266,7 +267,7 @@ impl Engine {
         }
     }
 
-    /// Appends an entry as the leader: its index, if it was taken.
+    /// Appends an entry as the leader. Returns its index if it was accepted.
     pub fn propose(&mut self, data: Vec<u8>) -> Option<u64> {
         let is_taken = self.is_leader() && self.raw.propose(Vec::new(), data).is_ok();
         is_taken.then(|| self.last_index())
@@ -278,14 +279,14 @@ impl Engine {
 
     pub fn propose_change(&mut self, change: ConfChangeV2, context: Vec<u8>) {
         if self.is_leader() {
-            // Refused while another one is under way; it is asked again.
+            // Refused while another change is in progress; the caller retries.
             _ = self.raw.propose_conf_change(context, change);
         }
     }
 
-    /// A change of voters was decided: the configuration as it is now, unless the change is none. Who votes no more
-    /// leads no more, which the engine leaves to us and takes for granted: the end of a joint configuration may be
-    /// decided by a leader that is only in the old one.
+    /// Applies a committed configuration change. Returns the new configuration, unless the change is invalid. A leader
+    /// that no longer votes steps down, which the engine expects from its user: the end of a joint configuration may be
+    /// committed by a leader that is only in the old one.
     pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
         let conf = self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))?;
         if ![&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&VoterId::new(self.raw.raft.id))) {
@@ -301,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// Asks a majority whether this is still the leader. Not heard if it cannot know yet.
+    /// Asks a majority whether this voter still leads. Ignored if the engine cannot know yet.
     pub fn begin_round(&mut self, round: u64, now: Time) {
         if self.is_leader() && !self.config.makes(Mutation::ForgetsOwnRounds) {
             self.received = Some(now);
@@ -309,8 +310,8 @@ impl Engine {
         self.raw.read_index(round.to_le_bytes().to_vec());
     }
 
-    /// Whether a learner has all but the newest entries. Where much is written, what one round trip and one write take
-    /// is many of them.
+    /// Returns whether a voter has all but the newest entries. Under load, one round trip and one write take many of
+    /// them.
     pub fn has_caught_up(&self, voter: VoterId) -> bool {
         let committed = self.raw.raft.raft_log.committed;
         let progress = self.raw.raft.prs().get(voter.get());
@@ -319,28 +320,28 @@ impl Engine {
         })
     }
 
-    /// Whether this voter is still behind what the log has: only a snapshot helps.
+    /// Returns whether this voter is behind the first entry of the log, so that it needs a snapshot.
     pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
         let first = self.raw.raft.raft_log.first_index();
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)
     }
 
-    /// Whether this voter is known to have everything up to an entry.
+    /// Returns whether this voter is known to have everything up to an entry.
     pub fn has(&self, voter: VoterId, index: u64) -> bool {
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched >= index)
     }
 
-    /// Whether anything was ever heard of this voter.
+    /// Returns whether this voter has ever replied.
     pub fn has_started(&self, voter: VoterId) -> bool {
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched > 0)
     }
 
-    /// Whether [`Engine::turn`] has something to do.
+    /// Returns whether [`Engine::turn`] has something to do.
     pub fn has_turn(&self) -> bool {
         self.raw.has_ready() || !self.send.is_empty()
     }
 
-    /// What is to be done, until there is nothing.
+    /// Returns the next actions, or `None` if there are none.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         if !self.raw.has_ready() {
             let has_some = !self.send.is_empty();
@@ -382,18 +383,18 @@ impl Engine {
         Some(turn)
     }
 
-    /// Whether a vote is not on the disk yet.
+    /// Returns whether a vote is not on disk yet.
     fn writes_vote(&self) -> bool {
         let (writing, next) = (self.writing.iter().map(|(job, _)| job), self.next.iter());
         writing.chain(next).any(|job| job.votes)
     }
 
-    /// Everything up to here is applied.
+    /// Notes that everything up to this index is applied.
     pub fn applied(&mut self, index: u64) {
         self.raw.advance_apply_to(index);
     }
 
-    /// Has a job done, in order.
+    /// Adds a job to the next write.
     fn remaining(&mut self, job: Job, must_sync: bool) {
         if self.writing.is_none() && self.next.is_none() && !must_sync {
             return self.finish(job);
@@ -407,14 +408,14 @@ impl Engine {
         let next = self.next.get_or_insert_default();
         next.record.merge(job.record);
         next.after.extend(job.after);
-        // As long as a disk hangs, the newest answers will do: any of them may be lost.
+        // While a disk hangs, keep the newest messages: any of them may be lost.
         let too_many = next.after.len().saturating_sub(MAX_RETAINED);
         next.after.drain(..too_many);
         (next.ready, next.restored) = (job.ready, next.restored.max(job.restored));
         next.votes |= job.votes;
     }
 
-    /// The next record that has to be written, if the disk is free.
+    /// Returns the next record to write, if the disk is free.
     pub fn next_write(&mut self, now: Time) -> Option<Record> {
         if self.writing.is_some() {
             return None;
@@ -429,7 +430,7 @@ impl Engine {
         Some(record)
     }
 
-    /// A new file was begun with everything, which what was to be written next is part of.
+    /// Starts a new file with everything, including the next record.
     pub fn begin_whole(&mut self, now: Time) -> Record {
         let job = self.next.take().unwrap_or_default();
         self.lazy = None;
@@ -437,7 +438,7 @@ impl Engine {
         self.raw.store().whole()
     }
 
-    /// What was being written is on the disk.
+    /// Handles the completion of a write.
     pub fn on_written(&mut self) {
         if let Some((job, _)) = self.writing.take() {
             self.finish(job);
@@ -454,12 +455,12 @@ impl Engine {
         self.send.extend(job.after);
     }
 
-    /// The state at this index takes the place of the entries up to it.
+    /// Replaces the entries up to this index by the state.
     pub fn compact(&mut self, index: u64, state: Vec<u8>, conf: &Conf) {
         self.raw.mut_store().compact(index, state, conf.to_raft());
     }
 
-    /// Whether it is time for a snapshot of what is applied up to here, instead of one that may be too old.
+    /// Returns whether a new snapshot is due.
     pub fn wants_snapshot(&self, applied: u64, is_old: bool) -> bool {
         let log = self.raw.store();
         let is_long = applied >= log.snapshot_index() + self.config.compact_after;
@@ -469,7 +470,7 @@ impl Engine {
     fn post(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>, now: Time) {
         for mut message in messages {
             if message.get_msg_type() == MessageType::MsgSnapshot {
-                // A letter may be lost: the engine is to try again, and not to wait for news of this one.
+                // The message may be lost: the engine should retry, without waiting for a report on this one.
                 self.raw.report_snapshot(message.to, SnapshotStatus::Finish);
             }
             if message.get_msg_type() == MessageType::MsgRequestVoteResponse && !message.reject {
@@ -485,14 +486,14 @@ fn round(read: raft::ReadState) -> Option<(u64, u64)> {
     Some((round, read.index))
 }
 
-/// The change of voters that an entry is; an empty one ends a joint configuration.
+/// Decodes an entry as a configuration change. An empty one ends a joint configuration.
 pub(crate) fn change_of(entry: &Entry) -> Option<ConfChangeV2> {
     use protobuf::Message as _;
     assert!(entry.kind == EntryKind::Change, "entry {} is no change of voters", entry.index);
     ConfChangeV2::parse_from_bytes(&entry.data).ok()
 }
 
-/// How long an election takes at most, if nobody else stands in the same moment.
+/// Returns the maximum duration of an election without a competing candidate.
 pub fn election_time(config: &Config) -> Span {
     config.tick * (2 * config.election_ticks as u64)
 }

@@ -1,4 +1,4 @@
-//! The register's file: what a voter must not forget, written one record at a time and never changed.
+//! The file format of a voter: append-only, one synced record at a time.
 //!
 //! ```text
 //!   header   "plregstr" │ format 2 │ cluster 16 │ voter 8 │ file 8 │ zeros 6 │ sum 16
@@ -6,18 +6,18 @@
 //!   record   …
 //! ```
 //!
-//! All numbers are little-endian, sums are the beginning of a SHA-256 over the header's sum and what they are for. The
-//! *file* number goes up with every new file, so that what lies on the disk from an older one never passes for a record
-//! of this.
+//! All numbers are little-endian. A sum is the beginning of a SHA-256 over the header's sum and the covered bytes. The
+//! *file* number increases with every new file, so that remains of an older file are never taken for a record of this
+//! one.
 //!
-//! Each record is appended and synced before the next one is begun. So when a machine loses power, all records but the
-//! last are whole, and the last one may be *torn*: the file ends within it, or sectors of it were never written and are
-//! zeros. It was never confirmed to anybody, and is cut. Anything else that is wrong is damage: something that was
-//! confirmed may be gone, so the voter does not start. It could break a promise that it has given, such as a vote.
+//! Each record is appended and synced before the next one is started. So after a power loss all records but the last
+//! are complete. The last one may be *torn*: the file ends within it, or some of its sectors were never written and are
+//! zeros. It was never confirmed, and is cut off. Anything else is damage: something that was confirmed, such as a
+//! vote, may be lost, so the voter does not start.
 //!
-//! A voter never appends to a file that it has not begun itself: it reads the old one, writes what it says into a new
-//! one, syncs that and puts it in the place of the old. The same when a file has grown long, with a snapshot instead of
-//! the entries.
+//! A voter never appends to a file of an earlier process. It reads the old file, writes the content into a new one,
+//! syncs that, and renames it over the old one. It does the same when a file has grown long, with a snapshot in place
+//! of the entries.
 
 use peerlock_types::Key;
 use serde::{Deserialize, Serialize};
@@ -27,30 +27,30 @@ use crate::wire::to_bytes;
 use crate::{ClusterId, Versions, VoterId};
 
 const MAGIC: &[u8; 8] = b"plregstr";
-/// The format of this file, which is not the version of what is in it.
+/// The format of the file, which is independent of the version of its content.
 const FORMAT: u16 = 1;
 const HEADER: usize = 64;
 const HEAD: usize = 4 + 8 + 8;
 const SUM: usize = 16;
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes completely or not at all.
 const SECTOR: usize = 512;
-/// Header and records have a multiple of this length. So whatever part of a record lies in one sector has its number or
-/// its sum in it, or is all of the sector: it is not zeros if it was written.
+/// Header and records have a multiple of this length. So the part of a record in any one sector contains its number or
+/// its sum, or fills the sector: it is not all zeros if it was written.
 const ALIGNED: usize = 16;
 
-/// What one record adds.
+/// A record. Later records supersede earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Instead of everything before.
+    /// A snapshot that replaces everything before.
     pub snapshot: Option<Snapshot>,
-    /// From the first one's index on, instead of what was there.
+    /// Entries, which replace existing ones from the first one's index on.
     pub entries: Vec<Entry>,
-    /// Instead of the one before.
+    /// The engine's hard state.
     pub hard: Option<Hard>,
 }
 
 impl Record {
-    /// What both records say, this one first.
+    /// Adds a later record to this one.
     pub fn merge(&mut self, later: Self) {
         if let Some(snapshot) = later.snapshot {
             self.entries.clear();
@@ -64,69 +64,69 @@ impl Record {
     }
 }
 
-/// Whose file it is.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The cluster: a file of another one is refused.
+    /// The cluster. A file of another one is refused.
     pub cluster: ClusterId,
-    /// The voter, whose number is given out once.
+    /// The voter, whose number is allocated once.
     pub voter: VoterId,
-    /// Which file of the voter's.
+    /// The number of the voter's file.
     pub file: u64,
 }
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// What it begins with.
+    /// Its header.
     pub header: Header,
-    /// All that follows, put together: later records win.
+    /// All of its records merged.
     pub record: Record,
-    /// How many bytes of a torn record were left out at its end.
+    /// The length in bytes of the torn record that was cut off.
     pub torn: usize,
 }
 
-/// Why a file is not used. Nothing was changed.
+/// Why a file cannot be used. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Not even the beginning is right.
+    /// The header is not that of a registry file, or the content is inconsistent.
     #[error("this is no file of a register: {0}")]
     NoRegister(&'static str),
-    /// Written by a program with another format.
+    /// Another format.
     #[error(
         "this register's file is of format {0}, and this program knows format {FORMAT}: it was written by a newer \
          program. Start that one again; or move the file away, and this host comes back as a new voter, as long as a \
          majority of the others is there"
     )]
     Format(u16),
-    /// A record that had been confirmed is not as it was written.
+    /// A confirmed record is damaged.
     #[error(
         "record {number} at byte {at} of the register's file is damaged ({what}): what was confirmed may be lost, so \
          this voter does not start. Move the file away, and it comes back as a new voter, as long as a majority of the \
          others is there"
     )]
     Record {
-        /// Which; the first is 1.
+        /// The number of the record. The first is 1.
         number: u64,
-        /// Where it begins.
+        /// Its offset.
         at: usize,
         /// What is wrong.
         what: &'static str,
     },
-    /// All sums are right, and what is in it is of a version that this program does not understand.
+    /// An intact file whose content has a version that this program does not understand.
     #[error(
         "the register in this file is of version {version}, and this program understands {ours}: start the program \
          again that has written it"
     )]
     Version {
-        /// The register's.
+        /// The registry's version.
         version: u16,
         /// The versions that this program understands.
         ours: Versions,
     },
 }
 
-/// A file that is being written: makes the bytes of each next record.
+/// Encodes the records of one file.
 #[derive(Clone, Debug)]
 pub struct Writer {
     header: Header,
@@ -136,8 +136,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A new file with this as its first record, all of which has to be on the disk before it takes the place of
-    /// another.
+    /// Starts a file with a first record. Returns its bytes, which must be synced before the file replaces another.
     pub fn begin(header: Header, record: &Record) -> (Self, Vec<u8>) {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
@@ -152,7 +151,7 @@ impl Writer {
         (writer, bytes)
     }
 
-    /// The bytes of the next record.
+    /// Returns the bytes of the next record.
     pub fn append(&mut self, record: &Record) -> Vec<u8> {
         let payload = to_bytes(record, Vec::new());
         self.number += 1;
@@ -164,18 +163,18 @@ impl Writer {
         bytes
     }
 
-    /// Whose file this is.
+    /// Returns the header.
     pub fn header(&self) -> Header {
         self.header
     }
 
-    /// How many bytes it has.
+    /// Returns the length of the file in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 }
 
-/// What a file says, or why it is not to be used.
+/// Reads a file.
 pub fn read(bytes: &[u8]) -> Result<Contents, Damage> {
     let (header, sum) = read_header(bytes)?;
     let mut contents = Contents { header, record: Record::default(), torn: 0 };
@@ -187,7 +186,7 @@ pub fn read(bytes: &[u8]) -> Result<Contents, Damage> {
                 (at, number) = (end, number + 1);
             }
             Err(Wrong::Torn) if number == 1 => {
-                // It is put in place with its first record or not at all.
+                // A file is renamed into place only with a complete first record.
                 return Err(Damage::Record { number, at, what: "it is not complete" });
             }
             Err(Wrong::Torn) => {
@@ -203,7 +202,7 @@ pub fn read(bytes: &[u8]) -> Result<Contents, Damage> {
     Ok(contents)
 }
 
-/// Which cluster a file belongs to, without reading the rest of it.
+/// Returns the cluster of a file, without reading more than the header.
 pub fn cluster_of(bytes: &[u8]) -> Result<ClusterId, Damage> {
     read_header(bytes).map(|(header, _)| header.cluster)
 }
@@ -263,7 +262,7 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     Ok((record, at + end))
 }
 
-/// Whether some sector between was never written: it is zeros, as far as it is ours.
+/// Returns whether some sector in this range was never written: all of its bytes in the range are zeros.
 fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     let mut at = from;
     while at < to {
@@ -276,7 +275,7 @@ fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     false
 }
 
-/// Whether the head of a later record can be found anywhere behind: then this one was not the last.
+/// Returns whether the head of a later record follows anywhere: then this record was not the last.
 fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> bool {
     let window = 1 << 32;
     bytes[at..].windows(HEAD).step_by(ALIGNED).skip(1).any(|here| {
@@ -285,7 +284,7 @@ fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) ->
     })
 }
 
-/// How long a record with this much data is.
+/// Returns the length of a record with this payload.
 fn whole_length(payload: usize) -> usize {
     (HEAD + payload + SUM).next_multiple_of(ALIGNED)
 }

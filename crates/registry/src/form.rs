@@ -1,8 +1,7 @@
-//! The engine's words in a form of our own: what goes over the wire and into the file.
+//! The engine's messages and entries in our own encoding, for the network and the file.
 //!
-//! The engine's own form is protobuf's, whose decoder we do not let near bytes from outside (RUSTSEC-2024-0437: it
-//! recurses without a bound). The one thing that stays in it is a change of voters inside an entry, which is bounded to
-//! [`MOST_CHANGE`] bytes where it is decoded.
+//! The engine's own encoding is protobuf, whose decoder must not read bytes from outside (RUSTSEC-2024-0437: unbounded
+//! recursion). The exception is a configuration change inside an entry, limited to [`MOST_CHANGE`] bytes.
 
 use raft::eraftpb::{self, ConfState, EntryType, HardState, MessageType};
 use serde::{Deserialize, Serialize};
@@ -11,63 +10,63 @@ use crate::command::MOST_NUMBER;
 use crate::state::{Conf, State, Undecodable};
 use crate::{Versions, VoterId};
 
-/// The most bytes that an entry's data may have.
+/// Maximum length of an entry's data, in bytes.
 pub const MOST_ENTRY: usize = 1 << 20;
-/// The most bytes that a change of voters may have.
+/// Maximum length of a configuration change, in bytes.
 const MOST_CHANGE: usize = 256;
-/// The most bytes of what goes with an entry or message: a seat, a round.
+/// Maximum length of the context of an entry or message, in bytes.
 const MOST_CONTEXT: usize = 64;
-/// At most this many entries go in one message: as many of the smallest as the engine puts into one.
+/// Maximum number of entries in one message: as many of the smallest as the engine puts into one.
 const MOST_ENTRIES: usize = 1 << 16;
 
-/// Whether an entry of the log is a command or changes who votes.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
-    /// Commands, or nothing: what a leader begins its term with.
+    /// Commands. Empty at the start of a term.
     Commands,
-    /// A change of voters.
+    /// A configuration change.
     Change,
 }
 
-/// One entry of the log.
+/// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its place in the log, counted from 1.
+    /// Its position in the log, from 1.
     pub index: u64,
     /// The term in which it was proposed.
     pub term: u64,
-    /// How to read it.
+    /// Its kind.
     pub kind: EntryKind,
-    /// The encoded commands, or change of voters.
+    /// The encoded commands or configuration change.
     pub data: Vec<u8>,
-    /// With a change: the seat of a new learner.
+    /// For a configuration change: the new learner, if any.
     pub context: Vec<u8>,
 }
 
-/// What the engine must not forget: the term, its vote in it, and what it knows to be decided.
+/// The engine's persistent state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hard {
-    /// The newest term it has heard of.
+    /// The newest known term.
     pub term: u64,
-    /// Whom it has voted for in that term; 0 for nobody.
+    /// Its vote in that term; 0 for none.
     pub vote: u64,
-    /// Up to here the log is decided.
+    /// The index up to which the log is known to be committed.
     pub commit: u64,
 }
 
-/// The state up to an entry, instead of everything up to it.
+/// The state up to an entry, which replaces all entries up to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The last entry that is in it.
+    /// The index of the last entry that it contains.
     pub index: u64,
-    /// That entry's term.
+    /// The term of that entry.
     pub term: u64,
-    /// As [`State::encode`] writes it.
+    /// The result of [`State::encode`].
     pub state: Vec<u8>,
 }
 
-/// What voters say to each other, under the names of Ongaro's thesis (chapters 3, 6 and 9). Proposals and questions
-/// that the engine would pass on to a leader have no form: they are not sent.
+/// The kind of a message, under the names of Ongaro's thesis (chapters 3, 6 and 9). Proposals and reads forwarded to a
+/// leader are missing, since they are not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     Append,
@@ -79,7 +78,7 @@ pub enum Kind {
     Heartbeat,
     HeartbeatResponse,
     Snapshot,
-    /// From a leader that gives its office away: to campaign at once.
+    /// Sent by a leader that transfers its leadership: campaign immediately.
     TimeoutNow,
 }
 
@@ -96,7 +95,7 @@ const KINDS: [(Kind, MessageType); 10] = [
     (Kind::TimeoutNow, MessageType::MsgTimeoutNow),
 ];
 
-/// One message of the engine, under its own names.
+/// A message of the engine, with the engine's field names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub kind: Kind,
@@ -115,7 +114,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The same but for the snapshot.
+    /// Copies the message without its snapshot.
     pub(crate) fn without_snapshot(&self) -> Self {
         let &Self { kind, from, to, term, log_term, index, commit, commit_term, reject, reject_hint, .. } = self;
         let (context, entries, snapshot) = (self.context.clone(), self.entries.clone(), None);
@@ -136,7 +135,7 @@ impl Message {
         }
     }
 
-    /// In our form, if it is one of those that are sent.
+    /// Converts a message of the engine, if it is of a kind that is sent.
     pub(crate) fn from_raft(message: eraftpb::Message) -> Option<Self> {
         let &(kind, _) = KINDS.iter().find(|(_, theirs)| *theirs == message.get_msg_type())?;
         Some(Self {
@@ -156,7 +155,7 @@ impl Message {
         })
     }
 
-    /// In the engine's form.
+    /// Converts to a message of the engine.
     pub(crate) fn into_raft(self, versions: Versions) -> Result<eraftpb::Message, Undecodable> {
         let mut message = eraftpb::Message::default();
         let theirs = KINDS.iter().find(|(ours, _)| *ours == self.kind).map(|(_, theirs)| *theirs);
@@ -173,7 +172,7 @@ impl Message {
         Ok(message)
     }
 
-    /// Whether it is within its bounds and in itself what the engine takes for granted, or what is not.
+    /// Checks the bounds and everything that the engine relies on. The error names what is wrong.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let numbers = [self.from.get(), self.to.get(), self.term, self.log_term, self.index, self.commit]
             .into_iter()
@@ -191,7 +190,7 @@ impl Message {
         {
             return Err("a message with what belongs to another");
         }
-        // The engine takes an entry that it does not have for one of term 0.
+        // To the engine, an entry that it does not have is of term 0.
         if self.kind == Kind::Append && (self.index == 0) != (self.log_term == 0) {
             return Err("entries after one that cannot be");
         }
@@ -228,7 +227,7 @@ impl Entry {
         entry
     }
 
-    /// Whether it is within its bounds.
+    /// Checks the bounds.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let most = match self.kind {
             EntryKind::Commands => MOST_ENTRY,
@@ -251,7 +250,7 @@ impl Snapshot {
         Self { index: metadata.index, term: metadata.term, state: snapshot.data.to_vec() }
     }
 
-    /// With the configuration that is in its state.
+    /// Adds the configuration that the state contains.
     pub(crate) fn into_raft(self, versions: Versions) -> Result<eraftpb::Snapshot, Undecodable> {
         let mut snapshot = eraftpb::Snapshot::default();
         if self.index > 0 {

@@ -1,51 +1,50 @@
-//! What a session is told without having asked: that it coordinates a generation, that a grant it has been told of is
-//! over, that it was forced out.
+//! Events: what the leader sends to a session without having been asked.
 //!
 //! ```text
-//!   leader ──Told──► the session's host     when it is applied, and again: every 300 ms, less often if many are open
-//!          ◄─Close── coordinator            a generation is told until it is closed: that is in the state
-//!          ◄─Heard── process                anything else until it was heard: that is the leader's own memory, and the
-//!                                           next leader tells it again
+//!   leader ──Event───► the session's host     when applied, and again every 300 ms, less often if many are open
+//!          ◄─Close──── coordinator            `Opened` is repeated until the generation is closed, by the state
+//!          ◄─EventAck─ process                others are repeated until acknowledged: only the leader remembers that,
+//!                                             so the next leader sends them again
 //! ```
 //!
-//! Whether a word has to be told follows from the state alone, so that no leader can forget one. Words may come twice,
-//! late and in any order; each names its generation and its session. One for a session of an earlier process of the
-//! host is dropped there: that session will end, and with it comes the next generation.
+//! The events to send follow from the state alone, so no leader can lose one. They may arrive twice, late and in any
+//! order, and name their generation and session. A process drops events for another session of its host: when that
+//! session ends, another generation opens.
 //!
-//! Nobody else needs to open a generation for a coordinator that cannot be reached. Told and yes go the same way, from
-//! the leader to the host of the session; who gets no yes has no session after its time, and its end opens the next
-//! generation with another coordinator.
+//! An unreachable coordinator needs no further rule. Events and confirmed renewals take the same path, from the leader
+//! to the session's host. A coordinator that receives no events receives no renewals either, so its session expires,
+//! which opens the next generation with another coordinator.
 
 use peerlock_types::PeerId;
 use serde::{Deserialize, Serialize};
 
 use crate::SessionId;
 
-/// Something that was decided about a resource, for one session.
+/// An event of a resource, for one session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
-    /// This generation begins, and the session that is addressed coordinates it. Every time it is told it says the
-    /// same, however much was decided since. Answered by [`Command::Close`](crate::Command::Close) when all is counted.
+    /// This generation has been opened, and the addressed session coordinates it. Every repetition has the same
+    /// content. Answered by [`Command::Close`](crate::Command::Close) when the census is complete.
     Opened {
-        /// How many slots the resource has.
+        /// The number of slots.
         slots: u32,
-        /// Every party at the time, with its host.
+        /// The parties when it was opened, with their hosts.
         asked: Vec<(SessionId, PeerId)>,
-        /// The grants that were detached at the time: slot and fencing number.
+        /// The grants that were detached when it was opened: slot and fencing number.
         detached: Vec<(u32, u64)>,
     },
-    /// To the coordinator: a grant that was among those is over, at its end or taken back.
+    /// Sent to the coordinator: a grant in its `detached` has expired or was released or revoked.
     Expired {
-        /// The slot that it was for.
+        /// The slot.
         slot: u32,
-        /// The grant's number.
+        /// The fencing number, which identifies the grant.
         fencing: u64,
     },
-    /// The session is a party no more, by force: its slots may have been given to others already.
+    /// The session was evicted: its slots may already be granted to others.
     Expelled,
 }
 
-/// Which word of one generation it is; there is one of each.
+/// Identifies an event within one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Topic {
     /// [`EventKind::Opened`].
@@ -57,7 +56,7 @@ pub enum Topic {
 }
 
 impl EventKind {
-    /// What it is about.
+    /// Returns the topic of this event.
     pub fn topic(&self) -> Topic {
         match *self {
             Self::Opened { .. } => Topic::Opened,

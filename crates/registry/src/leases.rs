@@ -1,64 +1,65 @@
-//! When a leader may end a session. Here is why nobody uses a token after that; the other half is `client.rs`.
+//! When a leader may end a session, and why no peer uses a token after that. The other half is `client.rs`.
 //!
 //! A session is a lease in the sense of Gray and Cheriton ("Leases: an efficient fault-tolerant mechanism for
-//! distributed file cache consistency", SOSP 1989): the holder may act until a time by its own clock, the giver waits
-//! for longer than that by its own. They need clocks that run at about the same rate, and no agreement on what time it
-//! is. What is added here is a giver that is replaced.
+//! distributed file cache consistency", SOSP 1989): the holder acts until a time by its own clock, and the grantor
+//! waits for longer by its own. The clocks must run at about the same rate, but need not agree on the time. The
+//! addition here is a grantor that may be replaced.
 //!
 //! ```text
 //!   peer      ──●─────────────────────────●······  uses tokens until t₀ + ttl by its own clock; its stop is latched
-//!               │t₀ renew 7        yes 7 ▲
-//!   leader    ──▼──┬────────────┬────────●───────────────────────●── End: not before yes + ttl · (1 + 3ρ) + slack
+//!               │t₀ Renew 7        Yes 7 ▲
+//!   leader    ──▼──┬────────────┬────────●───────────────────────●── End: not before Yes + ttl · (1 + 3ρ) + slack
 //!                  │ round      │ applied up to it
-//!   majority  ─────▼──acks──────▲──────────────────────────────────
+//!   majority  ─────▼──replies───▲──────────────────────────────────
 //! ```
 //!
-//! ρ is how wrong the rate of a clock may be: 1 %. Such a clock shows between (1 − ρ) · t and (1 + ρ) · t after a real
-//! time t, for any t. NTP does not slew it, and it counts suspend (`peerlock-clock`); what is left is the error of the
-//! hardware's oscillator, which is below 0.1 %.
+//! ρ is the maximum error of a clock's rate: 1 %. Such a clock shows between (1 − ρ) · t and (1 + ρ) · t after a real
+//! time t, for any t. NTP does not slew it, and it counts suspend (`peerlock-clock`). What remains is the error of the
+//! hardware's oscillator, below 0.1 %.
 //!
-//! *Lemma.* What one clock counts as (1 + 3ρ) · d takes at least as long as what another counts as d, for any d.
-//! The first takes at least (1 + 3ρ) · d / (1 + ρ), the second at most d / (1 − ρ). The first is not less than the
-//! second if (1 + 3ρ)(1 − ρ) ≥ 1 + ρ, which is ρ ≥ 3ρ², or ρ ≤ 1/3. So the factor alone is enough for every length of
-//! a session, without the slack. The slack is for what is late otherwise: a timer of the kernel (3 ms), and the death
-//! of a process that was killed. In the other direction, 1 − 3ρ of what another clock has counted has passed for sure:
-//! (1 − 3ρ)(1 + ρ) ≤ 1 − ρ.
+//! *Lemma.* While one clock counts (1 + 3ρ) · d, any other counts at least d. The first takes at least (1 + 3ρ) · d /
+//! (1 + ρ), the second at most d / (1 − ρ). The first is not less than the second if (1 + 3ρ)(1 − ρ) ≥ 1 + ρ, that is
+//! 2ρ − 3ρ² ≥ ρ, or ρ ≤ 1/3. So the factor alone suffices for sessions of any length. The slack covers other delays: a
+//! kernel timer (3 ms), and the exit of a killed process. Conversely, at least 1 − 3ρ of what another clock has counted
+//! has passed by any clock, since (1 − 3ρ)(1 + ρ) ≤ 1 − ρ.
 //!
-//! All times of the argument are real ones. Let an `End(s)` take effect, decided at time D by the leader L of term T.
-//! To show: at D the peer has stopped, and it never goes on with s.
+//! All times of the argument are real ones. Let `End(s)` take effect, decided at time D by the leader L of term T.
+//! Claim: at D the peer has stopped, and it never continues with s.
 //!
-//! 1. *It has stopped what earlier yeses allowed.* Take any yes to a renewal of s that the peer ever counts, sent by
-//!    the peer at t₀.
-//!    - If L gave it, in this term, then L gave it before D (having decided an end it gives no yes) and at some Y ≥ t₀,
-//!      and has counted ttl · (1 + 3ρ) from Y on; the peer counts ttl from t₀. By the lemma the peer has counted out
-//!      first.
-//!    - If the leader L' of an earlier term T' < T gave it: a majority confirmed L' in T' in a round that *began after
-//!      L' had got the renewal*, so after t₀. Some voter V of that majority also voted for L, later than that, since it
-//!      confirmed a term that it had then not left. With its vote V told for how long it had taken part in no round, of
-//!      which L takes 1 − 3ρ, so L knows a time h that is not before V's last one, and so not before t₀: the latest
-//!      that its voters told, itself among them. From h on L counts as long as from a yes of its own. (That is why a
-//!      round under way does not do, and why the peer may count from the sending only: the answer may be late by any
-//!      time. Who has led has taken part in its own rounds; who has restarted, in none since it began; a vote that
-//!      tells nothing tells of this moment.)
-//!    - A yes of a later term T'' > T is not given: its leader answers from a state that is applied up to an entry of
-//!      its own term. The `End` is committed, so it is before that in the log, with effect.
-//! 2. *It never goes on.* The stop is a latch: a yes that comes later changes nothing, even if its t₀ + ttl is still to
-//!    come (it may be one of T', or the peer may have asked for its own end meanwhile).
-//! 3. *The end that takes effect was decided in the term of its entry.* Else L could decide, lose its office before the
-//!    entry is in the log, and the entry be appended in a later term, whose leader has said yes. So an entry of another
-//!    term than the deciding one has no effect. It is compared with the entry's own term, which is the same at all
-//!    voters.
+//! 1. *Earlier renewals have run out at the peer.* Consider any `Yes` that the peer ever counts, to a renewal of s that
+//!    it sent at t₀.
+//!    - *L gave it, in term T.* Then L gave it at a time Y with t₀ ≤ Y < D, since it answers no `Yes` after it has
+//!      decided an end. L has counted ttl · (1 + 3ρ) since Y, and the peer counts ttl from t₀. By the lemma the peer
+//!      has finished first.
+//!    - *The leader L' of an earlier term T' gave it.* A majority confirmed L' in T' in a round that *began after L'
+//!      had received the renewal*, so after t₀. A voter V of that majority also voted for L. It did so later, since it
+//!      confirmed T' before it left T'. With its vote, V reported how long ago it last took part in a round. L takes 1
+//!      − 3ρ of that, and so obtains a time not before V's last round, hence not before t₀. L counts from the latest
+//!      such time h of all its voters including itself, as if it had answered `Yes` at h.
+//!    - *A leader of a later term* gives no `Yes`. It answers only with an entry of its own term applied. The committed
+//!      `End` precedes that entry in the log and has taken effect.
 //!
-//! What a process asks to be ended itself (`Leave`, or `replaces` in `Open`) needs 2 only: it has stopped before it
-//! asks.
+//! This is why a round that is already under way does not suffice, and why the peer counts from the sending: the answer
+//! may be delayed for any time. A leader takes part in its own rounds. A voter that has restarted counts from its
+//! start. A vote without a report counts as one of this moment.
+//! 2. *The peer never continues.* Its stop is latched: a later `Yes` changes nothing, even if its t₀ + ttl has not
+//!    passed. It may come from T', or the peer may have ended the session itself.
+//! 3. *An effective `End` was decided in the term of its entry.* Otherwise L could decide, lose the leadership, and
+//!    have the entry appended in a later term whose leader has answered `Yes`. Therefore an entry of another term has
+//!    no effect. The comparison uses the entry's own term, which is the same at all voters.
 //!
-//! That voters change makes no difference to "some voter of that majority also voted for L". A configuration is left by
-//! a joint one only, which needs both majorities, and a leader begins the next change when it has applied the one
-//! before; so the majority of a leader's round and that of the next leader's election have a voter in common. If L was
-//! elected by voters none of whom L' had asked, the last change before that was decided by a leader that was elected,
-//! or still led, after the round; a majority of L's voters heard of it from that leader, so after t₀, and one of those
-//! voted for L. Not covered: a clock that does not count while its machine is paused from outside (a hypervisor's
-//! pause, snapshot or migration). There only fencing helps.
+//! An end that the process requests itself (`Leave`, or `replaces` in `Open`) needs only 2: the process stops before it
+//! sends the request.
+//!
+//! *Changes of voters* do not affect "a voter of that majority also voted for L". Every change goes through a joint
+//! configuration, which needs both majorities, and a leader begins the next change only when it has applied the last.
+//! So the majority of a leader's round and that of the next leader's election have a voter in common. Suppose that no
+//! voter of L was asked by L'. Then the last change before L's election was decided by a leader that was elected, or
+//! still led, after the round. A majority of L's voters received the change from that leader, so after t₀, and one of
+//! these voted for L.
+//!
+//! *Not covered:* a clock that stops while its machine is paused from outside (a hypervisor's pause, snapshot or
+//! migration). Only fencing numbers protect then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,51 +67,49 @@ use peerlock_types::{Span, Time};
 
 use crate::{Label, SessionId};
 
-/// Returns 3ρ of a span.
 fn drift(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().div_ceil(100) * 3)
 }
 
-/// How long a leader waits from a yes until it may end the session: `ttl · (1 + 3ρ) + slack` with ρ = 1 %, and no more
-/// slack than an eighth of the ttl. Who chose a short session wants a short wait.
+/// Returns how long a leader waits after a `Yes` before it may end the session: `ttl · (1 + 3ρ) + slack` with ρ = 1 %.
+/// The slack is at most an eighth of the ttl, so that a short session has a short wait.
 pub fn patience(ttl: Span, slack: Span) -> Span {
     ttl + drift(ttl) + slack.min(Span::from_nanos(ttl.as_nanos() / 8))
 }
 
-/// How much of a span that another clock has counted has passed for sure: 1 − 3ρ of it.
+/// Returns how much of a span that another clock has counted has passed with certainty: 1 − 3ρ of it.
 pub(crate) fn surely(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().saturating_sub(drift(span).as_nanos()))
 }
 
-/// One leader's memory of one term: what it has said yes to.
+/// The renewals that one leader has confirmed in one term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leases {
-    /// No yes of an earlier leader was to a renewal that was sent after this.
+    /// Every `Yes` of an earlier leader answered a renewal sent before this.
     since: Time,
     slack: Span,
-    /// When the last yes was said, or the session was seen to be open.
+    /// When each session was last confirmed or was opened.
     said: BTreeMap<SessionId, Time>,
-    /// What is being ended. Once proposed that is not taken back, and there is no yes any more.
+    /// Sessions whose end is proposed. This is not undone, and they are not confirmed again.
     ending: BTreeSet<SessionId>,
-    /// Nothing is due before this, if it is known: a yes only makes it later.
+    /// No session is due before this, if known. A `Yes` only makes it later.
     earliest: Option<Time>,
 }
 
 impl Leases {
-    /// Elected, after which nothing was said yet. What the leaders before have said is not known, and only that it was
-    /// to renewals from before `since`.
+    /// Starts a term. All that is known of earlier leaders is that they confirmed only renewals sent before `since`.
     pub fn new(since: Time, slack: Span) -> Self {
         Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new(), earliest: None }
     }
 
-    /// A session was opened: it has its time from now on.
+    /// Counts a new session from now on.
     pub fn on_opened(&mut self, session: SessionId, now: Time) {
         self.said.insert(session, now);
         self.earliest = None;
     }
 
-    /// Asks whether the session may be told yes now, which it is to be if so. Called when the round that began after
-    /// its request is over, and everything up to it is applied.
+    /// Returns whether a renewal may be confirmed, and if so counts the session from now on. Call it when the round
+    /// that began after the renewal is complete, and everything up to it is applied.
     pub fn may_say_yes(&mut self, session: SessionId, now: Time) -> bool {
         let may = !self.ending.contains(&session);
         if may {
@@ -119,14 +118,14 @@ impl Leases {
         may
     }
 
-    /// A session is over.
+    /// Removes an ended session.
     pub fn on_ended(&mut self, session: SessionId) {
         self.said.remove(&session);
         self.ending.remove(&session);
         self.earliest = None;
     }
 
-    /// Which of these sessions have to be ended now: all of one moment in one entry.
+    /// Returns the sessions to end now. All of them go into one entry.
     pub fn due(&mut self, now: Time, sessions: impl Iterator<Item = (SessionId, Span)>) -> Vec<SessionId> {
         let mut due = Vec::new();
         if self.earliest.is_some_and(|earliest| now < earliest) {
@@ -147,13 +146,13 @@ impl Leases {
     }
 }
 
-/// When each detached grant was last seen applied here: counted by every voter, leader or not, so that an election does
-/// not begin it anew. A voter that restarts does begin anew, which is late and safe.
+/// When each detached grant was last applied here. Every voter counts, so that an election does not restart the count.
+/// A restart of the voter does, which is late but safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
 
 impl Grants {
-    /// The register holds this grant, in this stretch, with this end: whether that has passed.
+    /// Returns whether a grant's time has passed since its latest renewal was first seen here.
     pub fn has_expired(&mut self, grant: (&Label, u64), stretch: u64, ttl: Span, slack: Span, now: Time) -> bool {
         let key = (grant.0.clone(), grant.1);
         let found = self.0.entry(key).or_insert((stretch, now));
@@ -163,7 +162,7 @@ impl Grants {
         now >= found.1 + patience(ttl, slack)
     }
 
-    /// Forgets what the register does not hold any more.
+    /// Forgets grants that the registry does not contain.
     pub fn retain(&mut self, holds: impl Fn(&Label, u64) -> bool) {
         self.0.retain(|(resource, fencing), _| holds(resource, *fencing));
     }
@@ -184,8 +183,8 @@ mod tests {
         !leases.due(now, [(S, Span::from_secs(10))].into_iter()).is_empty()
     }
 
-    /// In real time, in nanoseconds, rounded against what is to be shown: when a peer stops whose clock is slow by so
-    /// many millionths, and when a leader ends its session whose clock is fast by as many.
+    /// Returns, in real nanoseconds rounded against the claim, when a peer stops whose clock is slow by `ppm`, and when
+    /// a leader ends its session whose clock is fast by `ppm`.
     fn stops_and_ends(ttl: Span, slack: Span, ppm: u128) -> (u128, u128) {
         let stops = (u128::from(ttl.as_nanos()) * 1_000_000).div_ceil(1_000_000 - ppm);
         let ends = u128::from(patience(ttl, slack).as_nanos()) * 1_000_000 / (1_000_000 + ppm);
@@ -203,8 +202,7 @@ mod tests {
         }
     }
 
-    /// With the product's slack. Beyond that two may hold one slot: see the runs with such clocks in
-    /// `crates/sim/tests/nodes`.
+    /// With the product's slack. With larger errors a slot can have two holders: see `lab/sim/tests/nodes`.
     #[test]
     fn session_of_15_s_bears_2_percent_and_not_3() {
         let slack = crate::Config::default().slack;
@@ -220,7 +218,7 @@ mod tests {
     #[test]
     fn time_told_by_another_voter_has_passed() {
         for silent in [1, 99, 1_000_000, 15_000_000_000, 3_600_000_000_000] {
-            // Counted by a fast clock, taken off by a slow one.
+            // Counted by a fast clock, subtracted by a slow one.
             let (counted, passed) =
                 (silent * 1_010_000 / 1_000_000, |span: Span| span.as_nanos() * 1_000_000 / 990_000);
             assert!(passed(surely(Span::from_nanos(counted))) <= silent, "{silent} ns");

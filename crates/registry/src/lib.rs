@@ -1,26 +1,26 @@
-//! The register: what a cluster must not forget, whoever crashes, on the disks of 1, 3 or 5 of its hosts.
+//! The replicated registry: the part of a cluster's state that survives every crash.
 //!
-//! Members with their addresses, *sessions* (which process may use tokens, and until when), resources with their slots
-//! and *generations*, and who votes on all this. It is the cold half of peerlock: tokens go from peer to peer without
-//! it; it is asked when a process begins, now and then whether its session stands, and when somebody has died.
+//! It holds members with their addresses, *sessions* (which process may use tokens, and until when), resources with
+//! their slots and *generations*, and the voters. It is a Raft log on the disks of 1, 3 or 5 hosts. Tokens move between
+//! peers without it. It is involved when a process starts, when a session is renewed, and when a session has ended.
 //!
 //! ```text
-//!   Member            one process's part: pure. Bytes, time and finished writes go in; letters and writes come out
-//!    ├─ SessionClient   until when this process may use tokens            client.rs
-//!    └─ Register        the voter, if it is one                           register.rs, lead.rs, tell.rs
-//!        ├─ State         everything that was decided                     state.rs, command.rs
-//!        ├─ Fact          what sessions must know without having asked    fact.rs: when it is told
-//!        ├─ View          what can be seen of it                          look.rs
-//!        ├─ Leases        when a leader may end a session                 leases.rs: why this is safe
-//!        ├─ plan          who should vote                                 voters.rs
-//!        ├─ Engine        an existing consensus engine, behind a door     engine.rs, form.rs, log.rs
-//!        └─ Writer        the file's format                               file.rs
-//!   recover           a voter's file as the only one that is left         recover.rs
-//!   Disk              where the file lies, and the thread that writes it  disk.rs
+//!   Member            one process's access to the registry: pure           member.rs
+//!    ├─ SessionClient   until when this process may use tokens             client.rs
+//!    └─ Registry        the voter, if this process has one                 registry.rs, registry/lead.rs
+//!        ├─ State         the replicated state machine                     state.rs, command.rs
+//!        ├─ EventKind     events for sessions, and when they are sent      kind.rs, registry/delivery.rs
+//!        ├─ View          queries                                          look.rs
+//!        ├─ Leases        when a leader may end a session, and the proof   leases.rs
+//!        ├─ plan          which hosts should vote                          voters.rs
+//!        ├─ Engine        the Raft engine, behind an interface             engine.rs, form.rs, log.rs
+//!        └─ Writer        the file format                                  file.rs
+//!   recover           recovers a cluster from one voter's file             recover.rs
+//!   Disk              the file's location, and the thread that writes it   disk.rs
 //! ```
 //!
-//! Nothing here reads a clock, draws a random number of the machine's or waits; only `disk.rs` does I/O. (The engine
-//! links std, so the crate does, too.) `docs/design/registry.md` has the design.
+//! The crate is pure, except for `disk.rs`: no clock, no random source, no waiting. It links std because the Raft
+//! engine does. `docs/design/registry.md` describes the design.
 
 mod client;
 mod command;

@@ -1,4 +1,4 @@
-//! The log in memory, as the engine reads it. What is here is on the disk, or on its way there.
+//! The log in memory, as the engine reads it. Its entries are on disk, or on their way there.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ use crate::form::{Entry, Hard, Snapshot};
 use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
-/// Everything since the last snapshot, and that.
+/// The last snapshot and all entries since.
 #[derive(Debug)]
 pub(crate) struct Log {
     hard: Hard,
@@ -18,12 +18,12 @@ pub(crate) struct Log {
     conf: ConfState,
     entries: Vec<eraftpb::Entry>,
     versions: Versions,
-    /// A snapshot was wanted for somebody who is not in ours.
+    /// Whether the engine has asked for a snapshot for a learner that ours does not contain.
     wants_newer: Cell<bool>,
 }
 
 impl Log {
-    /// The log that a file says.
+    /// Builds the log of a file.
     pub fn new(record: Record, versions: Versions) -> Result<Self, Undecodable> {
         let snapshot = record.snapshot.unwrap_or_default();
         let conf = snapshot.clone().into_raft(versions)?.take_metadata().take_conf_state();
@@ -42,13 +42,13 @@ impl Log {
         Ok(Self { hard, snapshot, conf, entries, versions, wants_newer: Cell::new(false) })
     }
 
-    /// Returns whether the last change of voters but one is known to be decided: see [`crate::engine`].
+    /// Returns whether the last configuration change but one is known to be committed: see [`crate::engine`].
     pub fn knows_last_change_but_one(&self) -> bool {
         let is_change = |entry: &&eraftpb::Entry| entry.get_entry_type() != EntryType::EntryNormal;
         self.entries.iter().rev().filter(is_change).nth(1).is_none_or(|change| change.index <= self.hard.commit)
     }
 
-    /// All of it, for a new file.
+    /// Returns everything, for a new file.
     pub fn whole(&self) -> Record {
         Record {
             snapshot: (self.snapshot.index > 0).then(|| self.snapshot.clone()),
@@ -57,7 +57,7 @@ impl Log {
         }
     }
 
-    /// Whether a newer snapshot is wanted than there is.
+    /// Returns whether a newer snapshot is needed.
     pub fn wants_newer(&self) -> bool {
         self.wants_newer.get()
     }
@@ -66,7 +66,7 @@ impl Log {
         self.snapshot.index
     }
 
-    /// The term, and whom it was voted for in it.
+    /// Returns the term, and the vote in it.
     pub fn vote(&self) -> (u64, u64) {
         (self.hard.term, self.hard.vote)
     }
@@ -75,7 +75,7 @@ impl Log {
         self.hard = hard;
     }
 
-    /// New entries, instead of what was there from the first one's index on.
+    /// Appends entries, and discards existing ones from the first one's index on.
     pub fn append(&mut self, entries: &[eraftpb::Entry]) {
         if let Some(first) = entries.first() {
             let retained = first.index - self.snapshot.index - 1;
@@ -85,14 +85,14 @@ impl Log {
         }
     }
 
-    /// A leader's snapshot instead of everything.
+    /// Replaces everything by a leader's snapshot.
     pub fn restore(&mut self, snapshot: Snapshot, conf: ConfState) {
         self.hard.commit = self.hard.commit.max(snapshot.index);
         (self.snapshot, self.conf) = (snapshot, conf);
         self.entries.clear();
     }
 
-    /// Our own state at `index` instead of the entries up to it.
+    /// Replaces the entries up to `index` by the state at that index.
     pub fn compact(&mut self, index: u64, state: Vec<u8>, conf: ConfState) {
         let Ok(term) = self.term(index) else { return };
         self.wants_newer.set(false);
@@ -146,8 +146,7 @@ impl Storage for Log {
         Ok(self.last())
     }
 
-    /// The engine throws a snapshot away if its receiver is not in it, so a new learner needs one that is newer than
-    /// itself.
+    /// The engine discards a snapshot whose receiver is not in it, so a new learner needs a newer one.
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<eraftpb::Snapshot> {
         let conf = Conf::from_raft(&self.conf);
         let is_in_it = [&conf.voters, &conf.outgoing, &conf.learners].iter().any(|it| it.contains(&VoterId::new(to)));

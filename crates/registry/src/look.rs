@@ -1,5 +1,4 @@
-//! What people and programs want to see of the register. Nothing is decided by it: any voter answers from what it has
-//! applied, and says up to where that is.
+//! Queries. Any voter answers from its applied state, with the index of the last applied entry.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -11,103 +10,102 @@ use crate::command::{Info, MOST_ADDRESSES};
 use crate::state::{Resource, State};
 use crate::{Label, SessionId, Ttl, VoterId};
 
-/// The most resources on one page.
+/// Maximum number of resources on one page.
 pub const MOST_ON_PAGE: u32 = 1000;
-/// The most hosts that can be asked for by number.
+/// Maximum number of hosts in a query.
 pub const MOST_HOSTS: usize = 1024;
-/// A page ends after the resource with which it comes to about this many bytes.
+/// A page ends before the resource that would make it longer than about this many bytes.
 const LONG_PAGE: usize = 256 << 10;
 
-/// What can be asked of the register without changing it.
+/// A query of the registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
     /// Voters, and the first members with their sessions. Answered by [`Found::Cluster`].
     Cluster,
-    /// Resources in the order of their names. Answered by [`Found::Resources`].
+    /// Resources by name. Answered by [`Found::Resources`].
     Resources {
-        /// Those whose names begin with this; all if it is none.
+        /// Only names with this prefix.
         prefix: Option<Label>,
-        /// Those that come after this one; from the first one on if it is none.
+        /// Only names after this one.
         after: Option<Label>,
-        /// At most so many, and never more than [`MOST_ON_PAGE`].
+        /// Maximum number of resources, limited to [`MOST_ON_PAGE`].
         most: u32,
         /// Only those with a detached grant of this host.
         granted_by: Option<PeerId>,
     },
-    /// The resource of this name. Answered by [`Found::Resources`], which has nothing if there is none.
+    /// The resource of this name. Answered by [`Found::Resources`], which is empty if there is none.
     Resource(Label),
-    /// The same as `Cluster`, with the members that come after this one.
+    /// Like `Cluster`, with the members after this one.
     Further(PeerId),
-    /// The same with those of these hosts that are members, at most [`MOST_HOSTS`], and with those that vote or learn
-    /// to.
+    /// Like `Cluster`, with those of these hosts that are members, at most [`MOST_HOSTS`], and the voters and learners.
     Hosts(Vec<PeerId>),
 }
 
-/// Answers to [`Look`].
+/// The result of a [`Look`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Found {
-    /// The members and voters that were asked for.
+    /// Members and voters.
     Cluster(View),
     /// A page of resources.
     Resources(Page),
 }
 
-/// Who there is, as one voter knows it.
+/// Members and voters, as one voter knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The last entry that the voter has applied.
     pub index: u64,
-    /// The version that the register is of.
+    /// The registry's version.
     pub version: u16,
-    /// The leader's host, as far as the voter knows.
+    /// The leader's host, if known.
     pub leader: Option<PeerId>,
-    /// Members with what each has said of itself: those that were to be looked at.
+    /// The members in question.
     pub members: Vec<(PeerId, Info)>,
-    /// Whether there are others behind the last one.
+    /// Whether more members follow.
     pub more: bool,
-    /// Their sessions that stand, with their hosts, and for how long each does after a renewal.
+    /// Their valid sessions, with host and duration.
     pub sessions: Vec<(SessionId, PeerId, Ttl)>,
-    /// Who votes, with the host of each one's file.
+    /// The voters and their hosts.
     pub voters: Vec<(VoterId, PeerId)>,
-    /// Who learns to vote.
+    /// The learners and their hosts.
     pub learners: Vec<(VoterId, PeerId)>,
-    /// The hosts that shall vote, if somebody has chosen them.
+    /// The voters that an administrator has chosen.
     pub chosen: Option<Vec<PeerId>>,
-    /// How often that was chosen, or left to the register again.
+    /// How often an administrator has chosen the voters or left them to the registry.
     pub choices: u64,
 }
 
-/// Some of the resources.
+/// A page of resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The last entry that the voter has applied.
     pub index: u64,
-    /// In the order of their names.
+    /// The resources by name.
     pub resources: Vec<ResourceView>,
-    /// Whether there are others behind the last one.
+    /// Whether more resources follow.
     pub more: bool,
 }
 
-/// A resource as the register knows it.
+/// A resource as the registry records it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceView {
-    /// What it is called.
+    /// Its name.
     pub name: Label,
-    /// How many may hold it at once.
+    /// The number of slots.
     pub slots: u32,
-    /// The last generation that was opened; they are counted from 1.
+    /// The current generation.
     pub generation: u64,
-    /// Whether that generation's count is over.
+    /// Whether the census of this generation is complete.
     pub closed: bool,
-    /// Who coordinates, and where; nobody if nobody takes part.
+    /// The coordinator's session and host, or `None` if there is no party.
     pub coordinator: Option<(SessionId, PeerId)>,
-    /// The sessions that take part, in the order of their numbers.
+    /// The parties by session.
     pub parties: Vec<PartyView>,
-    /// The grants that outlive their sessions.
+    /// The detached grants.
     pub detached: Vec<GrantView>,
 }
 
-/// A session that takes part in a resource.
+/// A party of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartyView {
     /// The session.
@@ -118,24 +116,24 @@ pub struct PartyView {
     pub since: u64,
 }
 
-/// One grant that outlives the session that gave it.
+/// A detached grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantView {
-    /// Its number.
+    /// Its fencing number.
     pub fencing: u64,
-    /// The slot that it is for.
+    /// The slot.
     pub slot: u32,
-    /// The host that has given it, whose sessions may renew it and give it back.
+    /// The host, whose sessions may renew and release it.
     pub host: PeerId,
-    /// The session that gave it, which may be over.
+    /// The session that gave or last renewed it, which may have ended.
     pub session: SessionId,
-    /// How long it stands since it was last renewed.
+    /// Its duration since the last renewal.
     pub ttl: Ttl,
-    /// What its host has noted, to find it again.
+    /// Opaque text for the host.
     pub note: Label,
 }
 
-/// Who there is, by this state and index: the members after this one, a page of them.
+/// Answers `Cluster` and `Further`.
 pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: Option<PeerId>) -> View {
     let after = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
     let mut hosts: BTreeSet<PeerId> =
@@ -144,7 +142,7 @@ pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: 
     View { more, ..view(state, index, leader, &hosts) }
 }
 
-/// The same, with these hosts and those that vote.
+/// Answers `Hosts`.
 pub(crate) fn hosts(state: &State, index: u64, leader: Option<PeerId>, hosts: &[PeerId]) -> View {
     let seated = state.voter_records().values().map(|voter_record| voter_record.host);
     view(state, index, leader, &hosts.iter().copied().take(MOST_HOSTS).chain(seated).collect())
@@ -154,7 +152,7 @@ fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<Peer
     let voter_records = |of: &BTreeSet<VoterId>| {
         of.iter().filter_map(|voter| state.voter_records().get(voter).map(|it| (*voter, it.host))).collect()
     };
-    // However many they are, it has to fit into one letter: of many some addresses of each do.
+    // The view has to fit into one message: with many members it contains only some addresses of each.
     let most = (LONG_PAGE / 64 / hosts.len().max(1)).clamp(1, MOST_ADDRESSES);
     let members = hosts.iter().filter_map(|host| state.members().get(host).map(|info| (*host, sent(info, most))));
     let mut sessions: Vec<(SessionId, PeerId, Ttl)> = Vec::new();
@@ -180,8 +178,7 @@ fn sent(info: &Info, most: usize) -> Info {
     Info { addresses: info.addresses.iter().take(most).cloned().collect(), ..info.clone() }
 }
 
-/// The resources that begin with `prefix` and come after `after`, at most `most`, perhaps only those with grants of a
-/// host.
+/// Answers `Resources`.
 pub(crate) fn resources(
     state: &State,
     index: u64,
@@ -206,7 +203,7 @@ pub(crate) fn resources(
     page
 }
 
-/// The resource of a name, if there is one.
+/// Answers `Resource`.
 pub(crate) fn resource(state: &State, index: u64, name: &Label) -> Page {
     let found = state.resources().get(name).map(|resource| resource_view(state, name, resource));
     Page { index, resources: found.into_iter().collect(), more: false }

@@ -1,12 +1,11 @@
-//! One process's part in the register: its session, what it asks, and the voter it may be. Pure, as everything it is
-//! made of.
+//! One process's access to the registry: its session, its questions, and its voter if it has one. Pure.
 //!
 //! ```text
 //!   clock    wake        ┐             ┌ Send, Write
-//!   network  on_bytes    │             │ Answered  what a command that was asked has come to
-//!   disk     on_written  ├─► Member ───┤ Seen      what was to be looked at
-//!   here     ask, leave  │             │ Told      what the session must know without having asked
-//!            look        ┘             └ Refused   why the cluster does not let it in
+//!   network  on_bytes    │             │ Answered  the outcome of a command
+//!   disk     on_written  ├─► Member ───┤ Found     the result of a query
+//!   local    ask, leave  │             │ Event     an event for the own session
+//!            look        ┘             └ Refused   the registry refuses to open a session
 //! ```
 
 mod questions;
@@ -25,143 +24,142 @@ use crate::wire::{self, Answer, Malformed, Question, RegistryMessage};
 use crate::{ClusterId, Config, Label, Registry, SessionClient, SessionId, SessionRequest, Ttl, VoterId};
 use questions::{Questions, RETRY};
 
-/// How often what waits is asked at once since somebody has named a leader, at most.
+/// Minimum interval between immediate retransmissions after an `Elsewhere` has named a leader.
 const HURRY: Span = Span::from_millis(300);
-/// Who has waited for this long says whom it misses.
+/// [`Member::missing`] reports unreachable voters after this long without a decision.
 const PATIENCE: Span = Span::from_secs(1);
-/// A leader that has not answered for this long is not asked any more. Our choice: the shortest election, so that the
-/// next leader is hardly there before; and longer than any way there and back.
+/// A leader that has not answered for this long is given up. Our choice: the shortest election timeout, so that the
+/// next leader exists soon after; and longer than any round trip.
 const DEAF: Span = Span::from_secs(1);
-/// At most this many hosts are known as possible voters.
+/// Maximum number of hosts kept as possible voters.
 const MOST_CONTACTS: usize = 64;
 
-/// What the driver is to do, or should know.
+/// An action for the driver, or a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// To be sent to this host, once; it may be lost.
+    /// Send these bytes to this host, once. They may be lost.
     Send(PeerId, Vec<u8>),
-    /// To be written; answered by [`Member::on_written`].
+    /// Execute this write, then call [`Member::on_written`].
     Write {
-        /// To be named in the answer.
+        /// The number to pass to `on_written`.
         number: u64,
-        /// Bytes to add to the file, or to put in its place.
+        /// The write.
         write: Write,
     },
-    /// What was asked with this number is decided.
+    /// The command with this number has this outcome.
     Answered(u64, Outcome),
-    /// What was to be looked at with this number.
+    /// The query with this number has this result.
     Found(u64, Found),
-    /// The own session is told this: see [`EventKind`]. It may come twice.
+    /// An event for the own session: see [`EventKind`]. May be repeated.
     Event {
-        /// The resource that it is about.
+        /// The resource concerned.
         resource: Label,
-        /// The own session, as long as it is not over.
+        /// The own session, which is valid.
         session: SessionId,
         /// The resource's generation when this was decided.
         generation: u64,
-        /// What was decided.
+        /// The event.
         kind: EventKind,
     },
-    /// The cluster does not let this process in, and why. It goes on asking.
+    /// The registry refuses to open a session. The process continues to request one.
     Refused(Refusal),
 }
 
-/// Who a process is.
+/// The identity of a process.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The cluster that it belongs to.
     pub cluster: ClusterId,
     /// The host that it runs on.
     pub host: PeerId,
-    /// The number of the process: higher than that of every earlier process of its host.
+    /// The process number: higher than that of every earlier process of the host.
     pub process: u64,
-    /// What is to be known of it.
+    /// The description of the host.
     pub info: Info,
-    /// How long its session stands after a renewal.
+    /// The duration of its sessions.
     pub ttl: Ttl,
     /// What it takes over from an earlier process of its host.
     pub predecessor: Option<Predecessor>,
 }
 
-/// What a process takes over from an earlier one of its host that is known to be gone.
+/// An earlier process of the same host, which is known to have exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predecessor {
-    /// The session of that one, which ends with the opening of ours.
+    /// Its session, which ends when the new one is opened.
     pub session: SessionId,
-    /// The resources of which clients of it may still be inside.
+    /// The resources in which its clients may still hold slots.
     pub names: Vec<Label>,
 }
 
-/// Why nothing is decided, as far as a process can tell.
+/// Why nothing is decided, as far as this process knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Since then nobody has decided anything that this process has asked.
+    /// When the oldest undecided question was first sent.
     pub since: Time,
-    /// Voters, or hosts that might be if none is known, that have not been heard since, and when they last were.
+    /// Voters that have not sent anything since, with the time of their last message. Contacts if no voter is known.
     pub silent: Vec<(PeerId, Option<Time>)>,
-    /// Those that have been heard and have not decided anything: they have no majority, or it is slow.
+    /// Voters that have sent something since, but no decision: they have no quorum, or it is slow.
     pub received: Vec<PeerId>,
 }
 
-/// Where the leader is, as far as we know.
+/// The leader, as far as this process knows.
 #[derive(Clone, Copy, Debug)]
 struct Lead {
     host: PeerId,
-    /// Since when it has left a question of ours without an answer.
+    /// When the oldest unanswered question was sent to it.
     asked: Option<Time>,
 }
 
-/// One process's part in the register.
+/// One process's access to the registry.
 pub struct Member {
     identity: Identity,
     config: Config,
     rng: Rng,
     client: SessionClient,
     registry: Option<Registry>,
-    /// The highest voter that this process has been: none is begun twice.
+    /// The highest voter that this process has been. None is started twice.
     been: Option<VoterId>,
     questions: Questions,
-    /// No question had a number as low as this.
+    /// All questions have higher numbers.
     first: u64,
     numbers: u64,
-    /// The last entry that an answer was part of.
+    /// The highest index of an answer.
     index: u64,
-    /// Where the leader is, and where voters are.
     leader: Option<Lead>,
-    /// Whether that is our own voter, as it was when we last looked.
+    /// Whether the own voter led at the last check.
     leads: bool,
-    /// The version in which questions are put: the oldest that we know, until a newer one was heard.
+    /// The version of questions: the oldest that this process understands, or the newest received.
     version: u16,
     contacts: Vec<PeerId>,
-    /// The voters, as they were when somebody last named them.
+    /// The voters in the latest message that named any.
     voters: Vec<PeerId>,
-    /// Who has last said yes to our session, and the voters that it has named.
+    /// The leader that last renewed the own session, and the voters that it named.
     sworn: Vec<PeerId>,
-    /// When those that might be voters were last heard.
+    /// When a message of each contact or voter was last received.
     received: BTreeMap<PeerId, Time>,
-    /// Since when nothing that was asked was decided.
+    /// When the oldest undecided question was sent.
     waits: Option<Time>,
     turn: usize,
-    /// The number of the question that opens the session, and what it was asked with.
+    /// The number of the question that opens the session, and its nonce.
     opening: Option<(u64, u64)>,
-    /// The register has refused the last request for a session, since it knows a later one.
+    /// The latest `Open` was refused as outdated.
     is_outdated: bool,
-    /// It ends in good order: with the number of the question that ends its session, if it had one.
+    /// Set by [`Member::stop`]: the number of the question that ends the session, if there was one.
     stopping: Option<Option<u64>>,
     next_tick: Time,
     next_hurry: Time,
-    /// The writes of earlier registers of this process, so that numbers go on.
+    /// The number of writes of earlier voters of this process.
     writes: u64,
     unexpected: u64,
     out: Vec<Output>,
 }
 
 impl Member {
-    /// A process without a voter, which asks those hosts. `rng` must be another stream for each process.
+    /// Starts a process without a voter, which asks `contacts`. `rng` must be another stream for each process.
     pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
         let before = identity.predecessor.as_ref().map(|predecessor| predecessor.session);
         let client = SessionClient::new(identity.ttl, before, Rng::new(rng.bits()));
-        // Not from 1: a late answer to an earlier process of this host is nobody's.
+        // A random start, so that a late answer to an earlier process of this host is recognized.
         let first = rng.bits() >> 1;
         #[cfg(feature = "mutation")]
         let client = client.mutated(config.mutation);
@@ -196,7 +194,7 @@ impl Member {
         }
     }
 
-    /// The process that founds a cluster, and is its first voter.
+    /// Starts a process that creates a cluster and is its first voter.
     pub fn found(identity: Identity, config: Config, rng: Rng, now: Time) -> Self {
         let mut member = Self::new(identity, config, Vec::new(), rng, now);
         let Identity { cluster, host, info, .. } = member.identity.clone();
@@ -205,7 +203,7 @@ impl Member {
         member
     }
 
-    /// A process that has the file of a voter.
+    /// Starts a process that has a voter's file.
     pub fn restart(
         identity: Identity,
         config: Config,
@@ -224,22 +222,22 @@ impl Member {
         Ok(member)
     }
 
-    /// Keeps this process's session.
+    /// Returns the client of the own session.
     pub fn client(&self) -> &SessionClient {
         &self.client
     }
 
-    /// Its voter, which may have halted: see [`Registry::halted`].
+    /// Returns the own voter, which may have halted: see [`Registry::halted`].
     pub fn registry(&self) -> Option<&Registry> {
         self.registry.as_ref()
     }
 
-    /// The host of the leader, as far as this process knows.
+    /// Returns the leader's host, as far as this process knows.
     pub fn leader(&self) -> Option<PeerId> {
         self.leader.map(|lead| lead.host)
     }
 
-    /// The hosts that vote or learn to, and the one that leads, as far as this process knows; some of them twice.
+    /// Returns the hosts of the leader, voters and learners, as far as this process knows, with duplicates.
     pub fn seated(&self) -> impl Iterator<Item = PeerId> {
         let own = self
             .registry
@@ -248,17 +246,17 @@ impl Member {
         own.chain(self.voters.iter().copied()).chain(self.leader())
     }
 
-    /// How many letters made no sense, but for those to its voter and those of other versions and clusters.
+    /// Returns how many messages were malformed, without those to the voter and those of other versions and clusters.
     pub fn unexpected(&self) -> u64 {
         self.unexpected
     }
 
-    /// What is to be done since the last call, in order.
+    /// Takes the outputs since the last call, in order.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.out)
     }
 
-    /// When [`Member::wake`] is to be called.
+    /// Returns when to call [`Member::wake`] next.
     pub fn next(&self) -> Time {
         let asked = self.questions.next().into_iter();
         let tick = self.registry.as_ref().map(|_| self.next_tick);
@@ -266,7 +264,7 @@ impl Member {
         asked.chain(tick).chain(client).min().unwrap_or(Time::END)
     }
 
-    /// Time has passed. The session is looked at first.
+    /// Handles the passing of time. Checks the session first.
     pub fn wake(&mut self, now: Time) {
         self.session_request(now);
         let has_left = self.has_left();
@@ -285,14 +283,14 @@ impl Member {
         self.settle(now);
     }
 
-    /// Asks for something to be done, and retransmits until it is answered: [`Output::Answered`] with the number that
-    /// this returns. What is asked twice is done once, or as if.
+    /// Proposes a command, and retransmits it until it is answered with [`Output::Answered`] and the returned number. A
+    /// command that is applied twice has the effect of one.
     pub fn ask(&mut self, command: Command, now: Time) -> u64 {
         self.begin(Question::Do(command), now)
     }
 
-    /// Looks at what is there: [`Output::Found`] with the number that this returns. Everything that this process was told
-    /// before is in it.
+    /// Queries the registry. Answered with [`Output::Found`] and the returned number. The result reflects every answer
+    /// that this process has received.
     pub fn look(&mut self, look: Look, now: Time) -> u64 {
         self.begin(Question::Look { look, since: self.index }, now)
     }
@@ -300,7 +298,7 @@ impl Member {
     fn begin(&mut self, question: Question, now: Time) -> u64 {
         let number = self.number();
         match question {
-            // Nothing of this process matters after that.
+            // Not queued: nothing else of this process matters after it.
             Question::Do(Command::Leave { .. }) => self.ask_now(number, question, now),
             question => self.questions.line_up(number, question),
         }
@@ -314,38 +312,38 @@ impl Member {
         self.put(number, now);
     }
 
-    /// Asks what there is room for.
+    /// Sends queued questions as far as the limit allows.
     fn take_turns(&mut self, now: Time) {
         while let Some((number, question)) = self.questions.turn() {
             self.ask_now(number, question, now);
         }
     }
 
-    /// Ends the own session: the process uses nothing any more. If it is woken after that it opens another one.
+    /// Ends the own session, which the process has stopped using. The next `wake` opens another one.
     pub fn leave(&mut self, now: Time) -> Option<u64> {
         let session = self.client.leave(now)?;
         Some(self.ask(Command::Leave { session }, now))
     }
 
-    /// Ends in good order: leaves the own session and opens no other, and gives the lead away, so that nobody waits for
-    /// what this process would have done. To be driven on until [`Member::has_stopped`], or for a moment at most.
+    /// Ends the own session, opens no other, and transfers the leadership, so that nothing has to time out. Drive the
+    /// member until [`Member::has_stopped`], or for a moment at most.
     pub fn stop(&mut self, now: Time) {
         let leave = self.leave(now);
         self.stopping = Some(leave);
     }
 
-    /// Whether [`Member::stop`] has come to its end: nobody misses this process, but for the vote it may have.
+    /// Returns whether [`Member::stop`] is complete: the session has ended, and another voter leads if there is one.
     pub fn has_stopped(&self) -> bool {
         let leads = self.registry.as_ref().is_some_and(|it| it.is_leader() && it.state().conf().voters.len() > 1);
         self.has_left() && !leads
     }
 
-    /// Whether the end of its session is known for good, or it had none.
+    /// Returns whether the end of the own session is committed, or it had none.
     pub fn has_left(&self) -> bool {
         self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.questions.has(leave)))
     }
 
-    /// Whom this process misses, if what it has asked was not decided for a second.
+    /// Returns the unresponsive voters if nothing was decided for a second.
     pub fn missing(&self, now: Time) -> Option<Missing> {
         let since = self.waits.filter(|since| now >= *since + PATIENCE)?;
         let own = self.registry.as_ref().map(|registry| registry.state().voter_hosts()).unwrap_or_default();
@@ -356,17 +354,17 @@ impl Member {
         Some(Missing { since, silent, received: received.into_iter().map(|(host, _)| host).collect() })
     }
 
-    /// What another host has sent. Why it was refused, if it was: a sentence for the log.
+    /// Handles bytes from another host. An error says why they were refused, for the log.
     pub fn on_bytes(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
         let read = wire::decode(bytes, self.identity.info.versions, self.identity.cluster);
         match read {
             Err(Malformed::Format | Malformed::Bounds(_)) => self.unexpected += 1,
-            // By the id of the letter that we write back, whatever it says, it hears that it has been recovered.
+            // From a cluster that ours succeeds: the ID in the reply tells it that it was recovered.
             Err(Malformed::Cluster { theirs, ours }) if ours.follows(theirs) => {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, self.identity.info.versions.min, RegistryMessage::Answer { number: 0, answer });
             }
-            // It may understand ours: by the version of what we write back it hears which that is.
+            // Older than we understand: the sender may understand ours, and learns from the reply which that is.
             Err(Malformed::Version(theirs, ours)) if theirs < ours.min => {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, ours.min, RegistryMessage::Answer { number: 0, answer });
@@ -377,7 +375,7 @@ impl Member {
         self.version = self.version.max(version);
         if self.contacts.contains(&from) || self.voters.contains(&from) {
             self.received.insert(from, now);
-            // Others were contacts, or voted, before.
+            // Drop hosts that are no contacts or voters any more.
             if self.received.len() > 4 * MOST_CONTACTS {
                 self.received.retain(|host, _| self.contacts.contains(host) || self.voters.contains(host));
             }
@@ -387,7 +385,7 @@ impl Member {
         Ok(())
     }
 
-    /// A write is done.
+    /// Handles a completed write.
     pub fn on_written(&mut self, number: u64, now: Time) {
         if let (Some(registry), Some(number)) = (&mut self.registry, number.checked_sub(self.writes)) {
             registry.on_written(number, now);
@@ -405,7 +403,7 @@ impl Member {
         self.numbers
     }
 
-    /// What the session needs now.
+    /// Sends what the session needs.
     fn session_request(&mut self, now: Time) {
         if self.stopping.is_some() {
             return;
@@ -418,7 +416,7 @@ impl Member {
                 let takes =
                     predecessor.filter(|it| Some(it.session) == replaces).map(|it| it.names).unwrap_or_default();
                 let voter = self.registry.as_ref().map(Registry::voter);
-                // The same question again has the same number, so that a slow answer to the first still counts.
+                // A repetition has the same number, so that a slow answer to the first still counts.
                 let number = match self.opening {
                     Some((number, asked)) if asked == nonce => number,
                     Some(_) | None => self.number(),
@@ -441,7 +439,7 @@ impl Member {
         }
     }
 
-    /// To the leader if it is known, as long as it answers, and to the next one of those that might know otherwise.
+    /// Sends to the leader while it is known and answers, otherwise to the contacts in turn.
     fn send_ask(&mut self, number: u64, question: Question, now: Time) {
         self.waits.get_or_insert(now);
         if self.registry.as_ref().is_some_and(Registry::is_leader) {
@@ -467,7 +465,7 @@ impl Member {
         }
     }
 
-    /// The leader is there, and answers.
+    /// Records that this host leads and answers.
     fn follow(&mut self, host: PeerId, now: Time) {
         if self.leader.replace(Lead { host, asked: None }).is_none_or(|before| before.host != host) {
             self.questions.hasten(now);
@@ -505,11 +503,12 @@ impl Member {
             {
                 self.on_retired(voter);
             }
-            // Of somebody who neither leads nor votes as far as we know. Where it does, it says it again.
+            // From a host that neither leads nor votes as far as this process knows. If it does, it repeats the
+            // message.
             RegistryMessage::Enlist { .. } | RegistryMessage::Retired { .. } => {}
             RegistryMessage::Answer { number, answer } => self.on_answer(from, number, answer, now),
-            // What is told before the session may be used is dropped, and told again: nobody takes part in anything
-            // yet. A session that takes over from another is a party from its first moment on.
+            // An event before the session is usable is dropped, and repeated later. Only a session that takes over
+            // another one is a party that early.
             RegistryMessage::Event { resource, session, generation, kind }
                 if self.client.stands(now) == Some(session) =>
             {
@@ -520,24 +519,24 @@ impl Member {
                 }
                 self.out.push(Output::Event { resource, session, generation, kind });
             }
-            RegistryMessage::Event { .. } => {} // Or for a session that was here before.
+            RegistryMessage::Event { .. } => {} // For an earlier session of this host.
         }
     }
 
-    /// Whether our own voter knows this host as one that votes or learns to: only to those does it write, so only they
-    /// answer that it is none any more.
+    /// Returns whether the own voter knows this host as a voter or learner, or it is this host. The own voter sends
+    /// only to those, so only those answer that it is removed.
     fn is_own_voter(&self, host: PeerId) -> bool {
         let voter_records = self.registry.iter().flat_map(|registry| registry.state().voter_records().values());
         host == self.identity.host || voter_records.into_iter().any(|voter_record| voter_record.host == host)
     }
 
-    /// Whether our own voter has learnt nothing yet: nothing is lost with it.
+    /// Returns whether the own voter has received nothing yet, so that removing it loses nothing.
     fn is_blank(&self) -> bool {
         self.registry.as_ref().is_some_and(|registry| registry.state().voter_records().is_empty())
     }
 
-    /// Only the process for whose session the number was given out begins the file, and only once: else a voter could
-    /// have forgotten its votes.
+    /// Only the process whose session the number was allocated for starts the file, and only once. Otherwise a voter
+    /// could have forgotten its votes.
     fn on_enlist(&mut self, voter: VoterId, session: SessionId, alone: bool, now: Time) {
         let is_new = self.been.is_none_or(|been| voter > been);
         if let Some(been) = self.registry.as_ref().map(Registry::voter)
@@ -555,10 +554,10 @@ impl Member {
         }
     }
 
-    /// Nobody leads a voter that has lost its seat: as long as ours is led, whoever says so is wrong, or too early.
+    /// A removed voter has no leader. So while ours has one, the message is wrong or too early.
     fn on_retired(&mut self, voter: VoterId) {
         if let Some(registry) = self.registry.take_if(|registry| registry.voter() == voter && !registry.is_led()) {
-            // Who has founded the cluster may never have asked anybody else.
+            // A process that created the cluster may never have asked another host.
             self.learn(registry.state().voter_hosts());
             self.writes += registry.writes() + 1;
             self.out.push(Output::Write { number: self.writes, write: Write::Remove });
@@ -566,7 +565,7 @@ impl Member {
     }
 
     fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer, now: Time) {
-        // Asked by an earlier process of this host, or by nobody.
+        // Not a question of this process.
         if number <= self.first || number > self.numbers {
             return;
         }
@@ -596,8 +595,8 @@ impl Member {
                     self.questions.hasten(now);
                 }
                 self.learn(voters);
-                // A leader that is known is asked at once, but not repeatedly: two who take each other for it
-                // would make a storm.
+                // Ask the named leader immediately, but not repeatedly: two hosts that each name the other would cause
+                // a storm.
                 if let Some(host) = leader.filter(|leader| *leader != from) {
                     self.leader.take_if(|lead| lead.host != host);
                     self.leader.get_or_insert(Lead { host, asked: None });
@@ -622,7 +621,7 @@ impl Member {
                 }
                 Outcome::Refused(Refusal::OldProcess) => {
                     self.client.on_outdated(nonce);
-                    // The first time it was most often this process itself.
+                    // The first refusal is mostly due to a late copy of our own request.
                     if std::mem::replace(&mut self.is_outdated, true) {
                         self.out.push(Output::Refused(Refusal::OldProcess));
                     }
@@ -635,7 +634,7 @@ impl Member {
         }
     }
 
-    /// This host can be reached, and may know who leads. Who has no session asks at once.
+    /// Adds a reachable host, which may know the leader. A process without a session asks immediately.
     pub fn meet(&mut self, host: PeerId, now: Time) {
         if host != self.identity.host && !self.contacts.contains(&host) && self.contacts.len() < MOST_CONTACTS {
             self.contacts.push(host);
@@ -645,13 +644,13 @@ impl Member {
         }
     }
 
-    /// This host cannot be reached any more. One that votes is asked all the same: the way to it is looked for.
+    /// Removes an unreachable host. A voter stays: the network layer looks for a route to it.
     pub fn part(&mut self, host: PeerId) {
         let voters = &self.voters;
         self.contacts.retain(|contact| *contact != host || voters.contains(contact));
     }
 
-    /// Where voters are. Those that were known stay known: they may be asked who is now.
+    /// Adds voters. Known hosts are kept, since they may know the current voters.
     fn learn(&mut self, voters: Vec<PeerId>) {
         if !voters.is_empty() {
             self.voters.clone_from(&voters);
@@ -660,14 +659,14 @@ impl Member {
         let known: BTreeSet<PeerId> = self.contacts.iter().copied().chain([self.identity.host]).collect();
         let update: Vec<PeerId> = voters.into_iter().filter(|voter| !known.contains(voter)).collect();
         self.contacts.splice(0..0, update);
-        // Who has been heard stays before who was only named.
+        // Hosts that have sent something are kept before hosts that were only named.
         while self.contacts.len() > MOST_CONTACTS {
             let unheard = self.contacts.iter().rposition(|host| !self.received.contains_key(host));
             self.contacts.remove(unheard.unwrap_or(MOST_CONTACTS));
         }
     }
 
-    /// When our own voter has been elected, what waits for a leader is asked at once.
+    /// Sends all waiting questions when the own voter has become leader.
     fn check_leader(&mut self, now: Time) {
         let leads = self.registry.as_ref().is_some_and(Registry::is_leader);
         if leads && !std::mem::replace(&mut self.leads, leads) {
@@ -678,7 +677,7 @@ impl Member {
         self.leads = leads;
     }
 
-    /// Passes on what the voter wants done; what it tells this very process is a call.
+    /// Passes on the voter's effects. A message to the own process is a call.
     fn settle(&mut self, now: Time) {
         let mut calls = VecDeque::new();
         loop {

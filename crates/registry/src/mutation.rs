@@ -1,54 +1,53 @@
-//! Rules left out on purpose, one at a time, to see whether the tests notice. Without the feature `mutation` none can
-//! be.
+//! Mutations: rules left out on purpose, one at a time, to show that a test notices. They need the feature `mutation`.
 
-/// One rule left out.
+/// A rule to leave out.
 #[cfg_attr(not(feature = "mutation"), allow(dead_code, reason = "a session's are left out with the feature only"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// A leader says yes without asking a majority.
+    /// A leader confirms a renewal without a round.
     YesWithoutRound,
-    /// A renewal is answered by a round that was under way when it came.
+    /// A renewal is confirmed by a round that was in progress when it arrived.
     RoundBeforeRequest,
     /// A round counts before everything up to it is applied.
     YesBeforeApplied,
-    /// A new leader counts from the beginning of its clock.
+    /// A new leader counts from the start of its clock.
     EndsAtOnce,
-    /// A new leader counts from what it has heard itself, and not from what those have heard that voted for it.
+    /// A new leader counts from its own last round, and ignores the reports of its voters.
     ReceivesAlone,
-    /// Who has led does not count its own rounds as heard.
+    /// A former leader does not count its own rounds.
     ForgetsOwnRounds,
-    /// What was decided in an earlier term is proposed, and applied, in a later one.
+    /// A decision of an earlier term is proposed, and applied, in a later one.
     OldTermEnds,
-    /// The peer counts from the yes instead of from its renewal.
+    /// The peer counts from the answer instead of from its renewal.
     CountsFromAnswer,
-    /// What depends on a write is sent before it is done.
+    /// Messages that depend on a write are sent before it is done.
     AckBeforeDisk,
-    /// Who votes alone sends as a leader before its vote is on the disk.
+    /// A single voter sends as a leader before its vote is on disk.
     LeadsBeforeDisk,
     /// A record has the commit index only if it has a new term or vote.
     ForgetsCommit,
-    /// A yes revives a session that was stopped.
+    /// A late confirmation revives a stopped session.
     NoLatch,
-    /// A leader tells each word once.
+    /// A leader sends each event once.
     SendsOnce,
-    /// The next session of a host ends the one before at once.
+    /// The next session of a host ends the previous one at once.
     ReplacesSession,
-    /// A look may be answered by who does not know what the asker was told.
+    /// A query may be answered by a voter that lags behind what the sender has seen.
     LooksAnywhere,
-    /// A resource is removed whoever uses it, and whichever of its name it is.
+    /// A resource is deleted even if it is in use, or another one of the same name.
     RemovesUsed,
-    /// What is founded after a removal begins in the first generation again.
+    /// A resource created after a deletion starts with the first generation.
     ForgetsFloor,
-    /// A recovered register announces generations at once.
+    /// A recovered registry announces generations at once.
     NoQuarantine,
-    /// A session is evicted also if it has joined again since the asker looked.
+    /// A session is evicted even if it has joined again since the query.
     ExpelsLate,
-    /// The number of slots is changed also if it was changed since the asker looked.
+    /// The number of slots is changed even if it has changed since the query.
     ResizesLate,
-    /// A session is opened also if a later one of the host is known.
+    /// A session is opened even if a later one of the host is known.
     OpensLate,
-    /// A session that was opened in place of another, and was not written down, does not end with it.
+    /// A session that replaced another, and was not stored, does not end with it.
     KeepsUnwritten,
-    /// The voters are chosen also if they were chosen since the asker looked.
+    /// The voters are chosen even if they were chosen again since the query.
     VotersLate,
 }

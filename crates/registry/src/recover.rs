@@ -1,23 +1,22 @@
-//! What is left when a majority of the voters' files is gone for good: one of them, made the only one.
+//! Recovery from a permanent loss of quorum: makes one voter's file the only one.
 //!
-//! This is for people, with the process stopped, and only if the majority does not come back. What was confirmed by it
-//! and had not reached this file is lost. The rest is as safe as it can be made:
+//! An administrator uses it with the process stopped, and only if the majority does not return. Entries that were
+//! committed and had not reached this file are lost. The rest is as safe as possible:
 //!
-//! - *Two histories never mix.* The recovered register is another cluster: its id is one that follows
-//!   ([`ClusterId::recovered`]), and every letter and every file carries the id. Raising the voter's number alone would
-//!   not do: two of three old voters that come back would be a majority among themselves, and say yes to the same
-//!   processes under the same name. Who meets a letter of an id that follows its own knows that somebody has decided
-//!   this ([`Malformed::Recovered`](crate::wire::Malformed)), stops, and comes back as a member of the new one; an old
-//!   voter's file is of no use there.
-//! - *Nothing is granted while an old session may be in use.* All sessions that this file contains stay valid until the
-//!   new leader has counted them out, from its election on, so that their processes have stopped. Those that the lost
-//!   voters have opened since are unknown. They expire when their duration has passed since the last renewal that the
-//!   lost leader confirmed. So the recovered register announces no generation before its *quarantine* has passed: the
+//! - *Two histories never mix.* The recovered registry is another cluster: its ID succeeds the old one
+//!   ([`ClusterId::recovered`]), and every message and file contains the ID. A higher voter number would not suffice:
+//!   two of three old voters that return would be a majority, and would confirm sessions of the same name for the same
+//!   processes. A process that receives a message of a succeeding ID learns of the recovery
+//!   ([`Malformed::Recovered`](crate::wire::Malformed)), stops, and joins the new cluster without its voter's file.
+//! - *Nothing is granted while an old session may be in use.* All sessions in this file stay valid until the new leader
+//!   has counted their time from its election on, so that their processes have stopped. Sessions that the lost voters
+//!   have opened since are unknown. They expire when their duration has passed since the last renewal that the lost
+//!   leader confirmed. So the recovered registry announces no generation before its *quarantine* has passed: the
 //!   longest duration of all sessions that the file has ever recorded, and at least [`LEAST_QUARANTINE`]. A session
 //!   that is longer than all of them and that only the lost voters recorded is not covered.
-//! - *Numbers go on.* Sessions, voters and generations that the lost voters have given out since are not known, so all
-//!   three go on from beyond them, and fencing numbers with the generations; also those of resources that this file
-//!   does not know.
+//! - *Numbers continue.* Sessions, voters and generations that the lost voters have allocated since are unknown. So all
+//!   three continue beyond them, and fencing numbers with the generations; also for resources that this file does not
+//!   contain.
 
 use peerlock_types::{PeerId, Span};
 
@@ -28,35 +27,35 @@ use crate::registry::decode_batch;
 use crate::state::{State, Undecodable};
 use crate::{ClusterId, Config, Ttl, Versions, VoterId};
 
-/// The quarantine after a recovery is no shorter. Our choice: the default duration of a session, so that hosts with the
-/// default are covered also if the file has recorded shorter sessions only.
+/// Minimum quarantine after a recovery. Our choice: the default session duration, so that such sessions are covered
+/// even if the file has recorded shorter ones only.
 pub const LEAST_QUARANTINE: Ttl = match Ttl::from_millis(15_000) {
     Ok(ttl) => ttl,
     Err(_) => panic!("fifteen seconds can be a duration"),
 };
 
-/// The register as it goes on.
+/// A recovered registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// To be written instead of the old file.
+    /// The file that replaces the old one.
     pub file: Vec<u8>,
-    /// What the cluster is called from now on.
+    /// The new ID of the cluster.
     pub cluster: ClusterId,
     /// The only voter.
     pub voter: VoterId,
-    /// Its host, on which this file has to lie.
+    /// Its host, which must have this file.
     pub host: PeerId,
-    /// How much it knew: of several files the one with the highest term, and of these the longest, is to be taken.
+    /// Term and index of the last entry. Of several files recover the one with the highest.
     pub last: (u64, u64),
-    /// For how long nothing is granted after its agent has started.
+    /// How long nothing is granted after the agent has started.
     pub quarantine: Span,
 }
 
-/// Which cluster a voter's file belongs to, and how many bytes a crash has torn off its end: whether a program of these
-/// versions can start with it, before anything is done.
+/// Checks whether a program of these versions can start with a voter's file. Returns its cluster and the length of a
+/// torn record at its end.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why the file cannot be used.
 pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), Damage> {
     let file::Contents { header, record, torn } = file::read(bytes)?;
     let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
@@ -68,22 +67,22 @@ pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), D
     }
 }
 
-/// Returns the state that a voter's file leads to when all of its entries are applied, confirmed or not.
+/// Returns the state after all entries of a voter's file, committed or not.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// Why the file cannot be used.
 pub fn last_state(bytes: &[u8], versions: Versions) -> Result<State, Damage> {
     let record = file::read(bytes)?.record;
     let snapshot = record.snapshot.ok_or(Damage::NoRegister("its voter has not learnt anything yet"))?;
     apply_all(&snapshot, &record.entries, versions).map(|(state, _)| state)
 }
 
-/// The state after all entries, and the term and index of the last of them.
+/// Returns the state after all entries, and term and index of the last one.
 fn apply_all(snapshot: &Snapshot, entries: &[Entry], versions: Versions) -> Result<(State, (u64, u64)), Damage> {
     let damage = |why| damage(why, versions);
     let mut state = State::decode(&snapshot.state, versions).map_err(damage)?;
     let mut last = (snapshot.term, snapshot.index);
-    // All of them: what was confirmed is among them, and whether the others were no longer matters.
+    // All of them: they include the committed ones, and the others are decided by this.
     for entry in entries {
         last = (entry.term, entry.index);
         match entry.kind {
@@ -92,7 +91,7 @@ fn apply_all(snapshot: &Snapshot, entries: &[Entry], versions: Versions) -> Resu
                 let commands = decode_batch(&entry.data, versions).map_err(damage)?.0;
                 commands.into_iter().for_each(|command| _ = state.apply(entry.term, command));
             }
-            // Who votes is decided elsewhere.
+            // The recovered configuration is set separately.
             EntryKind::Change => {}
         }
     }
@@ -106,13 +105,12 @@ pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     }
 }
 
-/// Makes the voter whose file this is the only one. Nothing is changed but by writing what comes of it. `chance` is
-/// another number each time.
+/// Makes the voter of this file the only one. Nothing changes until the result is written. `chance` is a random number.
 pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovered, Damage> {
     recover_within(bytes, versions, chance, LEAST_QUARANTINE)
 }
 
-/// The same with another least quarantine, for simulations in which no session is longer than that.
+/// Like [`recover`], with another minimum quarantine, for simulations without longer sessions.
 ///
 /// # Errors
 /// See [`recover`].

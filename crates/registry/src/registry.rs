@@ -1,17 +1,19 @@
-//! One voter, without I/O: what happened goes in with the time, what is to be done comes out.
+//! A voter without I/O: inputs with the time, effects out.
 //!
 //! ```text
-//!   clock    tick            ┐               ┌ Send
-//!   network  on_letter       ├─► Register ───┤
-//!   disk     on_written      ┘               └ Write
+//!   clock    tick                   ┐               ┌ Send
+//!   network  on_registry_message    ├─► Registry ───┤
+//!   disk     on_written             ┘               └ Write
 //!
-//!   engine.rs     the consensus engine, and what waits for the disk
-//!   lead.rs       what only a leader does: sessions' ends, rounds, answers, voters
-//!   here          the state, the letters, the file
+//!   engine.rs             the Raft engine, and effects that wait for the disk
+//!   registry/lead.rs      the leader: ends of sessions, rounds, answers, voters
+//!   registry/delivery.rs  the leader: events for sessions
+//!   registry/pieces.rs    long snapshots
+//!   registry.rs           the state, the messages, the file
 //! ```
 //!
-//! The time is the local clock's, counting while the machine sleeps and not slewed by NTP (`peerlock-clock`), and read
-//! *after* the letter or event was taken up: a leader that was elected by a letter counts from then.
+//! The time is that of the local clock, which counts suspend and is not slewed by NTP (`peerlock-clock`). It is read
+//! *after* the message or event was received: a leader elected by a message counts from then.
 
 mod delivery;
 mod lead;
@@ -38,28 +40,28 @@ use crate::state::{State, Undecodable, VoterRecord};
 use crate::wire::{Answer, RegistryMessage, to_bytes};
 use crate::{ClusterId, Versions, VoterId};
 
-/// What the driver is to do.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// To be sent, in this version.
+    /// Send a message.
     Send {
-        /// To this host.
+        /// The receiving host.
         to: PeerId,
-        /// In the register's version, or that of the question.
+        /// The version to encode it in: that of the registry, or of the question.
         version: u16,
-        /// For its `on_registry_message`.
+        /// The message.
         registry_message: RegistryMessage,
     },
-    /// To be written; answered by [`Registry::on_written`] with its number.
+    /// Execute this write, then call [`Registry::on_written`] with its number.
     Write {
-        /// One more than that of the write before.
+        /// One more than the number of the previous write.
         number: u64,
-        /// Bytes to add to the file, or to put in its place.
+        /// The write.
         write: Write,
     },
 }
 
-/// Who hears the answer to something.
+/// The question that an answer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Origin {
     host: PeerId,
@@ -67,11 +69,11 @@ struct Origin {
     version: u16,
 }
 
-/// What an entry of commands says, after its version.
+/// The content of an entry of commands, after its version.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch(pub Vec<Command>);
 
-/// One voter: its log, its state, and what it owes to others.
+/// A voter: its log, its state, and its pending answers.
 pub struct Registry {
     config: Config,
     versions: Versions,
@@ -83,15 +85,15 @@ pub struct Registry {
     snapshot_version: u16,
     writer: Writer,
     writes: u64,
-    /// Never counted anew: a round of one term is none of another.
+    /// Never reset: a round of one term is not mistaken for one of another.
     rounds: u64,
     grants: Grants,
-    /// Since when this voter knows of the quarantine of a recovery, if there is one.
+    /// When this voter learned of the quarantine after a recovery, if there is one.
     quarantined: Option<Time>,
     lead: Option<Lead>,
-    /// Snapshots that are longer than a letter, to and from others.
+    /// Long snapshots being sent or received.
     pieces: Pieces,
-    /// The last voter that wrote, and from where.
+    /// The voter that sent the last message, and its host.
     received: Option<(VoterId, PeerId)>,
     unexpected: BTreeMap<&'static str, u64>,
     halted: Option<String>,
@@ -99,7 +101,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The first voter of a new cluster.
+    /// Creates a cluster with this voter as the first.
     pub fn found(config: Config, cluster: ClusterId, host: PeerId, info: Info, rng: Rng, now: Time) -> Self {
         let versions = info.versions;
         let state = State::found(cluster, host, info);
@@ -111,21 +113,21 @@ impl Registry {
             .unwrap_or_else(|damage| panic!("a register that was just made is damaged: {damage}"))
     }
 
-    /// A voter that is to get everything from the leader.
+    /// Starts a new voter, which receives everything from the leader.
     pub fn enlist(config: Config, versions: Versions, cluster: ClusterId, voter: VoterId, rng: Rng, now: Time) -> Self {
         let header = Header { cluster, voter, file: 1 };
         Self::begin(config, versions, header, Record::default(), rng, now)
             .unwrap_or_else(|damage| panic!("a register with nothing in it is damaged: {damage}"))
     }
 
-    /// The voter whose file this is.
+    /// Starts the voter that this file belongs to.
     pub fn restart(config: Config, versions: Versions, bytes: &[u8], rng: Rng, now: Time) -> Result<Self, Damage> {
         let contents = file::read(bytes)?;
         let header = Header { file: contents.header.file + 1, ..contents.header };
         Self::begin(config, versions, header, contents.record, rng, now)
     }
 
-    /// In every case a new file is begun with what is known, and nobody hears of us before that is safe.
+    /// Always starts with a new file that contains what is known. Nothing is sent before it is synced.
     fn begin(
         config: Config,
         versions: Versions,
@@ -168,37 +170,37 @@ impl Registry {
         Ok(registry)
     }
 
-    /// The number of this voter, the same for as long as its file is there.
+    /// Returns this voter's number, which its file has for good.
     pub fn voter(&self) -> VoterId {
         self.voter
     }
 
-    /// Which cluster it belongs to.
+    /// Returns its cluster.
     pub fn cluster(&self) -> ClusterId {
         self.writer.header().cluster
     }
 
-    /// Everything that it knows to be decided and has applied.
+    /// Returns the state of all applied entries.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The last entry that is in the state.
+    /// Returns the index of the last applied entry.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Whether it leads, as far as it knows.
+    /// Returns whether it leads, as far as it knows.
     pub fn is_leader(&self) -> bool {
         self.engine.is_leader()
     }
 
-    /// Raft's term: it rises with every election that this voter hears of.
+    /// Returns Raft's term.
     pub fn term(&self) -> u64 {
         self.engine.term()
     }
 
-    /// Where the leader is, as far as that is known.
+    /// Returns the leader's host, if known.
     pub fn leader(&self) -> Option<PeerId> {
         self.engine
             .leader()
@@ -206,15 +208,15 @@ impl Registry {
             .map(|voter_record| voter_record.host)
     }
 
-    /// Whether it votes, as far as it knows, and somebody leads it. One that has lost its seat hears of nobody within
-    /// an election's time; a learner may not notice.
+    /// Returns whether it votes and has a leader, as far as it knows. A removed voter loses its leader within an
+    /// election timeout; a learner may not notice its removal.
     pub fn is_led(&self) -> bool {
         let conf = self.state.conf();
         let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));
         votes && self.halted.is_none() && self.engine.leader().is_some()
     }
 
-    /// How many letters could not be from a process that works, and why.
+    /// Returns the numbers of unexpected messages by reason.
     pub fn unexpected(&self) -> &BTreeMap<&'static str, u64> {
         &self.unexpected
     }
@@ -223,32 +225,32 @@ impl Registry {
         *self.unexpected.entry(why).or_default() += 1;
     }
 
-    /// Why it has stopped, if it has: it has met something in the log that it does not understand, and must not guess.
+    /// Returns why it has halted, if it has: the log contains something that this program does not understand.
     pub fn halted(&self) -> Option<&str> {
         self.halted.as_deref()
     }
 
-    /// How many bytes its file has.
+    /// Returns the length of its file in bytes.
     pub fn file_length(&self) -> usize {
         self.writer.length()
     }
 
-    /// How many writes it has asked for.
+    /// Returns the number of writes so far.
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// How much a leader keeps because others have asked something, beside what was decided.
+    /// Returns an estimate of how many items it holds for pending requests and snapshots.
     pub fn retained(&self) -> usize {
         self.lead.as_ref().map_or(0, Lead::retained) + self.pieces.retained() / 64
     }
 
-    /// What is to be done since the last call, in order.
+    /// Takes the effects since the last call, in order.
     pub fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.out)
     }
 
-    /// To be called every [`Config::tick`]; what was missed is not made up for.
+    /// Handles a tick. Call it every [`Config::tick`]; missed ticks are not repeated.
     pub fn tick(&mut self, now: Time) {
         if self.halted.is_some() {
             return;
@@ -258,7 +260,7 @@ impl Registry {
         self.lead_tick(now);
         self.settle(now);
         self.forget_pieces();
-        // A file of the version before would not be understood by the program after this one.
+        // A program of the next release would not understand a file of the previous version.
         let is_old = self.snapshot_version < self.state.version();
         self.compact_if_due(is_old, now);
     }
@@ -269,14 +271,14 @@ impl Registry {
         }
     }
 
-    /// A letter of another host, or of this one to itself.
+    /// Handles a message from another host, or from this one.
     pub fn on_registry_message(&mut self, from: PeerId, registry_message: RegistryMessage, version: u16, now: Time) {
         if self.halted.is_some() {
             return;
         }
         match registry_message {
             RegistryMessage::Voter(message) => self.on_message(from, *message, now),
-            // Whoever leads has been heard before it sends a snapshot.
+            // A leader that sends a snapshot has sent other messages before.
             RegistryMessage::Piece { message, at, all } if message.to == self.voter && self.follows(&message) => {
                 if let Some(message) = self.on_piece(from, *message, at, all) {
                     self.on_message(from, message, now);
@@ -303,18 +305,18 @@ impl Registry {
         self.settle(now);
     }
 
-    /// This write is done.
+    /// Handles a completed write.
     pub fn on_written(&mut self, number: u64, now: Time) {
         if number == self.writes && self.halted.is_none() {
             self.engine.on_written();
-            // Where much is written, the disk may not be free at any tick.
+            // Not only in `tick`: under load the disk may be busy at every tick.
             self.compact_if_due(false, now);
             self.settle(now);
         }
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, now: Time) {
-        // Also if it writes to a voter that was here before: there may be nobody else who could tell it.
+        // Also if the message is addressed to an earlier voter of this host: this may be the only host that can reply.
         if self.state.is_retired(message.from) {
             if self.state.unsettled().is_none() {
                 self.send(from, RegistryMessage::Retired { voter: message.from });
@@ -333,12 +335,12 @@ impl Registry {
         }
     }
 
-    /// Whether this is of the leader whom we follow.
+    /// Returns whether the message is from the current leader.
     fn follows(&self, message: &Message) -> bool {
         self.engine.leader() == Some(message.from) && self.engine.term() == message.term
     }
 
-    /// Has everything done that follows, until nothing does.
+    /// Runs the engine until there is nothing left to do.
     fn settle(&mut self, now: Time) {
         if self.halted.is_some() {
             return self.out.clear();
@@ -376,7 +378,7 @@ impl Registry {
         }
     }
 
-    /// Whether there is a change of voters among them.
+    /// Applies entries. Returns whether a configuration change was among them.
     fn apply(&mut self, entries: Vec<Entry>, now: Time) -> bool {
         let Some(last) = entries.last().map(|entry| entry.index) else { return false };
         let has_changed = entries.iter().any(|entry| entry.kind == EntryKind::Change);
@@ -394,7 +396,7 @@ impl Registry {
 
     fn apply_commands(&mut self, entry: &Entry, now: Time) {
         if entry.data.is_empty() {
-            return; // What a leader begins its term with.
+            return; // The empty entry at the start of a term.
         }
         match decode_batch(&entry.data, self.versions) {
             Ok(Batch(commands)) => {
@@ -429,7 +431,7 @@ impl Registry {
     fn apply_change(&mut self, entry: &Entry) {
         let Some(change) = change_of(entry) else { return };
         let enlisted: Option<(VoterId, VoterRecord)> = postcard::from_bytes(&entry.context).ok();
-        // Refused by all voters alike, since all have the same state here.
+        // Refused by all voters alike, since their states are equal here.
         if enlisted.is_some_and(|(voter, voter_record)| !self.state.may_enlist(voter, voter_record)) {
             return;
         }
@@ -444,12 +446,12 @@ impl Registry {
                 (self.snapshot_version, self.applied) = (state.version(), snapshot.index);
                 self.state = state;
             }
-            // It was decoded when it came.
+            // Cannot happen: it was decoded on receipt.
             Err(_) => self.halted = Some("the leader's snapshot cannot be read".to_owned()),
         }
     }
 
-    /// Our own state instead of the entries, in a new file.
+    /// Replaces the entries by a snapshot of the state, in a new file.
     fn compact(&mut self, now: Time) {
         self.engine.compact(self.applied, self.state.encode(), self.state.conf());
         self.snapshot_version = self.state.version();
@@ -470,7 +472,7 @@ impl Registry {
         self.out.push(Effect::Send { to, version, registry_message });
     }
 
-    /// To another voter: where its seat is, or where it wrote from as long as we have no state yet.
+    /// Sends to a voter: to its host in the state, or where its message came from while there is no state yet.
     fn post(&mut self, message: Message) {
         let voter_record = self.state.voter_records().get(&message.to).map(|voter_record| voter_record.host);
         let received = self.received.filter(|(voter, _)| *voter == message.to).map(|(_, host)| host);
@@ -510,7 +512,7 @@ mod tests {
     use crate::form::Kind;
     use crate::wire::Question;
 
-    /// A voter that leads alone and has written down all that it should.
+    /// Returns a voter that leads alone and has completed its writes.
     fn leader() -> Registry {
         let info = Info {
             name: Label::new("host").expect("a short name"),
@@ -527,7 +529,7 @@ mod tests {
         voter
     }
 
-    /// What it has to write, if anything.
+    /// Takes the effects and returns the first write among them.
     fn written(voter: &mut Registry) -> Option<(u64, Write)> {
         voter.effects().into_iter().find_map(|effect| match effect {
             Effect::Write { number, write } => Some((number, write)),
@@ -535,7 +537,7 @@ mod tests {
         })
     }
 
-    /// The file grew for as long as that was so, and no learner got a snapshot.
+    /// Otherwise the file would grow while the load lasts, and no learner would receive a snapshot.
     #[test]
     fn a_voter_whose_disk_is_busy_at_every_tick_begins_a_new_file_all_the_same() {
         let mut voter = leader();
@@ -560,7 +562,7 @@ mod tests {
         panic!("it is {} bytes long", voter.file_length());
     }
 
-    /// What somebody says who has no seat.
+    /// Delivers a message from a voter that is not in the state.
     fn say(voter: &mut Registry, kind: Kind, term: u64, entries: Vec<Entry>) {
         let message = Message {
             kind,
@@ -581,8 +583,7 @@ mod tests {
         voter.on_registry_message(PeerId::new(9), RegistryMessage::Voter(Box::new(message)), 1, Time::ZERO);
     }
 
-    /// Terms have an end: who believed one just before it could never be elected again, nor read its own file. And who
-    /// is far ahead of the others is not heard by them.
+    /// A voter that accepted a term near the upper bound could never be elected again, nor read its own file.
     #[test]
     fn a_term_that_nobody_can_have_come_to_is_not_believed() {
         let mut voter = leader();
@@ -594,7 +595,7 @@ mod tests {
         assert_eq!(voter.unexpected().values().sum::<u64>(), 2);
     }
 
-    /// It was written down and stopped the voter, whose file could not be read after that.
+    /// Once written, it would stop the voter, and the file could not be read again.
     #[test]
     fn an_entry_that_is_none_of_ours_is_not_written() {
         let mut voter = leader();

@@ -1,15 +1,15 @@
-//! What the register holds, and how a command changes it.
+//! The replicated state machine.
 //!
-//! Deterministic: the same entries in the same order give the same state at every voter, whatever time it is there. So
-//! nothing here counts time; who counts (`leases.rs`) puts what it has decided into the log.
+//! Deterministic: the same entries in the same order give the same state at every voter. Therefore no time is counted
+//! here: `leases.rs` counts, and its decisions become entries.
 //!
 //! ```text
-//!   members    hosts, as their last process described them      never forgotten because time has passed
-//!   sessions   processes that may use tokens                    Open … Leave, End
-//!   resources  slots, generation, coordinator, parties,         founded by the first Join, kept until somebody
-//!              detached grants                                   removes them; their generations, which go into
-//!                                                                fencing numbers, are not used again even then
-//!   voters     whose files hold all this                        by changes of the log's own configuration
+//!   members    hosts, as their latest process described them     never removed by time
+//!   sessions   processes that may use tokens                     Open … Leave, End
+//!   resources  slots, generation, coordinator, parties,          created by the first Join, deleted by Remove;
+//!              detached grants                                   their generations, which fencing numbers contain,
+//!                                                                are never reused
+//!   voters     whose files contain all this                      by configuration changes of the log
 //! ```
 
 mod index;
@@ -29,25 +29,25 @@ use crate::mutation::Mutation;
 use crate::wire::to_bytes;
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
-/// At most this many hosts are members of one cluster.
+/// Maximum number of members.
 pub const MOST_MEMBERS: usize = 16_384;
-/// At most this many sessions stand at once.
+/// Maximum number of valid sessions.
 pub const MOST_SESSIONS: usize = 32_768;
-/// At most this many of them are of one host: those of processes that have ended, and have not been counted out yet.
+/// Maximum number of sessions of one host. More than one exist while those of ended processes have not expired.
 pub const MOST_SESSIONS_OF_HOST: usize = 256;
-/// At most this many resources exist.
+/// Maximum number of resources.
 pub const MOST_RESOURCES: usize = 131_072;
-/// At most this many grants of one resource are detached …
+/// Maximum number of detached grants of one resource.
 pub const MOST_DETACHED: usize = 2048;
-/// … and of all together.
+/// Maximum number of detached grants of all resources.
 const MOST_GRANTS: usize = 65_536;
-/// Resources of later generations than this are not removed any more. Each that is founded after a removal begins above
-/// it, so that who founds and removes for ever would use up the generations of all others.
+/// Resources of this generation and later are never deleted. Each resource created after a deletion starts above the
+/// deleted one, so repeated creation and deletion would use up the generations of all others.
 const MOST_REMOVED: u64 = MOST_GENERATION / 2;
-/// No more than these are ever voters or learners at once.
+/// Maximum number of voters and learners.
 const MOST_VOTERS: usize = 64;
-/// How far sessions, voters and generations are moved on by a recovery: nobody has given out so many that the file did
-/// not hear of.
+/// How far a recovery increases sessions, voters and generations. The lost voters have not allocated that many beyond
+/// the file.
 const GAP: u64 = 1 << 16;
 
 /// A process that may use tokens.
@@ -55,40 +55,40 @@ const GAP: u64 = 1 << 16;
 pub struct Session {
     /// The host that the process runs on.
     pub host: PeerId,
-    /// What told its `Open` from others.
+    /// The nonce of its `Open`.
     pub nonce: u64,
-    /// How long it stands after a renewal was sent.
+    /// How long it is valid after the sending of a renewal.
     pub ttl: Ttl,
-    /// The voter whose file it had when it was opened.
+    /// The voter whose file the process had when it was opened.
     pub voter: Option<VoterId>,
-    /// Which request of its host it answers.
+    /// The order of its `Open` among those of the host.
     pub incarnation: Incarnation,
-    /// The session in whose place it was opened.
+    /// The session that it replaced.
     pub replaces: Option<SessionId>,
 }
 
-/// A voter, or one who learns to be one.
+/// A voter or a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterRecord {
-    /// Where its file is.
+    /// The host that has its file.
     pub host: PeerId,
-    /// The session for which its number was given out. Only that process may begin its file, so that nobody ever begins
-    /// it twice.
+    /// The session for which its number was allocated. Only that process may start its file, so that no file is started
+    /// twice.
     pub session: Option<SessionId>,
 }
 
-/// Who votes. While it changes, the old majority and the new one are both needed.
+/// The Raft configuration. During a joint change both majorities are needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conf {
-    /// Who votes now.
+    /// The voters.
     pub voters: BTreeSet<VoterId>,
-    /// The majority of these is needed, too, as long as there are any.
+    /// The former voters during a joint change, otherwise empty.
     pub outgoing: BTreeSet<VoterId>,
-    /// Who gets everything and has no vote.
+    /// The learners, which receive the log and have no vote.
     pub learners: BTreeSet<VoterId>,
 }
 
-/// Everything that was decided.
+/// The state of the registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     cluster: ClusterId,
@@ -96,22 +96,23 @@ pub struct State {
     members: BTreeMap<PeerId, Info>,
     sessions: BTreeMap<SessionId, Session>,
     last_session: SessionId,
-    /// The last request for a session that was granted to each member.
+    /// The latest granted `Open` of each member.
     incarnations: BTreeMap<PeerId, Incarnation>,
     resources: BTreeMap<Label, Resource>,
     voter_records: BTreeMap<VoterId, VoterRecord>,
     last_voter: VoterId,
     conf: Conf,
-    /// How often that has changed, and the last change that a majority of its voters knows of for good.
+    /// The number of configuration changes, and the last one known to be stored as committed by a majority of its
+    /// voters.
     changes: u64,
     settled: u64,
-    /// The hosts that shall vote, if somebody has chosen them, and how often that was changed.
+    /// The voters that an administrator has chosen, and the number of such choices.
     chosen: Option<BTreeSet<PeerId>>,
     choices: u64,
-    /// No resource begins with a generation that is not above this: those that were used before a recovery are not
-    /// known, and those of resources that were removed are not kept.
+    /// Resources are created with a higher generation. Covers the generations of deleted resources, and those used
+    /// before a recovery.
     floor: u64,
-    /// The longest duration of all sessions that were ever opened.
+    /// The longest duration of all sessions ever opened.
     longest: Option<Ttl>,
     /// Set by a recovery: until this much time has passed no generation is announced to its coordinator, so nothing is
     /// granted. The lost voters may have opened sessions that the recovered file does not contain.
@@ -121,7 +122,7 @@ pub struct State {
 }
 
 impl State {
-    /// A cluster that was just founded: one member, who votes and has no session yet.
+    /// Returns the state of a new cluster: one member, which votes and has no session yet.
     pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
         let (first, versions) = (VoterId::new(1), info.versions);
         let members = BTreeMap::from([(host, info)]);
@@ -136,7 +137,7 @@ impl State {
         }
     }
 
-    /// What a voter knows before it has heard anything.
+    /// Returns the state of a voter that has received nothing yet.
     pub(crate) fn blank(cluster: ClusterId, versions: Versions) -> Self {
         Self {
             cluster,
@@ -160,68 +161,68 @@ impl State {
         }
     }
 
-    /// The id that it was founded with.
+    /// Returns the cluster's ID.
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }
 
-    /// The version that the log is of.
+    /// Returns the version of the log.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// Everybody who is known.
+    /// Returns all members.
     pub fn members(&self) -> &BTreeMap<PeerId, Info> {
         &self.members
     }
 
-    /// All sessions that stand.
+    /// Returns all valid sessions.
     pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
         &self.sessions
     }
 
-    /// Whether this session was opened and is over. That is final.
+    /// Returns whether this session has ended. That is final.
     pub fn is_over(&self, session: SessionId) -> bool {
         session <= self.last_session && !self.sessions.contains_key(&session)
     }
 
-    /// The newest session of a host.
+    /// Returns the newest session of a host.
     pub fn session_of(&self, host: PeerId) -> Option<(SessionId, &Session)> {
         self.sessions_of(host).next_back()
     }
 
-    /// The sessions of a host, the oldest first.
+    /// Returns the sessions of a host, oldest first.
     pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, &Session)> {
         self.index.sessions_of(host).filter_map(|id| self.sessions.get(&id).map(|session| (id, session)))
     }
 
-    /// How many members have a data folder.
+    /// Returns the number of members with a data directory.
     pub fn keepers(&self) -> usize {
         self.index.keepers()
     }
 
-    /// Every resource that was founded, by name.
+    /// Returns all resources by name.
     pub fn resources(&self) -> &BTreeMap<Label, Resource> {
         &self.resources
     }
 
-    /// What is founded from now on begins above this generation: it is no lower than that of anything that was removed.
+    /// Returns a generation that no deleted resource has exceeded. Resources are created above it.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// For how long nothing is granted after a recovery, while that time has not passed.
+    /// Returns the length of the quarantine after a recovery, until it is lifted.
     pub fn quarantine(&self) -> Option<Ttl> {
         self.quarantine
     }
 
-    /// The resources whose names begin with the one and come after the other, in the order of their names.
+    /// Returns the resources whose names begin with `prefix` and follow `after`, by name.
     pub fn resources_after(
         &self,
         prefix: Option<&Label>,
         after: Option<&Label>,
     ) -> impl Iterator<Item = (&Label, &Resource)> {
-        // What begins with a prefix comes together, the prefix itself first.
+        // Names with a common prefix are adjacent, the prefix itself first.
         let from = match (prefix, after) {
             (Some(prefix), after) if after.is_none_or(|after| after < prefix) => Bound::Included(prefix),
             (_, Some(after)) => Bound::Excluded(after),
@@ -231,19 +232,19 @@ impl State {
         self.resources.range::<Label, _>((from, Bound::Unbounded)).take_while(move |(name, _)| begins(name))
     }
 
-    /// The resources of which somebody has to be told something ([`Resource::words`]), from this name on.
+    /// Returns the resources with pending events ([`Resource::words`]), from this name on.
     pub fn talked_of(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
         let names =
             self.index.talked_of.range::<Label, _>((from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded));
         names.filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
-    /// The resources with detached grants.
+    /// Returns the resources with detached grants.
     pub fn granted(&self) -> impl Iterator<Item = (&Label, &Resource)> {
         self.index.granted.keys().filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
-    /// What a word about this says in full, and to which host it goes: nothing if it does not have to be told any more.
+    /// Returns the host and content of an event, or `None` if it is not pending any more.
     pub fn event(&self, name: &Label, to: SessionId, generation: u64, topic: Topic) -> Option<(PeerId, EventKind)> {
         let resource = self.resources.get(name)?;
         let host = |session| self.sessions.get(&session).map(|it| it.host);
@@ -263,44 +264,44 @@ impl State {
         Some((host(to)?, kind))
     }
 
-    /// Voters and learners.
+    /// Returns the voters and learners.
     pub fn voter_records(&self) -> &BTreeMap<VoterId, VoterRecord> {
         &self.voter_records
     }
 
-    /// Who votes and who learns, as of the last applied entry.
+    /// Returns the configuration, as of the last applied entry.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }
 
-    /// The hosts that shall vote, if somebody has chosen them.
+    /// Returns the voters that an administrator has chosen.
     pub fn chosen(&self) -> Option<&BTreeSet<PeerId>> {
         self.chosen.as_ref()
     }
 
-    /// How often that was chosen, or left to the register again.
+    /// Returns how often an administrator has chosen the voters or left them to the registry.
     pub fn choices(&self) -> u64 {
         self.choices
     }
 
-    /// The number of the next voter.
+    /// Returns the number of the next voter.
     pub fn next_voter(&self) -> VoterId {
         self.last_voter.next()
     }
 
-    /// Whether this voter was one and is no more. That is final: its number is never given out again.
+    /// Returns whether this voter has been removed. That is final: its number is never reused.
     pub fn is_retired(&self, voter: VoterId) -> bool {
         voter <= self.last_voter && !self.voter_records.contains_key(&voter)
     }
 
-    /// The last change of voters, if it is not known yet that a majority of those who vote now has its commitment on
-    /// disk. Until then who votes no more keeps its file: a voter that restarts may still count with it, and nobody
-    /// could lead.
+    /// Returns the last configuration change, unless a majority of the present voters is known to have stored that it
+    /// is committed. Until then former voters keep their files: a voter that restarts may still need their votes for a
+    /// leader.
     pub fn unsettled(&self) -> Option<u64> {
         (self.settled < self.changes).then_some(self.changes)
     }
 
-    /// The hosts of all voters, for who looks for the leader.
+    /// Returns the hosts of all voters.
     pub fn voter_hosts(&self) -> Vec<PeerId> {
         self.conf
             .voters
@@ -310,7 +311,7 @@ impl State {
             .collect()
     }
 
-    /// Whether everybody who would have to understand this version does.
+    /// Returns whether every voter's host and every session understands this version, and it is the next one.
     pub fn can_raise(&self, version: u16) -> bool {
         let hosts = self
             .sessions
@@ -321,20 +322,19 @@ impl State {
             && hosts.filter_map(|host| self.members.get(&host)).all(|info| info.versions.has(version))
     }
 
-    /// Applies one command of an entry of this term.
+    /// Applies a command from an entry of this term.
     pub fn apply(&mut self, term: u64, command: Command) -> Outcome {
         self.apply_but(term, command, |_| false)
     }
 
-    /// The same, with a rule left out.
+    /// Applies a command with some rules left out.
     pub fn apply_but(&mut self, term: u64, command: Command, makes: impl Fn(Mutation) -> bool) -> Outcome {
         match command {
             Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes } => {
                 self.open(Session { host, nonce, ttl, voter, incarnation, replaces }, info, &takes, makes)
             }
             Command::Leave { session } => self.end(vec![session]),
-            // Compared with the entry's own term, never with the voter's present one, which is
-            // another at each replica.
+            // Compared with the term of the entry, never with that of the voter, which differs between replicas.
             Command::End { term: decided, .. } if decided != term => Outcome::Refused(Refusal::OldTerm),
             Command::End { sessions, .. } => self.end(sessions),
             Command::Join { session, resource, slots } => self.join(session, resource, slots),
@@ -389,7 +389,7 @@ impl State {
         }
     }
 
-    /// A seat for a learner is to be written. Void if another one has got its number meanwhile.
+    /// Returns whether a learner may be added. Its number may have been allocated to another one meanwhile.
     pub fn may_enlist(&self, voter: VoterId, voter_record: VoterRecord) -> bool {
         let understands = self.members.get(&voter_record.host).is_some_and(|info| info.versions.has(self.version));
         voter == self.next_voter()
@@ -397,7 +397,7 @@ impl State {
             && voter_record.session.is_some_and(|it| self.sessions.contains_key(&it))
     }
 
-    /// The log's configuration has changed to this, perhaps with a new seat.
+    /// Applies a configuration change, perhaps with a new learner.
     pub fn configure(&mut self, conf: Conf, enlisted: Option<(VoterId, VoterRecord)>) {
         if let Some((voter, voter_record)) = enlisted {
             self.voter_records.insert(voter, voter_record);
@@ -429,7 +429,7 @@ impl State {
         if full {
             return Outcome::Refused(Refusal::Full);
         }
-        // The member first: the end of a host's last session would forget one that keeps nothing.
+        // The member before `end`, which would remove a member without a data directory along with its last session.
         self.last_session = self.last_session.next();
         self.longest = self.longest.max(Some(session.ttl));
         self.incarnations.insert(host, session.incarnation);
@@ -437,7 +437,8 @@ impl State {
         self.index.note_open(host, self.last_session);
         self.index.note_member(self.members.get(&host), Some(&info));
         self.members.insert(host, info);
-        // What is taken over before the rest ends: one generation each, in which the new session is asked.
+        // Taken over before the replaced sessions end, so that each resource gets one generation, whose census includes
+        // the new session.
         for name in takes {
             if let Some(resource) = self.resources.get_mut(name) {
                 resource.take_over(name, &replaced, self.last_session);
@@ -448,10 +449,10 @@ impl State {
         Outcome::Opened { session: self.last_session }
     }
 
-    /// The sessions that end when this one is opened: the one that it names, and those that earlier processes have
-    /// opened in its place, or in the place of one of these. Such a process was killed before it wrote its session
-    /// down, since the file still names the one before; so no client has a grant of it. A session that was opened in
-    /// place of another one, or of none, is of a process with another file, whose clients may go on.
+    /// Returns the sessions that end when `new` is opened: the one that it names, and those that earlier processes
+    /// opened to replace that one, directly or indirectly. Such a process was killed before it stored its session,
+    /// since the file still names the one before; so no client has a grant of it. A session that replaced another one,
+    /// or none, belongs to a process with another file, and its clients may continue.
     fn replaced_by(&self, new: &Session, makes: impl Fn(Mutation) -> bool) -> Vec<SessionId> {
         let Some(named) = new.replaces else { return Vec::new() };
         let mut replaced = Vec::new();
@@ -465,7 +466,7 @@ impl State {
         replaced
     }
 
-    /// However many sessions end in one entry, each resource gets at most one generation by it.
+    /// Ends sessions. Each resource gets at most one generation, however many of its parties end.
     fn end(&mut self, sessions: Vec<SessionId>) -> Outcome {
         let mut ended = Vec::new();
         for id in sessions {
@@ -481,7 +482,7 @@ impl State {
                 }
             }
         }
-        // Whoever opens a session ends none, most often, and there may be many resources.
+        // `open` mostly ends none, and there may be many resources.
         if !ended.is_empty() {
             for (name, resource) in &mut self.resources {
                 resource.lose(name, &ended);
@@ -506,9 +507,8 @@ impl State {
         outcome
     }
 
-    /// Forgets a resource that nobody uses, but not its generations: one number for all that were removed is enough, so
-    /// that the next one of the name begins above all that this one has given. To that one, whatever comes late of this
-    /// one is as old as what comes late of an earlier generation.
+    /// Deletes an unused resource, and raises the floor to its generation. A later resource of the name starts above,
+    /// so late messages about the deleted one look like those of an earlier generation.
     fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
         let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
@@ -529,8 +529,8 @@ impl State {
         Outcome::Done
     }
 
-    /// Somebody has decided that this host's file is all that is left: see `recover.rs`. Its number as the only voter.
-    /// Sets a quarantine as long as the longest session that was ever opened, and no shorter than `least`.
+    /// Makes this host's file the only one: see `recover.rs`. Returns its number as the only voter. Sets a quarantine
+    /// of the longest session ever opened, but at least `least`.
     pub(crate) fn recover(&mut self, host: PeerId, chance: u64, least: Ttl) -> VoterId {
         self.quarantine = self.longest.max(Some(least));
         self.cluster = self.cluster.recovered(chance);
@@ -553,7 +553,7 @@ impl State {
     fn choose(&mut self, hosts: Option<Vec<PeerId>>, after: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
         let chosen = hosts.map(BTreeSet::from_iter);
         if after != self.choices && !makes(Mutation::VotersLate) {
-            // Asked again it was done before.
+            // A copy of the latest choice.
             let is_done = after + 1 == self.choices && chosen == self.chosen;
             return if is_done { Outcome::Done } else { Outcome::Refused(Refusal::Superseded) };
         }
@@ -566,7 +566,7 @@ impl State {
         Outcome::Done
     }
 
-    /// Whether everything in it is what the rest of this code takes for granted: it may have come from outside.
+    /// Checks every invariant that the rest of this crate relies on: the state may come from outside.
     fn is_possible(&self) -> bool {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
@@ -590,7 +590,7 @@ impl State {
         outcome
     }
 
-    /// With the host of a session that stands: it may have ended, and its slots been made anew, since this was asked.
+    /// Runs `change` with the host of a session, if the session is valid.
     fn with_host(&mut self, session: SessionId, change: impl FnOnce(&mut Self, PeerId) -> Outcome) -> Outcome {
         match self.sessions.get(&session).map(|it| it.host) {
             Some(host) => change(self, host),
@@ -598,12 +598,13 @@ impl State {
         }
     }
 
-    /// The state as it goes into snapshots: its version first, so that who does not understand it can say so.
+    /// Encodes the state for snapshots. The version comes first, so that a program that does not understand it can say
+    /// so.
     pub fn encode(&self) -> Vec<u8> {
         to_bytes(self, self.version.to_le_bytes().to_vec())
     }
 
-    /// The state that bytes are, if this code understands their version.
+    /// Decodes a state, if this program understands its version.
     pub fn decode(bytes: &[u8], versions: Versions) -> Result<Self, Undecodable> {
         let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
         let version = u16::from_le_bytes(*version);
@@ -620,12 +621,12 @@ impl State {
     }
 }
 
-/// Why bytes are no state or entry of ours.
+/// Why bytes are not a state or entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecodable {
-    /// Of a version that we do not understand.
+    /// A version that this program does not understand.
     Version(u16),
-    /// Not of our format.
+    /// Another format.
     Format,
 }
 

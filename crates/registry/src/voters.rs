@@ -1,9 +1,9 @@
-//! Who should vote: one step at a time towards it.
+//! Chooses the voters, one configuration change at a time.
 //!
-//! One voter for one or two hosts with a data folder, three from three on, five from seven on. An even number would
-//! stand no more losses than the odd one below it. Who is to vote learns first, so that a majority never waits for
-//! somebody who has nothing yet; then the old set and the new one both have to agree (a joint configuration), and then
-//! the old one is left.
+//! One voter for one or two hosts with a data directory, three from three on, five from seven on: an even number would
+//! tolerate no more failures than the odd one below it. A new voter starts as a learner, so that no majority waits for
+//! a voter with an empty log. Then both the old and the new set have to agree (a joint configuration), and then the old
+//! one is left.
 
 use std::collections::BTreeSet;
 
@@ -12,27 +12,27 @@ use peerlock_types::PeerId;
 use crate::state::{State, VoterRecord};
 use crate::{SessionId, VoterId};
 
-/// The next step.
+/// The next configuration change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// This seat for a learner.
+    /// Add this learner.
     Enlist(VoterId, VoterRecord),
-    /// These learners vote, instead of those voters if there are any: the beginning of a joint configuration.
+    /// Make these learners voters, and remove those voters: the start of a joint configuration.
     Switch {
-        /// Who votes from now on.
+        /// The new voters.
         add: Vec<VoterId>,
-        /// Who does not any more.
+        /// The voters to remove.
         remove: Vec<VoterId>,
     },
-    /// The end of a joint configuration.
+    /// End a joint configuration.
     Leave,
-    /// A learner that will not become a voter.
+    /// Remove a learner that will not become a voter.
     Drop(VoterId),
-    /// The leader is not to vote any more, and another one is to see to it.
+    /// Transfer the leadership, since the leader is to be removed.
     Resign,
 }
 
-/// How many voters there should be among this many hosts with data folders.
+/// Returns the number of voters for this many hosts with data directories.
 pub fn target(hosts: usize) -> usize {
     match hosts {
         0..=2 => 1,
@@ -41,7 +41,7 @@ pub fn target(hosts: usize) -> usize {
     }
 }
 
-/// What the leader is to do next, given which voters are lost for good and which learners have caught up.
+/// Returns the leader's next change, given the permanently lost voters and the learners that have caught up.
 pub fn plan(
     leader: VoterId,
     state: &State,
@@ -50,7 +50,7 @@ pub fn plan(
 ) -> Option<Change> {
     let conf = state.conf();
     if !conf.outgoing.is_empty() {
-        // Whoever is only in the old set would end its own office by that.
+        // A leader that is only in the old set would end its own leadership.
         return Some(if conf.voters.contains(&leader) { Change::Leave } else { Change::Resign });
     }
     if let Some(learner) = conf.learners.iter().find(|learner| lost.contains(learner)) {
@@ -76,8 +76,8 @@ pub fn plan(
     Some(Change::Enlist(state.next_voter(), VoterRecord { host, session: Some(session) }))
 }
 
-/// Where somebody has chosen the hosts. All of them are seated before anybody else loses its seat: whoever has chosen
-/// one that never comes keeps the voters that there are.
+/// Returns the next change towards chosen hosts. All of them become voters before any other is removed, so an
+/// unreachable choice leaves the present voters in place.
 fn plan_chosen(
     leader: VoterId,
     state: &State,
@@ -108,8 +108,8 @@ fn plan_chosen(
             },
         }
     }
-    // A set that is smaller may need somebody who is not there any more, and of whom nobody knows that yet: so who
-    // stays has to have been heard of late, with all that was decided.
+    // A smaller set may depend on a voter that has failed unnoticed. So remaining voters must have been active recently
+    // and have everything committed.
     waits |= conf.voters.iter().any(|voter| stays(voter) && *voter != leader && !caught_up(*voter));
     let remove: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| !stays(voter) && *voter != leader).collect();
     match (waits, add.is_empty() && remove.is_empty()) {
@@ -123,8 +123,8 @@ fn can_vote(state: &State, host: PeerId) -> bool {
     state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
 }
 
-/// The host whose session has stood longest among those that could vote and do not. Who has lost its file comes back in
-/// its own place.
+/// Returns the host with the oldest session among those that can vote and do not. A host that has lost its file
+/// replaces its own former voter.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
     let is_seated = |host| {
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
@@ -132,7 +132,7 @@ fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, Peer
     let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
     sessions.filter(|(_, host)| can_vote(state, *host) && !is_seated(*host)).min().map(|(_, host)| host).and_then(
         |host| {
-            // Its newest session, which is the one that lives.
+            // Its newest session is the live one.
             state.session_of(host).map(|(session, _)| (session, host))
         },
     )
@@ -149,7 +149,7 @@ mod tests {
         Info { name: Label::new("h").unwrap(), addresses: Vec::new(), versions: Versions::OURS, keeps }
     }
 
-    /// Hosts 1… with a session each; the first one votes.
+    /// Returns the state of hosts 1 to `hosts` with a session each; the first one votes.
     fn cluster(hosts: u64) -> State {
         let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(true));
         (1..=hosts).for_each(|host| open(&mut state, host, true));
@@ -174,7 +174,7 @@ mod tests {
         );
     }
 
-    /// Carries the plan out until nothing is left to do; every learner catches up.
+    /// Executes the plan until it is complete. Every learner catches up.
     fn settle(state: &mut State, lost: &BTreeSet<VoterId>) -> Vec<String> {
         let mut done = Vec::new();
         let mut leader = VoterId::new(1);
@@ -289,8 +289,8 @@ mod tests {
         }
     }
 
-    /// Two that vote both have to be there. One whose disk was just lost, and whose session has not ended yet, was kept
-    /// in such a set, and nobody could decide anything any more.
+    /// With two voters both are needed. Keeping one whose disk was just lost, and whose session has not ended yet,
+    /// would lose the quorum.
     #[test]
     fn nobody_loses_its_seat_as_long_as_somebody_who_stays_is_silent() {
         let mut state = cluster(3);
@@ -309,7 +309,7 @@ mod tests {
         state.apply(1, Command::Leave { session: state.session_of(PeerId::new(4)).unwrap().0 });
         choose(&mut state, Some(&[1, 4]));
         assert_eq!(settle(&mut state, &BTreeSet::new()), [""; 0]);
-        // A host whose file is gone comes back in its own place, and nobody in another's.
+        // A host without its file replaces its own former voter only.
         choose(&mut state, Some(&[1, 2, 3]));
         settle(&mut state, &BTreeSet::from([VoterId::new(3)]));
         assert_eq!(voting(&state), [1, 2, 3]);

@@ -1,12 +1,12 @@
-//! What processes say to each other about the register, as bytes.
+//! Registry messages and their encoding.
 //!
 //! ```text
-//!   version (2 bytes) │ cluster (16) │ a Letter in postcard's format
+//!   version (2 bytes) │ cluster (16) │ a RegistryMessage in postcard's format
 //! ```
 //!
-//! Voters speak to each other in the register's own version; a question is put in the oldest version that its sender
-//! knows, unless it has heard that the cluster's is newer, and answered in the version in which it was put. So a
-//! process of this version and one of the next understand each other.
+//! Voters use the registry's version among themselves. A question is sent in the oldest version that its sender knows,
+//! or in a newer one once it has received it, and is answered in the same version. So processes of two adjacent
+//! versions understand each other.
 
 use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::{Deserialize, Serialize};
@@ -18,184 +18,188 @@ use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
 use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
-/// The most bytes that a letter may have. All that are sent are below half of that.
+/// Maximum length of a message that is accepted, in bytes. Messages sent are less than half as long.
 pub const MAX_MESSAGE: usize = 1 << 20;
-/// The most bytes that a snapshot may have, in as many letters as it takes.
+/// Maximum length of a snapshot, in bytes, over all its pieces.
 pub const MOST_SNAPSHOT: usize = 256 << 20;
 
-/// Most letters have no more bytes.
+/// Initial capacity of an encoded message: enough for most.
 const USUAL: usize = 128;
 
-/// At most so many hosts are named as voters: a process that knows none names those that it has met.
+/// Maximum number of voters in an answer. A process that knows no voter names the hosts that it has met.
 const MOST_NAMED_VOTERS: usize = 64;
 
-/// What processes say to voters, voters to processes, and voters to each other.
+/// A message between processes and voters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RegistryMessage {
-    /// What the consensus engine of one voter says to that of another.
+    /// Sent between voters: a message of the Raft engine.
     Voter(Box<Message>),
-    /// From the leader to a process that is to become a voter: it may begin this voter's file if that is its session.
+    /// Sent by the leader to a process whose host becomes a voter.
+    ///
+    /// If `session` is its own, the process starts this voter's file. Repeated until the voter replies.
     Enlist {
-        /// Whose number that is.
+        /// The new voter's number.
         voter: VoterId,
-        /// For whom it was given out.
+        /// The session for which the number was allocated.
         session: SessionId,
-        /// Whether the host has no other seat: whatever voter it still is, it is none any more. A learner that was
-        /// dropped writes to nobody, and would not hear it.
+        /// Whether the host has no other voter. Then the process also removes the file of its former voter: a removed
+        /// learner sends nothing, so it would never receive [`Retired`](Self::Retired).
         alone: bool,
     },
-    /// To a voter that is none any more, from one that knows.
+    /// Sent to a former voter that still acts as one, by a voter that knows of its removal. The receiver removes its
+    /// file.
     Retired {
-        /// The voter that is none any more.
+        /// The former voter.
         voter: VoterId,
     },
-    /// Answered by `Answer` with the same number, unless the voter loses its office meanwhile.
+    /// Sent by a process to a voter. Answered by `Answer` with the same number, unless the voter loses the leadership
+    /// meanwhile.
     Ask {
-        /// Which question of the asker's.
+        /// The sender's number for this question.
         number: u64,
-        /// What is asked.
+        /// The question.
         question: Question,
     },
-    /// To who asked.
+    /// Sent by a voter in reply to `Ask`.
     Answer {
-        /// As it was in the question.
+        /// The number of the question.
         number: u64,
-        /// Of the kind that the question names.
+        /// The answer, of a kind that fits the question.
         answer: Answer,
     },
-    /// From the leader to a session, until it has done what follows: see [`EventKind`].
+    /// Sent by the leader to a session, repeatedly until it has taken effect: see [`EventKind`].
     Event {
-        /// The resource that it is about.
+        /// The resource concerned.
         resource: Label,
-        /// Whom it is meant for: another session of the same host drops it.
+        /// The addressed session. Another session of the same host drops the event.
         session: SessionId,
         /// The resource's generation when this was decided.
         generation: u64,
-        /// What was decided.
+        /// The event.
         kind: EventKind,
     },
-    /// To who has told it, for all facts but [`EventKind::Opened`], which is answered by its deed.
+    /// Acknowledges an event. Not sent for [`EventKind::Opened`], which `Close` acknowledges.
     EventAck {
-        /// As it was in the word.
+        /// As in the event.
         resource: Label,
-        /// As it was in the word.
+        /// As in the event.
         session: SessionId,
-        /// As it was in the word.
+        /// As in the event.
         generation: u64,
-        /// Which word it was.
+        /// Which event of this generation.
         topic: Topic,
     },
-    /// From voter to voter: a part of a snapshot that is longer than a letter. Answered by `Had`, unless it is the
-    /// last.
+    /// Sent between voters: a part of a snapshot that is too long for one message. Answered by `Had`, except for the
+    /// last part.
     Piece {
-        /// As it would be with the whole snapshot, but with this part of it.
+        /// The engine's message, with this part in place of the whole snapshot.
         message: Box<Message>,
-        /// At which byte it begins.
+        /// The offset of this part, in bytes.
         at: u32,
-        /// How many bytes there are.
+        /// The length of the snapshot, in bytes.
         all: u32,
     },
-    /// To who has sent a piece.
+    /// Acknowledges a piece. The sender continues with the next one.
     Had {
-        /// Who has got it.
+        /// The voter that received it.
         from: VoterId,
-        /// Who has sent it.
+        /// The voter that sent it.
         to: VoterId,
-        /// Of the snapshot up to this entry.
+        /// The last log entry that the snapshot contains.
         index: u64,
-        /// It has this many bytes of it, and waits for those after them.
+        /// How many bytes of it have been received so far.
         bytes: u32,
     },
 }
 
-/// What a process may ask.
+/// A question to a voter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// For this to be done, by an entry.
+    /// Propose this command. Answered by the leader once it is applied.
     Do(Command),
-    /// Does this session still stand?
+    /// Renew this session.
     Renew {
-        /// The session that asks.
+        /// The session.
         session: SessionId,
-        /// A yes names it.
+        /// The number of the renewal, which the answer repeats.
         renewal: u64,
     },
-    /// What is there? Answered by any voter that has applied enough.
+    /// Query the registry. Answered by any voter that has applied enough.
     Look {
-        /// The part of the register that is wanted.
+        /// The query.
         look: Look,
-        /// The last entry that the asker knows of: what it was told must be in what it sees.
+        /// The last entry that the sender knows of. The answer reflects at least this one.
         since: u64,
     },
 }
 
-/// Answers to questions.
+/// An answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It was applied, and nothing of this will be lost.
+    /// The command was applied, and its entry is committed.
     Done {
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome,
-        /// The entry that it was part of.
+        /// The index of its entry.
         index: u64,
     },
-    /// What was to be looked at.
+    /// The result of a query.
     Found(Found),
-    /// The session stands, and stood after the renewal was sent.
+    /// The session is valid, and was when the renewal arrived.
     Yes {
-        /// The session that was renewed.
+        /// The renewed session.
         session: SessionId,
-        /// The number of the renewal that this answers.
+        /// The number of the renewal.
         renewal: u64,
-        /// Where the voters are.
+        /// The hosts of the voters.
         voters: Vec<PeerId>,
     },
-    /// The session is over.
+    /// The session has ended.
     Over {
-        /// The session that is over.
+        /// The ended session.
         session: SessionId,
     },
-    /// Ask another one. Nothing was done.
+    /// This voter does not lead, and has done nothing: ask another one.
     Elsewhere {
-        /// The leader, as far as it is known.
+        /// The leader's host, if known.
         leader: Option<PeerId>,
-        /// Where the voters are.
+        /// The hosts of the voters.
         voters: Vec<PeerId>,
     },
 }
 
-/// Why bytes are not a letter for us.
+/// Why bytes were refused as a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Of a version that we do not understand.
+    /// A version that this program does not understand.
     #[error("it is of version {0} of the register, and this program understands {1}: upgrade the older of the two")]
     Version(u16, Versions),
-    /// Of another cluster.
+    /// Another cluster.
     #[error("it belongs to the cluster {theirs}, and this is {ours}: two clusters that were founded apart stay apart")]
     Cluster {
-        /// The sender's.
+        /// The sender's cluster.
         theirs: ClusterId,
-        /// The receiver's.
+        /// The receiver's cluster.
         ours: ClusterId,
     },
-    /// Of our own cluster, which somebody has recovered after the loss of a majority of its voters. Who hears this has
-    /// to stop its session and to come back as a member of that one, without its voter's file.
+    /// A successor of our own cluster, which was recovered after the loss of its quorum. The receiver has to stop its
+    /// session and join the successor, without its voter's file.
     #[error("the cluster was recovered and is {theirs} now, and this process belongs to what it was before, {ours}")]
     Recovered {
-        /// The sender's.
+        /// The sender's cluster.
         theirs: ClusterId,
-        /// The receiver's.
+        /// The receiver's cluster.
         ours: ClusterId,
     },
-    /// Not of our format.
+    /// Not a registry message.
     #[error("it is no letter of a register")]
     Format,
-    /// Of our format, and out of bounds.
+    /// A field is out of bounds.
     #[error("it has {0}")]
     Bounds(&'static str),
 }
 
-/// A letter as bytes of this version.
+/// Encodes a message in this version.
 pub fn encode(registry_message: &RegistryMessage, version: u16, cluster: ClusterId) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(USUAL);
     bytes.extend(version.to_le_bytes());
@@ -203,12 +207,12 @@ pub fn encode(registry_message: &RegistryMessage, version: u16, cluster: Cluster
     to_bytes(registry_message, bytes)
 }
 
-/// What this value is in bytes, behind those.
+/// Appends the encoding of a value to `start`.
 pub(crate) fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, start).expect("a list grows, and all that we say has a known length")
 }
 
-/// The letter that bytes are, and its version.
+/// Decodes and checks a message. Returns it with its version.
 pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(RegistryMessage, u16), Malformed> {
     let (version, rest) = bytes.split_first_chunk().ok_or(Malformed::Format)?;
     let version = u16::from_le_bytes(*version);
@@ -395,7 +399,7 @@ mod tests {
             |it| it.context = vec![0; 65],
             |it| it.kind = Kind::Heartbeat,
             |it| it.kind = Kind::Snapshot,
-            // The engine ended the process for it: what it does not have is of term 0 to it.
+            // An index that the engine does not have is of term 0 to it, which ends the process.
             |it| (it.log_term, it.index, it.entries) = (0, 1 << 40, Vec::new()),
             |it| (it.log_term, it.index, it.entries) = (1, 0, Vec::new()),
         ];

@@ -1,4 +1,4 @@
-//! The names of things: who, which, and for how long; each one checked where it is decoded.
+//! Identifiers, names and durations. Each is checked where it is decoded.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ macro_rules! number {
         pub struct $name(u64);
 
         impl $name {
-            /// The one with this number.
+            /// Wraps a number.
             pub const fn new(number: u64) -> Self {
                 Self(number)
             }
 
-            /// The number itself, for messages and files.
+            /// Returns the number, for messages and files.
             pub const fn get(self) -> u64 {
                 self.0
             }
 
-            /// The one after this.
+            /// Returns the next number.
             pub const fn next(self) -> Self {
                 Self(self.0 + 1)
             }
@@ -43,39 +43,38 @@ macro_rules! number {
 }
 
 number! {
-    /// One session of one process, counted by the register from 1 and never used again.
+    /// A session of one process. Numbered by the registry from 1 and never reused.
     SessionId, "s"
 }
 
 number! {
-    /// One voter: one file on one disk. Counted by the register from 1 and never used again, so that a file that is
-    /// gone can never be mistaken for one that has forgotten.
+    /// A voter: one file on one disk. Numbered by the registry from 1 and never reused, so that a host that has lost
+    /// its file becomes another voter.
     VoterId, "v"
 }
 
-/// Which cluster: drawn once, when it is founded. Two clusters that were founded apart refuse each other.
+/// A cluster, by a random number drawn when it is created. Two clusters refuse each other's messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterId(u128);
 
 impl ClusterId {
-    /// The cluster with this number.
+    /// Wraps a number.
     pub const fn new(number: u128) -> Self {
         Self(number)
     }
 
-    /// The number itself, for messages and files.
+    /// Returns the number, for messages and files.
     pub const fn get(self) -> u128 {
         self.0
     }
 
-    /// What the cluster is called after it was recovered: see [`recover`](crate::recover). By chance, since somebody
-    /// may recover two files of it: they are two clusters then.
+    /// Returns the ID of the recovered cluster: see [`recover`](crate::recover). It is random because two files of one
+    /// cluster may be recovered, which gives two clusters.
     pub const fn recovered(self, chance: u64) -> Self {
         Self(self.0.wrapping_add(1 + (chance % ((1 << 15) - 1)) as u128))
     }
 
-    /// Whether this is the other one after it was recovered, perhaps several times. Ids are drawn from so many that two
-    /// clusters are never this near to each other by chance.
+    /// Returns whether this cluster is `other` after one or several recoveries. Random IDs are never this close.
     pub const fn follows(self, other: Self) -> bool {
         let later = self.0.wrapping_sub(other.0);
         0 < later && later < 1 << 32
@@ -90,7 +89,7 @@ impl fmt::Display for ClusterId {
 
 peerlock_types::debug_as_display!(ClusterId);
 
-/// What people call a resource, a host or an address: 1 to 255 bytes of UTF-8 without control characters.
+/// A name of a resource, a host or an address: 1 to 255 bytes of UTF-8 without control characters.
 ///
 /// ```
 /// use peerlock_registry::Label;
@@ -105,7 +104,7 @@ pub struct Label(String);
 impl Label {
     const MOST_BYTES: usize = 255;
 
-    /// A label of this text, or why it cannot be one.
+    /// Checks a text and wraps it.
     pub fn new(text: impl Into<String>) -> Result<Self, &'static str> {
         let text = text.into();
         match text.len() {
@@ -116,7 +115,7 @@ impl Label {
         }
     }
 
-    /// The label as text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -142,7 +141,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// For how long something stands unless it is renewed: whole milliseconds, from a tenth of a second to thirty days.
+/// How long a lease is valid without renewal: whole milliseconds, from a tenth of a second to thirty days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Ttl(u64);
@@ -151,7 +150,7 @@ impl Ttl {
     pub(crate) const LEAST: u64 = 100;
     pub(crate) const MOST: u64 = 30 * 24 * 60 * 60 * 1000;
 
-    /// A time of this many milliseconds.
+    /// Checks a number of milliseconds and wraps it.
     pub const fn from_millis(millis: u64) -> Result<Self, &'static str> {
         match millis {
             Self::LEAST..=Self::MOST => Ok(Self(millis)),
@@ -159,7 +158,7 @@ impl Ttl {
         }
     }
 
-    /// In the time of [`peerlock_types`].
+    /// Returns it as a [`Span`].
     pub const fn span(self) -> Span {
         Span::from_millis(self.0)
     }
@@ -179,29 +178,29 @@ impl From<Ttl> for u64 {
     }
 }
 
-/// Which versions of the register's words a process understands: of its file, of its letters, of its commands.
+/// The versions that a process understands, of files, messages and commands of the registry.
 ///
-/// The register itself has one version at a time, [`State::version`](crate::State::version); everything in the log and
-/// between voters is of that. It goes up, by an entry, when every voter and everybody with a session understands the
-/// next one; until then a new process speaks the old version, and after that an old one is refused with a sentence.
+/// The registry has one version at a time, [`State::version`](crate::State::version), which applies to the log and to
+/// messages between voters. An entry increases it when every voter and every session understands the next one. Until
+/// then a newer process uses the old version; afterwards an older process is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// The oldest that it understands.
+    /// The oldest version.
     pub min: u16,
     /// The newest version, at least `min`.
     pub max: u16,
 }
 
 impl Versions {
-    /// What this code understands.
+    /// The versions that this program understands.
     pub const OURS: Self = Self { min: 1, max: 1 };
 
-    /// Whether this version is understood.
+    /// Returns whether it includes this version.
     pub const fn has(self, version: u16) -> bool {
         self.min <= version && version <= self.max
     }
 
-    /// The newest version that both understand.
+    /// Returns the newest version that both include.
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)

@@ -555,7 +555,7 @@ fn letters_of_another_cluster_are_refused() {
 fn a_real_file_is_written_behind_the_voters_back() {
     let dir = std::env::temp_dir().join(format!("peerlock-registry-voter-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    let path = dir.join("register");
+    let path = dir.join("registry");
     let (sent, receives) = std::sync::mpsc::channel();
     let thread = DiskThread::start(FileDisk::new(&path), move |number| _ = sent.send(number), |_| ()).unwrap();
     let mut now = Time::ZERO;

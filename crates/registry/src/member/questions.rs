@@ -1,5 +1,4 @@
-//! The questions of a process to the register: those that are out, with when each is put again, and those whose turn
-//! comes later.
+//! The questions of a process to the registry: open ones with their next retransmission, and queued ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,36 +10,36 @@ use crate::wire::Question;
 
 pub(super) use crate::client::RETRY;
 
-/// How long a question waits at most for its answer before it is put again …
+/// Maximum interval between retransmissions.
 const LONGEST: Span = Span::from_secs(2);
-/// … and where as many are out as this, and the leader answers others meanwhile: then the wait is doubled at once.
+/// Maximum interval when at least `MANY_OUT` questions are open and the leader answers. Then it doubles at once.
 const LONGEST_OF_MANY: Span = Span::from_millis(4800);
 const MANY_OUT: usize = 64;
-/// At most this many questions are out; the others have their turn when those are answered …
+/// Maximum number of open questions. Further ones are queued.
 const MOST_OUT: usize = 512;
-/// … and at most this many that nobody waits for.
+/// Maximum number at which low-priority questions are sent.
 const MOST_OUT_LATER: usize = 384;
 
 struct Out {
     question: Question,
     due: Time,
-    /// How often it was put since another has led; each time that the leader had much to do counts for several.
+    /// Attempts since the last change of leader. An attempt to a busy leader counts as several.
     tries: u32,
 }
 
 #[derive(Default)]
 pub(super) struct Questions {
     out: BTreeMap<u64, Out>,
-    /// When each of them is due: the first is asked for in every step, and there may be many.
+    /// The questions by due time: the first is needed in every step.
     dues: BTreeSet<(Time, u64)>,
-    /// What is to be asked when there is room: what somebody waits for first, and then that generations were counted,
-    /// of which there may be as many as there are resources.
+    /// Queued questions: first those that something waits for, then reports of completed censuses and the like, of
+    /// which there may be one per resource.
     soon: VecDeque<(u64, Question)>,
     later: VecDeque<(u64, Question)>,
 }
 
 impl Questions {
-    /// To be asked when there is room.
+    /// Queues a question.
     pub fn line_up(&mut self, number: u64, question: Question) {
         match question {
             Question::Do(Command::Close { .. } | Command::Renumber { .. } | Command::Quit { .. }) => {
@@ -50,21 +49,21 @@ impl Questions {
         }
     }
 
-    /// The next one for which there is room.
+    /// Returns the next question that may be sent.
     pub fn turn(&mut self) -> Option<(u64, Question)> {
         let out = self.out.len();
         let soon = if out < MOST_OUT { self.soon.pop_front() } else { None };
         soon.or_else(|| if out < MOST_OUT_LATER { self.later.pop_front() } else { None })
     }
 
-    /// It is out from now on, and to be put.
+    /// Adds an open question, due now.
     pub fn begin(&mut self, number: u64, question: Question, now: Time) {
         self.out.insert(number, Out { question, due: now, tries: 0 });
         self.dues.insert((now, number));
     }
 
-    /// It is put now, for the first time or again: what to say. A leader that answers others of many has much to do,
-    /// and to ask it more often would be more of that.
+    /// Schedules the next retransmission, and returns the question to send. A leader that answers others of many is
+    /// busy, and more frequent retransmissions would add to its load.
     pub fn put(&mut self, number: u64, answers: bool, now: Time, rng: &mut Rng) -> Option<Question> {
         let is_busy = answers && self.out.len() >= MANY_OUT;
         let out = self.out.get_mut(&number)?;
@@ -76,34 +75,34 @@ impl Questions {
         Some(out.question.clone())
     }
 
-    /// Whoever was asked is not the leader any more: everything is put to another one soon.
+    /// Makes all questions due soon, after a change of leader.
     pub fn hasten(&mut self, now: Time) {
         self.out.values_mut().for_each(|out| (out.due, out.tries) = (out.due.min(now + RETRY), 0));
         self.dues = self.out.iter().map(|(number, out)| (out.due, *number)).collect();
     }
 
-    /// It is answered. False if it was before, or was never asked.
+    /// Removes an answered question. Returns false if it is not open.
     pub fn answered(&mut self, number: u64) -> bool {
         let out = self.out.remove(&number);
         out.is_some_and(|out| self.dues.remove(&(out.due, number)))
     }
 
-    /// Whether it is out.
+    /// Returns whether a question is open.
     pub fn has(&self, number: u64) -> bool {
         self.out.contains_key(&number)
     }
 
-    /// All that are out.
+    /// Returns all open questions.
     pub fn all(&self) -> Vec<u64> {
         self.out.keys().copied().collect()
     }
 
-    /// When the first of them is to be put again.
+    /// Returns when the first retransmission is due.
     pub fn next(&self) -> Option<Time> {
         self.dues.first().map(|(due, _)| *due)
     }
 
-    /// Those that are to be put again by now, the oldest question first.
+    /// Returns the questions due by now, oldest first.
     pub fn due(&self, now: Time) -> Vec<u64> {
         let mut due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect();
         due.sort_unstable();
@@ -120,7 +119,7 @@ mod tests {
         Question::Do(Command::Leave { session: SessionId::new(1) })
     }
 
-    /// When the first of so many was put, as often as it was due, in milliseconds.
+    /// Returns when the first of `count` questions is sent, in milliseconds.
     fn puts(count: u64, answers: bool) -> Vec<u64> {
         let (mut questions, mut rng) = (Questions::default(), Rng::new(1));
         (1..=count).for_each(|number| questions.begin(number, leave(), Time::ZERO));

@@ -1,4 +1,4 @@
-//! How a leader tells sessions what they must know: see `kind.rs`.
+//! Sends events to sessions: see `kind.rs`.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,43 @@ use crate::state::State;
 use crate::wire::RegistryMessage;
 use crate::{Label, SessionId};
 
-/// How long a word waits before it is told again …
+/// The interval between repetitions of an event.
 const AGAIN: Span = Span::from_millis(300);
-/// … and at most so long, where as many generations as this are opened to a session, and it closes others meanwhile.
+/// Its maximum, reached by doubling while at least `MANY_OPENED` generations are open at a session that closes others.
 const LONGEST: Span = Span::from_millis(4800);
 const MANY_OPENED: usize = 64;
-/// At most this many words are told at a time, of at most so many resources; the others have their turn after that.
+/// Maximum number of events sent, and of resources examined, per call. The next call continues with the others.
 const MAX_SENT: usize = 256;
 const MOST_LOOKED_AT: usize = 2048;
-/// At most this many generations are opened to one coordinator that it has not closed: it asks others about each of
-/// them, and what is not confirmed has to be kept. Our choice: more than it has out as questions to the register at a
-/// time, so that it never waits for the next.
+/// Maximum number of open generations per coordinator, since each costs it memory. Our choice: more than its limit of
+/// open questions to the registry, so that it never waits for the next event.
 const MOST_OPENED: usize = 1024;
 
-/// One word: about what, to whom, of which generation.
+/// Identifies an event: resource, session, generation, topic.
 type Announcement = (Label, SessionId, u64, Topic);
 
-/// How a word was told.
+/// The last sending of an event.
 #[derive(Clone, Copy)]
 struct Telling {
     at: Time,
-    /// How long after that it is due again; never if it was heard.
+    /// The time until it is repeated; `None` if it was acknowledged.
     pause: Option<Span>,
 }
 
-/// What a leader has told.
+/// The events that a leader has sent.
 #[derive(Default)]
 pub(super) struct Event {
     words: BTreeMap<Announcement, Telling>,
-    /// When each coordinator has last asked for a generation to be closed.
+    /// When each coordinator last sent a `Close`.
     closed: BTreeMap<SessionId, Time>,
-    /// How many generations were opened to each coordinator, as far as they are among these.
+    /// The number of sent and open generations per coordinator.
     opened: BTreeMap<SessionId, usize>,
-    /// Whose turn it is.
+    /// Where the next call continues.
     next: Option<Label>,
 }
 
 impl Event {
-    /// Forgets those that do not have to be told any more.
+    /// Removes events that are not pending any more.
     fn forget(&mut self, state: &State) {
         self.words.retain(|(name, session, generation, topic), _| {
             let words = state.resources().get(name).into_iter().flat_map(|it| it.words());
@@ -69,8 +68,8 @@ impl Event {
         self.words.get(event).is_none_or(|sent| sent.pause.is_some_and(|pause| now >= sent.at + pause))
     }
 
-    /// How long a word that is told now waits until it is told again. Who has closed others of many since the last time
-    /// hears us and has much to do: to tell it more often would be more of that.
+    /// Returns the time until the next repetition. A coordinator that has closed other generations since the last one
+    /// is reachable but busy, and more frequent repetitions would add to its load.
     fn pause(&self, event: &Announcement) -> Span {
         let Some(Telling { at, pause: Some(pause) }) = self.words.get(event) else { return AGAIN };
         let closes = self.closed.get(&event.1).is_some_and(|closed| closed > at);
@@ -78,19 +77,19 @@ impl Event {
         if is_busy { (*pause * 2).min(LONGEST) } else { AGAIN }
     }
 
-    /// A coordinator has counted a generation.
+    /// Notes a `Close` of this coordinator.
     pub(super) fn on_close(&mut self, session: SessionId, now: Time) {
         self.closed.insert(session, now);
     }
 }
 
 impl Registry {
-    /// Tells what is due.
+    /// Sends the events that are due.
     pub(super) fn delivery(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
         }
-        // Generations are announced after the quarantine of a recovery: before that nothing can be granted.
+        // Generations are not announced during the quarantine after a recovery, so nothing can be granted.
         let is_quarantined = self.state.quarantine().is_some() && !self.config.makes(Mutation::NoQuarantine);
         let Some(lead) = &mut self.lead else { return };
         let sent = &mut lead.sent;
@@ -135,14 +134,14 @@ impl Registry {
         }
     }
 
-    /// Forgets what does not have to be told any more.
+    /// Removes events that are not pending any more.
     pub(super) fn forget_sent(&mut self) {
         if let Some(lead) = &mut self.lead {
             lead.sent.forget(&self.state);
         }
     }
 
-    /// A process has taken note of a word.
+    /// Handles an acknowledgement.
     pub(super) fn on_received(&mut self, from: PeerId, event: Announcement) {
         let is_theirs = self.state.sessions().get(&event.1).is_none_or(|session| session.host == from);
         if !is_theirs || event.3 == Topic::Opened {

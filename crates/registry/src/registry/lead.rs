@@ -1,4 +1,4 @@
-//! What only a leader does, and forgets when it leads no more.
+//! The leader's part of a voter. Its state is discarded at the end of the term.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,42 +18,42 @@ use crate::voters::{self, Change};
 use crate::wire::{Answer, Question, RegistryMessage, to_bytes};
 use crate::{SessionId, VoterId};
 
-/// At most this many commands make one entry.
+/// Maximum number of commands in one entry.
 const MOST_BATCH: usize = 256;
-/// An entry is proposed with at most so many bytes, if it has more than one command: it goes to others in one message.
+/// Maximum length in bytes of an entry with more than one command: an entry is sent in one message.
 const LONG_ENTRY: usize = 128 << 10;
-/// At most this many commands wait; whoever comes then asks again …
+/// Maximum number of queued commands. Further ones are dropped and retransmitted by their senders.
 const MOST_QUEUED: usize = 8192;
-/// … and so does one host when this many are its own, so that others have their turn.
+/// Maximum number of them from one host, so that other hosts are served too.
 const MOST_OF_HOST: usize = 1024;
 
-/// Somebody waits to hear that its session stands.
+/// A renewal that waits for its answer.
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
     origin: Origin,
     renewal: u64,
 }
 
-/// A command, and who hears what comes of it.
+/// A command and the question to answer.
 type Wanted = (Command, Option<Origin>);
 
-/// One term's office.
+/// The state of one term's leader.
 pub(super) struct Lead {
     term: u64,
     leases: Leases,
-    /// What is to be proposed when the entry before is applied: all of it in one.
+    /// Commands for the next entry, proposed once the current one is applied.
     queue: VecDeque<Wanted>,
-    /// Which questions of each host wait or are in the entry under way: asked again they are not done twice.
+    /// Each host's questions in `queue` or `flight`, so that a retransmission is not proposed again.
     asked: BTreeMap<PeerId, BTreeSet<u64>>,
-    /// The entry under way, and who hears what comes of it.
+    /// The index of the current entry, and its commands.
     flight: Option<(u64, Vec<Wanted>)>,
-    /// Renewals that came since the last round began, one for each session.
+    /// Renewals received since the last round began, one per session.
     waiting: BTreeMap<SessionId, Renewal>,
-    /// Rounds under way, with the renewals that came before each.
+    /// Rounds in progress, with the renewals received before each.
     rounds: BTreeMap<u64, BTreeMap<SessionId, Renewal>>,
-    /// Rounds that a majority has confirmed, by what must be applied before they count.
+    /// Rounds confirmed by a majority, with the index that must be applied before they count.
     confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
-    /// Since when each voter's host has had no session.
+    /// When the host of each voter without a session was first seen without one.
     absent: BTreeMap<VoterId, Time>,
     pub(super) sent: Event,
     ticks: u64,
@@ -82,7 +82,7 @@ impl Lead {
         asked + self.waiting.len() + rounds.map(BTreeMap::len).sum::<usize>()
     }
 
-    /// What is to be decided, or about to be proposed.
+    /// Returns the commands that are proposed or queued.
     fn under_way(&self) -> impl Iterator<Item = &Command> {
         let flying = self.flight.iter().flat_map(|(_, flying)| flying);
         flying.chain(&self.queue).map(|(command, _)| command)
@@ -98,7 +98,7 @@ impl Lead {
 }
 
 impl Registry {
-    /// A new term's leader begins with nothing: whatever was under way belongs to another term.
+    /// Starts a new term with nothing: whatever was in progress belongs to another term.
     pub(super) fn check_leader(&mut self, now: Time) {
         let term = self.engine.is_leader().then(|| self.engine.term());
         if self.lead.as_ref().map(|lead| lead.term) == term {
@@ -113,14 +113,14 @@ impl Registry {
         let since = if self.config.makes(Mutation::EndsAtOnce) { Time::ZERO } else { self.engine.received(now) };
         let mut lead = Lead::new(term, Leases::new(since, self.config.slack));
         if let Some(before) = self.lead.take() {
-            // Reached by sabotage only: what was not decided is tried again.
+            // Only with `Mutation::OldTermEnds`: proposes again what was undecided.
             lead.queue = before.flight.into_iter().flat_map(|(_, flying)| flying).chain(before.queue).collect();
         }
         self.lead = Some(lead);
     }
 
     pub(super) fn lead_tick(&mut self, now: Time) {
-        // Counted by everybody, so that it is not begun anew by every election.
+        // Every voter counts, so that an election does not restart the count.
         let mut lapsed = Vec::new();
         for (name, resource) in self.state.granted() {
             for (&fencing, grant) in resource.detached() {
@@ -174,8 +174,8 @@ impl Registry {
         (now >= since + patience(ttl.span(), self.config.slack)).then_some(Command::LiftQuarantine)
     }
 
-    /// A change of voters was applied, and what ends it follows at once: until it is settled, a loss of power may leave
-    /// voters that wait for a majority of the old ones, too.
+    /// Proposes the end of an applied configuration change immediately. Until it is settled, a power loss may leave
+    /// voters that also wait for a majority of the old ones.
     pub(super) fn end_change(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
@@ -196,7 +196,7 @@ impl Registry {
         }
     }
 
-    /// One round for everybody who has asked since the last one began.
+    /// Begins one round for all renewals received since the last one.
     fn begin_round(&mut self, now: Time) {
         let Some(lead) = &mut self.lead else { return };
         if !lead.waiting.is_empty() {
@@ -206,7 +206,7 @@ impl Registry {
         }
     }
 
-    /// A majority has confirmed that this was still the leader after these rounds had begun.
+    /// Handles rounds in which a majority confirmed the leadership after they had begun.
     pub(super) fn on_rounds(&mut self, rounds: Vec<(u64, u64)>, now: Time) {
         let applied = if self.config.makes(Mutation::YesBeforeApplied) { u64::MAX } else { self.applied };
         let Some(lead) = &mut self.lead else { return };
@@ -238,12 +238,12 @@ impl Registry {
         }
     }
 
-    /// A process asks something.
+    /// Handles a question.
     pub(super) fn on_ask(&mut self, origin: Origin, question: Question, now: Time) {
         if let Question::Renew { session, .. } = question
             && self.state.is_over(session)
         {
-            // That is final, whoever says it.
+            // An ended session is final, so any voter may answer.
             return self.answer_to(origin, Answer::Over { session });
         }
         if let Question::Look { look, since } = &question
@@ -267,7 +267,7 @@ impl Registry {
             Question::Renew { session, renewal } if self.config.makes(Mutation::YesWithoutRound) => {
                 self.say_yes(session, Renewal { origin, renewal }, now);
             }
-            // For whom there is no room asks again.
+            // Dropped: the session retransmits.
             Question::Renew { .. } if lead.waiting.len() >= MOST_SESSIONS => {}
             Question::Renew { session, renewal } => _ = lead.waiting.insert(session, Renewal { origin, renewal }),
             Question::Do(mut command) => {
@@ -287,7 +287,7 @@ impl Registry {
                     lead.queue.push_back((command, Some(origin)));
                 }
             }
-            // It will know more in a moment, and be asked again.
+            // Not answered: this voter applies more soon, and the question is retransmitted.
             Question::Look { .. } => {}
         }
     }
@@ -306,7 +306,7 @@ impl Registry {
         }
     }
 
-    /// Whether a host may ask this: for itself and its own sessions only, and nothing that a leader decides.
+    /// Returns whether a host may ask this: for itself or its own sessions, and no leader's command.
     fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
         let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
         match question {
@@ -317,7 +317,7 @@ impl Registry {
         }
     }
 
-    /// Appends everything that waits as one entry, if none is under way.
+    /// Proposes the queued commands as one entry, if none is in progress.
     pub(super) fn propose(&mut self) -> bool {
         let version = self.state.version();
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.flight.is_none() && !lead.queue.is_empty()) else {
@@ -337,7 +337,7 @@ impl Registry {
         }
     }
 
-    /// An entry was applied: who asked for it hears what came of it.
+    /// Answers the questions of an applied entry.
     pub(super) fn answer(&mut self, index: u64, term: u64, outcomes: Vec<Outcome>) {
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
         let Some((_, flown)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
@@ -345,7 +345,7 @@ impl Registry {
             if let Some(origin) = origin {
                 if let Some(Entry::Occupied(mut asked)) = self.lead.as_mut().map(|lead| lead.asked.entry(origin.host)) {
                     asked.get_mut().remove(&origin.number);
-                    // Hosts come and go.
+                    // Do not accumulate hosts.
                     if asked.get().is_empty() {
                         asked.remove();
                     }
@@ -355,7 +355,8 @@ impl Registry {
         }
     }
 
-    /// Voters that are lost for good: without a session for too long, or with one that has another file or none.
+    /// Returns the permanently lost voters: their host has had no session for too long, or its session has another file
+    /// or none.
     fn lost_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
         let Some(lead) = &mut self.lead else { return BTreeSet::new() };
         let mut lost = BTreeSet::new();
@@ -407,8 +408,7 @@ impl Registry {
                 vec![single(ConfChangeType::AddLearnerNode, voter)]
             }
             Change::Switch { add, remove } => {
-                // Left by an entry of its own, by whoever leads then: the engine's own way of leaving depends on who
-                // led when.
+                // Ended by an entry of ours. The engine's automatic way depends on which voter led when.
                 proposed.set_transition(ConfChangeTransition::Explicit);
                 let add = add.into_iter().map(|voter| single(ConfChangeType::AddNode, voter));
                 add.chain(remove.into_iter().map(|voter| single(ConfChangeType::RemoveNode, voter))).collect()
@@ -418,9 +418,8 @@ impl Registry {
         self.engine.propose_change(proposed, context);
     }
 
-    /// Gives the office to another voter, which is to be elected at once, so that nobody waits for an election in which
-    /// this one is missed. Whether there is another. It may fail: then it leads for a while longer, and is to be asked
-    /// again.
+    /// Transfers the leadership to another voter, which campaigns immediately, so that no election timeout has to pass.
+    /// Returns whether there is another voter. May fail; then call it again.
     pub fn resign(&mut self, now: Time) -> bool {
         let is_received = self.halted.is_none() && self.hand_over();
         self.settle(now);
@@ -432,7 +431,7 @@ impl Registry {
         self.engine.hand_over(voters.into_iter()).is_some()
     }
 
-    /// A learner that has nothing yet may not know that it is one.
+    /// Repeats `Enlist` to learners that have not replied, since they may not know that they are learners.
     fn notify_learners(&mut self) {
         let Some(lead) = &self.lead else { return };
         if lead.ticks % 4 != 0 {

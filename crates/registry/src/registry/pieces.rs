@@ -1,14 +1,14 @@
-//! A snapshot that is longer than a message, in pieces:
+//! Transfers a snapshot that is longer than a message, in pieces:
 //!
 //! ```text
-//!   leader ──Piece 0──► follower      each goes out when the one before is there, so that never more than one
-//!          ◄──had 256k─               is under way, however long the snapshot and however slow the network
+//!   leader ──Piece 0──► follower      each is sent when the previous one has arrived: at most one is in flight,
+//!          ◄─Had 256k──               however long the snapshot and however slow the network
 //!          ──Piece 256k►
-//!          ◄──had all──               it is put together, and the engine gets it as one message
+//!          ◄─Had all───               the engine receives the whole as one message
 //! ```
 //!
-//! Whatever is lost is made good by the engine: it repeats a snapshot until it is answered, and each time the piece
-//! that was not confirmed goes out again.
+//! The engine handles losses: it repeats a snapshot until it is answered, and each repetition sends the unconfirmed
+//! piece again.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ use crate::VoterId;
 use crate::form::{Message, Snapshot};
 use crate::wire::{MOST_SNAPSHOT, RegistryMessage};
 
-/// A snapshot that is longer goes in pieces of this many bytes.
+/// Longer snapshots are sent in pieces of this many bytes.
 const PIECE: usize = 256 << 10;
-/// After this many repetitions without an answer a newer snapshot takes the place of the one under way.
+/// After this many unanswered repetitions the transfer restarts with a newer snapshot.
 const PATIENCE: u32 = 16;
 
 #[derive(Default)]
@@ -30,16 +30,16 @@ pub(super) struct Pieces {
     coming: Option<Coming>,
 }
 
-/// One that we send.
+/// A snapshot being sent.
 struct Going {
     message: Message,
-    /// How much of it is there.
+    /// How many bytes have been received.
     had: usize,
-    /// How often it was repeated since.
+    /// How often the engine has repeated it since.
     repeated: u32,
 }
 
-/// One that we are sent, as far as it has come.
+/// A snapshot being received.
 struct Coming {
     from: VoterId,
     term: u64,
@@ -48,7 +48,7 @@ struct Coming {
 }
 
 impl Pieces {
-    /// How many bytes of snapshots are kept.
+    /// Returns how many bytes of snapshots are in memory.
     pub(super) fn retained(&self) -> usize {
         self.coming.as_ref().map_or(0, |coming| coming.state.len())
     }
@@ -59,7 +59,7 @@ fn snapshot_of(message: &Message) -> Option<&Snapshot> {
 }
 
 impl Registry {
-    /// Whether a message goes out in pieces, the next of which is sent now.
+    /// Sends the next piece of a message with a long snapshot. Returns whether the message is sent in pieces.
     pub(super) fn posts_in_pieces(&mut self, message: &Message, host: PeerId) -> bool {
         let Some(snapshot) = snapshot_of(message).filter(|snapshot| snapshot.state.len() > PIECE) else {
             return false;
@@ -91,8 +91,8 @@ impl Registry {
         self.send(host, RegistryMessage::Piece { message: Box::new(piece), at: at as u32, all: all as u32 });
     }
 
-    /// A piece has come: the whole, if it was the last. What does not go on from what is here is not taken, and who
-    /// sent it hears how much is.
+    /// Handles a piece. Returns the whole message if it was the last. Ignores a piece that does not continue the
+    /// received bytes, and replies how many they are.
     pub(super) fn on_piece(&mut self, from: PeerId, message: Message, at: u32, all: u32) -> Option<Message> {
         let (voter, term) = (message.from, message.term);
         let rest = message.without_snapshot();
@@ -118,7 +118,7 @@ impl Registry {
         None
     }
 
-    /// So much of a snapshot that we send is there.
+    /// Handles the acknowledgement of a piece, and sends the next one.
     pub(super) fn on_had(&mut self, from: PeerId, voter: VoterId, index: u64, bytes: u32) {
         if self.state.voter_records().get(&voter).is_none_or(|voter_record| voter_record.host != from) {
             return;
@@ -126,15 +126,14 @@ impl Registry {
         let Some(going) = self.pieces.going.get_mut(&voter) else { return };
         let all = snapshot_of(&going.message).filter(|it| it.index == index).map_or(0, |it| it.state.len());
         let bytes = bytes as usize;
-        // Once more what was heard already says nothing, and nothing is sent for it: else every repetition would make
-        // another stream of pieces.
+        // Ignore a repeated acknowledgement: otherwise every repetition would start another stream of pieces.
         if bytes < all && bytes != going.had {
             (going.had, going.repeated) = (bytes, 0);
             self.send_piece(voter, from);
         }
     }
 
-    /// Forgets what nobody waits for: who was sent a snapshot has it, or votes no more; who sent one leads no more.
+    /// Drops completed transfers, and those of voters that were removed or do not lead any more.
     pub(super) fn forget_pieces(&mut self) {
         let (pieces, engine, leads) = (&mut self.pieces, &self.engine, self.engine.is_leader());
         pieces.going.retain(|voter, _| leads && engine.wants_snapshot_at(*voter));

@@ -1,6 +1,5 @@
-//! What is asked for so often that it must not cost more with every member, session and resource: which resources a
-//! leader has to look at in every tick, which sessions a host has, how many could vote. Follows from the rest of the
-//! state, and is not kept with it.
+//! Indexes over the state, so that frequent questions do not cost more with every member, session and resource.
+//! Derived, hence not part of snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +11,15 @@ use crate::{Label, SessionId};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// Those of which somebody has to be told something.
+    /// Resources with pending events.
     pub(super) talked_of: BTreeSet<Label>,
-    /// Those with detached grants, and how many each one has.
+    /// Resources with detached grants, and their numbers.
     pub(super) granted: BTreeMap<Label, usize>,
-    /// Detached grants of all of them.
+    /// The number of all detached grants.
     grants: usize,
-    /// The sessions of each host that has any.
+    /// The sessions of each host.
     sessions: BTreeMap<PeerId, BTreeSet<SessionId>>,
-    /// How many members have a data folder.
+    /// The number of members with a data directory.
     keepers: usize,
 }
 
@@ -37,18 +36,18 @@ impl Index {
         index
     }
 
-    /// What is known of a member has changed to this.
+    /// Updates a member.
     pub(super) fn note_member(&mut self, before: Option<&Info>, now: Option<&Info>) {
         let keeps = |info: Option<&Info>| usize::from(info.is_some_and(|info| info.keeps));
         self.keepers = self.keepers + keeps(now) - keeps(before);
     }
 
-    /// A host has this session, too.
+    /// Adds a session.
     pub(super) fn note_open(&mut self, host: PeerId, session: SessionId) {
         self.sessions.entry(host).or_default().insert(session);
     }
 
-    /// A session of a host is over.
+    /// Removes a session.
     pub(super) fn note_end(&mut self, host: PeerId, session: SessionId) {
         if let Some(sessions) = self.sessions.get_mut(&host) {
             sessions.remove(&session);
@@ -58,17 +57,17 @@ impl Index {
         }
     }
 
-    /// The sessions of a host, the oldest first.
+    /// Returns the sessions of a host, oldest first.
     pub(super) fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = SessionId> {
         self.sessions.get(&host).into_iter().flatten().copied()
     }
 
-    /// How many members have a data folder.
+    /// Returns the number of members with a data directory.
     pub(super) fn keepers(&self) -> usize {
         self.keepers
     }
 
-    /// A resource is like this now.
+    /// Updates a resource.
     pub(super) fn note(&mut self, name: &Label, resource: &Resource) {
         set(&mut self.talked_of, name, resource.words().next().is_some());
         let (before, now) = (self.granted.get(name).copied().unwrap_or(0), resource.detached().len());
@@ -80,13 +79,13 @@ impl Index {
         }
     }
 
-    /// A resource is there no more.
+    /// Removes a resource.
     pub(super) fn forget(&mut self, name: &Label) {
         self.talked_of.remove(name);
         self.grants -= self.granted.remove(name).unwrap_or(0);
     }
 
-    /// How many grants are detached, of all resources.
+    /// Returns the number of all detached grants.
     pub(super) fn grants(&self) -> usize {
         self.grants
     }

@@ -1,4 +1,4 @@
-//! One resource: who takes part, and in which generation.
+//! One resource: its parties, generation and detached grants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,74 +11,74 @@ use crate::kind::Topic;
 use crate::mutation::Mutation;
 use crate::{Label, SessionId, Ttl};
 
-/// Fencing numbers of a generation are between this much times its number and the next one's.
+/// The fencing numbers of generation g begin at g times this.
 const NUMBERS: u64 = 1 << 32;
 
-/// From this generation on nobody gets another one by asking for it.
+/// From this generation on, requests open no further generation.
 const MOST_RESIZED: u64 = MOST_GENERATION / 2;
 
 /// A named resource.
 ///
-/// Fencing numbers are no part of it but hang on its generation: the next number of a slot is at least
-/// generation · 2³², so that they go on, whoever has died, when everybody restarts.
+/// It stores no fencing numbers. They follow from the generation: the next number of a slot is at least generation ·
+/// 2³², so they increase even if all peers restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,
     /// The first generation with this number of slots.
     resized: u64,
     generation: u64,
-    /// Whether the coordinator has counted.
+    /// Whether the coordinator has completed the census.
     closed: bool,
-    /// A party whose session stands, as long as there is one.
+    /// A party, if there is one.
     coordinator: Option<SessionId>,
     parties: BTreeMap<SessionId, Party>,
     /// By fencing number.
     detached: BTreeMap<u64, Detached>,
-    /// Grants that this generation's coordinator was told of and that are over since: slots by fencing number.
+    /// Ended grants that this generation's coordinator was notified of: slots by fencing number.
     expired: BTreeMap<u64, u32>,
-    /// Who was forced out, and the generation that this has opened. Also if it has joined since: perhaps that was a
-    /// late letter, and it does not know.
+    /// Evicted sessions, and the generation that the eviction opened. Kept if the session joins again: that may have
+    /// been a late copy of a `Join`.
     expelled: BTreeMap<SessionId, u64>,
-    /// The highest fencing number of each slot's detached grants that are over: a late word of one does not bring it
-    /// back. Numbers of a slot only ever rise.
+    /// The highest fencing number of each slot's ended detached grants, so that a late `Detach` does not restore one.
+    /// Fencing numbers of a slot only increase.
     over: BTreeMap<u32, u64>,
 }
 
-/// Since when a session takes part.
+/// The participation of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
-    /// The generation in which it became a party: it is asked in every one after that.
+    /// The generation in which it became a party. It takes part in the census of every later one.
     pub since: u64,
-    /// The generation in which it has last asked to be one: no count of that generation removes it. It may have been
-    /// asked, have answered that it has nothing, and have joined again before the count was closed.
+    /// The generation of its latest `Join`, whose census does not remove it. It may have reported nothing in that
+    /// census and joined again before the census was closed.
     pub joined: u64,
 }
 
 /// A grant that outlives the session that gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
-    /// Which slot: not made anew before this is over.
+    /// The slot. No token is created for it before this grant ends.
     pub slot: u32,
-    /// Who gave it, or the latest that has renewed it.
+    /// The session that gave or last renewed it.
     pub session: SessionId,
-    /// Where: any session of this host may renew it and give it back.
+    /// The host of that session. Any session of this host may renew or release it.
     pub host: PeerId,
-    /// The generation in which it was detached: the coordinators of later ones are told of it.
+    /// The generation in which it was detached. Coordinators of later ones are notified of it.
     pub generation: u64,
-    /// How long it stands, counted by each voter from its own applying of the entry.
+    /// Its duration, which each voter counts from its own application of the entry.
     pub ttl: Ttl,
-    /// How often it was renewed.
+    /// The number of its renewals.
     pub stretch: u64,
-    /// What the host wants to find with it again.
+    /// Opaque text for the host.
     pub note: Label,
 }
 
 impl Resource {
-    /// Without parties; the first one opens the generation after this.
+    /// Creates a resource without parties. The first `Join` opens the generation after this.
     pub(super) fn found(slots: u32, generation: u64) -> Self {
         Self {
             slots,
-            // Above everything that was seen of an earlier resource of this name.
+            // Later than every generation of an earlier resource of this name.
             resized: generation + 1,
             generation,
             closed: false,
@@ -91,7 +91,7 @@ impl Resource {
         }
     }
 
-    /// Whether it is as it can be; `stands` tells of a session.
+    /// Checks the invariants. `stands` returns whether a session is valid.
     pub(super) fn is_possible(&self, stands: impl Fn(SessionId) -> bool) -> bool {
         let detached = self.detached.iter().map(|(fencing, grant)| (grant.slot, *fencing));
         let expired = self.expired.iter().map(|(fencing, slot)| (*slot, *fencing));
@@ -106,42 +106,42 @@ impl Resource {
             && detached.chain(expired).chain(over).all(|(slot, it)| slot < MOST_SLOTS && it < MOST_FENCING)
     }
 
-    /// How many may hold it at once.
+    /// Returns the number of slots.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Which generation this is; the first is 1.
+    /// Returns the generation. The first is 1.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whether this generation's count is over.
+    /// Returns whether the census of this generation is complete.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Who fences, counts and goes on in this generation.
+    /// Returns the coordinator's session.
     pub fn coordinator(&self) -> Option<SessionId> {
         self.coordinator
     }
 
-    /// Who takes part, and since when.
+    /// Returns the parties.
     pub fn parties(&self) -> &BTreeMap<SessionId, Party> {
         &self.parties
     }
 
-    /// The grants that outlive their sessions, by fencing number.
+    /// Returns the detached grants by fencing number.
     pub fn detached(&self) -> &BTreeMap<u64, Detached> {
         &self.detached
     }
 
-    /// Whether somebody was forced out whose session stands, and who may not have heard of it.
+    /// Returns whether a session was evicted that is valid and may not have been notified.
     pub(super) fn has_forced(&self) -> bool {
         !self.expelled.is_empty()
     }
 
-    /// Which words have to be told: to whom, of which generation, and what about.
+    /// Returns the pending events: session, generation and topic.
     pub fn words(&self) -> impl Iterator<Item = (SessionId, u64, Topic)> {
         let opened = self.coordinator.filter(|_| !self.closed).map(|it| (it, self.generation, Topic::Opened));
         let expired = self.coordinator.into_iter().flat_map(move |it| {
@@ -151,15 +151,15 @@ impl Resource {
         opened.into_iter().chain(expired).chain(expelled)
     }
 
-    /// Who is to be asked in this generation: everybody who took part when it was opened.
+    /// Returns the sessions in this generation's census: the parties when it was opened.
     pub fn asked(&self) -> impl Iterator<Item = SessionId> {
         let is_asked =
             |(id, party): &(&SessionId, &Party)| party.since < self.generation || self.coordinator == Some(**id);
         self.parties.iter().filter(is_asked).map(|(id, _)| *id)
     }
 
-    /// The grants that were detached when this generation was opened, whether they are over or not: slot and fencing
-    /// number.
+    /// Returns the grants that were detached when this generation was opened, including those ended since: slot and
+    /// fencing number.
     pub fn detached_before(&self) -> Vec<(u32, u64)> {
         let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
         let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
@@ -167,13 +167,13 @@ impl Resource {
         all.into_iter().collect()
     }
 
-    /// Those of them that are over: fencing number and slot.
+    /// Returns those of them that have ended: fencing number and slot.
     pub fn expired(&self) -> impl Iterator<Item = (u64, u32)> {
         self.expired.iter().map(|(&fencing, &slot)| (fencing, slot))
     }
 
-    /// The next generation, with one of the parties as its coordinator: another one for each resource and generation,
-    /// so that a death that concerns many resources is no load on one.
+    /// Opens the next generation. The coordinator is a pseudorandom party, so that the end of a session with many
+    /// resources does not make one session coordinate them all.
     fn advance(&mut self, name: &Label) -> Opening {
         let draw = mix(Key::of(name.as_str().as_bytes()).get() as u64 ^ (self.generation + 1));
         let place = draw.checked_rem(self.parties.len() as u64).unwrap_or(0);
@@ -182,14 +182,15 @@ impl Resource {
         Opening { resource: name.clone(), generation: self.generation, coordinator }
     }
 
-    /// Generations up to this one may have been used.
+    /// Opens a generation above `floor`, up to which generations may have been used.
     pub(super) fn recover(&mut self, name: &Label, floor: u64) {
         self.generation = floor;
         self.advance(name);
     }
 
     fn open(&mut self, coordinator: Option<SessionId>) {
-        // Who uses up all of them has one name on which late words count. Beyond, nobody could read the register.
+        // At the last generation it stays the same: then late messages can be mistaken for current ones, but only of
+        // this resource. A higher one would make the state undecodable.
         self.generation = (self.generation + 1).min(MOST_GENERATION - 1);
         self.coordinator = coordinator;
         self.closed = false;
@@ -198,14 +199,15 @@ impl Resource {
 
     pub(super) fn join(&mut self, session: SessionId, host_of: impl Fn(SessionId) -> Option<PeerId>) -> Outcome {
         let coordinator = self.coordinator.unwrap_or_else(|| {
-            // Nobody took part: it is new, or everybody who had anything is gone. Either way who comes first counts.
+            // No parties: the resource is new, or every session that had anything of it has ended. So the first to join
+            // takes the census.
             self.open(Some(session));
             session
         });
         let generation = self.generation;
         let party = self.parties.entry(session).or_insert(Party { since: generation, joined: generation });
         party.joined = generation;
-        // So also where this is the second time that it is asked: a coordinator is older than its generation otherwise.
+        // Also for a copy of the command: otherwise a coordinator became a party before its generation.
         let opened = coordinator == session && party.since == generation;
         let host = host_of(coordinator);
         let host =
@@ -213,7 +215,7 @@ impl Resource {
         Outcome::Joined { generation, coordinator: (coordinator, host), opened, slots: self.slots }
     }
 
-    /// Sessions have ended: a new generation if any of them took part.
+    /// Removes ended sessions. Opens a generation if any of them was a party.
     pub(super) fn lose(&mut self, name: &Label, ended: &[SessionId]) -> Option<Opening> {
         let before = self.parties.len();
         for session in ended {
@@ -223,8 +225,8 @@ impl Resource {
         (self.parties.len() < before).then(|| self.advance(name))
     }
 
-    /// A session goes on with what earlier ones of its host had: a new generation, in which it is asked. Also if the
-    /// earlier ones have ended before: nobody else tells the later one what has become of what they had.
+    /// Makes a session a party in place of earlier ones of its host, and opens a generation with it in the census. Also
+    /// if the earlier ones have ended before: only the census reports to the new session what became of their tokens.
     pub(super) fn take_over(&mut self, name: &Label, from: &[SessionId], to: SessionId) -> Opening {
         for from in from {
             self.parties.remove(from);
@@ -248,7 +250,7 @@ impl Resource {
         if is_superseded && !makes(Mutation::ResizesLate) {
             return Outcome::Refused(Refusal::Superseded);
         }
-        // Whoever likes may ask for this, again and again: half of all generations are left for what happens by itself.
+        // Requests can be repeated at will. Half of all generations are reserved for ended sessions.
         if self.generation >= MOST_RESIZED {
             return Outcome::Refused(Refusal::Full);
         }
@@ -268,7 +270,8 @@ impl Resource {
         }
     }
 
-    /// Only who had joined before this generation was asked in it. The second time there is nothing left to do.
+    /// Removes parties only if they joined before this generation, since only those were in its census. A copy has no
+    /// effect.
     pub(super) fn close(&mut self, session: SessionId, generation: u64, remaining: &[SessionId]) -> Outcome {
         if self.generation != generation {
             return Outcome::Refused(Refusal::OldGeneration);
@@ -284,15 +287,15 @@ impl Resource {
         Outcome::Done
     }
 
-    /// A party has nothing any more: to the others it is as if its session had ended. By generation, so that a late
-    /// letter does not take away what it has since it joined again.
+    /// Removes a party that has nothing of the resource, as if its session had ended. Names the generation, so that a
+    /// late copy does not remove a party that has joined again.
     pub(super) fn quit(&mut self, name: &Label, session: SessionId, generation: u64) -> Outcome {
         if self.generation != generation {
             return Outcome::Refused(Refusal::OldGeneration);
         }
         match self.parties.remove(&session) {
             Some(_) => {
-                // Who knows of this generation does not have to hear that it was forced out in an earlier one.
+                // It knows this generation, so it need not be notified of an eviction in an earlier one.
                 self.expelled.remove(&session);
                 Outcome::Advanced(self.advance(name))
             }
@@ -300,12 +303,12 @@ impl Resource {
         }
     }
 
-    /// A party gives a grant, or a session of the host that has given one renews it.
+    /// Records a party's grant, or renews one of the same host.
     pub(super) fn detach(&mut self, grant: Detached, fencing: u64) -> Outcome {
         match self.detached.get_mut(&fencing) {
             Some(known) if known.host == grant.host => {
-                // Never shorter than it was: this may be an earlier renewal that comes late, and its client was told
-                // the other one's end.
+                // Never shortened: this may be a late copy of an earlier renewal, and the client knows the end of a
+                // later one.
                 known.ttl = known.ttl.max(grant.ttl);
                 known.session = known.session.max(grant.session);
                 (known.stretch, known.note) = (known.stretch + 1, grant.note);
@@ -318,9 +321,8 @@ impl Resource {
             return Outcome::Refused(Refusal::NoSuchGrant);
         }
         let Some(party) = self.parties.get(&grant.session) else { return Outcome::Refused(Refusal::NoParty) };
-        // It was given before its session was forced out or gave up its part, or by another resource of this name that
-        // was removed since: nobody is inside with it. Or it is a number that nobody can have come to, and none that is
-        // given out later would count beside it.
+        // Below: granted before its session was evicted or quit, or from a deleted resource of this name. No client
+        // holds a slot with it. Above: a number that no peer can have reached, which later numbers would not exceed.
         if fencing < party.since * NUMBERS || fencing >= (self.generation + 1) * NUMBERS {
             return Outcome::Refused(Refusal::NoSuchGrant);
         }
@@ -331,10 +333,10 @@ impl Resource {
         Outcome::Done
     }
 
-    /// By number, so that a late word of the former holder does not take away the next one's.
+    /// Removes a grant by its fencing number, so that a late copy does not remove the grant of the slot's next holder.
     pub(super) fn drop_detached(&mut self, session: SessionId, host: PeerId, fencing: u64) -> Outcome {
         match self.detached.get(&fencing) {
-            // A later session of the host has renewed it, and its client was told so.
+            // A later session of the host has renewed it, and its client was notified.
             Some(grant) if grant.host == host && session < grant.session => {}
             Some(grant) if grant.host == host => self.forget(fencing),
             Some(_) => return Outcome::Refused(Refusal::NotYours),
@@ -343,7 +345,7 @@ impl Resource {
         Outcome::Done
     }
 
-    /// A grant is over by time.
+    /// Ends a grant whose time has passed.
     pub(super) fn expire_detached(&mut self, fencing: u64, stretch: u64) -> Outcome {
         match self.detached.get(&fencing) {
             Some(grant) if grant.stretch == stretch => {
@@ -354,7 +356,7 @@ impl Resource {
         }
     }
 
-    /// A grant is over. The coordinator hears of it if it has heard of the grant: perhaps the slot waits for that.
+    /// Ends a grant. The coordinator is notified if it was notified of the grant, since the slot may wait for it.
     fn forget(&mut self, fencing: u64) {
         let Some(grant) = self.detached.remove(&fencing) else { return };
         let over = self.over.entry(grant.slot).or_insert(fencing);
@@ -364,8 +366,8 @@ impl Resource {
         }
     }
 
-    /// Evicts a party at the risk that a client of it goes on. What is asked a second time finds the party gone, or
-    /// another participation of the same session.
+    /// Evicts a party, although its clients may continue. A copy finds no such party, or a later participation of the
+    /// session.
     pub(super) fn expel(
         &mut self,
         name: &Label,
@@ -385,7 +387,7 @@ impl Resource {
         Outcome::Advanced(opening)
     }
 
-    /// Ends one detached grant. By number, so that a late copy does not end another one.
+    /// Revokes a detached grant by its fencing number, so that a late copy does not revoke another one.
     pub(super) fn take_back(&mut self, fencing: u64, session: SessionId) -> Outcome {
         match self.detached.get(&fencing) {
             Some(grant) if grant.session != session => return Outcome::Refused(Refusal::Superseded),
