@@ -288,7 +288,7 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
         Some(dir) => dir.clone(),
         None => places::data_dir().map_err(StartError::from)?,
     };
-    let path = dir.join("register");
+    let path = dir.join("registry");
     let file = |source| Error::File { path: path.clone(), source };
     // Before a folder is made for a lock that nobody needs.
     std::fs::metadata(&path).map_err(file)?;

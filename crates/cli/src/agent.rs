@@ -483,14 +483,14 @@ fn say_page(listeners: &[Listener], token: Option<&Token>) {
     }
 }
 
-/// The file beside a socket that says who may be inside: `agent.grants` for `agent.sock`, and for any other name one
+/// The file beside a socket that says who may be inside: `agent.takeover` for `agent.sock`, and for any other name one
 /// that no other socket has.
 fn grants(socket: &Path) -> PathBuf {
     if socket.extension().is_some_and(|extension| extension == "sock") {
-        return socket.with_extension("grants");
+        return socket.with_extension("takeover");
     }
     let mut path = socket.as_os_str().to_owned();
-    path.push("-grants");
+    path.push("-takeover");
     path.into()
 }
 
@@ -566,10 +566,10 @@ mod tests {
     #[test]
     fn each_socket_has_a_file_of_grants_of_its_own() {
         for (socket, file) in [
-            ("/r/agent.sock", "/r/agent.grants"),
-            ("/r/agent", "/r/agent-grants"),
-            ("/r/agent.one", "/r/agent.one-grants"),
-            ("/r/agent.one.sock", "/r/agent.one.grants"),
+            ("/r/agent.sock", "/r/agent.takeover"),
+            ("/r/agent", "/r/agent-takeover"),
+            ("/r/agent.one", "/r/agent.one-takeover"),
+            ("/r/agent.one.sock", "/r/agent.one.takeover"),
         ] {
             assert_eq!(grants(Path::new(socket)), Path::new(file), "{socket}");
         }

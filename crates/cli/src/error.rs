@@ -1,4 +1,4 @@
-//! The one place that tells a person what went wrong, and the shell how badly.
+//! Errors of commands: their messages and exit codes.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,253 +7,224 @@ use peerlock::StartError;
 use peerlock_http::ListenError;
 use thiserror::Error;
 
-/// What can go wrong in a command. Nothing has been changed unless it says so.
+/// An error of a command. Nothing has been changed unless the message says otherwise.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The options make no sense together.
+    /// The options contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// A peer did not start.
+    /// A peer could not start.
     #[error(transparent)]
     Peer(#[from] StartError),
-    /// What a peer or an agent has said.
+    /// An error that a peer or an agent returned.
     #[error(transparent)]
     Peerlock(#[from] peerlock::Error),
-    /// A file that was named cannot be used.
-    #[error("cannot use {path}: {source}. Check the file, or name another one")]
+    /// A named file cannot be used.
+    #[error("cannot use the file {path}: {source}. Check its path and permissions, or name another file")]
     File {
-        /// The file as it was named.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// A folder of the agent's cannot be used.
+    /// A directory of the agent cannot be used.
     #[error(
-        "cannot use the folder {path}: {source}. Make it writable, or set PEERLOCK_DATA_DIR to another one \
-         (PEERLOCK_RUNTIME_DIR for that of the socket)"
+        "cannot use the directory {path}: {source}. Make it writable, or set PEERLOCK_DATA_DIR (for the socket: \
+         PEERLOCK_RUNTIME_DIR) to another directory"
     )]
     Dir {
-        /// The data folder, or that of the socket.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// There is no place for what is needed only for a while.
-    #[error("cannot make the folder {path}: {source}. Set TMPDIR to a folder that can be written")]
+    /// A temporary directory cannot be created.
+    #[error("cannot create the directory {path}: {source}. Set TMPDIR to a writable directory")]
     Temporary {
-        /// The folder.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// A folder of the agent's is not its own.
+    /// Other users can write to a directory of the agent.
     #[error(
-        "others can write into {path} (mode {mode:03o}), and so take the agent's place: run `chmod 700` on it, or \
-         choose another folder"
+        "{path} is writable by other users (mode {mode:03o}), who could replace the agent: run `chmod 700` on it, or \
+         choose another directory"
     )]
     OpenDir {
-        /// The data folder, or that of the socket.
         path: PathBuf,
-        /// Its permission bits.
         mode: u32,
     },
-    /// A data folder may be in use by several machines.
+    /// The data directory is on a file system that several machines may use.
     #[error(
-        "{path} is on {kind}, which other machines may use, too: two agents could have one identity and one vote. \
-         Choose a directory on a disk of this machine (PEERLOCK_DATA_DIR, or --data-dir); --any-filesystem if no other \
-         machine uses it",
+        "{path} is on {kind}, which several machines may use: two agents could share one identity and one vote. \
+         Choose a directory on a local disk (PEERLOCK_DATA_DIR or --data-dir), or give --any-filesystem if no other \
+         machine uses this one",
         path = path.display()
     )]
     SharedFilesystem {
-        /// The data folder.
         path: PathBuf,
-        /// The kind of file system.
         kind: &'static str,
     },
-    /// The last agent of a data folder ran on another machine, and may still run.
+    /// The last agent of the data directory ran on another machine and may still run.
     #[error(
-        "{path} was used by another machine last (machine ID {machine}), whose agent did not end in good order: two \
-         agents must not have one identity and one vote. If it may run, stop it there; when it is certain that it does \
-         not, remove {path}/agent.lock, and start this one again",
+        "{path} was last used by another machine (machine ID {machine}), whose agent did not exit cleanly: two agents \
+         must not share one identity and one vote. If that agent may still run, stop it; if it certainly does not, \
+         remove {path}/agent.lock and start this agent again",
         path = path.display()
     )]
     OtherMachine {
-        /// The data folder.
         path: PathBuf,
-        /// The machine ID of the other one.
+        /// The ID of the other machine.
         machine: String,
     },
-    /// The system gives this user too little.
+    /// The limit of open files is too low.
     #[error(
-        "an agent may have {files} files open here, and needs {least}: raise the limit (`ulimit -Hn`, LimitNOFILE=)"
+        "the limit of open files is {files}, and an agent needs {least}: raise it (`ulimit -Hn`, LimitNOFILE=)"
     )]
     FewFiles {
-        /// How many it may have.
         files: usize,
-        /// How many it needs.
+        /// The least number of files that an agent needs.
         least: usize,
     },
-    /// The machine's agent is not for this user.
+    /// The machine's agent does not admit this user.
     #[error(
-        "this machine's agent, at {socket}, is another user's, and does not let you in: ask for `--socket-group` with \
-         a group that you are in, or name another agent with --agent. One of your own (`peerlock agent`) would be a \
-         cluster apart, and exclude nobody"
+        "permission denied: this machine's agent at {socket} belongs to another user. Have it started with \
+         `--socket-group` and a group of yours, or name another agent with --agent. An agent of your own (`peerlock \
+         agent`) would be a separate cluster, without exclusion between the two"
     )]
     ForeignAgent {
-        /// Where it is.
         socket: PathBuf,
     },
-    /// The machine's agent is for this user, and does not run.
+    /// This user is a client of the machine's agent, which is not running.
     #[error(
-        "this machine's agent, at {socket}, does not run: it is being started again, or needs to be (`systemctl start \
-         peerlock`). One of your own would be a cluster apart, and exclude nobody; if that is what you want, set \
-         PEERLOCK_DATA_DIR"
+        "this machine's agent at {socket} is not running: it is restarting, or has to be started (`systemctl start \
+         peerlock`). An agent of your own would be a separate cluster, without exclusion between the two; to use one \
+         anyway, set PEERLOCK_DATA_DIR"
     )]
     SystemAgentDown {
-        /// Where it would be.
         socket: PathBuf,
     },
-    /// A folder of the agent's belongs to somebody else.
+    /// A directory of the agent belongs to another user.
     #[error(
-        "{path} belongs to another user (uid {owner}), who could take the agent's place: choose another folder, or \
+        "{path} belongs to another user (uid {owner}), who could replace the agent: choose another directory, or \
          `chown` it"
     )]
     ForeignDir {
-        /// The data folder, or that of the socket.
         path: PathBuf,
-        /// The number of the user whose it is.
+        /// The user ID of its owner.
         owner: u32,
     },
-    /// Others can read the bearer token.
+    /// Other users can read the bearer token.
     #[error(
-        "others can use the token in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
+        "the token file {path} is readable by other users (mode {mode:03o}): run `chmod 600` on it, or create a new \
+         token if it may have leaked"
     )]
     OpenToken {
-        /// The file with the token.
         path: PathBuf,
-        /// Its permission bits.
         mode: u32,
     },
-    /// Another agent has the data folder.
+    /// Another agent uses the data directory.
     #[error(
-        "an agent with the data folder {path} runs already{}: stop it, or give this one a folder with --data-dir",
+        "an agent with the data directory {path} is already running{}: stop it, replace it with --replace, or give \
+         this one another directory with --data-dir",
         pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
     SecondAgent {
-        /// The data folder that both want.
         path: PathBuf,
-        /// The other one, if it has said who it is.
+        /// The process ID of the other agent, if it is recorded.
         pid: Option<u32>,
     },
-    /// The hosts to join belong to another cluster than this one and its others.
+    /// The hosts of `--join` belong to another cluster, and this host's cluster has other members.
     #[error(
         "not started: {address} of --join belongs to the cluster {theirs}, and this host to {ours}, which has other \
-         hosts. Correct --join; or, to move this host there, move {path}/cluster and {path}/register away, and start \
+         hosts. Correct --join; or, to move this host there, move {path}/cluster and {path}/registry away, and start \
          it again",
         path = path.display()
     )]
     JoinElsewhere {
-        /// Where the other cluster was met.
+        /// The address of a host of the other cluster.
         address: String,
-        /// The data folder.
         path: PathBuf,
-        /// The cluster of this host.
         ours: String,
-        /// The cluster of the other one.
         theirs: String,
     },
-    /// The hosts to join belong to another cluster, and something is held in the one of this host.
+    /// The hosts of `--join` belong to another cluster, and slots are held in this host's own cluster.
     #[error(
-        "not started: {address} of --join belongs to the cluster {theirs}, and slots of its own cluster are held on \
-         this host ({ours}; made by a command or an agent without --join, with no other host in it). Let its jobs end, \
-         release what was acquired (`peerlock ls`, `peerlock release`), and start it again: it goes over then"
+        "not started: {address} of --join belongs to the cluster {theirs}, and this host holds slots in a cluster of \
+         its own ({ours}, created by a command or an agent without --join, with no other host). Wait until its jobs \
+         end, release acquired slots (`peerlock ls`, `peerlock release`), and start the agent again: it then changes \
+         to the other cluster"
     )]
     HeldInOwnCluster {
-        /// Where the other cluster was met.
+        /// The address of a host of the other cluster.
         address: String,
-        /// The cluster of this host.
         ours: String,
-        /// The cluster of the other one.
         theirs: String,
     },
-    /// The hosts to join have another secret, and this host is a cluster of its own.
+    /// The hosts of `--join` have another secret, and this host has a cluster of its own.
     #[error(
         "not started: {address} of --join has another secret, and this host has a cluster of its own, with no other \
          host in it (in {path}). Name the other cluster's secret with --secret-file; or correct --join",
         path = path.display()
     )]
     OtherSecret {
-        /// Where the other secret was met.
+        /// The address of a host with the other secret.
         address: String,
-        /// The data folder.
         path: PathBuf,
     },
-    /// A cluster is to be joined, and its secret is not here.
+    /// The secret of the cluster to join is missing.
     #[error(
-        "there is no secret at {path}, and a cluster is joined with its own: copy the file `secret` of a member there \
-         (mode 600), or name it with --secret-file. Only for a new cluster, on its first machine: `peerlock secret new`"
+        "no secret at {path}: joining a cluster needs its secret. Copy the file `secret` of a member there (mode 600), \
+         or name it with --secret-file. Only for a new cluster, on its first machine: `peerlock secret new`"
     )]
     NoSecret {
-        /// Where it was looked for.
         path: PathBuf,
     },
-    /// A new secret is not written over another one.
+    /// `secret new` does not overwrite an existing secret.
     #[error(
-        "{path} exists, and nothing was changed: with another secret in it this machine could not reach its cluster. \
-         To replace the secret of a running cluster: `peerlock secret rotate`",
+        "{path} exists and was not changed: with another secret this machine could not reach its cluster. To replace \
+         the secret of a running cluster, use `peerlock secret rotate`",
         path = path.display()
     )]
     SecretExists {
-        /// The file that is there.
         path: PathBuf,
     },
-    /// There is no agent, and the one that was started for this command has ended.
-    #[error("there is no agent on this machine, and one could not be started: {said} (more in {log})")]
+    /// The agent that this command started has exited.
+    #[error("cannot start an agent on this machine: {said} (more in {log})")]
     AgentFailed {
-        /// What it said last.
         said: String,
-        /// Where it says more.
         log: PathBuf,
-        /// Its exit code.
         code: u8,
     },
-    /// A person has started the agent of this data folder, and it was never in a cluster.
+    /// The agent of the data directory was started by an administrator, is stopped, and has never been in a cluster.
     #[error(
-        "the agent of this machine does not run, and has not been in its cluster yet, so that a new one would not know \
-         it: start it again as before (`peerlock agent …`, or its systemd unit). Its data folder is {dir}"
+        "the agent of this machine is stopped, and has not joined a cluster yet: start it again as before (`peerlock \
+         agent …`, or its systemd unit). Its data directory is {dir}"
     )]
     AgentStopped {
-        /// The agent's data folder.
         dir: PathBuf,
     },
-    /// The agent of this data directory was drained.
+    /// The agent of the data directory was drained.
     #[error(
-        "this machine is drained: `peerlock drain` has ended its agent, and commands do not start it again. Start it \
-         with `peerlock agent`, or its systemd unit. Its data directory is {dir}"
+        "this machine is drained: `peerlock drain` has stopped its agent, and commands do not start it again. To end \
+         the maintenance, start it with `peerlock agent` or its systemd unit. Its data directory is {dir}"
     )]
     Drained {
-        /// The agent's data directory.
         dir: PathBuf,
     },
-    /// There is neither an agent nor word of its end.
-    #[error("an agent of this machine is starting or ending, and has not answered for {seconds} s: look at {log}")]
+    /// An agent neither answers nor exits.
+    #[error("the agent of this machine is starting or stopping, and has not answered for {seconds} s: see {log}")]
     AgentMute {
-        /// How long was waited.
+        /// For how long this command has waited.
         seconds: u64,
-        /// Where it may say why.
         log: PathBuf,
     },
-    /// An agent has left, and could not tell anybody.
+    /// An agent has left without the cluster's confirmation.
     #[error(
-        "left, and the cluster does not know it: no majority of the voters could be reached, and what this agent had \
-         is free for others only when its session has run out"
+        "left without confirmation: no quorum could be reached. The slots of this agent are free when its session \
+         expires"
     )]
     Untold,
-    /// Nothing could be listened on for clients.
+    /// The API could not be served.
     #[error("cannot listen for clients: {0}")]
     Listen(#[from] ListenError),
-    /// The system gives us no process, thread or file to work with.
-    #[error("cannot start anything: {0}. Check the limits of this user (`ulimit -a`)")]
+    /// The system refused a process, thread or file.
+    #[error("cannot start: {0}. Check the limits of this user (`ulimit -a`)")]
     Start(io::Error),
     /// The result could not be written.
     #[error("cannot write the result: {0}")]
@@ -261,7 +232,7 @@ pub enum Error {
 }
 
 pub mod exit {
-    //! Exit codes, after sysexits.h where it has one. Those of what a peer or an agent says follow from its class.
+    //! Exit codes, from sysexits.h where it has one. Errors of peers and agents map by their class.
 
     use std::io;
     use std::process::ExitCode;
@@ -284,17 +255,17 @@ pub mod exit {
     const NOT_ALLOWED: u8 = Class::Forbidden.exit_code();
     pub const NOT_ACQUIRED: u8 = Class::NotAcquired.exit_code();
 
-    /// Prints an error and says how to exit.
+    /// Prints an error and returns its exit code.
     pub fn after(error: &Error) -> ExitCode {
         match error {
-            // The reader of a pipe has seen enough; nothing is wrong.
+            // The reader of the pipe has closed it, for example `head`: not an error.
             Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => say(error),
         }
         ExitCode::from(code(error))
     }
 
-    /// The exit code of an error.
+    /// Returns the exit code of an error.
     pub fn code(error: &Error) -> u8 {
         match error {
             Error::Usage(_) => USAGE,
@@ -337,24 +308,24 @@ pub mod exit {
             StartError::OnlyItself { .. } | StartError::ExpectsTooFew { .. } => USAGE,
             StartError::Join(error) => error.class().exit_code(),
             StartError::Endpoint(_) => USAGE,
-            // System, and whatever may come.
+            // System errors, and variants of later versions.
             _ => SYSTEM,
         }
     }
 
-    /// Prints the result of parsing a command line that is not a command: an error, the help or the version.
+    /// Prints a parse result that is not a command: an error, the help or the version.
     pub fn after_parsing(error: clap::Error) -> ExitCode {
         let hint = missing_dashes(&error);
         peerlock_console::after_parsing(Cli::command(), error, hint).unwrap_or_else(|error| after(&error.into()))
     }
 
-    /// The one thing that everybody forgets once.
+    /// Returns a hint if the `--` before the command of `run` is missing.
     fn missing_dashes(error: &clap::Error) -> Option<String> {
         let mut typed = std::env::args_os().skip(1);
         let (command, Some(ContextValue::String(word))) = (typed.next()?, error.get(ContextKind::InvalidArg)) else {
             return None;
         };
         let is_command = error.kind() == ErrorKind::UnknownArgument && command == "run" && !word.starts_with('-');
-        is_command.then(|| format!("the command stands behind `--`: peerlock run NAME -- {word} …"))
+        is_command.then(|| format!("put the command after `--`: peerlock run NAME -- {word} …"))
     }
 }

@@ -1,4 +1,4 @@
-//! `peerlock`: at most k at a time, in fair order, across any number of machines, with no lock server.
+//! The program `peerlock`: a distributed lock and semaphore without a lock server.
 
 use std::process::ExitCode;
 
@@ -22,10 +22,10 @@ mod start;
 
 use error::{Error, exit};
 
-/// The version, and the commit that it was built from.
+/// The version and the commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PEERLOCK_COMMIT"), ")");
 
-/// At most k at a time, in fair order, across any number of machines, with no lock server.
+/// A distributed lock and semaphore without a lock server
 #[derive(Parser)]
 #[command(name = "peerlock", version = VERSION, arg_required_else_help = true)]
 struct Cli {
@@ -57,7 +57,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // The guard of a command, and the command itself before it is what it will be, are this program, too.
+    // The supervisor starts its guard process and the job through this executable.
     if let Some(code) = peerlock_supervise::errand() {
         return code;
     }
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|error| exit::after(&error))
 }
 
-/// Runs a command that asks an agent something.
+/// Runs an asynchronous command on a single-threaded runtime.
 fn wait_for(asked: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?.block_on(asked)
 }
@@ -100,7 +100,7 @@ type Result<T> = std::result::Result<T, Error>;
 mod tests {
     use clap::CommandFactory as _;
 
-    /// Names that clash, and the like: else only who uses the command in question finds out.
+    /// Detects clashing option names, which clap otherwise reports only when the command is used.
     #[test]
     fn the_command_line_is_sound() {
         super::Cli::command().debug_assert();

@@ -1,4 +1,4 @@
-//! What a shell and `man` want to know of this program, made from the command line itself.
+//! `peerlock completions` and `man`, generated from the command line definition.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 use crate::{Cli, Result};
 
-/// Print what a shell needs to complete commands and options
+/// Print a shell completion script
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -16,18 +16,18 @@ Examples:
   peerlock completions zsh > ~/.zfunc/_peerlock
   peerlock completions fish > ~/.config/fish/completions/peerlock.fish")]
 pub struct Completions {
-    /// The shell that is to complete
+    /// The shell
     shell: Shell,
 }
 
-/// Write the manual pages, one for each command
+/// Write manual pages, one for each command
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   peerlock man /usr/local/share/man/man1
   man peerlock-run")]
 pub struct Man {
-    /// The folder to write them into; it is made if it is not there
+    /// Target directory; created if it does not exist
     dir: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! `peerlock run`: a command while a slot is held.
+//! `peerlock run`: runs a command while holding a slot.
 
 mod label;
 mod lease;
@@ -31,79 +31,86 @@ use loss::Loss;
 pub use peerlock_types::roughly;
 use show::Show;
 
-/// The names of all slots that a command runs under, one per line: it may be a `run` itself.
+/// The environment variable with the names of all slots that the command runs under, one per line.
 const HELD: &str = "PEERLOCK_HELD";
 
-/// How long to wait for the word that a slot was given back. It is free before that, or when we are gone.
+/// Bounds the wait for the confirmation of a release. The slot is free before that, or when this process has ended.
 const RELEASING: Duration = Duration::from_secs(5);
-/// How long an agent may be away that has just answered.
+/// How long to wait for an agent that answered and then disappeared.
 const ABSENT: Duration = Duration::from_secs(30);
-/// How long an agent takes at most to start again that has ended between being found and being asked.
+/// Bounds the restart of an agent that ended between its discovery and the first request.
 const RESTARTS: Duration = Duration::from_secs(3);
-/// How often an agent that was named is looked for.
+/// Interval of connection attempts to a named agent.
 const NAMED: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
-The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_FENCING (the fencing
-number), PEERLOCK_SLOT, PEERLOCK_DEADLINE (Unix seconds: when it will have been killed, unless the lease is renewed) and
-PEERLOCK_HELD (the names of all slots that it runs under, one per line) in its environment, and its exit code is ours.
+The command inherits terminal, input and output, and its exit code is returned. Its environment has:
+  PEERLOCK_NAME       the resource
+  PEERLOCK_SLOT       the slot
+  PEERLOCK_FENCING    the fencing number
+  PEERLOCK_DEADLINE   when it is killed unless the lease is renewed, in Unix seconds
+  PEERLOCK_HELD       the resources of all slots that it runs under, one per line
 
-Own exit codes:
-  75 not acquired in time (or -E)           76 the slot was lost, and the command ended for it
-  69 no peer, no agent, or nothing moves    64 wrong options
+Exit codes of peerlock:
+  75 not acquired in time (or -E)           76 slot lost and command stopped
+  69 no agent or no quorum                  64 wrong options
   126, 127 as in a shell                    128+n after signal n
 
 Examples:
-  peerlock run backup -- rsync -a /home backup:          one at a time in the agent's cluster; without one, of
-                                                         this user on this machine
-  peerlock run -n 3 -w 10m render -- ./render.sh         three at a time, and wait no longer than 10 minutes
-  peerlock run --try -E 0 report -- ./report.sh          only if nobody else runs it; not even an error otherwise
-  peerlock run --join 10.0.0.7 backup -- ./backup.sh     in the cluster of another machine, without an agent here";
+  peerlock run backup -- rsync -a /home backup:          one at a time in the cluster of the agent
+  peerlock run -n 3 -w 10m render -- ./render.sh         three at a time; wait at most 10 minutes
+  peerlock run --try -E 0 report -- ./report.sh          skip, without an error code, if no slot is free
+  peerlock run --join 10.0.0.7 backup -- ./backup.sh     in the cluster of another machine, without an agent";
 
 /// Run a command while holding a slot of a resource
 ///
-/// Waits in line for a slot of NAME, runs the command while the slot is held, and gives the slot back. If the slot is
-/// lost, the command is stopped before anybody else can come in.
+/// Queues for a slot of NAME, runs the command while the slot is held, and releases the slot. If the slot is lost, the
+/// command is stopped before another client can acquire it.
 ///
-/// The slot comes from the agent of this machine (`peerlock agent`), which is started if there is none. With --join or
-/// --alone this process is a peer itself for as long as it runs.
+/// The slot comes from the agent of this machine (`peerlock agent`), which is started if necessary. With --join or
+/// --alone, this process is itself a peer while it runs.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// The resource: any name of up to 255 bytes, the same for all who share it
+    /// Name of the resource (1 to 255 bytes), the same for all clients that share it
     name: String,
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
     #[command(flatten)]
     request: RequestArgs,
-    /// How long the slot stands without being renewed: others wait so long if this machine vanishes
+    /// Lease duration: how long the slot is kept if this process hangs
+    ///
+    /// If the machine dies, other hosts wait for the session of its agent instead: 15 s by default.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     ttl: Duration,
-    /// What to do when the slot is lost: ask the command to end (SIGTERM) and kill it if it does not, kill it at once,
-    /// or let it run on beside others
+    /// If the slot is lost: SIGTERM and later SIGKILL, SIGKILL at once, or nothing
     #[arg(long, value_enum, default_value = "term")]
     on_lost: WhenLost,
-    /// What others see of who waits or is inside [default: the user, the host and the program, without its arguments]
+    /// Label that other users see [default: user@host: program]
     #[arg(long)]
     label: Option<String>,
-    /// How long before the lease's end the command must begin to stop [default: a fifth of the lease]
+    /// Stop the command this long before the lease expires [default: a fifth of the lease]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     grace: Option<Duration>,
-    /// The exit code if the slot was not acquired in time
+    /// Exit code if the slot is not acquired in time
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
     conflict_exit_code: u8,
-    /// Say what happens on standard error, one JSON object per line: listening, waiting, granted, lost, ended, failed
+    /// Report events on standard error as JSON lines
+    ///
+    /// The events are: listening, waiting, granted, notice, lost, ended, failed.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     peer: PeerArgs,
     #[command(flatten)]
     agent: AgentArgs,
-    /// Be a peer and leave the agent of this machine alone: with --join or --alone
+    /// Do not use an agent: join the cluster from this process (needs --join or --alone)
     #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]
     no_agent: bool,
-    /// Be a cluster of one: nobody else is excluded but those who --join this process, and only while it runs
+    /// Create a cluster of this process only: no exclusion with other machines
+    ///
+    /// Other processes can join it with --join while this one runs.
     #[arg(long, help_heading = "As a peer", conflicts_with_all = ["agent", "join"])]
     alone: bool,
 }
@@ -115,22 +122,22 @@ enum WhenLost {
     None,
 }
 
-/// How it went.
+/// The result of a run.
 enum Run {
     /// The command has ended, or could not be started.
     Ended(Outcome),
-    /// A signal came before there was a command.
+    /// A signal arrived before the command was started.
     Interrupted(Outcome),
 }
 
 impl Run {
-    /// The terminal has sent the signal to all of our group.
+    /// Creates the result for a signal that the terminal has sent to the whole process group.
     fn interrupted(signal: u8) -> Self {
         Self::Interrupted(Outcome::Signalled { signal, in_foreground: false })
     }
 }
 
-/// Runs the command.
+/// Runs the command, and reports its result.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let show = Show::new(options.json);
     let runtime = peerlock::runtime().map_err(Error::Start)?;
@@ -167,12 +174,12 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
     run
 }
 
-/// Waits for the slot, and runs the command with it.
+/// Waits for the slot, and runs the command while it is held.
 async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
     let lease = LeaseTimes::new(options.ttl, options.grace);
     let since = Instant::now();
     let acquired = async {
-        // Nothing was started yet: who has lost it asks again, within the same wait.
+        // The command has not been started yet: if the slot is lost here, request it again within the same wait.
         let (hold, asked, stands) = loop {
             let mut hold = options.hold(client, &lease, show, since).await?;
             if let Some((asked, stands)) = options.confirmed(&mut hold, client, &lease).await? {
@@ -203,22 +210,22 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
         outcome = supervise(&job, ends, |notice| loss.notice(notice)) => outcome,
         never = keep(&mut hold, absent, &update, &loss) => match never {},
     };
-    // If it was lost, or nobody answers, there is nothing to give back.
+    // If the slot is lost, or the agent is gone, this does nothing.
     let _gone = timeout(RELEASING, hold.release()).await;
     Ok(Run::Ended(outcome.map_err(Error::Start)?))
 }
 
-/// What the command's supervision hears while the slot is held.
+/// Channels to the command's supervision while the slot is held.
 struct Renewal {
     lease: LeaseTimes,
-    /// When the command has to be over.
+    /// The time by which the command must have ended.
     end: watch::Sender<Moment>,
-    /// The connection that the slot belongs to.
+    /// The connection that owns the slot.
     opened: Option<watch::Sender<Arc<OwnedFd>>>,
 }
 
-/// Renews the lease for as long as that is possible, also if the agent ends and another goes on. When the slot is lost
-/// the command has its time to stop, unless it has less already.
+/// Renews the lease as long as possible, also at a successor of the agent. When the slot is lost, shortens the
+/// command's deadline to its time to stop.
 async fn keep(
     hold: &mut Hold,
     absent: impl AsyncFnMut(),
@@ -232,54 +239,54 @@ async fn keep(
     let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
     let time_to_stop = match hold.maintain(renewed, opened, absent).await {
         Stop::InGrace => lease.time_to_stop(),
-        _ => Duration::ZERO, // At once, or for a reason that we do not know: somebody else may be inside.
+        _ => Duration::ZERO, // Immediately, or for an unknown reason: another client may already hold the slot.
     };
     loss.received(hold.why_lost().cloned().unwrap_or(peerlock::Error::Lost));
     end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));
-    // What has to be done comes before what we say of it: that takes for ever where nobody reads it.
+    // Stop the command before reporting: standard error blocks if it is not read.
     yield_now().await;
     loss.notify();
     pending().await
 }
 
 impl Options {
-    /// A `run` under a slot of the same name would wait for that slot, which waits for it.
+    /// Refuses to wait for a slot of a resource that this process already runs under: a deadlock.
     fn check_held(&self) -> Result<()> {
         if self.request.waits() && held().lines().any(|held| held == self.name) {
             let name = &self.name;
             return Err(Error::Usage(format!(
-                "this runs under a slot of {name} already, and would wait for itself: leave the inner `peerlock run` \
-                 out, give it --try, or unset {HELD} if {name} has a slot for it, too"
+                "this command already runs under a slot of {name}, and would wait for itself: remove the inner \
+                 `peerlock run`, give it --try, or unset {HELD} if {name} has enough slots"
             )));
         }
         Ok(())
     }
 
-    /// Whom to ask, and the peer that we are ourselves if there is no agent to ask.
+    /// Returns the client to use, and this process's own peer if it is one.
     async fn client(&self, show: &Show) -> Result<(Client, Option<Box<LocalPeer>>)> {
         let is_peer = self.no_agent || self.alone || self.peer.is_asked_for();
         if is_peer && self.agent.is_given() {
             let contradiction =
-                "--agent asks for a slot of the agent, and --join, --listen and --secret-file for a peer";
-            return Err(Error::Usage(format!("{contradiction}: leave one out")));
+                "--agent uses an agent, and --join, --listen, --data-dir and --secret-file start a peer";
+            return Err(Error::Usage(format!("{contradiction}: give only one kind")));
         }
         if !is_peer {
             return Ok((self.agent.agent().await?, None));
         }
         if self.peer.join.is_empty() && !self.alone {
-            let meant = "without an agent and without --join this would be a cluster of its own, and exclude nobody";
-            return Err(Error::Usage(format!("{meant}: give --join, or --alone if that is what you want")));
+            let meant = "without an agent and without --join, this would be a cluster of its own, without exclusion";
+            return Err(Error::Usage(format!("{meant}: give --join, or --alone if that is intended")));
         }
         let here = self.peer.start().await?;
         show.listening(&here, &self.name);
         Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    /// Waits in line for the slot, from `since` on. If the agent goes away meanwhile, at the next one, behind those who
-    /// have asked there before.
+    /// Queues for the slot, within the wait that began at `since`. If the agent disappears, queues again at its
+    /// successor.
     async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show, since: Instant) -> Result<Hold> {
         let label = self.label.clone().unwrap_or_else(|| label(&self.command));
-        // An agent that was not named has just answered: if it does not now, it has ended in this moment.
+        // A discovered agent has just answered; if it does not answer here, it has ended in between.
         let is_named = self.agent.is_named();
         let answered = (!is_named).then(Instant::now);
         let again = || self.again(client, self.left(since).map_or(ABSENT, |left| left.clamp(RESTARTS, ABSENT)));
@@ -305,8 +312,8 @@ impl Options {
         self.request.left(since.elapsed())
     }
 
-    /// Renews the lease of a slot that was just granted: when that was asked for, and how long it stands from then.
-    /// What was said on the way here may be old, if we were frozen: nothing if the slot is lost already.
+    /// Renews the lease of a slot that was just granted. Returns the time of the renewal and the remaining validity, or
+    /// `None` if the slot is already lost: the grant may have been delayed while this process was suspended.
     async fn confirmed(
         &self,
         hold: &mut Hold,
@@ -320,13 +327,12 @@ impl Options {
         }
     }
 
-    /// The agent that we ask has gone: waits for the next one, or starts it. One that was named is somebody else's to
-    /// start.
+    /// Waits for a successor of the agent, or starts one. A named agent is never started.
     async fn again(&self, client: &Client, left: Duration) {
         match client {
             Client::Agent(_) if self.agent.is_named() => sleep(NAMED).await,
             Client::Agent(agent) => start::again(agent.endpoint(), left).await,
-            _ => {} // A peer of our own does not go before we do.
+            _ => {} // A peer in this process lives as long as the process.
         }
     }
 
@@ -360,8 +366,8 @@ impl Options {
     }
 }
 
-/// Whether to look for an agent that has been gone for so long, with so much left of the wait. One that is ours to
-/// start has the time of a start even if nothing is left.
+/// Returns whether to wait for an agent that has been gone for this long. Without time left, an agent that this command
+/// may start still gets the time of a restart.
 fn is_worth_waiting(gone: Duration, left: Option<Duration>, is_named: bool) -> bool {
     let has_time = left.is_none_or(|left| !left.is_zero());
     gone < ABSENT && (has_time || !is_named && gone < RESTARTS)
@@ -371,7 +377,7 @@ fn held() -> String {
     std::env::var(HELD).unwrap_or_default()
 }
 
-/// On the clock of the wall, for scripts.
+/// Converts to wall-clock time, for scripts.
 fn unix_seconds(moment: Moment) -> f64 {
     let at = SystemTime::now() + moment.since(Moment::now());
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()

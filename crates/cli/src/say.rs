@@ -1,13 +1,13 @@
-//! Messages on standard error, in the name of this program.
+//! Messages on standard error, prefixed with the program's name.
 
 use serde::Serialize;
 
-/// Writes a message to a person.
+/// Prints a message for a person.
 pub fn say(what: impl std::fmt::Display) {
     peerlock_console::say("peerlock", what);
 }
 
-/// Writes a message to a machine: one JSON object.
+/// Prints a message for a program: one JSON object.
 pub fn notify(what: &impl Serialize) {
     peerlock_console::notify("peerlock", what);
 }

@@ -179,7 +179,7 @@ async fn start(
     notified: Notified,
 ) -> Result<Endpoint> {
     let last = dir::last(data_dir);
-    let knows_cluster = ["cluster", "register"].iter().any(|file| data_dir.join(file).exists());
+    let knows_cluster = ["cluster", "registry"].iter().any(|file| data_dir.join(file).exists());
     if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !dir::is_taken(data_dir) {
         return Err(Error::AgentStopped { dir: data_dir.to_owned() });
     }

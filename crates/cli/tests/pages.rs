@@ -89,7 +89,7 @@ fn who_mistypes_hears_what_may_have_been_meant() {
         ("lock r", None),
         ("run --tyr r -- true", Some("'--try'")),
         ("run --nothing-like-it r -- true", None),
-        ("run r true", Some("behind `--`")),
+        ("run r true", Some("after `--`")),
     ] {
         let output = peerlock(&typed.split(' ').collect::<Vec<_>>());
         let notified = String::from_utf8_lossy(&output.stderr);

@@ -35,7 +35,7 @@ impl<'a> Own<'a> {
         tracing::warn!(%ours, %theirs, address, "leaves its own cluster for that of --join");
         say(format_args!(
             "left the cluster {ours}, in which this host was alone and nothing was held, for that of {address} \
-             ({theirs}). Its names and fencing numbers are in {dir}/register.left"
+             ({theirs}). Its names and fencing numbers are in {dir}/registry.left"
         ));
         Ok(())
     }
@@ -86,7 +86,7 @@ mod tests {
             (&[elsewhere], true, false, "leaves"),
             (&[elsewhere, away], true, false, "leaves"),
             (&[elsewhere, at_home], true, false, "stays"),
-            (&[elsewhere], true, true, "slots of its own cluster are held"),
+            (&[elsewhere], true, true, "holds slots in a cluster of its own"),
             (&[elsewhere], false, false, "which has other hosts"),
             (&[elsewhere, elsewhere], false, true, "which has other hosts"),
             // Whoever is of this cluster may be down now.

@@ -394,7 +394,7 @@ fn left_behind(dir: &Dir) -> Vec<Finding> {
         Some((_, Some(damage))) => advice(
             Level::Bad,
             "voters",
-            format!("{path}/register is damaged: {damage}"),
+            format!("{path}/registry is damaged: {damage}"),
             "If a majority of the other voters is there, move the file away and start the agent: it comes back as \
              another voter.",
         ),

@@ -161,9 +161,9 @@ async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> 
 
 fn look_into(path: &Path, is_running: bool) -> Dir {
     let last = dir::last(path);
-    let registry = fs::metadata(path.join("register")).ok().map(|file| {
+    let registry = fs::metadata(path.join("registry")).ok().map(|file| {
         // A running agent writes to it.
-        let bytes = if is_running { None } else { fs::read(path.join("register")).ok() };
+        let bytes = if is_running { None } else { fs::read(path.join("registry")).ok() };
         let damage = bytes.and_then(|bytes| peerlock_registry::file::read(&bytes).err());
         (file.len(), damage.map(|damage| damage.to_string()))
     });

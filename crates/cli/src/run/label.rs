@@ -1,4 +1,4 @@
-//! What others see of who waits or is inside.
+//! The default label of a request.
 
 use std::ffi::OsString;
 
@@ -7,8 +7,8 @@ use peerlock_types::is_hidden;
 
 const LONGEST: usize = 100;
 
-/// Who, where and with which program, if there is one: `ada@host: rsync`. Its arguments are nobody else's business:
-/// they may have a password in them, and a label is shown in the whole cluster.
+/// Returns the user, the host and the program, for example `ada@host: rsync`. Excludes the arguments: they may contain
+/// a password, and the whole cluster sees the label.
 pub fn of(command: &[OsString]) -> String {
     let user = match User::from_uid(geteuid()) {
         Ok(Some(user)) => user.name,
@@ -21,7 +21,7 @@ pub fn of(command: &[OsString]) -> String {
     })
 }
 
-/// One line, and not too long.
+/// Returns the text in one line, truncated.
 fn shortened(text: &str) -> String {
     let line: String = text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     match line.char_indices().nth(LONGEST) {

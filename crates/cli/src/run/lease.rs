@@ -1,48 +1,47 @@
-//! When a command has to be over, from when its lease was renewed.
+//! Derives a command's deadline from the renewals of its lease.
 //!
 //! ```text
-//!   renewal asked for        + ttl − grace         + ttl − margin     + ttl
+//!   renewal sent             + ttl − grace         + ttl − margin     + ttl
 //!   ├──────────────────────────────┼─────────────────────┼──────────────┤
-//!              runs                  asked to end          killed         others may come in
+//!              runs                  SIGTERM               SIGKILL        other clients may acquire
 //! ```
 
 use std::time::Duration;
 
 use peerlock_supervise::Moment;
 
-/// How long a grant stands, and what of that is for stopping.
+/// The duration of a lease, and the part of it that is reserved for stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// How long it stands without being renewed.
+    /// The validity without renewal.
     pub ttl: Duration,
-    /// How long before its end the command must begin to stop.
+    /// How long before the lease expires the command is asked to stop.
     pub grace: Duration,
-    /// How long before its end the command is killed: a process that is killed takes a moment to go.
+    /// How long before the lease expires the command is killed: a killed process takes a moment to exit.
     pub margin: Duration,
 }
 
 impl LeaseTimes {
-    /// A fifth of the lease to stop if nothing is said; a twentieth is for dying in any case.
+    /// Uses a fifth of the lease as the grace period by default, and a twentieth as the margin.
     pub fn new(ttl: Duration, grace: Option<Duration>) -> Self {
         let margin = ttl / 20;
         Self { ttl, grace: grace.unwrap_or(ttl / 5).max(margin), margin }
     }
 
-    /// The same where it stands no longer than this, whatever was asked for, because the agent's session does not: then
-    /// there is less time to stop, so that there is time for the next renewal.
+    /// Limits the lease to `stands`, the remaining session of the agent. The grace period shrinks to leave time for the
+    /// next renewal.
     pub fn within(self, stands: Duration) -> Self {
         let ttl = self.ttl.min(stands);
         let margin = ttl / 20;
         Self { ttl, grace: self.grace.min(ttl / 3).max(margin), margin }
     }
 
-    /// By when nothing of the command may be alive, if the lease was asked for at `asked` and stands this long from
-    /// then.
+    /// Returns when the command must have exited, for a lease requested at `asked` and valid for `stands` from then.
     pub fn end(&self, asked: Moment, stands: Duration) -> Moment {
         asked + stands.saturating_sub(self.margin)
     }
 
-    /// How long the command has from when it is asked to end until it is killed.
+    /// Returns the time between SIGTERM and SIGKILL.
     pub fn time_to_stop(&self) -> Duration {
         self.grace.saturating_sub(self.margin)
     }

@@ -1,4 +1,4 @@
-//! Why a slot is lost: told once, before what comes of it.
+//! Reports why a slot was lost: once, and before its consequences.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,17 +8,17 @@ use peerlock_types::roughly;
 
 use super::show::Show;
 
-/// What is known of a lease's end, while a command runs under it.
+/// The known reasons for the loss of a lease, collected while the command runs.
 pub struct Loss<'a> {
     show: &'a Show,
-    /// The agent that the slot is from; none if this process is the peer.
+    /// The agent that granted the slot; `None` if this process is the peer.
     endpoint: Option<String>,
-    /// What the other side has said.
+    /// The reason that the agent or the peer gave.
     why: RefCell<Option<Error>>,
     notified: Cell<bool>,
-    /// When the last renewal was asked for that was answered.
+    /// When the last confirmed renewal was sent.
     renewed: Cell<Moment>,
-    /// Nobody answers where the agent was.
+    /// The agent has disappeared.
     is_absent: Cell<bool>,
 }
 
@@ -32,30 +32,30 @@ impl<'a> Loss<'a> {
         Self { show, endpoint, why: RefCell::default(), notified, renewed: Cell::new(Moment::now()), is_absent }
     }
 
-    /// The lease was renewed, as it was asked for at this moment.
+    /// Records a confirmed renewal that was sent at `asked`.
     pub fn renewed(&self, asked: Moment) {
         self.renewed.set(asked);
         self.is_absent.set(false);
     }
 
-    /// The agent has gone, and another is waited for.
+    /// Records that the agent has disappeared.
     pub fn absent(&self) {
         self.is_absent.set(true);
     }
 
-    /// It was lost, and the other side has said why. To be told when what has to be done for it is under way.
+    /// Records the reason for the loss. [`Loss::notify`] reports it, after the command has been told to stop.
     pub fn received(&self, why: Error) {
         self.why.replace(Some(why));
     }
 
-    /// Says why, unless it was said. If nobody has told us why the lease was not renewed, we say what we know.
+    /// Reports the reason once; without a known one, describes the missing renewals.
     pub fn notify(&self) {
         if !self.notified.replace(true) {
             self.show.lost(&self.why.take().unwrap_or_else(|| self.unheard()));
         }
     }
 
-    /// Something is done with the command.
+    /// Reports an action on the command.
     pub fn notice(&self, notice: Notice) {
         if notice != Notice::LeftBehind {
             self.notify();
@@ -68,11 +68,11 @@ impl<'a> Loss<'a> {
         let since = roughly(Moment::now().since(self.renewed.get()));
         match self.is_absent.get() {
             true => {
-                let why = format!("the one that the slot is from has gone, and no other has come for {since}");
+                let why = format!("the agent that granted the slot has been gone for {since}, without a successor");
                 Error::NoAgent { endpoint, why }
             }
             false => {
-                let why = format!("the lease of the slot was not renewed for {since}");
+                let why = format!("no renewal of the lease was confirmed for {since}");
                 Error::Broken { endpoint, why }
             }
         }

@@ -1,5 +1,4 @@
-//! What is said while a command waits and runs: on a terminal one line that is written over, for a machine JSON lines,
-//! and otherwise only what is wrong.
+//! Progress of `peerlock run`: one updated line on a terminal, JSON lines with `--json`, otherwise only errors.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -15,7 +14,7 @@ use crate::say::{notify, say};
 
 use super::waiting::WaitingLine;
 
-/// Who is shown how far the wait has come.
+/// The kind of output.
 pub enum Show {
     Machine,
     Terminal(WaitingLine),
@@ -33,7 +32,7 @@ impl Show {
         Self::Terminal(WaitingLine::new())
     }
 
-    /// We are a peer ourselves.
+    /// Reports the address of a peer in this process.
     pub fn listening(&self, here: &LocalPeer, name: &str) {
         match self {
             Self::Machine => notify(&json!({ "listening": here.peer.address().to_string() })),
@@ -50,7 +49,7 @@ impl Show {
         }
     }
 
-    /// Keeps a person informed who waits, until this is dropped.
+    /// Updates the waiting line until this is dropped.
     pub async fn live(&self, client: &Client, name: &str) -> Infallible {
         match self {
             Self::Terminal(line) => line.live(client, name).await,
@@ -58,7 +57,7 @@ impl Show {
         }
     }
 
-    /// Nothing more is waited for: the screen belongs to others.
+    /// Removes the waiting line.
     pub fn clear(&self) {
         if let Self::Terminal(line) = self {
             line.clear();
@@ -78,7 +77,7 @@ impl Show {
         }
     }
 
-    /// The slot is lost, and what comes of that is told next.
+    /// Reports the loss of the slot. Its consequences are reported next.
     pub fn lost(&self, why: &peerlock::Error) {
         match self {
             Self::Machine => notify(&json!({ "lost": why.to_string(), "why": json!(why)["error"] })),
@@ -86,14 +85,14 @@ impl Show {
         }
     }
 
-    /// The command has ended, with this code of ours.
+    /// Reports the exit code after the command has ended.
     pub fn ended(&self, code: u8) {
         if let Self::Machine = self {
             notify(&json!({ "ended": code }));
         }
     }
 
-    /// No command was started, and we end with this code.
+    /// Reports an error before the command was started.
     pub fn failed(&self, error: &Error, code: u8) {
         match self {
             Self::Machine => notify(&json!({ "failed": { "code": code, "message": error.to_string() } })),
@@ -102,11 +101,11 @@ impl Show {
     }
 }
 
-/// How others come to a cluster of one.
+/// Returns how others join a cluster of one.
 fn invitation(here: &LocalPeer, name: &str) -> String {
     let (local, address) = (on_this_machine(here.peer.address()), here.address());
     let local =
-        format!("alone so far, at {address}. From another terminal: peerlock run --join {local} {name} -- COMMAND");
+        format!("listening at {address}. From another terminal: peerlock run --join {local} {name} -- COMMAND");
     if address.ip().is_loopback() {
         return local;
     }

@@ -1,4 +1,4 @@
-//! The line that a person sees who waits: the place, how long it will take and has taken, and who is inside.
+//! The line that `peerlock run` shows on a terminal while it waits: position, times and the longest holder.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -11,18 +11,18 @@ use peerlock::{Client, Progress, ResourceDetails, SlotView};
 use peerlock_types::{roughly, visible};
 use tokio::time::{sleep, timeout};
 
-/// How often the line is written anew, and after how many of these it is asked who is inside.
+/// Redraw interval, and after how many redraws the holder is queried.
 const TICK: Duration = Duration::from_secs(1);
 const ASKED: u32 = 5;
-/// How long that may take.
+/// Bounds the query.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One line that is written over.
+/// A line on the terminal that is redrawn in place.
 pub struct WaitingLine {
     bar: ProgressBar,
     since: Instant,
     progress: Cell<Option<Progress>>,
-    inside: RefCell<Option<String>>,
+    holder: RefCell<Option<String>>,
 }
 
 impl WaitingLine {
@@ -30,25 +30,25 @@ impl WaitingLine {
         let bar = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{wide_msg}");
         bar.set_style(style.expect("the template is fixed, and tested by every run on a terminal"));
-        Self { bar, since: Instant::now(), progress: Cell::default(), inside: RefCell::default() }
+        Self { bar, since: Instant::now(), progress: Cell::default(), holder: RefCell::default() }
     }
 
-    /// The place has changed.
+    /// Updates the position.
     pub fn moved(&self, name: &str, progress: Progress) {
         self.progress.set(Some(progress));
         self.draw(name);
     }
 
-    /// Keeps the line alive for as long as it is waited.
+    /// Redraws the line until this is dropped.
     pub async fn live(&self, client: &Client, name: &str) -> Infallible {
         let mut tick = 0u32;
         loop {
-            // Nothing is shown before there is a place: whoever comes in at once sees no line.
+            // Show nothing before there is a position: most requests are granted at once.
             if self.progress.get().is_some() {
                 if tick % ASKED == 1 {
-                    // Not at every moment is there an answer, and then what was true lately is good enough.
+                    // If the query fails, keep the previous answer.
                     if let Ok(Ok(details)) = timeout(PATIENCE, client.show(name)).await {
-                        self.inside.replace(inside(&details));
+                        self.holder.replace(longest_holder(&details));
                     }
                 }
                 self.draw(name);
@@ -58,16 +58,16 @@ impl WaitingLine {
         }
     }
 
-    /// Draws the line, unless the job is in the background: there the shell has the screen, and a prompt on it.
+    /// Draws the line, unless this process is in the background, where the shell owns the terminal.
     fn draw(&self, name: &str) {
         if is_in_background() {
             return;
         }
         let Some(progress) = self.progress.get() else { return };
-        self.bar.set_message(line(name, progress, self.since.elapsed(), self.inside.borrow().as_deref()));
+        self.bar.set_message(line(name, progress, self.since.elapsed(), self.holder.borrow().as_deref()));
     }
 
-    /// The screen belongs to others.
+    /// Removes the line.
     pub fn clear(&self) {
         if !self.bar.is_finished() {
             if is_in_background() {
@@ -78,26 +78,26 @@ impl WaitingLine {
     }
 }
 
-/// Whether standard error is our terminal, and another process group has it.
+/// Returns whether standard error is the controlling terminal and another process group is in the foreground.
 fn is_in_background() -> bool {
     tcgetpgrp(stderr()).is_ok_and(|foreground| foreground != getpgrp())
 }
 
-fn line(name: &str, progress: Progress, waited: Duration, inside: Option<&str>) -> String {
+fn line(name: &str, progress: Progress, waited: Duration, holder: Option<&str>) -> String {
     let ahead = match progress.ahead {
-        None => "asking for a place in line".to_owned(),
-        Some(0) => "next in line".to_owned(),
-        Some(1) => "1 is ahead".to_owned(),
-        Some(ahead) => format!("{ahead} are ahead"),
+        None => "requesting a position".to_owned(),
+        Some(0) => "next in the queue".to_owned(),
+        Some(1) => "1 ahead".to_owned(),
+        Some(ahead) => format!("{ahead} ahead"),
     };
     let expected = progress.expected.map(|expected| format!(", about {}", roughly(expected))).unwrap_or_default();
-    let waited = if waited >= TICK { format!("; {} so far", roughly(waited)) } else { String::new() };
-    let inside = inside.map(|inside| format!("; inside: {inside}")).unwrap_or_default();
-    format!("peerlock: waiting for {name}: {ahead}{expected}{waited}{inside}")
+    let waited = if waited >= TICK { format!("; waited {}", roughly(waited)) } else { String::new() };
+    let holder = holder.map(|holder| format!("; held by {holder}")).unwrap_or_default();
+    format!("peerlock: waiting for {name}: {ahead}{expected}{waited}{holder}")
 }
 
-/// Who has been inside for longest, since when, and how many others are.
-fn inside(details: &ResourceDetails) -> Option<String> {
+/// Returns the longest holder, for how long it has held, and the number of other holders.
+fn longest_holder(details: &ResourceDetails) -> Option<String> {
     let held = || details.holders.iter().filter(|slot| !slot.free);
     let age = |slot: &&SlotView| slot.client.as_ref().map(|client| client.age);
     let slot = held().max_by_key(age)?;
@@ -105,10 +105,10 @@ fn inside(details: &ResourceDetails) -> Option<String> {
         1 => String::new(),
         count => format!(" and {} more", count - 1),
     };
-    let Some(client) = &slot.client else { return Some(format!("somebody on {}{others}", visible(&slot.host))) };
-    // What says nothing else has the host in it.
-    let is_notified = slot.host.is_empty() || client.label.contains(&slot.host);
-    let on = if is_notified { String::new() } else { format!(" on {}", slot.host) };
+    let Some(client) = &slot.client else { return Some(format!("a client on {}{others}", visible(&slot.host))) };
+    // A default label contains the host.
+    let names_host = slot.host.is_empty() || client.label.contains(&slot.host);
+    let on = if names_host { String::new() } else { format!(" on {}", slot.host) };
     Some(format!("{}{} for {}{others}", visible(&client.label), visible(&on), roughly(client.age)))
 }
 
@@ -119,25 +119,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_in_line_in_words() {
+    fn position_in_words() {
         for (ahead, expected_ms, waited, words) in [
-            (None, None, 0, "peerlock: waiting for r: asking for a place in line"),
-            (Some(0), None, 0, "peerlock: waiting for r: next in line"),
-            (Some(1), Some(900), 0, "peerlock: waiting for r: 1 is ahead, about 900 ms"),
-            (Some(2), Some(90_000), 12, "peerlock: waiting for r: 2 are ahead, about 90 s; 12 s so far"),
-            (Some(9), Some(600_000), 0, "peerlock: waiting for r: 9 are ahead, about 10 min"),
-            (Some(9), Some(9_000_000), 0, "peerlock: waiting for r: 9 are ahead, about 2 h 30 min"),
+            (None, None, 0, "peerlock: waiting for r: requesting a position"),
+            (Some(0), None, 0, "peerlock: waiting for r: next in the queue"),
+            (Some(1), Some(900), 0, "peerlock: waiting for r: 1 ahead, about 900 ms"),
+            (Some(2), Some(90_000), 12, "peerlock: waiting for r: 2 ahead, about 90 s; waited 12 s"),
+            (Some(9), Some(600_000), 0, "peerlock: waiting for r: 9 ahead, about 10 min"),
+            (Some(9), Some(9_000_000), 0, "peerlock: waiting for r: 9 ahead, about 2 h 30 min"),
         ] {
             let mut progress = Progress::default();
             (progress.ahead, progress.expected) = (ahead, expected_ms.map(Duration::from_millis));
             assert_eq!(line("r", progress, Duration::from_secs(waited), None), words);
         }
         let said = line("r", Progress::default(), Duration::from_secs(5), Some("ada"));
-        assert!(said.ends_with("line; 5 s so far; inside: ada"), "{said}");
+        assert!(said.ends_with("position; waited 5 s; held by ada"), "{said}");
     }
 
     #[test]
-    fn who_is_inside_in_words() {
+    fn longest_holder_in_words() {
         let client = |label: &str, age| json!({ "label": label, "age_ms": age });
         let slot = |number, free, client: Option<serde_json::Value>| {
             let mut slot = json!({ "slot": number, "peer": "1", "host": "db1", "free": free, "detached": false });
@@ -147,7 +147,7 @@ mod tests {
         let (long, short) = (client("ada@db1: rsync", 180_000), client("nightly\u{1b}[2J", 2_000));
         for (slots, words) in [
             (vec![slot(0, true, None)], None),
-            (vec![slot(0, false, None)], Some("somebody on db1")),
+            (vec![slot(0, false, None)], Some("a client on db1")),
             (vec![slot(0, false, Some(long.clone()))], Some("ada@db1: rsync for 3 min")),
             (vec![slot(0, false, Some(short.clone()))], Some(r"nightly\u{1b}[2J on db1 for 2 s")),
             (
@@ -157,7 +157,7 @@ mod tests {
         ] {
             let details = json!({ "name": "r", "slots": 3, "holders": slots, "queue": [], "generation": 1 });
             let details: ResourceDetails = serde_json::from_value(details).expect("a resource");
-            assert_eq!(inside(&details).as_deref(), words);
+            assert_eq!(longest_holder(&details).as_deref(), words);
         }
     }
 }

@@ -152,10 +152,10 @@ fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
     assert!(said.contains("majority of the voters") && said.contains("peerlock recover"), "{said}");
 
     let recover = |arguments: &str| cluster.folders[0].peerlock(&format!("recover {arguments}"));
-    assert!(refused(&mut recover("--yes"), 69).contains("runs already"));
+    assert!(refused(&mut recover("--yes"), 69).contains("is already running"));
     cluster.agents[0].send(Signal::SIGTERM);
     cluster.agents[0].ends_with(69); // It could tell nobody that it left.
-    let files = || ["cluster", "register"].map(|name| fs::read(cluster.folders[0].path("data").join(name)).unwrap());
+    let files = || ["cluster", "registry"].map(|name| fs::read(cluster.folders[0].path("data").join(name)).unwrap());
     let was = files();
     let said = refused(&mut recover(""), 64);
     for words in ["is lost", "highest term", "another id", "nothing was changed", "--yes"] {
@@ -172,11 +172,11 @@ fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
     // One that comes back with its old file ends when it hears of this, and is a member when it starts again.
     let secret = cluster.folders[0].path("data/secret").display().to_string();
     let old = cluster.folders[1].path("data");
-    assert!(old.join("register").exists());
+    assert!(old.join("registry").exists());
     let options = format!("agent {SESSION} --listen {} --secret-file {secret}", cluster.addresses[1]);
     let said = refused(&mut cluster.folders[1].peerlock(&options), 75);
     assert!(said.lines().last().is_some_and(|line| line.contains("the cluster was recovered")), "{said}");
-    assert!(!old.join("register").exists(), "it says what nobody has confirmed any more");
+    assert!(!old.join("registry").exists(), "it says what nobody has confirmed any more");
     cluster.start(1);
     assert!(token(&cluster.folders[1], "r") > after);
     let id = |host: usize| fs::read_to_string(cluster.folders[host].path("data/cluster")).unwrap()[..32].to_owned();
@@ -205,7 +205,7 @@ fn a_damaged_register_is_refused_and_comes_back_as_a_new_voter() {
     cluster.until_voters(&[0, 1, 2]);
     let before = token(&cluster.folders[1], "r");
     cluster.stop(2);
-    let registry = cluster.folders[2].path("data/register");
+    let registry = cluster.folders[2].path("data/registry");
     let whole = fs::read(&registry).unwrap();
     let mut damaged = whole.clone();
     damaged[HEADER + 40] ^= 1;
@@ -232,7 +232,7 @@ fn a_record_that_a_crash_has_torn_is_cut_off_and_nothing_else_is_lost() {
     let mut cluster = Cluster::new(1);
     let before = token(&cluster.folders[0], "r");
     cluster.kill(0);
-    let registry = cluster.folders[0].path("data/register");
+    let registry = cluster.folders[0].path("data/registry");
     let mut file = fs::read(&registry).unwrap();
     file.extend([0; 100]); // What was never written is zeros.
     fs::write(&registry, &file).unwrap();
@@ -242,10 +242,25 @@ fn a_record_that_a_crash_has_torn_is_cut_off_and_nothing_else_is_lost() {
 }
 
 #[test]
+fn data_of_a_development_version_is_refused() {
+    let mut cluster = Cluster::new(1);
+    cluster.stop(0);
+    let (registry, earlier) = ["registry", "register"].map(|name| cluster.folders[0].path("data").join(name)).into();
+    fs::rename(&registry, &earlier).unwrap();
+    let before = fs::read(&earlier).unwrap();
+    let said = does_not_start(&cluster.folders[0], "", 66);
+    for words in [earlier.display().to_string().as_str(), "development version", "move their data directories away"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!registry.exists(), "no cluster is created beside it");
+    assert!(fs::read(&earlier).unwrap() == before, "nothing has changed");
+}
+
+#[test]
 fn what_a_newer_program_has_written_is_refused() {
     let mut cluster = Cluster::new(1);
     cluster.stop(0);
-    let registry = cluster.folders[0].path("data/register");
+    let registry = cluster.folders[0].path("data/registry");
     let mut file = fs::read(&registry).unwrap();
     file[8] = 2; // The format, and the sum of the header, which is the beginning of a SHA-256.
     let sum = peerlock_types::Key::of(&file[..HEADER - 16]).get().to_le_bytes();

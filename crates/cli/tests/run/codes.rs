@@ -90,7 +90,7 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         ("--agent /a/b r -- touch run", "cannot be used with"),
         ("--join 127.0.0.1:1 r -- touch run", "cannot be used with"),
         ("-E 256 r -- touch run", "256"),
-        ("r touch run", "behind `--`: peerlock run NAME -- touch"),
+        ("r touch run", "after `--`: peerlock run NAME -- touch"),
         ("--lable me r -- touch run", "'--label'"),
     ] {
         let mut command = dir.peerlock(&format!("run --listen 127.0.0.1:0 --alone {options}"));

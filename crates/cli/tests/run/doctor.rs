@@ -83,7 +83,7 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
     assert!(about(&lines, "agent").starts_with(&killed), "{lines:#?}");
     assert!(about(&lines, "voters").starts_with("warn voters this host votes"), "{lines:#?}");
     assert!(about(&lines, "cluster").contains(" belongs to "), "{lines:#?}");
-    std::fs::write(dir.path("data/register"), "something else").unwrap();
+    std::fs::write(dir.path("data/registry"), "something else").unwrap();
     let (_, lines) = doctor(&dir);
     assert!(
         about(&lines, "voters").starts_with("bad voters") && about(&lines, "voters").contains("is damaged"),

@@ -48,7 +48,7 @@ fn files_and_folders_are_for_their_user_only() {
         "agent.lock",
         "agent.log",
         "cluster",
-        "register",
+        "registry",
         "process",
         "secret",
         "identity",

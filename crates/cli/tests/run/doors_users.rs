@@ -88,10 +88,10 @@ fn another_user_is_no_cluster_of_its_own() {
         while ! grep -q ready /run/log; do sleep 0.02; done
         theirs /run/program run r -- echo in; echo \"code $?\"; ls -A /run/home
         theirs /run/program doctor >/run/found; echo \"code $?\"
-        grep -c 'bad *agent .* does not let you in' /run/found",
+        grep -c 'bad *agent .* permission denied' /run/found",
     );
     assert!(out == "code 77\ncode 1\n1\n", "it is not let in, has no folder, and hears why: {out} {said}");
-    assert!(said.contains("--socket-group") && said.contains("a cluster apart"), "{said}");
+    assert!(said.contains("--socket-group") && said.contains("a separate cluster"), "{said}");
 }
 
 /// In the second in which the machine's agent is started again, or before it is at a boot, who may use it founded a
@@ -214,7 +214,7 @@ fn what_is_one_users_is_nothing_to_another() {
         "ls data",
         "cat data/secret",
         "cat data/token",
-        "cat data/register",
+        "cat data/registry",
         "flock -n data/agent.lock true",
         "flock -n starting.lock true",
         "exec 3<>agent.sock",

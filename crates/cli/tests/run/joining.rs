@@ -61,7 +61,7 @@ fn join_of_itself_founds_only_when_told_to() {
     let options = format!("agent --listen {free} --join {free} --http unix:{}", dir.socket().display());
     let (code, _, said) = Running::start(&mut dir.peerlock(&options)).ends();
     assert!(code == 64 && said.contains("only this host itself"), "{code} {said}");
-    assert!(!dir.path("data/cluster").exists() && !dir.path("data/register").exists());
+    assert!(!dir.path("data/cluster").exists() && !dir.path("data/registry").exists());
     let mut agent = Running::start(&mut dir.peerlock(&format!("{options} --expect 1")));
     agent.line(|line| line.contains("founded a cluster").then_some(()));
     agent.line(|line| line.contains(" ready").then_some(()));
@@ -156,7 +156,7 @@ fn join_after_a_first_run_leaves_its_own_cluster() {
     assert!(said.contains("WARN") && said.contains("leaves its own cluster"), "{said}");
     assert!(said.contains(&format!("peerlock: left the cluster {own}")) && said.contains(&theirs), "{said}");
     assert_eq!(cluster(&two), theirs);
-    assert!(two.path("data/register.left").exists());
+    assert!(two.path("data/registry.left").exists());
     let mut holder = holder(&one, "migrate");
     assert_eq!(two.run("--try migrate", "echo in").ends_with(75), "");
     fs::write(one.path("go"), "").unwrap();
@@ -191,7 +191,7 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
         }
         let own = cluster(&two);
         let (code, _, said) = agent_at(&two, "127.0.0.1:0", &options).ends();
-        assert!(code == 64 && said.contains("are held on this host"), "{detached}: {code} {said}");
+        assert!(code == 64 && said.contains("holds slots in a cluster of its own"), "{detached}: {code} {said}");
         assert_eq!(cluster(&two), own);
         // What was in the way is gone.
         match running {

@@ -135,7 +135,7 @@ fn a_frozen_agent_costs_the_command_its_life() {
     eventually("the end of the command", || is_gone(&pid).then_some(()));
     // It asks the agent to take the slot back, but not for ever.
     first.ends_with(76);
-    assert!(first.says_why(&["broken"]).contains("was not renewed for"));
+    assert!(first.says_why(&["broken"]).contains("no renewal of the lease was confirmed for"));
     agent.send(Signal::SIGCONT);
     dir.run("r", "true").ends_with(0);
 }
@@ -167,7 +167,7 @@ fn an_agent_that_dies_costs_the_command_its_life_at_the_leases_end() {
     let pid = dir.written("pid");
     drop(agent);
     first.ends_with(76);
-    assert!(first.says_why(&["no_agent"]).contains("no other has come for"));
+    assert!(first.says_why(&["no_agent"]).contains("without a successor"));
     assert!(is_gone(&pid));
     // Its data folder knows its cluster: the next command starts it there, and waits for what the dead one had.
     dir.run("r", "true").ends_with(0);

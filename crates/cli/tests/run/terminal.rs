@@ -62,9 +62,9 @@ fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
     let first = dir.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
     first.notifies("granted");
     let (mut second, screen) = on_a_terminal(&dir, "backup");
-    let text = "peerlock: waiting for backup: next in line";
+    let text = "peerlock: waiting for backup: next in the queue";
     eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
-    for text in [" s so far", "; inside: "] {
+    for text in ["; waited ", "; held by "] {
         eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
     }
     std::fs::write(go, "").unwrap();
@@ -112,7 +112,7 @@ fn ctrl_c_while_waiting_ends_the_script() {
     first.notifies("granted");
     let lines = "for step in 1 2 3; do \"$PEERLOCK\" run backup -- echo step; done; echo after the loop";
     let (mut script, mut keys, screen) = script(&dir, &["bash"], lines);
-    shows(&screen, "next in line");
+    shows(&screen, "next in the queue");
     keys.write_all(b"\x03").unwrap();
     let (code, ..) = script.ends();
     let screen = screen.lock().unwrap().clone();
@@ -133,12 +133,12 @@ fn waiting_line_is_not_drawn_in_the_background() {
     eventually("a waiter", || (dir.show("backup")["queue"].as_array()?.len() == 1).then_some(()));
     // Long enough for it to have drawn a line: another one has.
     let (mut second, witness) = on_a_terminal(&dir, "backup");
-    shows(&witness, "; 2 s so far");
+    shows(&witness, "; waited 2 s");
     assert!(!observed.lock().unwrap().contains("waiting for"), "{:?}", observed.lock().unwrap());
     keys.write_all(b"\n").unwrap();
     shows(&observed, "now");
     // In the foreground it is drawn, and cleared before the command starts.
-    shows(&observed, "waiting for backup: next in line");
+    shows(&observed, "waiting for backup: next in the queue");
     std::fs::write(go, "").unwrap();
     script.ends_with(0);
     shows(&observed, "inside");
