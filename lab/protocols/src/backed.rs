@@ -185,7 +185,7 @@ impl<P: Backable> Backed<P> {
                 Effect::Unexpected { why } => cx.unexpected(why),
                 Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => match timer {},
                 Effect::Route { .. } | Effect::Forward { .. } | Effect::RegistryRequest(_) => {
-                    cx.unexpected("a participant that wants an overlay or a register, which backups have not")
+                    cx.unexpected("a participant used an overlay or a registry, which backups do not support")
                 }
             }
         }
@@ -227,7 +227,7 @@ impl<P: Backable> Backed<P> {
             self.deliver(message, cx);
         }
         self.inbox.clear();
-        cx.unexpected("a message that goes round in circles among participants of one peer");
+        cx.unexpected("a message cycle among the participants of one peer");
     }
 
     fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
@@ -262,7 +262,7 @@ impl<P: Backable> Backed<P> {
 
     fn on_state(&mut self, whose: PeerId, state: Arc<Part<P>>, cx: &mut Cx<'_, Self>) {
         if self.owner(whose) == self.me {
-            return cx.unexpected("somebody else acts for an identifier that is ours");
+            return cx.unexpected("another peer acts for an identifier that this peer owns");
         }
         let is_update = self.parts.get(&whose).is_none_or(|part| part.version < state.version);
         if is_update {

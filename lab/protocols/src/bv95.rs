@@ -175,7 +175,7 @@ impl Bv95 {
     /// Grants the slot of a tree whose token is here.
     fn enter(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let slots = self.slots();
-        let held = self.trees[slot as usize].held.as_mut().expect("who enters has the token here");
+        let held = self.trees[slot as usize].held.as_mut().expect("the token of the granted slot is here");
         held.inside = Some(ticket);
         cx.grant(ticket, held.token.grant(slots));
         if self.config.heuristic == Heuristic::LastHeld {
@@ -205,7 +205,7 @@ impl Bv95 {
     fn pass_on(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         loop {
             let tree = &mut self.trees[slot as usize];
-            let mut held = tree.held.take().expect("who passes the token on has it");
+            let mut held = tree.held.take().expect("a token to be forwarded is here");
             held.inside = None;
             let Some(to) = held.queue.pop_front() else {
                 tree.held = Some(held);
@@ -265,8 +265,8 @@ impl Tree {
             // The token arrives first at the oldest place.
             Organisation::Caching => queue.or(self.places.first_mut().map(|place| &mut place.behind)),
         };
-        let end = end.expect("requests are kept where the token is or will be");
-        debug_assert!(organisation == Organisation::Caching || end.is_empty(), "the end has nobody behind it");
+        let end = end.expect("a peer without a parent has the token or waits for it");
+        debug_assert!(organisation == Organisation::Caching || end.is_empty(), "the tail has no successor");
         end.push_back(r);
     }
 }
@@ -279,7 +279,7 @@ impl Protocol for Bv95 {
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let mut places = self.trees.iter().flat_map(|tree| &tree.places);
-        debug_assert!(places.all(|place| place.ticket < ticket), "tickets are asked for in order");
+        debug_assert!(places.all(|place| place.ticket < ticket), "tickets are requested in order");
         let held = self.trees.iter().filter_map(|tree| tree.held.as_ref());
         if let Some(idle) = held.filter(|held| held.inside.is_none()).map(|held| held.token.slot).next() {
             return self.enter(idle, ticket, cx);
@@ -309,11 +309,11 @@ impl Protocol for Bv95 {
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         let (Message::Request { slot, .. } | Message::Token { token: Token { slot, .. }, .. }) = message;
         let Some(tree) = self.trees.get_mut(slot as usize) else {
-            return cx.unexpected("a message of a tree that there is not");
+            return cx.unexpected("a message for an unknown tree");
         };
         match message {
             Message::Request { claim, .. } => self.process_request(slot, claim, cx),
-            Message::Token { .. } if tree.held.is_some() => cx.unexpected("a token that is here already"),
+            Message::Token { .. } if tree.held.is_some() => cx.unexpected("a token that is already here"),
             Message::Token { to, token, queue } => {
                 tree.held = Some(Held { token, inside: None, queue });
                 if !self.arrive(slot, to, cx) {
@@ -599,13 +599,10 @@ mod tests {
     #[test]
     fn unexpected_messages_are_reported_without_token_loss() {
         let mut holder = peer(0, 2, CACHING);
-        assert_eq!(
-            feed(&mut holder, request(2, 3)),
-            [Effect::Unexpected { why: "a message of a tree that there is not" }]
-        );
+        assert_eq!(feed(&mut holder, request(2, 3)), [Effect::Unexpected { why: "a message for an unknown tree" }]);
         assert_eq!(
             feed(&mut holder, token(0, 1, 1, &[])),
-            [Effect::Unexpected { why: "a token that is here already" }]
+            [Effect::Unexpected { why: "a token that is already here" }]
         );
         let unexpected = [Effect::Unexpected { why: "a token for a ticket that does not wait here" }];
         assert_eq!(feed(&mut holder, token(1, 2, 1, &[])), unexpected);

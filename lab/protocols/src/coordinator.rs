@@ -220,7 +220,7 @@ impl Coordinator {
         if let Some(index) = message.replica() {
             return match self.replicas.binary_search_by_key(&index, |replica| replica.index) {
                 Ok(at) => self.deliver_to_replica(at, message, cx),
-                Err(_) => cx.unexpected("a message for a replica that is not here"),
+                Err(_) => cx.unexpected("a message for a replica that is not hosted here"),
             };
         }
         let (clients, common) = (&mut self.clients, &mut self.common);
@@ -231,7 +231,7 @@ impl Coordinator {
                 clients.on_release(client, number, successor, common, cx);
             }
             Message::Got { receipt } => clients.on_got(receipt, cx),
-            _ => cx.unexpected("a message for a replica that there is not"),
+            _ => cx.unexpected("a message for an unknown replica"),
         }
     }
 
@@ -277,7 +277,7 @@ impl Protocol for Coordinator {
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.sender().is_some_and(|replica| replica >= self.common.replicas.quorum().replicas()) {
-            return cx.unexpected("a message from a replica that there is not");
+            return cx.unexpected("a message from an unknown replica");
         }
         self.deliver(message, cx);
         self.deliver_here(cx);
@@ -286,7 +286,7 @@ impl Protocol for Coordinator {
     /// Creates a replica without memory if its key has moved here.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
-            return cx.unexpected("a message for a replica that there is not");
+            return cx.unexpected("a message for an unknown replica");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
             let mut replica = Replica::new(index, Group::blank(cx.now(), &self.common.config));
@@ -353,7 +353,7 @@ impl fmt::Display for Coordinator {
     }
 }
 
-fn write_line<'a>(f: &mut fmt::Formatter<'_>, waiting: impl Iterator<Item = &'a Entry>) -> fmt::Result {
+fn write_queue<'a>(f: &mut fmt::Formatter<'_>, waiting: impl Iterator<Item = &'a Entry>) -> fmt::Result {
     f.write_str(", line")?;
     let mut is_empty = true;
     for entry in waiting {

@@ -296,7 +296,7 @@ impl E2e {
                     let entry = Entry { client, sent, arrived: cx.now() };
                     self.replicas[at].on_yield(entry, number, &mut self.common, cx);
                 }
-                None => cx.unexpected("a message for a replica that is not here"),
+                None => cx.unexpected("a message for a replica that is not hosted here"),
             },
             sigma::Message::Release { replica, client, fencing } => self.on_release(replica, client, fencing, cx),
         }
@@ -313,7 +313,7 @@ impl E2e {
         cx: &mut Cx<'_, Self>,
     ) {
         let Some(at) = self.replica(replica) else {
-            return cx.unexpected("a message for a replica that is not here");
+            return cx.unexpected("a message for a replica that is not hosted here");
         };
         self.replicas[at].feed(client.client, fencing);
         let owner = self.owner_for(replica).filter(|owner| owner.elected != client.client);
@@ -428,7 +428,7 @@ impl Protocol for E2e {
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
-            return cx.unexpected("a message about a replica that there is not");
+            return cx.unexpected("a message about an unknown replica");
         }
         self.expire(cx);
         self.deliver(from, message, cx);
@@ -439,7 +439,7 @@ impl Protocol for E2e {
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let index = match (self.common.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
-            _ => return cx.unexpected("a message for a replica that is not under its key"),
+            _ => return cx.unexpected("a message for another replica than that of its key"),
         };
         if self.replica(index).is_none() {
             self.replicas.push(Replica::new(index, cx.now().as_nanos()));
@@ -456,7 +456,7 @@ impl Protocol for E2e {
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
         if message.replica().is_none() || message.replica() != self.common.replicas.under(hop.key) {
-            cx.unexpected("a message for a replica that is not under its key");
+            cx.unexpected("a message for another replica than that of its key");
             return None;
         }
         self.expire(cx);

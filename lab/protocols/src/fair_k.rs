@@ -184,7 +184,7 @@ impl FairK {
             let queued = |place: &&mut Place| !place.in_child_queue && Some(place.ticket) != ours;
             let waiting = self.places.iter_mut().rev().find(queued);
             let waiting = waiting.expect("a root is the coordinator, or one of its clients will be");
-            debug_assert!(waiting.next.is_none(), "the end of the privileged queue has nobody behind it");
+            debug_assert!(waiting.next.is_none(), "the tail of the privileged queue has no successor");
             waiting.next = Some(r);
         }
         if r.peer != self.me {
@@ -268,7 +268,7 @@ impl FairK {
         // The tail has released without a follower, so its token is still here, idle or used again.
         let holds = |place: &Place| matches!(place.phase, Phase::Inside(token) if token.slot == slot);
         if let Some(at) = waiting.or_else(|| self.places.iter().position(holds)) {
-            debug_assert!(self.places[at].child.is_none(), "a tail has nobody behind it");
+            debug_assert!(self.places[at].child.is_none(), "a tail has no successor");
             self.places[at].child = Some(r);
         } else if let Some(at) = self.idle.iter().position(|token| token.slot == slot) {
             let token = self.idle.remove(at);
@@ -305,7 +305,7 @@ impl Protocol for FairK {
     /// §3.2, *Request_CS*.
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        assert!(self.places.last().is_none_or(|place| place.ticket < ticket), "tickets are asked for in order");
+        assert!(self.places.last().is_none_or(|place| place.ticket < ticket), "tickets are requested in order");
         let token = self.idle.pop();
         let in_child_queue = token.is_some(); // A free token is used without the privileged queue.
         self.places.push(Place { ticket, phase: Phase::Waiting, next: None, child: None, in_child_queue });
@@ -343,7 +343,7 @@ impl Protocol for FairK {
             Message::TokenLocations { to, locations } => {
                 let queues = locations.tails.len() as u64;
                 if queues != u64::from(self.slots) || locations.counter_number >= self.slots {
-                    return cx.unexpected("the tails of other queues than there are");
+                    return cx.unexpected("a coordinator's role with a wrong number of queues");
                 }
                 self.process_token_locations(to, locations, cx);
             }

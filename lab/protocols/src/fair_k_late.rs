@@ -244,7 +244,7 @@ impl FairKLate {
                 // The update has overtaken the role.
                 None if epoch > self.role.epoch || self.role.peer == self.me => {
                     if self.early.len() >= MOST_EARLY {
-                        return cx.unexpected("more news than fit for a role that does not come");
+                        return cx.unexpected("more updates than are buffered for a future role");
                     }
                     self.early.push(update);
                 }
@@ -258,14 +258,14 @@ impl FairKLate {
                 self.role = self.role.max(role);
                 self.on_token(to, token, stay, following, cx);
             }
-            Message::Queue(queue) => self.on_line(queue, cx),
+            Message::Queue(queue) => self.on_role(queue, cx),
         }
     }
 
-    fn on_line(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
+    fn on_role(&mut self, mut queue: Box<Lead>, cx: &mut Cx<'_, Self>) {
         let role = Role { epoch: queue.epoch, peer: self.me };
         if role < self.role || self.queue.is_some() {
-            return cx.unexpected("a coordinator's role that is here or was here already");
+            return cx.unexpected("a coordinator's role that is outdated or already here");
         }
         self.role = role;
         for update in core::mem::take(&mut self.early) {
@@ -300,7 +300,7 @@ impl FairKLate {
 
     fn on_next(&mut self, next: Next, cx: &mut Cx<'_, Self>) {
         if next.slot >= self.slots {
-            return cx.unexpected("the next of a token that does not exist");
+            return cx.unexpected("successors of a token that does not exist");
         }
         let due = self.tokens.on_next(next);
         self.attend_to(due, cx);
@@ -308,7 +308,7 @@ impl FairKLate {
 
     fn on_token(&mut self, to: Ticket, token: Token, stay: u64, following: Following, cx: &mut Cx<'_, Self>) {
         if token.slot >= self.slots || self.tokens.place_of(token.slot).is_some() {
-            return cx.unexpected("a token that does not exist, or is here already");
+            return cx.unexpected("a token that does not exist or is already here");
         }
         let at = self.tokens.take(token, stay, following);
         match self.waiting.binary_search(&to) {
@@ -372,7 +372,7 @@ impl Protocol for FairKLate {
 
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        assert!(self.waiting.back().is_none_or(|&last| last < ticket), "tickets are asked for in order");
+        assert!(self.waiting.back().is_none_or(|&last| last < ticket), "tickets are requested in order");
         // A client that waits here is before this one.
         let at_hand = self.tokens.held.iter().position(Held::is_at_hand).filter(|_| self.waiting.is_empty());
         if let Some(at) = at_hand {
@@ -425,7 +425,7 @@ impl Protocol for FairKLate {
             }
             Message::Queue(mut queue) => {
                 queue.pass_to(self.me);
-                self.on_line(queue, cx);
+                self.on_role(queue, cx);
             }
             Message::Update { .. } | Message::Next { .. } => cx.send(to, message),
         }
@@ -433,7 +433,7 @@ impl Protocol for FairKLate {
     }
 
     fn retire(&mut self, replacement: Option<PeerId>, cx: &mut Cx<'_, Self>) {
-        assert!(replacement != Some(self.me), "{replacement:?} cannot be its own heir");
+        assert!(replacement != Some(self.me), "{replacement:?} cannot be its own replacement");
         self.replacement = replacement;
         if replacement.is_none() {
             return;

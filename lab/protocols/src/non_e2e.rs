@@ -192,7 +192,7 @@ impl NonE2e {
     /// Handles a message to this peer.
     fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
-            return cx.unexpected("a message about a replica that there is not");
+            return cx.unexpected("a message about an unknown replica");
         }
         match message {
             Message::Vote(vote @ sigma::Message::Response { to, .. }) => self.on_grant_req(from, to, vote, cx),
@@ -342,7 +342,7 @@ impl Protocol for NonE2e {
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let index = match (self.common.replicas.under(hop.key), message.replica()) {
             (Some(index), Some(meant)) if index == meant => index,
-            _ => return cx.unexpected("a message for a replica that is not under its key"),
+            _ => return cx.unexpected("a message for another replica than that of its key"),
         };
         if self.replicas.iter().all(|replica| replica.index != index) {
             self.host(index, cx);
@@ -353,7 +353,7 @@ impl Protocol for NonE2e {
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
         let meant = message.replica().filter(|_| message.replica() == self.common.replicas.under(hop.key));
         let (Some(next), Some(_)) = (hop.next, meant) else {
-            cx.unexpected("a message that comes by on its way to nowhere");
+            cx.unexpected("a forwarded message without a next hop or a replica");
             return None;
         };
         if !self.on_request_by(hop, next, &message, cx) {

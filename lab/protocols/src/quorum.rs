@@ -32,8 +32,8 @@ impl Quorum {
     /// the limit of [`Voters`].
     pub const fn new(replicas: u32, votes: u32) -> Self {
         assert!(2 * votes > replicas, "two quorums must share a replica");
-        assert!(votes <= replicas, "there are not so many votes");
-        assert!(replicas <= Voters::MOST, "a set of voters holds no more");
+        assert!(votes <= replicas, "a quorum cannot exceed the number of replicas");
+        assert!(replicas <= Voters::MOST, "a set of voters is limited to 64");
         Self { n: replicas, m: votes }
     }
 
@@ -211,7 +211,7 @@ mod tests {
             assert_eq!(Quorum::new(n, m).intersection(), shared);
         }
         for k in 1..10 {
-            assert_eq!(Quorum::new(3 * k + 1, 2 * k + 1).intersection(), k + 1, "k resets leave one that remembers");
+            assert_eq!(Quorum::new(3 * k + 1, 2 * k + 1).intersection(), k + 1, "one replica remembers");
         }
     }
 

@@ -218,7 +218,7 @@ impl Sigma {
         }
         let at = self.clients.len();
         let id = if apart { ticket } else { Ticket::new(at as u64 + 1) };
-        assert!(self.clients.last().is_none_or(|client| client.id() < id), "tickets are asked for in order");
+        assert!(self.clients.last().is_none_or(|client| client.id() < id), "tickets are requested in order");
         let stamp = Stamp { time, client: Claim { peer: self.common.post.me(), ticket: id } };
         self.clients.push(Client::new(ticket, stamp, self.common.quorum().replicas()));
         at
@@ -253,7 +253,7 @@ impl Sigma {
             Message::Request { replica, .. } | Message::Yield { replica, .. } | Message::Release { replica, .. } => {
                 match self.replicas.binary_search_by_key(&replica, |replica| replica.index) {
                     Ok(at) => self.deliver_to_replica(at, message, cx),
-                    Err(_) => cx.unexpected("a message for a replica that is not here"),
+                    Err(_) => cx.unexpected("a message for a replica that is not hosted here"),
                 }
             }
         }
@@ -291,7 +291,7 @@ impl Protocol for Sigma {
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let is_printed = !self.common.config.ask_owner;
-        assert!(self.replicas.is_empty() || !is_printed, "the printed form's clients are no replicas");
+        assert!(self.replicas.is_empty() || !is_printed, "a peer with clients of the printed form hosts no replica");
         let time = self.common.tick(cx.now());
         let at = self.client_for(ticket, time);
         self.clients[at].ask(&mut self.common, cx);
@@ -307,7 +307,7 @@ impl Protocol for Sigma {
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.about() >= self.common.quorum().replicas() {
-            return cx.unexpected("a message about a replica that there is not");
+            return cx.unexpected("a message about an unknown replica");
         }
         self.deliver(message, cx);
         self.deliver_here(cx);
@@ -316,7 +316,7 @@ impl Protocol for Sigma {
     /// §2: a logical replica is at the owner of its key. One that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
-            return cx.unexpected("a message for a replica that there is not");
+            return cx.unexpected("a message for an unknown replica");
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
             self.replicas.insert(at, Replica::new(index, cx.now().as_nanos()));

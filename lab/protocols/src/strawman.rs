@@ -266,7 +266,7 @@ impl Strawman {
             Message::Request { replica, .. } | Message::Release { replica, .. } => {
                 match self.votes.binary_search_by_key(&replica, |vote| vote.index) {
                     Ok(at) => self.deliver_to_replica(at, message, cx),
-                    Err(_) => cx.unexpected("a message for a replica that is not here"),
+                    Err(_) => cx.unexpected("a message for a replica that is not hosted here"),
                 }
             }
         }
@@ -306,7 +306,7 @@ impl Protocol for Strawman {
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let is_newest = self.clients.last().is_none_or(|client| client.attempt.client.ticket < ticket);
-        assert!(is_newest, "tickets are asked for in order");
+        assert!(is_newest, "tickets are requested in order");
         self.clients.push(Client {
             attempt: Attempt { client: Claim { peer: self.post.me(), ticket }, number: 0 },
             phase: Phase::Trying,
@@ -328,7 +328,7 @@ impl Protocol for Strawman {
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.about() >= self.quorum().replicas() {
-            return cx.unexpected("a message about a replica that there is not");
+            return cx.unexpected("a message about an unknown replica");
         }
         self.deliver(message, cx);
         self.deliver_here(cx);

@@ -194,7 +194,7 @@ fn a_request_that_goes_round_in_circles_at_one_peer_is_given_up() {
     did(&mut peer, me, Input::PeerDown(two));
     let effects = did(&mut peer, me, Input::Message { from: three, message });
     let unexpected =
-        effects.iter().filter(|effect| matches!(effect, Effect::Unexpected { why } if why.contains("circles")));
+        effects.iter().filter(|effect| matches!(effect, Effect::Unexpected { why } if why.contains("cycle")));
     assert_eq!(unexpected.count(), 1, "{} effects", effects.len());
     assert_eq!(did(&mut peer, me, Input::Release(Ticket::new(9))).len(), 0, "nothing is left of it");
 }

@@ -203,7 +203,7 @@ impl<P: Backable> Backed<P> {
         let was_inside = layout.tokens.iter().filter(|&&peer| peer == self.me).count();
         let inside: Vec<Ticket> = self.recovery.inside.iter().map(|&(ticket, _)| ticket).collect();
         self.recovery.returning = inside.clone();
-        debug_assert!(was_inside >= inside.len(), "whoever is inside has its token");
+        debug_assert!(was_inside >= inside.len(), "each holder has its token");
         let waiting = core::mem::take(&mut self.recovery.waiting);
         for ticket in inside.into_iter().chain(waiting) {
             self.act(self.me, Input::Request(ticket), cx);

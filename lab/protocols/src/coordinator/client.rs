@@ -6,7 +6,7 @@ use core::fmt;
 use peerlock_types::{PeerId, Span, Ticket, Time};
 
 use super::message::{Entry, Holder, Message, Place, Timer};
-use super::{Common, Config, Coordinator, Forecast, is_same, write_line};
+use super::{Common, Config, Coordinator, Forecast, is_same, write_queue};
 use crate::outbox::{Outbox, To};
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
@@ -227,11 +227,11 @@ impl Clients {
             let (number, last) = (request.number(), self.last());
             common.post.send(peer, Message::Release { to: None, client, number, successor, last, receipt: 0 }, cx);
         }
-        self.forget_line_if_idle();
+        self.clear_queue_if_idle();
     }
 
     /// Clears the queue if no request is left, since this peer then receives no changes of it.
-    fn forget_line_if_idle(&mut self) {
+    fn clear_queue_if_idle(&mut self) {
         if self.requests.is_empty() {
             self.queue.clear();
         }
@@ -319,7 +319,7 @@ impl Clients {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.post.me(), ticket: request.ticket };
         self.queue.retain(|entry| entry.client != client);
-        self.forget_line_if_idle();
+        self.clear_queue_if_idle();
         self.notify_replicas(client, request.number(), (None, None), common, cx);
     }
 
@@ -346,7 +346,7 @@ impl fmt::Display for Clients {
             }
             between = "; ";
         }
-        write_line(f, self.queue.iter())
+        write_queue(f, self.queue.iter())
     }
 }
 

@@ -9,7 +9,7 @@ use peerlock_types::{Span, Time};
 use super::client::peers;
 use super::group::Group;
 use super::message::{Entry, Holder, Memory, Message, Place, Timer};
-use super::{Common, Coordinator, EPOCH, is_same, write_line};
+use super::{Common, Coordinator, EPOCH, is_same, write_queue};
 use crate::replicas::by_any_clock;
 use crate::token::Claim;
 use crate::{Cx, fencing};
@@ -80,7 +80,7 @@ impl Owner {
 
 /// The number in a RELEASE by which a coordinator removes a waiter. It is below all grant numbers, so that the RELEASE,
 /// however late, does not remove a client that has become the owner. A client that withdraws sends no number.
-const STRUCK: u64 = 0;
+const REMOVED: u64 = 0;
 
 /// Returns whether both numbers belong to one chain of hand-overs.
 fn is_one_chain(one: u64, other: u64) -> bool {
@@ -277,7 +277,7 @@ impl Replica {
 
     /// Notifies waiters and replicas that a client is removed from the queue.
     fn inject(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let number = Some(STRUCK);
+        let number = Some(REMOVED);
         let release = |to| Message::Release { to, client, number, successor: None, last: None, receipt: 0 };
         for peer in peers(self.waiting.iter().map(|waiting| &waiting.entry)) {
             common.post.send(peer, release(None), cx);
@@ -435,7 +435,7 @@ impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "R{} {}", self.index, self.group)?;
         self.owner.map_or(Ok(()), |owner| write!(f, ", {} is inside", owner.holder.client))?;
-        write_line(f, self.waiting.iter().map(|waiting| &waiting.entry))
+        write_queue(f, self.waiting.iter().map(|waiting| &waiting.entry))
     }
 }
 
@@ -501,7 +501,7 @@ mod tests {
             };
             with_cx(|cx| replica.on_release(release, &mut common, cx));
             assert_eq!(owner(&replica).is_none(), is_free, "{number}");
-            assert!(replica.number >= number, "a known number is not given again");
+            assert!(replica.number >= number, "a known number is not used again");
         }
     }
 
@@ -515,14 +515,14 @@ mod tests {
             Effect::Send { to, ref message } if to == PeerId::new(1) => Some(message.clone()),
             _ => None,
         };
-        let struck = said.iter().find_map(to_replica).expect("the other replicas are notified");
+        let removed = said.iter().find_map(to_replica).expect("the other replicas are notified");
         let (mut replica, mut common) = in_office();
-        with_cx(|cx| replica.on_release(struck, &mut common, cx));
+        with_cx(|cx| replica.on_release(removed, &mut common, cx));
         assert_eq!(owner(&replica), Some((OWNER, NUMBER)));
         let (client, number, successor, last) = (OWNER, None, None, None);
         let withdrawn = Message::Release { to: Some(0), client, number, successor, last, receipt: 1 };
         with_cx(|cx| replica.on_release(withdrawn, &mut common, cx));
-        assert_eq!(owner(&replica), None, "withdrew before it knew of its turn");
+        assert_eq!(owner(&replica), None, "withdrawn before it knew of its turn");
     }
 
     #[test]

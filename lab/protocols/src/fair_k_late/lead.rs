@@ -77,14 +77,14 @@ mod tests {
         let me = PeerId::new(1);
         let claim = |peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
         let mut lead = Lead::new(&[me], Config::default());
-        assert_eq!(lead.pass_on(0, me), None, "nobody waits");
-        [5, 6].into_iter().for_each(|peer| lead.note(Update::Request(claim(peer))).expect("nothing strange"));
-        assert_eq!(lead.pass_on(1, me), None, "nobody has entered yet");
-        lead.note(Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }).expect("nothing strange");
+        assert_eq!(lead.pass_on(0, me), None, "no waiter");
+        [5, 6].into_iter().for_each(|peer| lead.note(Update::Request(claim(peer))).expect("an expected update"));
+        assert_eq!(lead.pass_on(1, me), None, "no entry yet");
+        lead.note(Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }).expect("an expected update");
 
-        assert_eq!(lead.pass_on(1, PeerId::new(6)), None, "it is there already");
+        assert_eq!(lead.pass_on(1, PeerId::new(6)), None, "the last waiter is coordinator");
         assert_eq!(lead.pass_on(1, me), Some(PeerId::new(6)));
         assert_eq!(lead.to_string(), "epoch 1: waiting [6], tokens [0 at 5]");
-        assert_eq!(lead.pass_on(1, me), None, "a new term begins");
+        assert_eq!(lead.pass_on(1, me), None, "a new term has started");
     }
 }
