@@ -1,20 +1,20 @@
 //! BV95: k-mutual exclusion with k trees (Bulgannawar, Vaidya: "A Distributed K-Mutual Exclusion Algorithm", ICDCS
 //! 1995), the baseline of the Fair-K paper.
 //!
-//! There are k tokens; each is the right to one slot and has a tree of its own, managed like the single tree of Naimi
-//! and Tréhel: the root has the token or will have it last, a request follows the `parent` pointers to the root, and
-//! every pointer on the way is turned towards the requester. A request picks one tree by a [`Heuristic`], without
-//! knowledge of the queues, and stays there: that makes the algorithm unfair.
+//! Each of k tokens is the right to one slot and has a tree of its own, managed like the single tree of Naimi and
+//! Tréhel: the root has the token or will have it last, and a request follows the `parent` pointers to the root and
+//! turns each towards the requester. A request chooses one tree by a [`Heuristic`], without knowledge of the queues,
+//! and stays there: that makes the algorithm unfair.
 //!
-//! The source is the Fair-K paper (section numbers are its), which says that requests are *cached* and does not say
-//! how. Hence the two [`Organisation`]s; `lab/docs/papers/bv95.md` gives the reasons for this form of caching:
+//! The source is the Fair-K paper (section numbers are its), which says that requests are *cached* and not how. Hence
+//! the two [`Organisation`]s; `lab/docs/papers/bv95.md` gives the reasons for this form of caching:
 //!
 //! ```text
 //!   5            4 (waits)         3 (holds)        tree 0
 //!   │              │ request(4)      │
 //!   │              ├────────────────►│              3 appends 4 to the token's queue
 //!   │ request(5)   │                 │
-//!   ├─────────────►│                 │              4 waits for the same token: it keeps 5's request
+//!   ├─────────────►│                 │              4 waits for the same token: it stores 5's request
 //!   │              │                 │ … releases
 //!   │              │       token [2] │              2 has requested meanwhile
 //!   │              │◄────────────────┤              3 points to 2, the tail
@@ -23,8 +23,8 @@
 //! ```
 //!
 //! *Departure:* any number of clients wait at one peer, each ticket with its own place, and a waiting ticket may
-//! withdraw, as in [Fair-K](crate::fair_k). A token without requests from other peers goes to the oldest ticket that
-//! waits at the same peer, whichever tree that has picked; its place there passes the token on, as if it had withdrawn.
+//! withdraw, as in [Fair-K](crate::fair_k). A token without remote requests goes to the oldest ticket waiting at the
+//! same peer, whichever tree that has chosen; its place there forwards the token, as if it had withdrawn.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -40,22 +40,22 @@ use crate::{Cx, Never, Observe, Protocol};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// Sent by a requester to its parent, and forwarded from parent to parent until it reaches a peer without one. That
-    /// peer appends it to the queue of its token, or keeps it until the token arrives. Answered by `Token`.
+    /// Sent by a requester to its parent, and forwarded from parent to parent up to a peer without one. That peer
+    /// appends it to the queue of its token, or stores it until the token arrives. Answered by `Token`.
     Request {
-        /// The tree, which is named after its token's slot.
+        /// The tree, by its token's slot.
         slot: u32,
-        /// The requester, not the peer that passes the request on.
+        /// The requester, not a forwarding peer.
         claim: Claim,
     },
-    /// Sent by the releasing peer to the first peer of the queue. The receiver grants the slot to `to`, or passes the
-    /// token on if `to` has withdrawn.
+    /// Sent by the releasing peer to the first waiter of the queue. The receiver grants the slot to `to`, or forwards
+    /// the token if `to` has withdrawn.
     Token {
-        /// The ticket that it is meant for.
+        /// The receiving ticket.
         to: Ticket,
-        /// The token itself.
+        /// The token, with its fencing number.
         token: Token,
-        /// The waiters after `to`. Always empty in the plain organisation, where each place knows its own `next`.
+        /// The waiters after `to`. Empty in the plain organisation, where each place has its own `next`.
         queue: VecDeque<Claim>,
     },
 }
@@ -64,25 +64,25 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Organisation {
-    /// Naimi and Tréhel's: the root is the tail of the queue; it stores the requester as its `next` and is no longer
+    /// Naimi and Tréhel's: the root is the tail of the queue. It stores a requester as its `next` and ceases to be the
     /// root. One FIFO per tree.
     Plain,
-    /// The token carries its queue. A waiting peer keeps the requests that reach it and appends them to the queue when
+    /// The token carries its queue. A waiting peer stores the requests that reach it and appends them to the queue when
     /// the token arrives: fewer messages, but these requests wait twice (§4: Fair-K does not cache, for fairness).
     #[default]
     Caching,
 }
 
-/// Which tree a request goes to (§2).
+/// The choice of the tree for a request (§2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Heuristic {
-    /// Each with the same probability (§3.2, cinema without a moderator).
+    /// Each tree with the same probability (§3.2, cinema without a moderator).
     #[default]
     Random,
-    /// The tree whose token this peer had last; at first, its number modulo k.
+    /// The tree of the last token at this peer; initially, the peer's number modulo k.
     LastHeld,
-    /// One after the other, starting with the peer's number modulo k.
+    /// The trees in turn, starting with the peer's number modulo k.
     RoundRobin,
 }
 
@@ -92,18 +92,18 @@ pub enum Heuristic {
 pub struct Config {
     /// How the requests of one tree are queued.
     pub organisation: Organisation,
-    /// Which tree a request goes to.
+    /// The choice of the tree for a request.
     pub heuristic: Heuristic,
 }
 
-/// The place of one request in the queue.
+/// The place of a request in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Place {
     ticket: Ticket,
-    /// Whether the request waits for the token only to pass it on.
+    /// Whether the place only forwards the token.
     withdrawn: bool,
-    /// Plain: *next*, at most one. Caching: the requests kept here.
+    /// Plain: *next*, at most one. Caching: the stored requests.
     behind: VecDeque<Claim>,
 }
 
@@ -112,7 +112,7 @@ struct Place {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     token: Token,
-    /// The ticket that uses the token; `None` while it is idle.
+    /// The user; `None` while the token is idle.
     inside: Option<Ticket>,
     /// The next waiters. Plain: *next*, at most one.
     queue: VecDeque<Claim>,
@@ -122,11 +122,11 @@ struct Held {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Tree {
-    /// *parent*: the next hop of requests; `None` where they are kept. Plain: at the root. Caching: at each peer that
+    /// *parent*: the next hop of requests; `None` where they are stored. Plain: at the root. Caching: at each peer that
     /// has the token or waits for it.
     parent: Option<PeerId>,
     held: Option<Held>,
-    /// Places of this peer's clients, by ticket. The token reaches the first one first.
+    /// Places of this peer's clients, by ticket. The token arrives for the first one first.
     places: Vec<Place>,
 }
 
@@ -137,12 +137,12 @@ pub struct Bv95 {
     me: PeerId,
     config: Config,
     trees: Vec<Tree>,
-    /// The tree of the next request, unless that is random.
+    /// The tree of the next request; unused if random.
     turn: u32,
 }
 
 impl Bv95 {
-    /// A peer in the initial state: each token's holder is the root of its tree, and the parent of all other peers.
+    /// Creates the initial state: each token's holder is the root of its tree, and the parent of all other peers.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let tree = |slot: u32| {
@@ -172,7 +172,6 @@ impl Bv95 {
         }
     }
 
-    /// Grants the slot of a tree whose token is here.
     fn enter(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let slots = self.slots();
         let held = self.trees[slot as usize].held.as_mut().expect("the token of the granted slot is here");
@@ -183,7 +182,7 @@ impl Bv95 {
         }
     }
 
-    /// Forwards a request with path reversal, or keeps it.
+    /// Forwards a request with path reversal, or stores it.
     fn process_request(&mut self, slot: u32, r: Claim, cx: &mut Cx<'_, Self>) {
         let tree = &mut self.trees[slot as usize];
         let turns = tree.parent.is_some() || self.config.organisation == Organisation::Plain;
@@ -193,15 +192,14 @@ impl Bv95 {
             tree.keep(r, self.config.organisation);
         }
         if turns && r.peer != self.me {
-            tree.parent = Some(r.peer); // Path reversal. A cache stays where it is until the token has come and gone.
+            tree.parent = Some(r.peer); // Path reversal. A cache does not move until the token has passed.
         }
         if tree.held.as_ref().is_some_and(|held| held.inside.is_none()) {
             self.pass_on(slot, cx);
         }
     }
 
-    /// Passes on a token that is not in use. If the next place is one of this peer's whose client has withdrawn, the
-    /// loop continues with the following one.
+    /// Forwards an unused token, along withdrawn places of this peer.
     fn pass_on(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         loop {
             let tree = &mut self.trees[slot as usize];
@@ -228,14 +226,14 @@ impl Bv95 {
         }
     }
 
-    /// Ends the place that the token has reached: the requests behind it follow the token. Returns whether its client
+    /// Ends the place at which the token has arrived: its followers join the token's queue. Returns whether its client
     /// was granted the slot.
     fn arrive(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) -> bool {
         let tree = &mut self.trees[slot as usize];
         let at = tree.places.iter().position(|place| place.ticket == ticket);
         let (Some(at), Some(held)) = (at, &mut tree.held) else {
             cx.unexpected("a token for a ticket that does not wait here");
-            return false; // Better passed on than lost.
+            return false; // Losing the token is worse.
         };
         let mut place = tree.places.remove(at);
         held.queue.append(&mut place.behind);
@@ -245,8 +243,8 @@ impl Bv95 {
         !place.withdrawn
     }
 
-    /// Takes the longest waiting client of this peer, for an idle token. Its place in another tree remains for the
-    /// requests behind it.
+    /// Takes the longest waiting client of this peer, for an idle token. Its place in another tree remains for its
+    /// followers.
     fn take_oldest_waiting(&mut self) -> Option<Ticket> {
         let places = self.trees.iter_mut().flat_map(|tree| &mut tree.places);
         let oldest = places.filter(|place| !place.withdrawn).min_by_key(|place| place.ticket)?;
@@ -260,9 +258,9 @@ impl Tree {
     fn keep(&mut self, r: Claim, organisation: Organisation) {
         let queue = self.held.as_mut().map(|held| &mut held.queue);
         let end = match organisation {
-            // The newest place is the tail; without a place, the holder at this peer is.
+            // The tail is the newest place, or the holder if there is none.
             Organisation::Plain => self.places.last_mut().map(|place| &mut place.behind).or(queue),
-            // The token arrives first at the oldest place.
+            // The token arrives at the oldest place first.
             Organisation::Caching => queue.or(self.places.first_mut().map(|place| &mut place.behind)),
         };
         let end = end.expect("a peer without a parent has the token or waits for it");
@@ -275,7 +273,7 @@ impl Protocol for Bv95 {
     type Message = Message;
     type Timer = Never;
 
-    /// Grants the slot at once if an idle token is here; otherwise picks a tree.
+    /// Grants at once if an idle token is here; otherwise chooses a tree.
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let mut places = self.trees.iter().flat_map(|tree| &tree.places);
@@ -417,7 +415,6 @@ mod tests {
         on(peer, Input::Message { from: PeerId::new(9), message })
     }
 
-    /// The claim of a ticket at a peer.
     fn claim(peer: u64, ticket: u64) -> Claim {
         Claim { peer: PeerId::new(peer), ticket: Ticket::new(ticket) }
     }
@@ -461,7 +458,7 @@ mod tests {
         }
     }
 
-    /// §3.2: `next` forms the queue, and its tail is the root.
+    /// §3.2: `next` forms the queue; its tail is the root.
     #[test]
     fn plain_tail_stores_next_and_forwards_others() {
         let mut root = peer(5, 1, PLAIN);
@@ -591,7 +588,7 @@ mod tests {
         assert_eq!(ask(&mut holder, 4), sent(0, Message::Request { slot: 0, claim: claim(1, 4) }));
         assert_eq!(release(&mut holder, 1), granted(2, 1, 5));
         assert_eq!(release(&mut holder, 2), granted(3, 1, 8));
-        // Its place in tree 2 has no use for the token, but the next client has.
+        // Its place in tree 2 does not need the token, but the next client does.
         assert_eq!(feed(&mut holder, token(2, 3, 3, &[])), granted(4, 2, 3));
         assert_eq!(feed(&mut holder, token(0, 1, 4, &[5])), sent(5, token(0, 1, 1, &[])));
     }

@@ -1,9 +1,9 @@
 //! E2E: votes choose the first owner; then the token moves from owner to owner (Muhammad, Cheema, Gupta: "Efficient
 //! Mutual Exclusion in Peer-to-Peer Systems", §IV.A and §V.A).
 //!
-//! A resource has n replicas on an overlay, each with one vote; m votes win. The winner announces itself to all
-//! replicas, through peers that remember it: a *route quorum*. The first of these peers stops each later request and
-//! puts it into the owner's queue. On release, the owner sends the queue to its first waiter: the token.
+//! A resource has n replicas on an overlay with one vote each; m votes win. The winner announces itself to all
+//! replicas, through peers that record it: a *route quorum*. The first of these peers stops each later request and adds
+//! it to the owner's queue. On release, the owner sends the queue to its first waiter: the token.
 //!
 //! ```text
 //!   A              hop H           R              B
@@ -29,9 +29,9 @@
 //! within any lease time, there is one reign at a time: the owner has m votes that were given or renewed within the
 //! last lease time, two such sets share 2m − n replicas, and a replica that remembers votes for no other request
 //! meanwhile. Within a reign there is one owner: a token is created for one request and used once. It carries the end
-//! of the lease by its receiver's clock, so that it needs no further votes; a token that arrives after that is only a
-//! queue. A holder loses its grant when the lease ends. Everything else (what hops remember, which queue has a request,
-//! pings) only saves messages or time.
+//! of the lease by its receiver's clock, so it needs no further votes; after that end it is only a queue. A holder
+//! loses its grant when the lease ends. Everything else (the records of hops, the queue that has a request, pings) only
+//! saves messages or time.
 //!
 //! **Fencing numbers** are the epochs: the winner's comes from the votes, each owner in a reign adds one, and renewals
 //! and RELEASEs carry it to the replicas. [`crate::fencing`] describes when they increase; an expired lease adds more
@@ -39,8 +39,8 @@
 //!
 //! **When the owner fails** (§V.A), waiters detect it by pings, and the lease expires. The waiter elected next, with
 //! its copy of the queue, is the new owner. *Departure:* in the paper the waiter with the most recent copy declares
-//! itself the owner. But the old owner may only be slow, and two may declare themselves; here it takes votes, and the
-//! earliest request gets them. A client that is missing in the copy retries.
+//! itself the owner. But the old owner may only be slow, and two waiters may declare themselves; here an owner needs
+//! votes, and the earliest request gets them. A client that is missing in the copy retries.
 //!
 //! The form of §IV.A is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
 //!
@@ -68,35 +68,35 @@ use owner::{Past, Token};
 use requester::Requester;
 use trail::Trail;
 
-/// The parameters. Each switch is one difference between the printed form (off) and the repaired one (on).
+/// Configuration. Each switch turns on one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The lease of votes. 60 s: our choice. Renewal costs a message per hop to each replica, and a hold of less than
-    /// 20 s needs none; a holder that crashes blocks the resource for as long.
+    /// Length of the votes' lease. 60 s: our choice. A renewal costs a message per hop to each replica, and a hold of
+    /// less than 20 s needs none; a holder that crashes blocks the resource for as long.
     pub lease: Span,
-    /// The time until a client without an answer retries; doubled each time, up to half a lease. Also the
-    /// retransmission time of a token. 2 s: our choice, several times the time of a route.
+    /// Time until a client without an answer retries; doubled each time, up to half a lease. Also the retransmission
+    /// time of a token. 2 s: our choice, several times the time of a route.
     pub retry: Span,
-    /// The interval at which waiters ping the owner. 10 minutes: the paper's example.
+    /// Interval at which waiters ping the owner. 10 minutes: the paper's example.
     pub ping: Span,
-    /// n of §V.A: the number of waiters with a copy of the queue. 2: our choice.
+    /// n of §V.A: number of waiters with a copy of the queue. 2: our choice.
     pub backups: usize,
-    /// The time during which changes of the queue are collected before they are sent to these. 1 s: our choice.
+    /// Time during which changes of the queue are collected before they are sent to these waiters. 1 s: our choice.
     pub update: Span,
-    /// RELEASE names the successor. In print replicas are blank while the successor holds, so that a newcomer wins.
+    /// RELEASE names the successor. In print replicas are blank while the successor holds, and a new client wins.
     pub successor_named: bool,
     /// Replicas store losers until they know the winner, and then send them there; they ask a loser for its vote when
     /// an earlier request waits. A former owner forwards an ENQUEUE to its successor, or replies that there is none. In
     /// print such requests are stored nowhere. (A YIELD in print returns the vote to its sender, as no other request is
     /// stored; the printed form here sends none.)
     pub losers_queued: bool,
-    /// Hops remember winners. In print they remember the first request: A is queued at B, B at A, and neither wins.
+    /// Hops record winners. In print they record the first request: A is queued at B, B at A, and neither wins.
     pub marks_of_winners: bool,
-    /// RELEASE and IAMWINNER are compared with the known owner. In print late ones affect the present owner.
+    /// Compares RELEASE and IAMWINNER with the known owner. In print late ones affect the current owner.
     pub epochs: bool,
-    /// TOKEN is acknowledged, and retransmitted. In print it is the only copy of the queue.
+    /// Acknowledges and retransmits TOKEN. In print it is the only copy of the queue.
     pub acknowledged: bool,
-    /// Votes are leased, and the owner renews them in time. In print the votes for a crashed holder are lost.
+    /// Votes are leased, and the owner renews them. In print the votes for a crashed holder are lost.
     pub leases: bool,
     /// A client without an answer retries. In print a lost or forgotten request is lost forever.
     pub asks_again: bool,
@@ -121,7 +121,7 @@ impl Config {
         asks_again: false,
         claims_voted: false,
     };
-    /// The form used here.
+    /// The form to use.
     pub const REPAIRED: Self = Self {
         successor_named: true,
         losers_queued: true,
@@ -134,13 +134,13 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// How often a token is sent before its receiver counts as dead.
+    /// Number of times a token is sent before its receiver counts as dead.
     const TRIES: u32 = 8;
-    /// The most former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
+    /// Maximum number of former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
     const MOST_DETOURS: u8 = 3;
-    /// The most requests stored for a token that is announced: our choice. The others retry.
+    /// Maximum number of requests stored for an announced token: our choice. Others retry.
     const MOST_EARLY: usize = 1000;
-    /// A lease that ends in 272 years.
+    /// 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
@@ -155,27 +155,25 @@ impl Config {
     }
 }
 
-/// E2E at one peer for one resource: any number of clients, any of the replicas, a hop for others, and perhaps the
-/// owner of the token.
+/// One peer's state of E2E, for one resource: any number of clients, any of the replicas, a hop for others, and perhaps
+/// the owner of the token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct E2e {
     config: Config,
     common: Common<Message>,
-    /// The waiting clients, in the order of their requests.
+    /// The waiting clients, by request time.
     requesters: Vec<Requester>,
-    /// The first request since this peer has a memory; the state of earlier ones is unknown.
+    /// The first request since the last reset; earlier ones are unknown.
     first: Option<Stamp>,
-    /// The token, if it is here.
     token: Option<Token>,
-    /// Turns that ended here, the latest last: all of the last lease time, and at least one.
+    /// Turns that ended here, by time: all of the last lease time, and at least one.
     past: Vec<Past>,
     /// Requests that arrived before the token.
     early: Vec<Entry>,
-    /// *Replica list*: the owner, as known on other peers' routes to replicas and at hosted replicas.
+    /// *Replica list*: the known owner, on other peers' routes to replicas and at hosted replicas.
     trail: Trail<Owner>,
-    /// The hosted replicas.
     replicas: Vec<Replica>,
-    /// Tokens sent and not acknowledged.
+    /// Unacknowledged tokens.
     outbox: Outbox<Message>,
 }
 
@@ -214,7 +212,7 @@ impl E2e {
         self.send(owner.peer, Message::Enqueue(Enqueue { client, by, again, owner, detours: 0 }), cx);
     }
 
-    /// Takes over a time stamp and a fencing number.
+    /// Adopts a time stamp and a fencing number.
     fn feed(&mut self, client: Stamp, epoch: u64) {
         self.common.clock = self.common.clock.max(client.time);
         self.common.fencing = self.common.fencing.max(epoch);
@@ -228,7 +226,7 @@ impl E2e {
         self.replicas.iter().position(|replica| replica.index == index)
     }
 
-    /// Handles a message to this peer or to a replica it hosts.
+    /// Handles a message to this peer or to a replica that it hosts.
     fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Request { replica, client, fencing } => {
@@ -280,7 +278,7 @@ impl E2e {
             sigma::Message::Inquire { replica, owner, number, earlier } => {
                 if let Some(token) = self.token.as_ref().filter(|token| token.owner.elected == owner) {
                     if !earlier {
-                        let owner = token.owner; // The IAMWINNER has not arrived there.
+                        let owner = token.owner; // The IAMWINNER has not arrived at the replica.
                         self.send(from, Message::IAmWinner { replica, owner }, cx);
                     }
                 } else if let Some(at) = self.requester(owner) {
@@ -341,7 +339,7 @@ impl E2e {
         self.token.as_ref().map(|token| token.owner).or(notified)
     }
 
-    /// §IV.A, step 2, at a hop. Returns true if the request is forwarded.
+    /// §IV.A, step 2, at a hop. Returns whether the request is forwarded.
     fn on_request_by(&mut self, hop: Hop, replica: u32, client: Waiting, cx: &mut Cx<'_, Self>) -> bool {
         if let Some(owner) = self.owner_for(replica).filter(|owner| owner.elected != client.client) {
             self.enqueue_at(owner, client, By::Hop(replica), false, cx);
@@ -354,8 +352,8 @@ impl E2e {
         true
     }
 
-    /// §IV.A, steps 4 and 6: IAMWINNER or RELEASE passes or arrives, or a former owner names its successor. §V.A: if it
-    /// takes another route than the last, the old one is cleared.
+    /// §IV.A, steps 4 and 6: IAMWINNER or RELEASE passes or arrives, or a former owner names its successor. §V.A: if
+    /// the route differs from the last one, the old one is cleared.
     fn learn(&mut self, replica: u32, owner: Owner, hop: Option<Hop>, cx: &mut Cx<'_, Self>) {
         let known = self.trail.get(replica).map(|mark| mark.known);
         if self.config.epochs && known.is_some_and(|known| owner.epoch < known.epoch) {
@@ -379,7 +377,7 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 6, a RELEASE without successor: at the replica, or from a former owner as an answer.
+    /// §IV.A, step 6, a RELEASE without successor: from a route, or from a former owner as an answer.
     fn on_release(&mut self, replica: u32, client: Stamp, fencing: u64, cx: &mut Cx<'_, Self>) {
         self.forget(replica, client);
         let Some(at) = self.replica(replica) else { return };
@@ -394,7 +392,7 @@ impl E2e {
         self.trail.remove(replica, |owner| any || owner.elected == elected);
     }
 
-    /// Delivers messages to this peer.
+    /// Delivers messages from this peer to itself.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(self.me(), message, cx);
@@ -462,7 +460,7 @@ impl Protocol for E2e {
         self.expire(cx);
         let goes_on = match message {
             Message::Request { replica, client, .. } => self.on_request_by(hop, replica, client, cx),
-            // A retry: the known owner has not helped it.
+            // A retry: the known owner has not answered.
             Message::Vote(sigma::Message::Request { replica, client, .. }) => {
                 self.trail.remove(replica, |owner| owner.elected != client);
                 true
@@ -536,7 +534,7 @@ impl Observe for E2e {
     }
 }
 
-/// The requests, the token, and each hosted replica's vote: `1@6 asks, votes []; R0: 1@3 then []`.
+/// The state in one line: `1@6 waits, votes []; R0: 1@3 then []`.
 impl fmt::Display for E2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

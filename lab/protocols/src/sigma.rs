@@ -1,17 +1,17 @@
 //! Sigma: mutual exclusion by votes of replicas that may forget (Lin, Lian, Chen, Zhang: "A Practical Distributed
 //! Mutual Exclusion Protocol in Dynamic Peer-to-Peer Systems").
 //!
-//! There are n *logical replicas*, each with one vote; m votes win. A replica whose vote is taken queues further
-//! requests in the order of their time stamps, so that all replicas agree on the next owner: a hand-over takes one
-//! RELEASE and one grant through each replica. Replicas may lose their memory at any time. Retries of waiting clients
-//! restore it (*informed backoff*), and m is large enough to tolerate a few replicas that vote twice. Votes are leased.
+//! There are n *logical replicas* with one vote each; m votes win. A replica whose vote is taken queues further
+//! requests by time stamp, so all replicas agree on the next owner: a hand-over takes one RELEASE and one grant through
+//! each replica. Replicas may lose their memory at any time. Retries of waiting clients restore it (*informed
+//! backoff*), and m is large enough to tolerate a few replicas that vote twice. Votes are leased.
 //!
 //! ```text
 //!   A (owner)      R₀ … R_n−1          B
 //!   │                │    REQUEST(B)   │
 //!   │                │◄────────────────┤ to all n
 //!   │                │ RESPONSE(A, T_w)│
-//!   │                ├────────────────►│ B knows that it is queued, and when to retry
+//!   │                ├────────────────►│ B is queued, and knows when to retry
 //!   │ RELEASE        │                 │
 //!   ├───────────────►│ RESPONSE(B)     │
 //!   │                ├────────────────►│ B holds with the m-th of these
@@ -23,10 +23,10 @@
 //! clock, two such sets share 2m − n replicas, and a replica that remembers gives its vote to no other client
 //! meanwhile. [`crate::fencing`] describes when fencing numbers increase.
 //!
-//! *Departure:* case 3. The paper's client yields all votes when it sees that no client can win. But its view is stale
+//! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win. But its view is stale
 //! at every hand-over, and most yielded votes come straight back. Here, a replica that queues a request earlier than
 //! its owner's sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote thus
-//! only moves to an earlier request, so that yielding terminates.
+//! moves only to an earlier request, so yielding terminates.
 //!
 //! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait independently.
 
@@ -49,51 +49,51 @@ use client::{Client, Phase};
 pub use message::{Message, Number, Stamp, Timer};
 use replica::{Entry, Replica};
 
-/// The parameters. Each switch is one difference between the printed form (off) and the repaired one (on).
+/// Configuration. Each switch turns on one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The lease of a vote. 10 s: our choice; §3 assumes as much for the longest hold.
+    /// Length of a vote's lease. 10 s: our choice; §3 assumes as much for the longest hold.
     pub lease: Span,
-    /// The shortest time between two retries, and the time to the first while no T_w is known. 0.5 s: our choice, more
-    /// than a round trip.
+    /// Minimum time between retries, and the time to the first retry without a T_w. 0.5 s: our choice, more than a
+    /// round trip.
     pub retry: Span,
-    /// Distinguishes requests. In print a client has one ID for all of them: *Request()* never clears *resp[]*, a late
-    /// grant of an earlier request is counted, and a late RELEASE or YIELD affects the next request. Here each request
-    /// is its own client, and a replica also compares time stamps.
+    /// Distinguishes requests. In print a client has one ID for all: *Request()* never clears *resp[]*, a late grant of
+    /// an earlier request is counted, and a late RELEASE or YIELD affects the next request. Here each request is its
+    /// own client, and a replica also compares time stamps.
     pub requests_apart: bool,
-    /// Numbers grants. In print a retry that is answered "owner = you" just before the YIELD arrives restores a vote
-    /// that another client has by then. Here a client recognizes a grant that it has yielded, and a replica the YIELD
-    /// of an earlier grant.
+    /// Numbers grants. In print a retry answered by "owner = you" just before the YIELD arrives restores a vote that
+    /// another client then gets. Here a client recognizes a grant that it has yielded, and a replica the YIELD of an
+    /// earlier grant.
     pub numbered_grants: bool,
-    /// Clients know when their lease ends, and renew it. In print only replicas do. The end is counted from before the
+    /// Clients know the end of their lease and renew it. In print only replicas do. The end is counted from before the
     /// request was sent, plus its waiting time by the replica's clock.
     pub client_leases: bool,
     /// Inserts a known request only once. In print a retry adds a second entry, which is granted after the client has
     /// finished.
     pub idempotent_requests: bool,
     /// Replicas send `Inquire` to their owner, and clients yield only on that. In print stale entries in *resp[]* cause
-    /// a round of YIELDs at every hand-over; and after a RELEASE that is lost or overtakes its REQUEST, the replica has
-    /// an owner that does not know it, until the lease ends.
+    /// a round of YIELDs at every hand-over; and a RELEASE that is lost or overtakes its REQUEST leaves a ghost owner
+    /// until the lease expires.
     pub ask_owner: bool,
-    /// A YIELD at a replica that does not know the client counts as a REQUEST. In print it is answered and dropped.
+    /// A YIELD from an unknown client counts as a REQUEST. In print it is answered and dropped.
     pub yield_is_request: bool,
     /// A client without T_w retries after `retry`. In print it waits forever if the first messages are lost.
     pub default_timer: bool,
-    /// Retries after five eighths of T_w, about ln P times from position P. In print it retries after T_w: after its
-    /// turn, which it misses at all replicas that were reset meanwhile.
+    /// Retries after five eighths of T_w, about ln P times from position P. In print a client retries after T_w, which
+    /// is after its turn: it misses the turn at all replicas that were reset meanwhile.
     pub early_retry: bool,
     /// T_CS counts only the time in which the vote was taken. In print it includes idle time.
     pub busy_intervals: bool,
-    /// Logical clocks are never behind the time. In print they start from 0, and a newcomer overtakes all waiters. If
-    /// drivers' [`Time`]s do not start at the same moment, fairness suffers, never safety.
+    /// Logical clocks are never behind the time. In print they start from 0, and a new client overtakes all waiters. If
+    /// drivers' [`Time`]s do not start at the same moment, fairness suffers, not safety.
     pub seeded_clocks: bool,
-    /// A client does not enter with a fencing number that a voter may be too far behind of ([`crate::fencing`]); it
-    /// retries instead. The paper has no fencing numbers.
+    /// A client enters only with a fencing number that its voters are close enough to ([`crate::fencing`]), and retries
+    /// otherwise. The paper has no fencing numbers.
     pub levels_agree: bool,
 }
 
 impl Config {
-    /// The form of Figures 5 and 6. Its clients must not be on peers that host replicas: they would yield forever.
+    /// The form of Figures 5 and 6. Peers with clients must not host replicas: they would yield forever.
     pub const PRINTED: Self = Self {
         lease: Span::from_secs(10),
         retry: Span::from_millis(500),
@@ -109,7 +109,7 @@ impl Config {
         seeded_clocks: false,
         levels_agree: false,
     };
-    /// The form used here.
+    /// The form to use.
     pub const REPAIRED: Self = Self {
         requests_apart: true,
         numbered_grants: true,
@@ -126,13 +126,12 @@ impl Config {
     };
 }
 
-/// Sigma at one peer for one resource: any number of clients, and any of the replicas.
+/// One peer's state of Sigma, for one resource: any number of clients, and any of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
     common: Common<Message>,
     /// The clients, by ID.
     clients: Vec<Client>,
-    /// The hosted replicas.
     replicas: Vec<Replica>,
 }
 
@@ -141,14 +140,14 @@ pub(crate) trait Voting: Protocol<Message: From<Message>, Timer: From<Timer>> {}
 
 impl<P: Protocol<Message: From<Message>, Timer: From<Timer>>> Voting for P {}
 
-/// When a client yields.
+/// The occasion on which a client yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Yields {
-    /// As soon as no client can win, as far as it knows.
+    /// When no client can win, as far as it knows.
     AtOnce,
-    /// On `Inquire`, if the client cannot win.
+    /// `Inquire`, if the client cannot win.
     Asked,
-    /// On [`Client::yield_all`].
+    /// [`Client::yield_all`].
     Later,
 }
 
@@ -159,9 +158,9 @@ pub(crate) struct Common<M> {
     pub yields: Yields,
     pub replicas: Replicas,
     pub post: Post<M>,
-    /// *GetLogicalClock()*: Lamport's clock of our clients.
+    /// *GetLogicalClock()*: the clients' Lamport clock.
     pub clock: u64,
-    /// The highest fencing level that the clients have received, including their own numbers.
+    /// The highest fencing level received, including own numbers.
     pub fencing: u64,
 }
 
@@ -236,7 +235,7 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                // A response to a finished request is ignored: its RELEASEs are all the same.
+                // A finished client ignores responses: each replica gets its RELEASE anyway.
                 if let Some(at) = self.client(to) {
                     self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);
@@ -244,7 +243,7 @@ impl Sigma {
             }
             Message::Inquire { replica, owner, number, earlier } => match self.client(owner.client.ticket) {
                 Some(at) if earlier => self.clients[at].on_inquire(replica, number, &mut self.common, cx),
-                Some(_) => {} // It is live, and the first live one.
+                Some(_) => {} // It is live, and no earlier request waits.
                 None => {
                     let fencing = self.common.fencing;
                     self.common.send(replica, Message::Release { replica, client: owner, fencing }, cx);
@@ -277,7 +276,7 @@ impl Sigma {
         }
     }
 
-    /// Delivers messages to this peer. Terminates, because a yielded vote goes to an earlier request.
+    /// Delivers messages from this peer to itself. Terminates, because a yielded vote goes to an earlier request.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(message, cx);
@@ -313,7 +312,7 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2: a logical replica is at the owner of its key. One that has moved here starts without memory.
+    /// §2: a logical replica is at the owner of its key. A replica that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
             return cx.unexpected("a message for an unknown replica");
@@ -388,7 +387,7 @@ impl Observe for Sigma {
     }
 }
 
-/// Hosted replicas and waiting clients, in the paper's notation: `R0: owner 1@3, grant 1, queue [1@4]`.
+/// The state in one line, in the paper's notation: `R0: owner 1@3, grant 1, queue [1@4]`.
 impl fmt::Display for Sigma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

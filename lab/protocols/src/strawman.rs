@@ -1,10 +1,10 @@
-//! The strawman: request all replicas; the client with m votes holds (Lin, Lian, Chen, Zhang, the paper of
+//! The strawman: a client requests all replicas and holds with m votes (Lin, Lian, Chen, Zhang, the paper of
 //! [`crate::sigma`], §3). MinIO's dsync is this protocol in production.
 //!
 //! A replica votes for the first request and answers all others with its owner. There is no queue: a client that cannot
-//! get m votes any more returns those it has, and retries after a random time, or not at all. With varying latencies,
-//! requests reach the replicas in different orders, votes split, and no client wins: throughput rises with the load,
-//! peaks, and falls to nothing, like ALOHA's.
+//! get m votes returns those it has, and retries after a random time, or not at all. With varying latencies, requests
+//! reach the replicas in different orders, votes split, and no client wins: throughput rises with the load, peaks, and
+//! falls to nothing, like ALOHA's.
 //!
 //! ```text
 //!   A              R₀ R₁ R₂             B
@@ -13,9 +13,9 @@
 //!   ├── RELEASE ──►│  │◄─┼── RELEASE ───┤      both lose
 //! ```
 //!
-//! The paper does not say how two requests of one client differ, nor when a client's lease ends. *Departure:* attempts
-//! are numbered, a late vote is returned, and a client knows its lease: it ends `lease` after the start of the attempt
-//! and is never renewed, so that a longer hold loses it.
+//! *Departure:* the paper does not say how two requests of one client differ, nor when a client's lease ends. Here
+//! attempts are numbered and a late vote is returned. A client's lease ends `lease` after the start of the attempt and
+//! is never renewed, so a longer hold loses it.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -41,16 +41,18 @@ pub struct Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// Sent by a client to every replica; answered by `Response`.
+    /// Sent by a client to every replica to request its vote. The replica votes for it if it has no owner, and answers
+    /// with `Response`.
     Request {
         /// The receiving replica.
         replica: u32,
         /// The client and its attempt.
         attempt: Attempt,
-        /// The highest fencing level that the client has received.
+        /// The highest fencing level known to the client.
         fencing: u64,
     },
-    /// Sent by a replica as its answer. Answered by `Release` if it is a vote that the client does not need.
+    /// Sent by a replica to answer `Request`. The client counts the vote, or returns it with `Release` if it does not
+    /// need it.
     Response {
         /// The sending replica.
         replica: u32,
@@ -61,43 +63,42 @@ pub enum Message {
         /// The replica's fencing level.
         fencing: u64,
     },
-    /// Sent by a client to a replica that has voted for it, or may have; not answered.
+    /// Sent by a client to a replica that has voted for it, or may have. The replica frees its vote. No answer.
     Release {
         /// The receiving replica.
         replica: u32,
         /// The attempt that had the vote.
         attempt: Attempt,
-        /// The highest fencing level that the client has received, including its own number.
+        /// The highest fencing level known to the client, including its own number.
         fencing: u64,
     },
 }
 
-/// A client's only timer. While it tries: stop waiting for answers. After a loss: retry. While it holds: the lease
-/// ends.
+/// A client's only timer: the end of an attempt without answers, of the backoff, or of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wake(pub Ticket);
 
-/// The reaction of a client that cannot win. The paper's text describes one, its Figure 3 resembles the other.
+/// The reaction of a client that cannot win. §3 describes one, Figure 3 resembles the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loser {
-    /// The request is refused. Throughput against load is then ALOHA's smooth curve.
+    /// Refuses the request. Throughput against load is then ALOHA's smooth curve.
     GivesUp,
-    /// §3: losers retry after an exponential time with this mean. They add to the load, and beyond some point
-    /// throughput collapses.
+    /// §3: retries after an exponential time with this mean. Retries add to the load, and beyond some point throughput
+    /// collapses.
     BacksOff {
-        /// The mean time from a loss to the next attempt.
+        /// Mean time from a loss to the next attempt.
         mean: Span,
     },
 }
 
-/// The parameters.
+/// Configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// The reaction of losers.
     pub loser: Loser,
-    /// The lease of a vote. 10 s, as in [`crate::sigma::Config`].
+    /// Length of a vote's lease. 10 s, as in [`crate::sigma::Config`].
     pub lease: Span,
-    /// The time to wait for answers before an attempt fails. 1 s: our choice, several round trips.
+    /// Time after which an attempt without enough answers fails. 1 s: our choice, several round trips.
     pub patience: Span,
 }
 
@@ -108,13 +109,13 @@ impl Config {
     pub const BACKS_OFF: Self = Self { loser: Loser::BacksOff { mean: Span::from_secs(1) }, ..Self::GIVES_UP };
 }
 
-/// The strawman at one peer for one resource: any number of clients, and any of the replicas.
+/// One peer's state of the strawman, for one resource: any number of clients, and any of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strawman {
     config: Config,
     replicas: Replicas,
     post: Post<Message>,
-    /// The highest fencing level that the clients have received.
+    /// The highest fencing level received by the clients.
     fencing: u64,
     /// The clients, by ticket.
     clients: Vec<Client>,
@@ -126,7 +127,7 @@ pub struct Strawman {
 struct Client {
     attempt: Attempt,
     phase: Phase,
-    /// The start of the attempt.
+    /// Start of the attempt.
     since: Time,
     received: Voters,
     /// The voters for this client, and their fencing levels.
@@ -176,7 +177,7 @@ impl Strawman {
         cx.set_timer(Wake(attempt.client.ticket), self.config.patience);
     }
 
-    /// Returns the votes that the client has or may have.
+    /// Returns the client's votes, with `and_unheard` also those that it may have.
     fn give_back(&mut self, at: usize, and_unheard: bool, cx: &mut Cx<'_, Self>) {
         let Client { attempt, received, mine, .. } = self.clients[at];
         let fencing = self.fencing;
@@ -242,7 +243,7 @@ impl Strawman {
     }
 
     fn finish(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
-        // A holder returns late votes when they arrive.
+        // A holder returns late votes on arrival.
         self.give_back(at, self.clients[at].phase == Phase::Trying, cx);
         cx.cancel_timer(Wake(self.clients[at].attempt.client.ticket));
         self.clients.remove(at);
@@ -279,7 +280,7 @@ impl Strawman {
                 vote.fencing = vote.fencing.max(fencing);
                 if vote.owner.is_some_and(|(_, until)| until <= cx.now()) {
                     vote.owner = None;
-                    vote.fencing += fencing::LEAP; // It may have held, with an unknown fencing number.
+                    vote.fencing += fencing::LEAP; // The owner may have held, with an unknown fencing number.
                 }
                 let (owner, _) = *vote.owner.get_or_insert((attempt, cx.now() + self.config.lease));
                 let message = Message::Response { replica, attempt, owner, fencing: vote.fencing };

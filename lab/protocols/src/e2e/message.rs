@@ -12,15 +12,15 @@ use crate::sigma::{self, Stamp};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Owner {
-    /// The fencing number of its turn; a later owner has a larger one.
+    /// The fencing number of its turn; later owners have larger ones.
     pub epoch: u64,
-    /// The elected request. The token moves from owner to owner under the same votes.
+    /// The elected request: the token moves from owner to owner under its votes.
     pub elected: Stamp,
     /// The peer that has the token.
     pub peer: PeerId,
 }
 
-/// The queue as copied to one of the first waiters, in case the owner fails (§V.A).
+/// A copy of the queue for one of the first waiters, in case the owner fails (§V.A).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Copy {
@@ -30,19 +30,19 @@ pub struct Copy {
     pub queue: Vec<Waiting>,
 }
 
-/// A request to be queued at the owner, or to be found there.
+/// The content of ENQUEUE and PING: a request to be queued at the owner, or to be found there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Enqueue {
     /// The requesting client.
     pub client: Waiting,
-    /// The kind of sender.
+    /// The role of the sender.
     pub by: By,
-    /// Whether the client has retried: then it gets an answer in any case.
+    /// Whether the client has retried: the owner then answers even if the request is queued.
     pub again: bool,
     /// The owner, as known to the sender.
     pub owner: Owner,
-    /// The number of former owners that have forwarded it.
+    /// Number of former owners that have forwarded it.
     pub detours: u8,
 }
 
@@ -58,54 +58,55 @@ pub enum By {
     Client,
 }
 
-/// The paper's messages, §V's updates and pings, and those of our repairs. `replica` is always the index of the logical
+/// The paper's messages, §V's updates and pings, and those of our repairs. `replica` is the index of the logical
 /// replica, since one peer may host several.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// REQUEST: routed by a client to every replica for its vote. A hop that knows the owner stops it and sends
-    /// ENQUEUE.
+    /// ENQUEUE; the replica votes or queues it, and answers with RESPONSE.
     Request {
         /// The destination.
         replica: u32,
-        /// The client, with the time by its own clock.
+        /// The client, and the time by its clock.
         client: Waiting,
-        /// The highest fencing number that the client has received.
+        /// The highest fencing number known to the client.
         fencing: u64,
     },
-    /// What is between clients and replicas alone, as in Sigma: RESPONSE, INQUIRE and YIELD; a REQUEST that no hop may
-    /// stop, by a client that asks again or by the owner to renew its votes; and a RELEASE without successor.
+    /// Messages between clients and replicas, as in Sigma: RESPONSE, INQUIRE and YIELD; a REQUEST that no hop stops,
+    /// sent by a client that retries or by the owner to renew its votes; and a RELEASE without successor.
     Vote(sigma::Message),
-    /// IAMWINNER: routed by the winner to every replica; every peer on the route remembers the owner.
+    /// IAMWINNER: routed by the winner to every replica. Every peer on the route records the owner, and the replica
+    /// sends it the requests that it has queued. No answer.
     IAmWinner {
         /// The destination.
         replica: u32,
         /// The winner.
         owner: Owner,
     },
-    /// ENQUEUE: sent to the owner by a hop or replica in place of a REQUEST. Answered by QUEUED the first time. Also
-    /// PING (§V.A): sent by a waiting client to the owner, and always answered.
+    /// ENQUEUE: sent to the owner by a hop or replica in place of a REQUEST. The owner queues the request and answers
+    /// QUEUED the first time. Also PING (§V.A): sent by a waiting client to the owner, and always answered.
     Enqueue(Enqueue),
-    /// Sent by the owner to a requester: it is queued. Includes the queue, as an UPDATE, if it is one of the first
-    /// waiters (§V.A). In the paper only those get one.
+    /// Sent by the owner to a requester that it has queued. With a copy of the queue it is UPDATE (§V.A), sent to the
+    /// first waiters at each change, which store it. In the paper only those receive one.
     Queued {
         /// The queued request.
         to: Stamp,
         /// The sender, as owner.
         owner: Owner,
-        /// The whole queue, for one of the first waiters.
+        /// The queue, for one of the first waiters.
         copy: Option<Copy>,
     },
-    /// Sent by a former owner without successor as the answer to an ENQUEUE of a hop, or to a PING: the request is not
-    /// queued here; the client retries. Not in the paper.
+    /// Sent by a former owner without successor to answer the ENQUEUE of a hop, or a PING: the request is not queued.
+    /// The client retries. Not in the paper.
     Astray {
         /// The request.
         to: Stamp,
-        /// The owner that has finished; so have all before it.
+        /// The owner that has finished, as have all before it.
         epoch: u64,
     },
-    /// Sent by a former owner without successor as the answer to an ENQUEUE of a replica. The replica treats it as the
-    /// RELEASE, and handles the request as new. Not in the paper.
+    /// Sent by a former owner without successor to answer the ENQUEUE of a replica, which handles it as the RELEASE and
+    /// the request as new. Not in the paper.
     Back {
         /// The replica that sent the request.
         replica: u32,
@@ -113,56 +114,59 @@ pub enum Message {
         client: Waiting,
         /// The reign that has ended.
         elected: Stamp,
-        /// The highest fencing number that the sender knows.
+        /// The highest fencing number known to the sender.
         fencing: u64,
     },
-    /// Sent by a requester to the peer that has queued it: the request is finished. Not in the paper.
+    /// Sent by a requester to the peer that has queued it, when the request is finished. The receiver removes it from
+    /// the queue. Not in the paper.
     Withdraw {
         /// The request to be removed.
         client: Stamp,
     },
-    /// TOKEN: sent by an owner to the first waiter of its queue; answered by GOT.
+    /// TOKEN: sent by an owner to the first waiter of its queue, which becomes the owner and enters. Answered by GOT.
     Token {
-        /// The number of the receipt.
+        /// The receipt to return.
         receipt: u64,
-        /// The request.
+        /// The receiving request.
         to: Stamp,
         /// The new owner.
         owner: Owner,
-        /// The end of the lease by the new owner's clock. After that the token is only a queue.
+        /// End of the lease, by the new owner's clock. After that the token is only a queue.
         until: Time,
         /// The rest of the queue.
         rest: Copy,
     },
-    /// Acknowledges a TOKEN. Not in the paper.
+    /// Sent by the receiver of a TOKEN. The sender stops retransmitting. Not in the paper.
     Got {
-        /// Its `receipt`.
+        /// `receipt` of the TOKEN.
         receipt: u64,
     },
-    /// RELEASE with the successor. Routed to every replica; every peer on the route remembers the new owner. Also the
-    /// answer to a hop or replica that has sent an ENQUEUE to a former owner. (A RELEASE without successor is Sigma's.)
+    /// RELEASE with the successor: routed by the releasing owner to every replica. Every peer on the route records the
+    /// new owner. Also sent to a hop or replica that has sent an ENQUEUE to a former owner. (A RELEASE without
+    /// successor is Sigma's.)
     Release {
         /// The destination.
         replica: u32,
-        /// The new owner, which gets the token from the sender.
+        /// The new owner, which receives the token from the sender.
         owner: Owner,
     },
-    /// Sent to a replica that has voted for a finished request which is not elected (any more): the vote is not needed.
-    /// Ignored if the replica has received a message from another peer in the name of that request. Not in the paper.
+    /// Sent to a replica that has voted for a finished request which is not, or no longer, elected. The replica takes
+    /// its vote back, unless another peer has sent it a message in the name of that request. Not in the paper.
     Decline {
         /// The replica.
         replica: u32,
         /// The request.
         client: Stamp,
-        /// The highest fencing number that the sender knows.
+        /// The highest fencing number known to the sender.
         fencing: u64,
     },
-    /// Sent by a hop to the next one of an old route, and so on, when the owner's messages take another route (§V.A).
-    /// Also sent by a former owner to a hop that considers it the owner.
+    /// Sent by a hop along an old route when the owner's messages take another one (§V.A), and by a former owner to a
+    /// hop that considers it the owner. The receiver removes its record and forwards the message to the next hop of
+    /// that route.
     Forget {
         /// The replica of the route.
         replica: u32,
-        /// Owners up to this epoch are to be forgotten.
+        /// The epoch below which owners are forgotten.
         epoch: u64,
     },
 }
@@ -214,7 +218,7 @@ impl Message {
 }
 
 impl Message {
-    /// Returns the replica that it is to, from, or about.
+    /// Returns the replica that sends or receives it, or that it concerns.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { replica, .. }
@@ -250,7 +254,7 @@ pub enum Timer {
     Wake(Ticket),
     /// The owner sends changes of the queue to the first waiters.
     Update,
-    /// A token was not acknowledged.
+    /// A token was not acknowledged in time.
     Again,
 }
 
@@ -260,7 +264,7 @@ impl From<sigma::Timer> for Timer {
     }
 }
 
-/// The elected request, the epoch, and the token's peer if different: `1@3, epoch 1`, `1@3, epoch 2 at 4`.
+/// The elected request, the epoch, and the owner's peer if different: `1@3, epoch 1`, `1@3, epoch 2 at 4`.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, epoch {}", self.elected, self.epoch)?;

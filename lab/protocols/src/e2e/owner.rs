@@ -27,7 +27,7 @@ pub(super) struct Token {
     pub inside: Option<Ticket>,
     /// The waiters, in order.
     pub queue: Vec<Entry>,
-    /// The sequence number of its latest change.
+    /// The sequence number of the latest change.
     sequence: u64,
     /// Whether [`Timer::Update`] is pending.
     is_new: bool,
@@ -56,7 +56,7 @@ impl Token {
         }
     }
 
-    /// §IV.A, step 5: *kept sorted by Lamport timestamps*. Returns true if the request is new.
+    /// §IV.A, step 5: *kept sorted by Lamport timestamps*. Returns whether the request is new.
     pub fn enqueue(&mut self, entry: Entry) -> bool {
         let place = self.queue.binary_search_by_key(&entry.client, |waiting| waiting.client);
         match place {
@@ -72,8 +72,8 @@ impl Token {
 }
 
 impl E2e {
-    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*. With a dead owner's queue, if there is a
-    /// copy (§V.A), all its waiters are notified of the new owner.
+    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*. If there is a copy of a dead owner's queue
+    /// (§V.A), notifies all its waiters of the new owner.
     pub(super) fn win(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let requester = self.requesters.remove(at);
         cx.cancel_timer(Timer::Wake(requester.votes.ticket));
@@ -117,8 +117,8 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 5; and a PING (§V.A), which requests the same. A former owner forwards it to its successor and
-    /// informs the hop that sent it; if there is no successor, it informs both.
+    /// §IV.A, step 5; and PING (§V.A), which requests the same. A former owner forwards it to its successor and
+    /// notifies the hop that sent it; without a successor it notifies both.
     pub(super) fn on_enqueue(&mut self, from: PeerId, wanted: Enqueue, cx: &mut Cx<'_, Self>) {
         let to = wanted.client.client;
         self.feed(to, 0);
@@ -139,7 +139,7 @@ impl E2e {
         match self.past.last().copied().filter(|past| past.owner.epoch >= wanted.owner.epoch && !is_parked) {
             Some(past) if self.config.losers_queued => self.redirect(from, wanted, past, cx),
             Some(_) => {}
-            // The request has overtaken the token. (Or in print, the election is not over.)
+            // The request has overtaken the token. (Or in print, the election is not finished.)
             None if self.early.len() >= Config::MOST_EARLY || self.early.iter().any(|entry| entry.client == to) => {}
             None => self.early.push(wanted.client.arrived(cx.now())),
         }
@@ -147,7 +147,7 @@ impl E2e {
 
     fn redirect(&mut self, from: PeerId, wanted: Enqueue, past: Past, cx: &mut Cx<'_, Self>) {
         let Past { owner: Owner { epoch, .. }, successor, .. } = past;
-        // If not the reign that ended here, it is an earlier one.
+        // Either the reign that ended here or an earlier one.
         let (client, elected, fencing) = (wanted.client, wanted.owner.elected, self.common.fencing);
         let is_direct = wanted.detours == 0;
         match (successor, wanted.by) {
@@ -224,7 +224,7 @@ impl E2e {
         }
     }
 
-    /// Revokes the grant of a holder whose lease has ended.
+    /// Revokes the grant of a holder whose lease has expired.
     pub(super) fn expire(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = self.token.as_mut().filter(|token| token.until() <= cx.now()) else { return };
         if let Some(ticket) = token.inside.take() {
@@ -233,15 +233,15 @@ impl E2e {
         self.pass_on(cx);
     }
 
-    /// Returns whether too little of the lease is left for a hand-over.
+    /// Returns whether the rest of the lease is too short for a hand-over.
     fn is_short(&self, now: Time) -> bool {
         let left = self.token.as_ref().map(|token| token.until().since(now));
         self.config.leases && left.is_some_and(|left| left < self.config.lease / 3)
     }
 
-    /// §IV.A, steps 6 and 7: the owner leaves the critical section. Local clients wait in the same queue as others.
+    /// §IV.A, steps 6 and 7: the owner leaves the critical section. Local clients are in the same queue as others.
     ///
-    /// A lease that is almost over is renewed first; after its end the token is only a queue.
+    /// Renews a lease that is almost over first; after its end the token is only a queue.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_, Self>) {
         let is_short = self.is_short(cx.now());
         let Some(token) = &mut self.token else { return };
@@ -263,7 +263,7 @@ impl E2e {
         }
     }
 
-    /// Grants to a local client; no other peer needs to know.
+    /// Grants to a local client, without a message.
     fn enter(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let ticket = self.stop_waiting(at, cx).votes.ticket;
         let Some(token) = &mut self.token else { return };
@@ -305,7 +305,7 @@ impl E2e {
         }
     }
 
-    /// Sends the queue of an invalid token, or of one whose receiver does not answer, to the first remote waiter in it.
+    /// Sends the queue of an invalid token, or of one whose receiver does not answer, to its first remote waiter.
     pub(super) fn post_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         if let Some(at) = rest.queue.iter().position(|waiting| waiting.client.peer() != me) {
@@ -387,8 +387,8 @@ impl E2e {
         }
     }
 
-    /// Handles a token that was sent as a queue only, or has become one. It is acknowledged, and the only copy: even if
-    /// its receiver has finished, other waiters are in it.
+    /// Handles a token that was sent as a queue only, or has become one. It is the only copy, and acknowledged: even if
+    /// its receiver has finished, it contains other waiters.
     fn on_queue(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         match (&self.token, self.requester(to)) {
             (Some(token), _) if token.owner.elected == owner.elected => {} // A duplicate.
@@ -396,7 +396,7 @@ impl E2e {
             (None, None) => self.pass_queue(owner, rest, cx),
             (None, Some(at)) => {
                 if until > Time::ZERO {
-                    // It was a right to enter for this request only, and is unused: the reign is over.
+                    // It was a right to enter for this request only, and is unused: the reign has ended.
                     self.remember(Past { owner, successor: None, ended: cx.now() }, cx.now());
                     let (client, fencing) = (owner.elected, self.common.fencing);
                     self.send_to_all(|replica| sigma::Message::Release { replica, client, fencing }.into(), cx);
@@ -407,7 +407,7 @@ impl E2e {
         }
     }
 
-    /// Takes over waiters from another queue and notifies them. A peer answers for a finished request.
+    /// Adopts waiters from another queue and notifies them. For a finished request, its peer answers.
     fn adopt(&mut self, queue: Vec<Entry>, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         let (owner, inside) = (token.owner, token.inside.map(|ticket| Claim { peer: token.owner.peer, ticket }));

@@ -1,4 +1,4 @@
-//! The requester's side of E2E: requests, waiting in the owner's queue, and monitoring the owner (§V.A).
+//! The requester's side of E2E: requests, waiting in the owner's queue, and pinging the owner (§V.A).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,17 +16,17 @@ use crate::sigma::{self, Stamp};
 /// A waiting client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// The votes for it, as in Sigma.
+    /// Its votes, as in Sigma.
     pub votes: Client,
     /// The owner that has queued it.
     pub parked: Option<Owner>,
-    /// The latest copy of the queue; empty if it is not one of the first waiters.
+    /// The latest copy of the queue; empty unless the client is one of the first waiters.
     pub backup: Backup,
-    /// The number of consecutive retries.
+    /// Number of consecutive retries.
     tries: u32,
     /// Whether a PING is unanswered.
     pinged: bool,
-    /// Owners up to this epoch are known to have finished.
+    /// Owners up to this epoch have finished.
     finished: u64,
 }
 
@@ -96,7 +96,7 @@ impl E2e {
         }
     }
 
-    /// Retries with requests that no hop may stop.
+    /// Retries with requests that no hop stops.
     pub(super) fn ask_again(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let requester = &mut self.requesters[at];
         requester.parked = None;
@@ -132,11 +132,11 @@ impl E2e {
         }
     }
 
-    /// Answers a replica's vote for a finished request. If it was elected, the replica must learn the token's receiver;
-    /// if not, the vote is returned. A turn that this peer has forgotten within its present life ended more than a
-    /// lease ago, so no peer relies on the vote. This is unknown for other peers' requests, and for those before a
-    /// reset: the token may be on its way here, or with a successor. Then there is no answer, and the lease expires
-    /// unless it is renewed.
+    /// Answers a vote for a finished request. If the request was elected, the replica must learn the token's receiver;
+    /// if not, the vote is returned. A turn that this peer has forgotten since its last reset ended more than a lease
+    /// ago, so no peer relies on the vote. For requests of other peers, and those before a reset, this is unknown: the
+    /// token may be on its way here, or with a successor. Then there is no answer, and the lease expires unless it is
+    /// renewed.
     pub(super) fn answer_ghost(&mut self, from: PeerId, replica: u32, ghost: Stamp, cx: &mut Cx<'_, Self>) {
         if self.token.as_ref().is_some_and(|token| token.owner.elected == ghost) || !self.config.losers_queued {
             return;
@@ -151,7 +151,7 @@ impl E2e {
         self.send(from, answer, cx);
     }
 
-    /// Handles the owner's answer that a request is queued.
+    /// Handles QUEUED and UPDATE.
     pub(super) fn on_queued(&mut self, to: Stamp, owner: Owner, copy: Option<Copy>, cx: &mut Cx<'_, Self>) {
         self.feed(owner.elected, owner.epoch);
         let Some(at) = self.requester(to) else {
@@ -174,8 +174,8 @@ impl E2e {
         requester.park(owner, &self.config, cx);
     }
 
-    /// A former owner cannot handle the request. All hops that considered it the owner cause the same answer; one is
-    /// enough.
+    /// Retries: a former owner cannot handle the request. All hops that considered it the owner cause this answer; one
+    /// counts.
     pub(super) fn on_astray(&mut self, to: Stamp, epoch: u64, cx: &mut Cx<'_, Self>) {
         let Some(at) = self.requester(to) else { return };
         let requester = &mut self.requesters[at];
@@ -185,7 +185,7 @@ impl E2e {
         }
     }
 
-    /// §V.A: pings the owner; if it does not answer, requests the votes.
+    /// §V.A: pings the owner; requests the votes if it does not answer.
     pub(super) fn on_wake(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         let requester = &mut self.requesters[at];
@@ -204,8 +204,8 @@ impl E2e {
         }
     }
 
-    /// Withdraws a request. If it is in no queue, but has a copy of a dead owner's, it passes that on as perhaps the
-    /// only copy.
+    /// Withdraws a request. If it is in no queue but has a copy of a dead owner's, perhaps the only one, passes that
+    /// on.
     pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Requester { votes, parked, backup, .. } = self.stop_waiting(at, cx);
         match (parked, backup.owner) {
@@ -229,7 +229,7 @@ impl E2e {
     }
 }
 
-/// The request and its state: `1@6 asks, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
+/// The request and its state: `1@6 waits, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parked {

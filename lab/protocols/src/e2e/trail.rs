@@ -6,15 +6,15 @@
 //!   requester ─┘ stops here: the hop knows the owner
 //! ```
 //!
-//! A mark also records the sender and the receiver of its message, the paper's *Previous* and *Next*. When a later
-//! message takes another route, because a peer of the old one has failed or the replica has moved, the peer at which
-//! the routes part learns the next hop of the old one, to clear it.
+//! A mark also records the previous and the next hop of its message, the paper's *Previous* and *Next*. When a later
+//! message takes another route, because a peer has failed or the replica has moved, the peer at which the routes part
+//! returns the next hop of the old one, to clear it.
 
 use alloc::vec::Vec;
 
 use peerlock_types::PeerId;
 
-/// The paper's *Previous* and *Next*: the previous and the next hop; there is no next one at the replica.
+/// The paper's *Previous* and *Next* hop; the replica has no next one.
 pub(super) type Way = (PeerId, Option<PeerId>);
 
 /// A mark about one replica.
@@ -51,7 +51,7 @@ impl<T> Trail<T> {
         self.at(replica).ok().map(|at| &mut self.marks[at])
     }
 
-    /// Sets a mark. Returns the next hop of the previous route if this one differs.
+    /// Sets a mark. Returns the next hop of the previous route if this route differs from here on.
     pub fn mark(&mut self, replica: u32, known: T, (previous, next): Way) -> Option<PeerId> {
         let mark = Mark { replica, known, previous, next };
         match self.at(replica) {
@@ -72,7 +72,7 @@ impl<T> Trail<T> {
         wanted(&self.marks[at].known).then(|| self.marks.remove(at))
     }
 
-    /// Returns the known state by replica.
+    /// Returns the known state of each replica.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.marks.iter().map(|mark| (mark.replica, &mark.known))
     }

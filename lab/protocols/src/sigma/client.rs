@@ -14,20 +14,20 @@ use crate::{Cx, Grant, fencing};
 /// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// The application's name of the request.
+    /// The application's name for the request.
     pub ticket: Ticket,
-    /// *id* and *timestamp*: the replicas' name of the request.
+    /// *id* and *timestamp*: the replicas' name for the request.
     pub stamp: Stamp,
     pub phase: Phase,
     /// *resp[]*: the latest response of each replica.
     resp: Vec<Response>,
     /// The valid entries of `resp`.
     received: Voters,
-    /// Those that name this client as owner.
+    /// Those that name this client.
     mine: Voters,
     /// The voters that have sent `Inquire` for an earlier request.
     asked: Voters,
-    /// The answers since the last REQUEST to all replicas.
+    /// Answers since the last REQUEST to all replicas.
     round: Round,
     /// The fencing number of its grant.
     pub number: u64,
@@ -35,10 +35,10 @@ pub(crate) struct Client {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    /// Finished. Only the printed form keeps such a client.
+    /// Finished; only in print.
     Idle,
     Waiting,
-    /// Holds, until the lease ends at the latest.
+    /// Holds, at most until the lease expires.
     Inside {
         until: Time,
     },
@@ -48,15 +48,15 @@ pub(crate) enum Phase {
 struct Response {
     owner: Option<Stamp>,
     number: Number,
-    /// The end of the lease, if this client is the owner.
+    /// End of the lease, if this client is the owner.
     until: Time,
     fencing: u64,
-    /// The time of arrival.
+    /// Arrival time.
     at: Time,
 }
 
-/// T_w is the mean of the first m answers: a replica that was just reset forecasts too little, one with a wrong owner
-/// too much.
+/// T_w is the mean of the first m answers: a replica after a reset forecasts too little, one with a wrong owner too
+/// much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Round {
     received: Voters,
@@ -71,12 +71,12 @@ impl Client {
         Self { ticket, stamp, phase: Phase::Waiting, resp, received, mine, asked, round: Round::default(), number: 0 }
     }
 
-    /// Creates a client that continues an owner's hold, until the lease ends or is renewed.
+    /// Creates a client that continues an owner's hold until the lease expires or is renewed.
     pub fn replacement(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
         Self { phase: Phase::Inside { until }, ..Self::new(ticket, owner, replicas) }
     }
 
-    /// Returns the name of this client at its peer.
+    /// Returns the client's name at its peer.
     pub fn id(&self) -> Ticket {
         self.stamp.client.ticket
     }
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Sets the timer: three renewals per lease, so that one may be lost, and at the latest when the lease ends.
+    /// Sets the timer: three renewals per lease, so that one may be lost, and at the latest at its end.
     pub fn wake_to_renew<P: Voting>(&self, until: Time, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if common.config.client_leases {
             let after = (common.config.lease / 3).min(until.since(cx.now()));
@@ -110,7 +110,7 @@ impl Client {
         let Message::Response { replica, owner, number, until, wait, fencing, .. } = message else { return };
         let is_mine = owner.is_some_and(|owner| owner.client == self.stamp.client);
         if is_mine && self.has_yielded(replica, number, common) {
-            return self.yield_vote(replica, common, cx); // The replica does not know yet, or the YIELD was lost.
+            return self.yield_vote(replica, common, cx); // The YIELD is under way, or lost.
         }
         let is_turn = is_mine && self.mine.is_empty();
         if !self.record(replica, Response { owner, number, until, fencing, at: cx.now() }, is_mine, common) {
@@ -121,7 +121,7 @@ impl Client {
             Phase::Waiting => {
                 self.weigh(replica, wait, common, cx);
                 if is_turn && common.config.default_timer && self.phase == Phase::Waiting {
-                    // The turn has come, whatever the forecast: retry soon.
+                    // The turn has come, contrary to the forecast: retries soon.
                     cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
                 }
             }
@@ -136,8 +136,7 @@ impl Client {
     /// Records the response, unless it is older than the known one.
     ///
     /// On an overlay two peers may act as one replica for a while, and the one with the longer memory may remain. Its
-    /// responses count again once the other has been silent for a lease time: by then all promises of either have
-    /// expired.
+    /// responses count again once the other has been silent for a lease time, when all promises of both have expired.
     fn record<M>(&mut self, replica: u32, mut new: Response, is_mine: bool, common: &Common<M>) -> bool {
         let old = &mut self.resp[replica as usize];
         if common.config.numbered_grants {
@@ -184,7 +183,7 @@ impl Client {
             self.round.forecasts += 1;
         }
         if self.mine.len() >= votes && self.enter(common, cx) {
-            return; // Case 1. In case 2, another client has won, there is nothing to do.
+            return; // Case 1. Case 2, in which another client has won, needs no action.
         }
         self.yield_if_hopeless(common, cx); // Case 3.
         if is_first && self.round.received.len() == votes {
@@ -215,16 +214,16 @@ impl Client {
         self.mine.iter().map(|replica| &self.resp[replica as usize])
     }
 
-    /// Returns when the m-th vote expires.
+    /// Returns the time at which the m-th vote expires.
     fn lease_end<M>(&self, common: &Common<M>) -> Option<Time> {
         let mut ends: Vec<Time> = self.votes().map(|vote| vote.until).collect();
         ends.sort_unstable();
         ends.len().checked_sub(common.quorum().votes() as usize).map(|at| ends[at])
     }
 
-    /// Case 3, *winner = nil*. The printed form yields every vote as soon as no client can win, to learn from the
-    /// replicas which is first. Ours yields only votes that a replica has asked back for an earlier request, as soon as
-    /// this client cannot win: every other vote would come straight back.
+    /// Case 3, *winner = nil*. In print, yields all votes as soon as no client can win, so that the replicas order the
+    /// requests. Otherwise yields only votes that a replica has asked for on behalf of an earlier request, once this
+    /// client cannot win: every other vote would come straight back.
     fn yield_if_hopeless<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let given_up = match common.yields {
             Yields::Asked if self.cannot_win(common) => self.mine.and(self.asked),
@@ -252,12 +251,12 @@ impl Client {
         common.quorum().verdict(self.same(), self.received.len()) == Verdict::Cannot
     }
 
-    /// Returns the replicas that have voted for this client.
+    /// Returns the voters for this client.
     pub fn mine(&self) -> Voters {
         self.mine
     }
 
-    /// Records, without a response, that this client is queued at the replica and has not got its vote.
+    /// Records, without a response, that this client is queued at the replica.
     pub fn count_reply(&mut self, replica: u32) {
         self.received.insert(replica);
     }
@@ -270,7 +269,7 @@ impl Client {
         common.send(replica, Message::Yield { replica, client, number, sent }, cx);
     }
 
-    /// j_same: the most responses that name the same owner.
+    /// j_same: the maximum number of responses that name the same owner.
     fn same(&self) -> u32 {
         let mut owners: Vec<(Stamp, u32)> = Vec::new();
         for owner in self.received.iter().filter_map(|replica| self.resp[replica as usize].owner) {
@@ -285,14 +284,14 @@ impl Client {
     /// §4, informed backoff: sets the time of the next retry.
     fn back_off<P: Voting>(&mut self, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.round.forecasts == 0 {
-            return; // No forecast: the default timer, or in the printed form none.
+            return; // The default timer applies, or in print none.
         }
         let t_w = self.round.waits / u64::from(self.round.forecasts);
         let after = if common.config.early_retry { (t_w * 5 / 8).max(common.config.retry) } else { t_w };
         cx.set_timer(Timer::Wake(self.id()).into(), after);
     }
 
-    /// A replica asks for its vote back for an earlier request.
+    /// Handles `Inquire` on behalf of an earlier request.
     pub fn on_inquire<P: Voting>(
         &mut self,
         replica: u32,
@@ -301,17 +300,18 @@ impl Client {
         cx: &mut Cx<'_, P>,
     ) {
         if self.phase != Phase::Waiting || self.resp[replica as usize].number != number {
-            return; // It holds, or the grant has not arrived yet: then the replica repeats the question.
+            return; // It holds, or the grant has not arrived: the replica repeats `Inquire`.
         }
         if self.mine.contains(replica) && self.asked.insert(replica) {
             self.yield_if_hopeless(common, cx);
         } else {
-            // Repeated after the backoff of the earlier client: either a hoped-for vote or our YIELD was lost.
+            // Repeated after the backoff of the earlier client: the vote that this client hoped for, or its YIELD, was
+            // lost.
             self.yield_vote(replica, common, cx);
         }
     }
 
-    /// Handles the timer: retries. Returns true if the lease has expired and the client no longer holds.
+    /// Handles the timer: retries. Returns true if the lease has expired.
     pub fn on_wake<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         if matches!(self.phase, Phase::Inside { until } if common.config.client_leases && until <= cx.now()) {
             return true;
@@ -334,7 +334,7 @@ impl Client {
         number < self.resp[replica as usize].number || self.is_settled(replica)
     }
 
-    /// Returns whether the client holds and will not yield a vote to this replica.
+    /// Returns whether the client holds and will not yield to this replica.
     pub fn is_settled(&self, replica: u32) -> bool {
         let has_yielded = !self.mine.contains(replica) && self.resp[replica as usize].owner == Some(self.stamp);
         matches!(self.phase, Phase::Inside { .. }) && !has_yielded
@@ -343,7 +343,7 @@ impl Client {
     /// See [`crate::Observe::digest`].
     pub fn digest(&self, replica: Option<u32>, config: &Config, mut state: &mut dyn Hasher) {
         let Self { ticket, stamp, phase, resp, received, mine, asked, round, number } = self;
-        // If a timer is always pending, forecasts only determine when it expires.
+        // If a timer is always pending, forecasts only determine its time.
         let round = if config.default_timer { &Round::default() } else { round };
         match replica {
             None => (ticket, stamp, phase, round.waits, round.forecasts, number).hash(&mut state),
@@ -355,7 +355,7 @@ impl Client {
         }
     }
 
-    /// Reuses the client in the printed form: *Request(CS)* never clears *resp[]*.
+    /// Reuses the client, in print: *Request(CS)* never clears *resp[]*.
     pub fn reuse(&mut self, ticket: Ticket, time: u64) {
         (self.ticket, self.stamp.time, self.phase) = (ticket, time, Phase::Waiting);
     }

@@ -12,7 +12,7 @@ use crate::token::Claim;
 pub struct Stamp {
     /// *timestamp*: the client's logical clock at the request.
     pub time: u64,
-    /// *id*: one request of one client; in the printed form the client.
+    /// *id*: the request; in print the client.
     pub client: Claim,
 }
 
@@ -22,78 +22,80 @@ pub struct Stamp {
 pub struct Number {
     /// The incarnation of the replica.
     pub incarnation: u64,
-    /// The grants in that incarnation, counted from 1.
+    /// Counts the grants of that incarnation from 1.
     pub count: u64,
 }
 
-/// The four messages of Figures 5 and 6, and `Inquire`. `replica` is always the index of the logical replica, since one
-/// peer may host several.
+/// The four messages of Figures 5 and 6, and `Inquire`. `replica` is the index of the logical replica, since one peer
+/// may host several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: sent by a client to every replica for its vote; answered by `Response`. Repeated as a retry (informed
-    /// backoff) and by a holder to renew its lease: a replica that knows the request only renews the lease, one that
-    /// has forgotten it queues it.
+    /// REQUEST: sent by a client to every replica to request its vote; repeated as a retry (informed backoff), and by a
+    /// holder to renew its lease. The replica grants or queues the request, or renews the lease of a known one, and
+    /// answers with `Response`.
     Request {
         /// The receiving replica.
         replica: u32,
         /// The request and its position.
         client: Stamp,
-        /// When it was sent, by the client's clock.
+        /// Send time, by the client's clock.
         sent: Time,
-        /// The highest fencing level that the client has received.
+        /// The highest fencing level known to the client.
         fencing: u64,
     },
-    /// RESPONSE: the present owner of the vote. Sent by a replica after REQUEST or YIELD, and to each new owner as a
-    /// grant.
+    /// RESPONSE: sent by a replica after REQUEST or YIELD, and to each new owner as its grant. The client counts the
+    /// votes: it enters, waits for T_w, or yields.
     Response {
         /// The sending replica.
         replica: u32,
         /// The client at the receiving peer.
         to: Ticket,
-        /// *owner*, *timestamp*; `None` is the paper's nil, which only the printed form sends.
+        /// *owner*, *timestamp*; `None` is the paper's nil, only in print.
         owner: Option<Stamp>,
         /// The number of the owner's grant.
         number: Number,
-        /// For the owner: the end of its lease, by its own clock.
+        /// For the owner: end of its lease, by its own clock.
         until: Time,
-        /// For a queued client: T_w, the expected time until its turn; `None` if unknown.
+        /// For a queued client: T_w, the expected time until its turn, if known.
         wait: Option<Span>,
         /// The replica's fencing level.
         fencing: u64,
-        /// The highest time stamp that the replica has received.
+        /// The highest time stamp known to the replica.
         clock: u64,
     },
-    /// Sent by a replica to its owner if the first of its queue is earlier than the owner, or retries: is the vote
-    /// still needed? Answered by `Yield`, by `Release` if the request is finished, or not at all. Not in the paper.
+    /// Sent by a replica to its owner if the head of its queue is earlier than the owner, or retries. The owner answers
+    /// with `Yield` if it cannot win, with `Release` if the request is finished, or not at all. Not in the paper.
     Inquire {
         /// The sending replica.
         replica: u32,
-        /// The owner, as the replica knows it.
+        /// The owner, as known to the replica.
         owner: Stamp,
         /// The number of its grant.
         number: Number,
         /// Whether an earlier request is queued.
         earlier: bool,
     },
-    /// YIELD: RELEASE and REQUEST in one. Sent to the replica by an owner that cannot win; answered by `Response`.
+    /// YIELD: sent by an owner that cannot win. The replica handles it as RELEASE and REQUEST in one, and answers with
+    /// `Response`.
     Yield {
         /// The receiving replica.
         replica: u32,
         /// The request and its position.
         client: Stamp,
-        /// The grant that is returned.
+        /// The returned grant.
         number: Number,
-        /// When it was sent, by the client's clock.
+        /// Send time, by the client's clock.
         sent: Time,
     },
-    /// RELEASE: the request is finished, whether granted or queued. Sent by a client to every replica; not answered.
+    /// RELEASE: sent by a client to every replica when its request is finished, granted or not. The replica removes it,
+    /// and grants the vote to the next in its queue. No answer.
     Release {
         /// The receiving replica.
         replica: u32,
         /// The finished request.
         client: Stamp,
-        /// The highest fencing level that the client has received, including its own number.
+        /// The highest fencing level known to the client, including its own number.
         fencing: u64,
     },
 }
@@ -118,7 +120,7 @@ impl Message {
         *self.replica_mut()
     }
 
-    /// Returns the same, mutable.
+    /// Returns a reference to it.
     pub(crate) fn replica_mut(&mut self) -> &mut u32 {
         match self {
             Self::Request { replica, .. }
@@ -133,7 +135,7 @@ impl Message {
 /// The timers of clients and replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client retries: to restore replicas without memory, to make up for losses, to renew its lease.
+    /// A client retries: to restore replicas without memory, to replace lost messages, to renew its lease.
     Wake(Ticket),
     /// A replica checks its owner's lease.
     Lease(u32),
@@ -155,7 +157,7 @@ impl fmt::Display for Stamp {
 
 peerlock_types::debug_as_display!(Stamp);
 
-/// The grant's number; after a reset also the life: `3`, `1.3`.
+/// The grant's number, with the incarnation if that is not 0: `3`, `1.3`.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.incarnation {

@@ -15,12 +15,11 @@ use crate::{Cx, fencing};
 /// One logical replica: one vote.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
-    /// Its index, below n.
+    /// The index, below n.
     pub index: u32,
-    /// *C_owner*, *T_owner*: the owner of the vote. Without an owner the queue is empty.
+    /// *C_owner*, *T_owner*: the owner of the vote. Without one the queue is empty.
     owner: Option<Owner>,
-    /// *Queue*: the waiters in order. A sorted ring: newcomers join at its end, the first leave at its front, and
-    /// positions are numbers.
+    /// *Queue*: the waiters in order. New ones usually join at the end, and the first leaves.
     queue: VecDeque<Entry>,
     /// The latest grant.
     number: Number,
@@ -30,7 +29,7 @@ pub(crate) struct Replica {
     clock: u64,
     /// Whether [`Timer::Lease`] is pending.
     watches: bool,
-    /// The latest RELEASE by an owner.
+    /// Time of the latest RELEASE by an owner.
     released: Option<Time>,
     /// T_CS: the mean time between RELEASEs, weighted towards recent ones.
     t_cs: Option<Span>,
@@ -40,25 +39,25 @@ pub(crate) struct Replica {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub client: Stamp,
-    /// The time of its latest REQUEST, by the client's clock …
+    /// Send time of its latest REQUEST, by the client's clock.
     pub sent: Time,
-    /// … and of its arrival, by the replica's.
+    /// Its arrival, by the replica's clock.
     pub arrived: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     entry: Entry,
-    /// The peer that receives messages for the owner: the client's, or its successor.
+    /// The receiver of messages for the owner: the client's peer, or its successor.
     speaker: PeerId,
     granted: Time,
-    /// The end of its lease, by the replica's clock.
+    /// End of its lease, by the replica's clock.
     until: Time,
 }
 
 impl Owner {
-    /// Returns the end of the lease by the client's clock, or slightly earlier: the request arrived after it was sent,
-    /// and the replica's clock has measured the time since.
+    /// Returns the end of the lease by the client's clock, rounded down: the request arrived after it was sent, and the
+    /// replica's clock has measured the time since.
     fn until_there(&self) -> Time {
         self.entry.sent + by_any_clock(self.until.since(self.entry.arrived))
     }
@@ -85,7 +84,7 @@ impl Replica {
         *self = Self::new(self.index, incarnation);
     }
 
-    /// Takes over the client's time stamp and fencing level.
+    /// Adopts a client's time stamp and fencing level.
     pub fn feed(&mut self, client: Stamp, fencing: u64) {
         self.clock = self.clock.max(client.time);
         self.fencing = self.fencing.max(fencing);
@@ -108,7 +107,7 @@ impl Replica {
         self.inquire(position, is_known, common, cx);
     }
 
-    /// Queues a request that was queued elsewhere, without messages: see [`Replica::settle`].
+    /// Queues a request from another queue, without messages; [`Replica::settle`] follows.
     pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
         self.feed(entry.client, 0);
         if !self.is_owner(entry.client, common) {
@@ -116,7 +115,7 @@ impl Replica {
         }
     }
 
-    /// After merges: grants the vote to the first request if it is free, else sends `Inquire`.
+    /// Completes merges: grants a free vote to the first request, or sends `Inquire`.
     pub fn settle<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_none() {
             self.resp_queue(common, cx);
@@ -130,13 +129,12 @@ impl Replica {
         self.owner.map(|owner| owner.entry.client)
     }
 
-    /// Returns the peer that receives messages for this client, if it is the owner.
+    /// Returns the receiver of messages for this client, if it is the owner.
     pub fn speaker(&self, client: Stamp) -> Option<PeerId> {
         self.owner.filter(|owner| owner.entry.client == client).map(|owner| owner.speaker)
     }
 
-    /// Makes `peer` the receiver of messages for the owner, if this is the owner. Knowledge of the other peer's clock
-    /// becomes useless.
+    /// Makes `peer` the receiver of messages for the owner, if that is `client`. Its clock is unknown.
     pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
@@ -144,7 +142,7 @@ impl Replica {
         }
     }
 
-    /// Sends the present owner, without any change.
+    /// Sends the current owner.
     pub fn answer<P: Voting>(&mut self, to: Stamp, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.respond(to, 0, common, cx);
     }
@@ -161,7 +159,7 @@ impl Replica {
         self.is_owner(client, common) || self.position(client, &common.config).is_some()
     }
 
-    /// *Queue.Insert(C, timestamp)*: returns its position, and whether it was queued before.
+    /// *Queue.Insert(C, timestamp)*: returns its position, and whether it was already queued.
     fn enqueue(&mut self, entry: Entry, config: &Config) -> (usize, bool) {
         match self.queue.binary_search_by_key(&entry.client, |waiting| waiting.client) {
             Ok(position) if config.idempotent_requests => {
@@ -175,9 +173,9 @@ impl Replica {
         }
     }
 
-    /// Sends `Inquire` to the owner on behalf of a waiter: of the first if it is earlier than the owner, or retries
-    /// because its turn is due; of others if they are earlier than the owner and retry. In that case the first may have
-    /// finished, queued by a late REQUEST.
+    /// Sends `Inquire` to the owner on behalf of a waiter: the first, if it is earlier than the owner or retries
+    /// because its turn is due; another, if it is earlier than the owner and retries. The first may then have finished,
+    /// and been queued by a late REQUEST.
     fn inquire<P: Voting>(
         &mut self,
         position: usize,
@@ -215,7 +213,7 @@ impl Replica {
         let client = entry.client;
         if self.is_owner(client, common) {
             if common.config.numbered_grants && number != self.number {
-                return; // Stale: it yielded an earlier grant, and owns the vote again.
+                return; // Stale: the client has the vote again.
             }
             if let Some(owner) = self.owner {
                 self.enqueue(owner.entry, &common.config);
@@ -232,7 +230,7 @@ impl Replica {
         }
     }
 
-    /// Figure 6, *RespQueue()*: grants the vote to the first in the queue, if any.
+    /// Figure 6, *RespQueue()*: grants the vote to the head of the queue.
     fn resp_queue<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.owner = None;
         if let Some(first) = self.queue.pop_front() {
@@ -271,12 +269,12 @@ impl Replica {
     /// §4: replaces an owner whose lease has expired.
     pub fn expire<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_some_and(|owner| owner.until <= cx.now()) {
-            self.fencing += fencing::LEAP; // It may have held, with an unknown fencing number.
+            self.fencing += fencing::LEAP; // The client may have held, with an unknown fencing number.
             self.resp_queue(common, cx);
         }
     }
 
-    /// Handles the timer that all owners share: sets it again for the rest of the present owner's lease.
+    /// Handles the timer, one for all owners: sets it again for the rest of the current lease.
     pub fn on_lease_timer<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.watches = false;
         self.expire(common, cx);
@@ -286,8 +284,7 @@ impl Replica {
         }
     }
 
-    /// §4: T_CS is the mean time between RELEASEs at this replica. A new interval has the weight of an eighth: our
-    /// choice.
+    /// §4: T_CS is the mean time between RELEASEs at this replica. A new interval counts one eighth: our choice.
     fn observe_release(&mut self, now: Time, config: &Config) {
         let granted = self.owner.map(|owner| owner.granted);
         if let Some(since) = if config.busy_intervals { granted } else { self.released } {
@@ -302,7 +299,7 @@ impl Replica {
         Self { index: 0, ..self.clone() }.hash(&mut state);
     }
 
-    /// Returns whether this RELEASE is for another replica, or has no effect here.
+    /// Returns whether this RELEASE is for another replica, or without effect here.
     pub fn has_done(&self, release: &Message) -> bool {
         let Message::Release { replica, client, fencing } = *release else { return false };
         let mut entries = self.owner.iter().map(|owner| &owner.entry).chain(&self.queue);
@@ -311,7 +308,7 @@ impl Replica {
         replica != self.index || !is_update
     }
 
-    /// *C = C_owner*: the same request, or in the printed form the same client.
+    /// *C = C_owner*: the same request, in print the same client.
     fn is_owner<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.owner.is_some_and(|owner| is_same(owner.entry.client, client, &common.config))
     }
@@ -326,13 +323,13 @@ impl Replica {
     }
 }
 
-/// Returns whether both are the same request, or in the printed form the same client.
+/// Returns whether both are the same request, in print the same client.
 pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.client == other.client }
 }
 
 impl Entry {
-    /// Takes over the latest REQUEST, which says most about the client's clock.
+    /// Adopts the latest REQUEST, which bounds the client's clock most closely.
     pub fn refresh(&mut self, newer: Self) {
         if newer.sent > self.sent {
             *self = newer;
@@ -340,7 +337,7 @@ impl Entry {
     }
 }
 
-/// Owner, grant and queue: `owner 1@4, grant 1, queue [1@5, 1@6]`.
+/// The state in one line: `owner 1@4, grant 1, queue [1@5, 1@6]`.
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.owner {

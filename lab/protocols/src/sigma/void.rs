@@ -1,6 +1,6 @@
 //! Pending messages without effect, which an exploration need not deliver.
 //!
-//! Time does not pass in an exploration, so that leases do not expire.
+//! Time does not pass in an exploration, so leases do not expire.
 
 use super::client::Client;
 use super::message::Message;
@@ -9,16 +9,16 @@ use super::{Common, Sigma};
 use crate::UnderWay;
 
 /// See [`crate::Observe::is_void`]. For 2 of 3 votes, two clients and symmetric replicas it reduces 97,897 states to
-/// 3,686; `explore/tests/sigma` checks that each of them can do whatever the states it represents can.
+/// 3,686; `explore/tests/sigma` checks that each of them has the successors of the states it represents.
 ///
 /// - *RESPONSE.* A finished client does not exist, so the message is dropped (`Sigma::deliver`). A client that knows a
-///   later grant does not record it (`Client::record`). A holder records but never reads it, unless it is about a grant
-///   that it has yielded ([`Client::is_settled`]).
-/// - *RELEASE.* A replica that does not know the client does nothing. Without a pending REQUEST or YIELD of that client
-///   it will not learn of it either, since only waiters send requests, and holders that yield are not settled. The same
-///   is true of the second of two copies, once the first has arrived.
-/// - *INQUIRE.* A settled holder does nothing. A finished client answers with a copy of its RELEASE, which is void
-///   unless the RELEASE itself has overtaken the REQUEST.
+///   later grant does not record it (`Client::record`). A holder records it without reading it, unless it has yielded
+///   that grant ([`Client::is_settled`]).
+/// - *RELEASE.* It has no effect at a replica that does not know the client. Without a pending REQUEST or YIELD of that
+///   client the replica will not learn of it either, since only waiters send requests, and holders that yield are not
+///   settled. The second of two copies has no effect after the first.
+/// - *INQUIRE.* A settled holder ignores it. A finished client answers with a copy of its RELEASE, which is void unless
+///   the RELEASE itself has overtaken the REQUEST.
 pub(super) fn is_void(receiver: &Sigma, in_flight: UnderWay<'_, Sigma>) -> bool {
     let UnderWay { message, sender, mut others, is_calm } = in_flight;
     let Common { config, clock, fencing, .. } = &receiver.common;
