@@ -1,4 +1,4 @@
-//! `peerlock agent`: a peer that stays, for all who want slots on this machine.
+//! `peerlock agent`: the background service with the peer that this machine's clients use.
 
 mod files;
 mod joining;
@@ -41,88 +41,94 @@ use joining::Own;
 use log::Log;
 use notify::{READY, STOPPING, notify};
 
-/// What is logged unless somebody says otherwise.
+/// The default log filter.
 const LOGGED: &str = "info";
-/// With fewer files than this an agent hears nobody: its own take a dozen, and each peer and each client one.
+/// The least number of open files: the agent's own, and one for each peer and client.
 const LEAST_FILES: usize = 64;
 const OWN_FILES: usize = 12;
-/// How many files a process may have open where nobody says otherwise.
+/// The limit of open files if the system does not report one.
 const USUAL_LIMIT: usize = 1024;
-/// So many connections are served at Unix sockets at most, and by TCP, where the kernel does not tell us who comes. Our
-/// choice: each costs some tens of kilobytes.
+/// Connection limits for Unix sockets and for TCP, where the kernel does not identify the client. Our choice: a
+/// connection costs some tens of kilobytes.
 const MOST_CLIENTS: usize = 16_384;
 const MOST_BY_TCP: usize = 1024;
-/// How often an agent that is to end by itself looks whether somebody needs it.
+/// How often an agent with `--idle` checks whether it is in use.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long an agent that takes the place of another waits for that to go.
+/// How long an agent waits for its predecessor to exit.
 const SUCCESSION: Duration = Duration::from_secs(15);
 
-/// Stay in the cluster as a peer, for all commands on this machine
+/// Run the background service that `run` and the other commands use
 ///
-/// `peerlock run` and the other commands find it by its socket; other programs use its HTTP API, and people its live
-/// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or
-/// Ctrl-C it ends; those who hold slots or wait go on at the next agent of this machine, which they wait for, or start.
-/// `peerlock drain` lets them finish first. On SIGHUP it reads the secret and the token again.
+/// The agent is this machine's member of the cluster. Commands connect to its socket; other programs use its HTTP API,
+/// and browsers its live page. A command that finds no agent starts one, which exits when it is no longer needed.
+///
+/// The agent exits on SIGTERM and Ctrl-C; jobs continue, and clients wait for the next agent of this machine or start
+/// it. `peerlock drain` waits for the jobs first. SIGHUP reloads the secret and the token.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  peerlock agent                                         the first of a cluster
-  peerlock agent --join 10.0.0.7                         with the same secret file as the others
-  peerlock agent --http 127.0.0.1:7401                   and the live page in a browser: it says at which address
-  peerlock agent --replace                               instead of the one that runs, after an upgrade
+  peerlock agent                                         create a cluster with this machine
+  peerlock agent --join 10.0.0.7                         join a cluster; the secret file must be the same
+  peerlock agent --http 127.0.0.1:7401                   also serve the live page, and print its address
+  peerlock agent --replace                               replace the running agent, after an upgrade
 
-What it logs: PEERLOCK_LOG=warn, PEERLOCK_LOG=info,peerlock_net=debug, … [default: info]")]
+Environment:
+  PEERLOCK_LOG    log filter, such as warn or info,peerlock_net=debug [default: info]")]
 pub struct Options {
     #[command(flatten)]
     peer: PeerArgs,
-    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable
-    /// [default: agent.sock in $PEERLOCK_RUNTIME_DIR or $PEERLOCK_DATA_DIR; else $XDG_RUNTIME_DIR/peerlock/agent.sock;
-    /// /run/peerlock/agent.sock for root]
+    /// Serve the API at HOST:PORT in addition to the user's socket, or at unix:PATH instead; repeatable
+    ///
+    /// Default: agent.sock in $PEERLOCK_RUNTIME_DIR or $PEERLOCK_DATA_DIR, otherwise
+    /// $XDG_RUNTIME_DIR/peerlock/agent.sock, and /run/peerlock/agent.sock for root.
     #[arg(long, value_name = "ADDR")]
     http: Vec<Endpoint>,
-    /// A file with the bearer token that clients at HOST:PORT must know, mode 600 [default: `token` in the data folder,
-    /// made at the first start]
+    /// File with the bearer token for HOST:PORT, mode 600 [default: `token` in the data directory]
+    ///
+    /// The default file is created at the first start.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The longest lease that a client may ask for
+    /// Longest lease that a client may request
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "24h")]
     longest_lease: Duration,
-    /// A group whose members may use its Unix socket, too, and with it do all that its owner may
+    /// Group whose members may also use the Unix socket, with all rights of its owner
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
-    /// How long its session stands without a majority of the voters: after that long others may have what it held. At
-    /// most 10m [default: 15s]
+    /// Session length: how long other hosts wait after this one dies; at most 10m [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     session: Option<Duration>,
-    /// Found a cluster when this many agents that know none have met, this one included: for the first start of
-    /// machines that all start at once, each with --join of the others. More than half of all hosts
+    /// Create a cluster when this many new agents are connected, including this one
+    ///
+    /// For the first start of machines that all start at once, each with --join of the others. Give more than half of
+    /// all hosts.
     #[arg(long, value_name = "HOSTS")]
     expect: Option<usize>,
-    /// End when there has been no client for this long, and nobody holds anything here [default: stay]
+    /// Exit after this long without clients, grants and waiting requests [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     idle: Option<Duration>,
-    /// Take over from the agent that has this data folder: it ends, and those who hold slots or wait there go on here.
-    /// An upgrade is this one command
+    /// Replace the running agent of the data directory, for example after an upgrade
+    ///
+    /// The running agent exits. Jobs and waiting clients continue at this one.
     #[arg(long)]
     replace: bool,
-    /// Use a data folder that other machines may use, too (NFS, SMB, FUSE): only if none does
+    /// Accept a data directory on NFS, SMB or FUSE, if no other machine uses it
     #[arg(long)]
     any_filesystem: bool,
-    /// Started by a command: leave its terminal, and let go of whatever it had open
+    /// Started by a command: leave its terminal and close inherited descriptors
     #[arg(long, hide = true)]
     detached: bool,
 }
 
-/// Runs the command.
+/// Runs the agent until a signal, a drain or `--idle` ends it.
 pub fn run(options: &Options) -> Result<ExitCode> {
     if options.detached {
-        let_go();
+        detach();
     }
     end_by_panics();
     let filter = match std::env::var("PEERLOCK_LOG") {
         Ok(wanted) if !wanted.is_empty() => EnvFilter::try_new(&wanted).map_err(|error| {
             Error::Usage(format!(
-                "PEERLOCK_LOG={wanted:?} says nothing that can be logged: {error}. Try `info` or `warn`"
+                "PEERLOCK_LOG={wanted:?} is not a log filter: {error}. Use a level, such as `info` or `warn`"
             ))
         })?,
         Ok(_) | Err(_) => EnvFilter::new(LOGGED),
@@ -131,7 +137,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         true => Log::to_file(&options.peer.data_dir()?),
         false => Log::to_stderr(),
     };
-    // A line that cannot be written is lost. By itself the library writes about that, and panics if that fails, too.
+    // A line that cannot be written is dropped. By default the library reports the error, and panics if that fails,
+    // too.
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())
@@ -141,8 +148,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     peerlock::runtime().map_err(Error::Start)?.block_on(go(options))
 }
 
-/// Whoever panics ends the process, before anything is unwound: an agent without its driver would keep the folder and
-/// answer that it has stopped, and would have told its jobs so. One that is gone leaves them to the next.
+/// Makes any panic exit the process before unwinding. An agent without its driver would keep the data directory and
+/// report to its clients that it has stopped; a dead one leaves its jobs to its successor.
 fn end_by_panics() {
     let says = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -162,8 +169,8 @@ async fn go(options: &Options) -> Result<ExitCode> {
     let mut start = pin!(Agent::start(options, files));
     let agent = tokio::select! {
         biased;
-        // At once, and with the lock of its folder to the very end: its files are written by another thread, and
-        // whoever takes the folder next must not find that one at work.
+        // Exit at once, with the directory's lock held to the end: another thread writes its files, and a successor
+        // must not run at the same time.
         signal = signals.number() => std::process::exit(i32::from(128 + signal)),
         agent = &mut start => agent?,
     };
@@ -175,15 +182,14 @@ async fn go(options: &Options) -> Result<ExitCode> {
         signal = ended(&mut signals, &mut hangups, &agent.files) => {
             if peer.service().has_clients().await {
                 notify(STOPPING);
-                // At once, as if it were killed: whatever is done in good order would take something away from them.
-                tracing::info!(signal, "ends; those who hold slots or wait here go on at the next agent of this \
-                    machine");
+                // As if killed: an orderly exit would take slots away from clients.
+                tracing::info!(signal, "exiting; clients continue at the next agent of this machine");
                 std::process::exit(0);
             }
             tracing::info!(signal, "leaving");
         }
-        () = drained(app, peer, &agent.data_dir) => tracing::info!("leaving: those who held slots have finished"),
-        () = unneeded(app, peer, options.idle) => tracing::info!("leaving: nobody has needed it for long enough"),
+        () = drained(app, peer, &agent.data_dir) => tracing::info!("leaving: drained, no client holds a slot"),
+        () = unneeded(app, peer, options.idle) => tracing::info!("leaving: not used for the time of --idle"),
     }
     notify(STOPPING);
     tokio::select! {
@@ -199,38 +205,38 @@ async fn go(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// An agent at work.
+/// A running agent.
 struct Agent {
     here: LocalPeer,
     app: App,
-    /// What it reads again when it is told to.
+    /// The files that are read again on SIGHUP.
     files: Arc<AgentFiles>,
-    /// Clients are served until this is dropped …
+    /// Dropping this closes the API …
     close: oneshot::Sender<()>,
-    /// … and the last of them has had its answer.
+    /// … and this ends when the last answer has been sent.
     serving: JoinHandle<()>,
     data_dir: PathBuf,
-    /// There is no other of its data folder.
+    /// The lock of the data directory.
     only_one: DataDir,
 }
 
 impl Agent {
-    /// Takes the data folder, becomes a peer and serves clients. The process may end halfway: then nothing has begun
-    /// that others would miss.
+    /// Takes the data directory, starts the peer and serves clients. The process may end at any point of this without
+    /// an effect on other peers.
     async fn start(options: &Options, files: usize) -> Result<Self> {
         let data_dir = options.peer.data_dir()?;
         let socket = options.socket(&data_dir)?;
-        options.check_doors(&socket)?;
+        options.check_sockets(&socket)?;
         options.check_names()?;
         let (only_one, prepared) = options.prepare(&data_dir, &socket, files).await?;
         options.mark_system(&data_dir, &socket)?;
-        // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail
-        // for by itself, because whoever has started it takes it for running when it answers there.
+        // Listen before the peer starts, because another agent may have the address; and after everything else that can
+        // fail here, because the command that started this agent takes an answer as success.
         let token = options.token(&data_dir)?;
         let listeners = options.listeners(socket, token.as_ref(), files).await?;
         let here = prepared.start().await?;
         let (host, secret) = (here.peer.service().name(), here.secret.display());
-        tracing::info!(host, address = %here.address(), %secret, "a peer");
+        tracing::info!(host, address = %here.address(), %secret, "peer started");
         if let Some((uid, process)) = neighbour() {
             tracing::warn!(
                 uid,
@@ -249,7 +255,7 @@ impl Agent {
         };
         let files = options.files(&here, &listeners, &data_dir)?;
         let app = App::agent(here.peer.service().clone(), program, options.longest_lease, Some(files.clone()));
-        say_page(&listeners, token.as_ref());
+        print_page(&listeners, token.as_ref());
         let clients: Vec<String> = listeners.iter().map(|listener| listener.endpoint().to_string()).collect();
         let (close, closed) = oneshot::channel::<()>();
         let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
@@ -257,18 +263,18 @@ impl Agent {
         if !options.detached {
             dir::unmark_drained(&data_dir).map_err(|source| Error::Dir { path: data_dir.clone(), source })?;
         } else if dir::is_drained(&data_dir) {
-            // For jobs that lost their agent while it was draining: they finish, and nothing else begins.
+            // Started for jobs that lost their agent while it was draining: they finish, and new requests are refused.
             app.drain();
         }
         Ok(Self { here, app, files, close, serving, data_dir, only_one })
     }
 
-    /// Leaves in good order: clients first, and then the cluster, whether or not it could be told.
+    /// Closes the API, then leaves the cluster. Returns whether the cluster has confirmed it.
     async fn leave(self) -> bool {
         let Self { here, close, serving, only_one, .. } = self;
         here.peer.drain().await;
         drop(close);
-        // It ends by itself, and its panic would be its own.
+        // A panic has already ended the process.
         let _served = serving.await;
         let notified = here.leave().await;
         only_one.end();
@@ -277,7 +283,8 @@ impl Agent {
 }
 
 impl Options {
-    /// Takes the data folder, and reads and makes what the peer needs: only the network can be in its way after that.
+    /// Takes the data directory, and reads or creates the peer's files. After this only the network can prevent a
+    /// start.
     async fn prepare(&self, data_dir: &Path, socket: &Path, files: usize) -> Result<(DataDir, Prepared)> {
         if !self.any_filesystem {
             dir::check_filesystem(data_dir)?;
@@ -287,7 +294,7 @@ impl Options {
         let waits = || self.waits(data_dir, socket, &mut notified);
         let only_one = DataDir::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
-        // Only now: whoever wrote it had the folder.
+        // With the lock held: the predecessor no longer writes it.
         let path = grants(socket);
         let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
         if !self.peer.join.is_empty()
@@ -301,9 +308,9 @@ impl Options {
             tracing::info!(%cluster, members, votes, "back in its cluster");
         }
         if let Some(predecessor) = grants.1.as_ref().filter(|predecessor| !predecessor.grants.is_empty()) {
-            tracing::info!(grants = predecessor.grants.len(), "answers for what the agent before it has granted");
+            tracing::info!(grants = predecessor.grants.len(), "continues the grants of its predecessor");
         }
-        // One that a command has started is for this machine, as long as no other one is in its cluster.
+        // An agent that a command started listens only on this machine while no other host is in its cluster.
         let is_local = self.idle.is_some() && (known.cluster.is_none() || known.is_alone());
         let prepared = self.peer.prepare(Kind {
             is_local,
@@ -318,8 +325,8 @@ impl Options {
         Ok((only_one, prepared))
     }
 
-    /// Marks the usual directories of root as those of the machine's own agent, which other users wait for while it
-    /// does not run. One that a command has started ends when nothing needs it, and is not waited for.
+    /// Marks the default directories of root as those of the machine's agent, which other users wait for while it is
+    /// not running. An agent that a command started exits when idle, and is not waited for.
     fn mark_system(&self, data_dir: &Path, socket: &Path) -> Result<()> {
         if self.idle.is_some() {
             return Ok(());
@@ -332,15 +339,15 @@ impl Options {
         Ok(())
     }
 
-    /// Whether to wait until the agent that has the folder has gone. Who replaces it tells it to go, and whoever has
-    /// come in its place meanwhile, too: several may have waited for that. One that a command has started makes way for
-    /// one that was started by hand or by systemd; and it is not needed any more when another one answers.
+    /// Returns whether to wait for the current agent of the directory to exit. With `--replace`, also sends SIGTERM to
+    /// it, and to any successor that takes the directory first. An agent that a command started yields to one started
+    /// by an administrator, and is superfluous if another one answers.
     fn waits(&self, data_dir: &Path, socket: &Path, notified: &mut Option<Pid>) -> bool {
         let by_itself = || dir::last(data_dir).is_some_and(|last| last.ends_by_itself);
         if self.replace || self.idle.is_none() && by_itself() {
             if let Some(process) = dir::holder(data_dir).filter(|process| *notified != Some(*process)) {
-                tracing::info!(%process, "takes over from the agent that runs");
-                // It may have ended just now; and one that is stopped does not hear it before it goes on.
+                tracing::info!(%process, "replaces the running agent");
+                // It may have ended just now. A stopped process handles SIGTERM after SIGCONT.
                 _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
                 *notified = Some(process);
             }
@@ -349,7 +356,7 @@ impl Options {
         self.detached && UnixStream::connect(socket).is_err()
     }
 
-    /// Where this user's commands find it.
+    /// Returns the path of the socket that this user's commands connect to.
     fn socket(&self, data_dir: &Path) -> Result<PathBuf> {
         let named = self.http.iter().find_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.clone()),
@@ -359,8 +366,8 @@ impl Options {
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
     }
 
-    /// Who could write into the folder of a socket could put another one in its place.
-    fn check_doors(&self, socket: &Path) -> Result<()> {
+    /// Refuses a socket in a directory that other users can write to: they could replace it.
+    fn check_sockets(&self, socket: &Path) -> Result<()> {
         let named = self.http.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.as_path()),
             _ => None,
@@ -372,23 +379,22 @@ impl Options {
         Ok(())
     }
 
-    /// What was named on the command line has to be there before another agent is told to go: else a slip in the
-    /// command that was to replace it would leave none.
+    /// Validates the command line before another agent is asked to exit: an error in the replacing command must not
+    /// leave the machine without an agent.
     fn check_names(&self) -> Result<()> {
         if self.longest_lease < SHORTEST_TTL {
             let least = SHORTEST_TTL.as_millis();
-            return Err(Error::Usage(format!("--longest-lease: no lease is shorter than {least} ms: give more")));
+            return Err(Error::Usage(format!("--longest-lease must be at least {least} ms, the shortest lease")));
         }
         if self.expect == Some(0) {
-            return Err(Error::Usage("--expect counts this agent, too: give 1 or more".into()));
+            return Err(Error::Usage("--expect must be at least 1: it includes this agent".into()));
         }
         self.token_file.as_deref().map(token).transpose()?;
         self.socket_group.as_deref().map(group).transpose()?;
         self.peer.check()
     }
 
-    /// What clients must know who come by TCP: what the file says that was named, or else our own, which is made if
-    /// there is none.
+    /// Returns the bearer token for TCP, from the given file or the default one, which is created if necessary.
     fn token(&self, data_dir: &Path) -> Result<Option<Token>> {
         if let Some(named) = &self.token_file {
             return token(named).map(Some);
@@ -408,7 +414,7 @@ impl Options {
         self.token_file.clone().unwrap_or_else(|| data_dir.join("token"))
     }
 
-    /// What it has read from files, for when they have changed.
+    /// Returns the files to read again on SIGHUP.
     fn files(&self, here: &LocalPeer, listeners: &[Listener], data_dir: &Path) -> Result<Arc<AgentFiles>> {
         let absolute =
             |path: &Path| std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source });
@@ -418,13 +424,13 @@ impl Options {
         Ok(Arc::new(AgentFiles { secret: absolute(&here.secret)?, keyring, token: token.map(|path| (path, doors)) }))
     }
 
-    /// At how many addresses clients come by TCP.
+    /// Returns the number of TCP addresses.
     fn ports(&self) -> usize {
         self.http.iter().filter(|endpoint| matches!(endpoint, Endpoint::Tcp(_))).count()
     }
 
-    /// Half of the files are for the sockets of this user, an eighth for TCP, and the rest for other peers
-    /// ([`for_peers`]) and what is written: so nobody who connects can take what the agent needs to go on.
+    /// Opens the listeners. Half of the descriptors are for Unix sockets, an eighth for TCP, and the rest for peers
+    /// ([`for_peers`]) and files, so that clients cannot exhaust those of the agent.
     async fn listeners(&self, socket: PathBuf, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
         let mut endpoints = self.http.clone();
         if endpoints.len() == self.ports() {
@@ -446,8 +452,7 @@ impl Options {
     }
 }
 
-/// The signal by which it is told to end. By SIGHUP it is told that its files have changed; unless it was started on a
-/// terminal, and that is gone.
+/// Resolves with the signal that ends the agent. SIGHUP reloads the files, unless the agent's terminal was closed.
 async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles) -> u8 {
     let on_terminal = stderr().is_terminal();
     loop {
@@ -460,31 +465,31 @@ async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles)
             return hangup;
         }
         if let Err(why) = files.reload() {
-            tracing::error!(%why, "cannot use what its files say now, and goes on with what they said");
+            tracing::error!(%why, "cannot reload the secret or the token; the previous ones remain in use");
         }
     }
 }
 
-/// Resolves when somebody has wanted it to end, and nobody holds a slot here any more.
+/// Resolves when the agent was drained and no client holds a slot.
 async fn drained(app: &App, peer: &Peer, data_dir: &Path) {
     app.drained().await;
     if let Err(error) = dir::mark_drained(data_dir) {
         tracing::warn!(%error, "cannot mark the data directory as drained: commands may start another agent");
     }
-    tracing::info!("lets nobody in any more, and leaves when those who hold slots have finished");
+    tracing::info!("draining: refuses new requests, and leaves when no client holds a slot");
     peer.service().close().await;
 }
 
-/// Where a person at the terminal finds the page. The token is for nobody who reads a log.
-fn say_page(listeners: &[Listener], token: Option<&Token>) {
+/// Prints the page's address with its token, on a terminal only: logs must not contain the token.
+fn print_page(listeners: &[Listener], token: Option<&Token>) {
     let Some(token) = token.filter(|_| stderr().is_terminal()) else { return };
     for listener in listeners.iter().filter(|listener| matches!(listener.endpoint(), Endpoint::Tcp(_))) {
         say(format_args!("the page: {}", token.page(listener.endpoint())));
     }
 }
 
-/// The file beside a socket that says who may be inside: `agent.takeover` for `agent.sock`, and for any other name one
-/// that no other socket has.
+/// Returns the path of the takeover file beside a socket: `agent.takeover` for `agent.sock`, and a unique name for any
+/// other socket.
 fn grants(socket: &Path) -> PathBuf {
     if socket.extension().is_some_and(|extension| extension == "sock") {
         return socket.with_extension("takeover");
@@ -494,24 +499,24 @@ fn grants(socket: &Path) -> PathBuf {
     path.into()
 }
 
-/// The number of a group, by its name.
+/// Returns the ID of a group.
 fn group(name: &str) -> Result<u32> {
     match Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid.as_raw()),
         Ok(None) | Err(_) => {
-            Err(Error::Usage(format!("there is no group {name:?} on this machine: make it with `groupadd {name}`")))
+            Err(Error::Usage(format!("no group {name:?} on this machine: create it with `groupadd {name}`")))
         }
     }
 }
 
-/// Resolves when there has been no client for so long, and nobody has or waits for anything here; or never.
+/// Resolves after `idle` without clients, grants and waiting requests.
 async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
     let Some(idle) = idle else { return pending().await };
     let (mut needed, mut observed) = (Instant::now(), 0);
     while needed.elapsed() < idle {
         sleep(LOOK.min(idle / 4)).await;
         let (open, accepted) = app.connections();
-        // If it cannot be asked it has stopped, which others see to.
+        // A service that does not answer has stopped, which ends the agent elsewhere.
         let counters = peer.service().counters().await.unwrap_or_default();
         if open > 0 || accepted != observed || counters.holding > 0 || counters.waiting > 0 {
             (needed, observed) = (Instant::now(), accepted);
@@ -527,33 +532,32 @@ fn for_tcp(files: usize) -> usize {
     (files / 8).min(MOST_BY_TCP)
 }
 
-/// What clients leave of the files, but for the agent's own, and for a sixteenth: connections that are only just over
-/// take theirs a moment longer.
+/// Leaves a sixteenth unused: a closed connection keeps its descriptor for a moment.
 fn for_peers(files: usize) -> usize {
     files - for_clients(files) - for_tcp(files) - files / 16 - OWN_FILES
 }
 
-/// Clients and peers are a descriptor each, and the usual limit of 1024 is meant for programs that use select(2).
-/// How many there may be.
+/// Raises the limit of open files, whose usual value of 1024 is meant for programs that use select(2). Returns the
+/// limit.
 fn raise_limit() -> usize {
-    // Where it cannot be raised fewer come in at a time, which is said when it happens.
+    // If it cannot be raised, fewer connections are accepted, which is logged then.
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
     getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL_LIMIT, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Leaves the session of who has started us, and closes whatever it had open: a pipe that we held would never end, and
-/// a file lock never be free.
-fn let_go() {
-    // It was started as `/proc/self/exe`, and would be called so by `ps` and `pgrep`.
+/// Leaves the session of the starting process and closes its descriptors: a pipe held open would never end, and a file
+/// lock would never be released.
+fn detach() {
+    // `ps` and `pgrep` would show `exe`, since it was started as `/proc/self/exe`.
     _ = fs::write("/proc/self/comm", "peerlock");
-    // It fails for the leader of a process group, which has a session of its own to lead then.
+    // Fails for a process group leader, which is then a session leader already.
     _ = setsid();
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // One of them was for reading the list, and is closed already.
+        // The descriptor of the directory listing is already closed.
         _ = close(descriptor);
     }
 }
@@ -564,7 +568,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_socket_has_a_file_of_grants_of_its_own() {
+    fn takeover_file_is_unique_per_socket() {
         for (socket, file) in [
             ("/r/agent.sock", "/r/agent.takeover"),
             ("/r/agent", "/r/agent-takeover"),
@@ -575,9 +579,9 @@ mod tests {
         }
     }
 
-    /// Peers took what was left, and the next file that was to be written ended the agent.
+    /// Peers once used all descriptors, and the next write of a file ended the agent.
     #[test]
-    fn whoever_connects_leaves_enough_files_to_go_on_with() {
+    fn connections_leave_descriptors_for_the_agent() {
         for files in LEAST_FILES..100_000 {
             let config = peerlock_net::Config::new("127.0.0.1:0".parse().unwrap()).within(for_peers(files));
             let peers = config.max_peers + config.max_entries() + config.max_dials;
@@ -586,9 +590,9 @@ mod tests {
         }
     }
 
-    /// In a process of its own: this very test again.
+    /// Runs this same test in a child process.
     #[test]
-    fn whoever_panics_ends_the_process() {
+    fn panic_ends_the_process() {
         const IS_CHILD: &str = "PEERLOCK_TEST_PANICS";
         if std::env::var_os(IS_CHILD).is_some() {
             end_by_panics();
@@ -596,7 +600,7 @@ mod tests {
             std::process::exit(0);
         }
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        child.args(["agent::tests::whoever_panics_ends_the_process", "--exact", "--nocapture"]).env(IS_CHILD, "");
+        child.args(["agent::tests::panic_ends_the_process", "--exact", "--nocapture"]).env(IS_CHILD, "");
         let output = child.output().unwrap();
         assert_eq!(output.status.code(), Some(70), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("a rule is broken"), "{output:?}");

@@ -1,4 +1,4 @@
-//! What is asked of an agent, and where it is.
+//! `peerlock acquire`, `renew` and `release`, and the options of commands that use an agent.
 
 use std::env;
 use std::io::{self, ErrorKind, Write as _, stdout};
@@ -18,37 +18,38 @@ use crate::look::holders;
 use crate::say::say;
 use crate::{Error, Result, admin, duration, start};
 
-/// What is missing if nobody says which grant is meant.
-const WHICH: &str = "which grant? Give --grant, or set PEERLOCK_GRANT as `acquire` prints it";
+/// The error if no grant is given.
+const WHICH: &str = "no grant given: pass --grant, or set PEERLOCK_GRANT as printed by `acquire`";
 
-/// What is asked for, by whoever asks.
+/// The options of a request.
 #[derive(Args)]
 pub struct RequestArgs {
-    /// How many may hold a slot at a time; the same for all who share the resource [default: as many as it has, or 1 if
-    /// it is new]
+    /// Number of slots of the resource [default: its current number, 1 if it is new]
+    ///
+    /// Must be the same for all clients of the resource.
     #[arg(short = 'n', long, value_name = "SLOTS")]
     slots: Option<u32>,
-    /// How long to wait in line, such as 30s, 5m or 1h30m; 0s is --try [default: as long as it takes]
+    /// Wait at most this long, such as 30s, 5m or 1h30m; 0s is --try [default: no limit]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
-    /// Do not wait: only if a slot is free and nobody waits for it
+    /// Do not wait: acquire only if a slot is free and no client waits for it
     #[arg(long = "try", conflicts_with = "wait")]
     only_try: bool,
 }
 
 impl RequestArgs {
-    /// Whether somebody else's slot would be waited for.
+    /// Returns whether the request may wait for other clients.
     pub fn waits(&self) -> bool {
         !self.only_try && self.wait != Some(Duration::ZERO)
     }
 
-    /// How much of the wait is left, after so long of it has passed; `None` if it has no end.
+    /// Returns the rest of the wait; `None` if it is unlimited.
     pub fn left(&self, waited: Duration) -> Option<Duration> {
         let wait = if self.only_try { Some(Duration::ZERO) } else { self.wait };
         wait.map(|wait| wait.saturating_sub(waited))
     }
 
-    /// The request that they make, after so long of the wait has passed.
+    /// Builds the request, with the wait reduced by `waited`.
     pub fn of(&self, name: &str, ttl: Duration, label: String, waited: Duration) -> Request {
         let request = Request::new(name).ttl(ttl).label(label);
         let request = self.slots.into_iter().fold(request, Request::slots);
@@ -61,32 +62,35 @@ impl RequestArgs {
     }
 }
 
-/// Where the agent is.
+/// The options that name an agent.
 #[derive(Args)]
 #[command(next_help_heading = "With an agent")]
 pub struct AgentArgs {
-    /// Where the agent is: the path of its socket, or HOST:PORT [default: $PEERLOCK_AGENT, else that of this machine,
-    /// which is started if there is none]
+    /// Path of the agent's socket, or HOST:PORT [default: $PEERLOCK_AGENT or this machine's agent]
+    ///
+    /// This machine's agent is started if necessary.
     #[arg(long, value_name = "ADDR")]
     agent: Option<Endpoint>,
-    /// The file with the bearer token of an agent at HOST:PORT, mode 600 [default: the token in $PEERLOCK_API_TOKEN, or
-    /// the file $PEERLOCK_API_TOKEN_FILE]
+    /// File with the bearer token of an agent at HOST:PORT, mode 600
+    ///
+    /// Default: the token in $PEERLOCK_API_TOKEN, or the file $PEERLOCK_API_TOKEN_FILE.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
 impl AgentArgs {
-    /// Whether an agent was named on the command line.
+    /// Returns whether an agent is named on the command line.
     pub fn is_given(&self) -> bool {
         self.agent.is_some()
     }
 
-    /// Whether an agent was named, on the command line or in the environment. It is somebody else's to start.
+    /// Returns whether an agent is named, on the command line or in the environment. Such an agent is never started
+    /// here.
     pub fn is_named(&self) -> bool {
         self.named().is_ok_and(|named| named.is_some())
     }
 
-    /// The agent that was named, or that of this machine, which is started if there is none.
+    /// Returns the named agent, or this machine's, which is started if necessary.
     pub async fn agent(&self) -> Result<Client> {
         match self.named()? {
             Some(endpoint) => self.at(endpoint),
@@ -94,7 +98,7 @@ impl AgentArgs {
         }
     }
 
-    /// The same, if there is one.
+    /// Returns the named agent, or this machine's if it is running.
     pub fn present(&self) -> Result<Option<Client>> {
         let endpoint = self.named()?.map_or_else(start::present, |endpoint| Ok(Some(endpoint)))?;
         endpoint.map(|endpoint| self.at(endpoint)).transpose()
@@ -105,7 +109,7 @@ impl AgentArgs {
         Ok(Agent::at(endpoint, token).client())
     }
 
-    /// The bearer token for an agent: from the file that was named, else from the environment.
+    /// Returns the bearer token for an agent: from the named file, or from the environment.
     pub fn token(&self, endpoint: &Endpoint) -> Result<Option<Token>> {
         match (&self.token_file, endpoint) {
             (Some(file), _) => token(file).map(Some),
@@ -114,7 +118,7 @@ impl AgentArgs {
         }
     }
 
-    /// Where the agent is, if somebody has said so.
+    /// Returns the named agent, if any.
     pub fn named(&self) -> Result<Option<Endpoint>> {
         match &self.agent {
             Some(endpoint) => Ok(Some(endpoint.clone())),
@@ -123,12 +127,12 @@ impl AgentArgs {
     }
 }
 
-/// Where an agent listens unless it was told otherwise.
+/// Returns the default socket of an agent.
 pub fn socket() -> Result<PathBuf> {
     Ok(places::agent_socket().map_err(StartError::from)?)
 }
 
-/// The bearer token in a file that only its owner can use.
+/// Reads a bearer token from a file that only its owner may access.
 pub fn token(path: &Path) -> Result<Token> {
     let unusable = |source| Error::File { path: path.to_owned(), source };
     let mode = private::mode(&std::fs::metadata(path).map_err(unusable)?);
@@ -141,8 +145,8 @@ pub fn token(path: &Path) -> Result<Token> {
 
 /// Acquire a slot that outlives this command, for scripts and systemd
 ///
-/// Prints what `eval` makes variables of. The slot is held until it is released or its lease ends, whatever becomes of
-/// whoever has acquired it.
+/// Prints shell variables for `eval`. The slot is held until it is released or its lease expires, also if the calling
+/// process or the agent ends.
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -151,71 +155,71 @@ Example:
   rsync -a /home backup: && peerlock renew backup && rsync -a /srv backup:
   peerlock release backup
 
-Exit codes: 75 not acquired in time, 69 no agent or nothing moves, 64 wrong options")]
+Exit codes: 75 not acquired in time, 69 no agent or no quorum, 64 wrong options")]
 pub struct Acquire {
-    /// The resource
+    /// Name of the resource
     name: String,
     #[command(flatten)]
     request: RequestArgs,
-    /// How long the slot stands without being renewed with `peerlock renew`
+    /// Lease duration: the slot is free after this long without `peerlock renew`
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Duration,
-    /// What others see of who holds it [default: the user and host]
+    /// Label that other users see [default: user@host]
     #[arg(long)]
     label: Option<String>,
-    /// One JSON object instead
+    /// Print a JSON object instead of shell variables
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// Renew the lease of a slot that was acquired
+/// Renew the lease of an acquired slot
 #[derive(Args)]
 pub struct Renew {
     #[command(flatten)]
     held: Held,
 }
 
-/// Give a slot back that was acquired, or get back one that somebody else holds
+/// Release a slot, or revoke one held by another client
 ///
-/// Of one's own the grant has to be at hand: --grant, or $PEERLOCK_GRANT as `acquire` prints it. Without it and without
-/// --slot nothing is taken from anybody: the command says who holds what, and ends with 64.
+/// To release an acquired slot, pass --grant, or set $PEERLOCK_GRANT as printed by `acquire`. Without a grant and
+/// without --slot, the command lists the holders and exits with 64.
 #[derive(Args)]
 #[command(after_help = "\
-With --slot the holder is asked to stop, on whatever machine it is: `run` ends its command as for any lost slot, and
-applications hear that their slot is lost. The command returns when the holder has stopped, or its lease has ended. A
-slot of `acquire` has no process that could be asked: it is free at once, and its next `renew` hears why.
+With --slot, the holder is asked to stop, on any machine: `run` stops its command as for any lost slot, and applications
+are notified. The command returns when the holder has stopped or its lease has expired. A slot of `acquire` has no
+process to ask: it is free immediately, and its next `renew` fails.
 
-With --force everything that the holder's host has of the resource is taken away, and given to others at once. Whoever
-is inside there hears it when it can be reached, and may go on beside others until then: only its lower fencing number
-protects what it does.
+With --force, the holder's host is evicted from the resource: all its slots of the resource are granted to others
+immediately. Its jobs are notified when that host can be reached, and may run beside the new holders until then; only
+fencing numbers protect shared state.
 
 Examples:
-  peerlock release backup                                what `acquire` has put into $PEERLOCK_GRANT
-  peerlock show backup                                   who holds what, where and until when
-  peerlock release --slot 0 backup                       ask whoever holds slot 0 to stop
-  peerlock release --slot 0 --force backup               do not ask and do not wait: its host is lost, or hangs")]
+  peerlock release backup                                release the grant in $PEERLOCK_GRANT
+  peerlock show backup                                   list the holders and when their leases expire
+  peerlock release --slot 0 backup                       ask the holder of slot 0 to stop
+  peerlock release --slot 0 --force backup               its host is lost or hangs: do not wait")]
 pub struct Release {
     #[command(flatten)]
     held: Held,
-    /// Ask whoever holds this slot to stop, whatever $PEERLOCK_GRANT is
+    /// Revoke slot N: ask its holder, on any machine, to stop. Ignores $PEERLOCK_GRANT
     #[arg(long, conflicts_with = "grant")]
     slot: Option<u32>,
-    /// Do not ask the holder, and do not wait for its end
+    /// Do not ask the holder, and do not wait for it
     #[arg(long, conflicts_with = "grant")]
     force: bool,
 }
 
-/// A slot that was acquired before.
+/// The options of commands for an acquired slot.
 #[derive(Args)]
 struct Held {
-    /// The resource
+    /// Name of the resource
     name: String,
-    /// Which grant, as `acquire` has printed it [default: $PEERLOCK_GRANT]
+    /// Grant ID, as printed by `acquire` [default: $PEERLOCK_GRANT]
     #[arg(long)]
     grant: Option<String>,
-    /// One JSON object on standard output
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -228,15 +232,15 @@ impl Held {
         self.grant.clone().or_else(of_the_shell)
     }
 
-    /// That nobody has said which slot is meant, and who holds one, if there is an agent that can tell.
-    async fn whose(&self) -> Error {
+    /// Returns the error for a missing grant, with the holders if a running agent knows them.
+    async fn missing_grant(&self) -> Error {
         let asked = async { self.agent.present().ok()??.show(&self.name).await.ok() };
         let held = asked.await.filter(|details| details.holders.iter().any(|slot| !slot.free));
         Error::Usage(held.map_or_else(
             || WHICH.to_owned(),
             |details| {
                 let (name, held) = (&self.name, holders(&details));
-                format!("{WHICH}; or give --slot to ask whoever holds one of {name} to stop:\n{}", held.trim_end())
+                format!("{WHICH}; or pass --slot to revoke a slot of {name}:\n{}", held.trim_end())
             },
         ))
     }
@@ -256,9 +260,9 @@ pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
         client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
-        // Nobody knows its name, so nobody else can give it back. If that fails, too, its lease will end.
+        // The grant ID is lost, so only this process can release the slot. If that fails, the lease expires.
         let _gone = client.release(&options.name, &granted.grant).await;
-        // Not even a reader that has seen enough is no error here.
+        // A closed pipe is an error here, too.
         say(&error);
         return Ok(ExitCode::from(exit::IO));
     }
@@ -279,12 +283,12 @@ pub async fn release(options: &Release) -> Result<ExitCode> {
         admin::take_back(&client, &held.name, options.slot, options.force).await?;
         return held.done(&Released {});
     }
-    let Some(grant) = held.grant() else { return Err(held.whose().await) };
+    let Some(grant) = held.grant() else { return Err(held.missing_grant().await) };
     held.agent.agent().await?.release(&held.name, &grant).await?;
     held.done(&Released {})
 }
 
-/// For `eval`: all values are numbers but the name, which is quoted.
+/// Formats a grant for `eval`. All values are numbers except for the name, which is quoted.
 fn variables(granted: &Granted) -> String {
     let Granted { grant, name, slot, fencing, .. } = granted;
     let name = name.as_str().replace('\'', r"'\''");
@@ -306,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_eval_gets_is_what_was_meant() {
+    fn shell_variables_are_quoted() {
         let name = "it's $HOME `x` \"y\"";
         let granted = json!({ "grant": "7", "name": name, "slot": 1, "fencing": 4, "ttl_ms": 1, "waited_ms": 0 });
         let granted: Granted = serde_json::from_value(granted).expect("a grant");

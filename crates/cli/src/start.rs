@@ -1,4 +1,4 @@
-//! Everything on a host is a client of its agent: whoever finds none starts it.
+//! Finds the agent of this user, and starts one if there is none.
 //!
 //! ```text
 //!   command A    no agent ── lock ── no agent ── start it ── it answers ── unlock ── connect
@@ -25,26 +25,26 @@ use crate::error::exit;
 use crate::say::say;
 use crate::{Error, Result, dir};
 
-/// How long an agent stays that a command has started, when nobody needs it any more.
+/// How long an agent that a command started stays without clients.
 pub const IDLE: &str = "10m";
-/// How often we look whether it answers.
+/// Interval of connection attempts.
 const LOOK: Duration = Duration::from_millis(5);
-/// Longer than an agent takes to start that has to wait for another to end.
+/// Bounds a start, including the exit of a predecessor.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long whoever keeps an agent running has to start it again at most, before its clients do.
+/// How long systemd or another supervisor has to restart an agent before its clients do.
 const SUPERVISED: Duration = Duration::from_secs(3);
-/// How long an agent that starts takes at most to let its group in, after it has made its folder for itself.
+/// How long an agent takes at most to admit its group after it has created its private directory.
 const ADMITTED: Duration = Duration::from_secs(1);
-/// How long to wait for an agent that is not ours to start.
+/// Wait before another attempt, for an agent that this user cannot start.
 const ABSENT: Duration = Duration::from_millis(100);
 
-/// The agent of this user on this machine, which is started if there is none.
+/// Returns the agent of this user on this machine, and starts it if necessary.
 pub async fn agent() -> Result<Endpoint> {
     agent_and(if stderr().is_terminal() { Notified::All } else { Notified::Warnings }).await
 }
 
-/// What a person is told when an agent is started.
+/// What is printed when an agent is started.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Notified {
     All,
@@ -52,9 +52,9 @@ enum Notified {
     Nothing,
 }
 
-/// An agent whose clients we are has gone: it is started again, if it was this user's own and nobody else does that. An
-/// agent that was started by hand or by systemd is waited for, for a quarter of the time that is left. Whether one is
-/// there is for the caller to see.
+/// Waits for or starts a successor of an agent that has disappeared: starts it if it belongs to this user and no
+/// supervisor does so. An agent that an administrator or systemd started is waited for, for a quarter of the remaining
+/// time. The caller connects to it, and notices a failure.
 pub async fn again(endpoint: &Endpoint, left: Duration) {
     let Ok((data_dir, socket)) = usual() else { return sleep(ABSENT).await };
     let last = dir::last(&data_dir);
@@ -75,8 +75,8 @@ pub async fn again(endpoint: &Endpoint, left: Duration) {
     }
 }
 
-/// For clients of an agent that has gone (`again`), which are told nothing, it is started also if it was being drained:
-/// their jobs finish there.
+/// Finds or starts the agent. For clients of a previous agent (`again`, with `Notified::Nothing`), also starts one on a
+/// drained machine: their jobs finish there.
 async fn agent_and(notified: Notified) -> Result<Endpoint> {
     let (data_dir, socket) = usual()?;
     let running = || running(&socket, &data_dir);
@@ -87,7 +87,7 @@ async fn agent_and(notified: Notified) -> Result<Endpoint> {
     let mut refused = None;
     while let Some(system) = system_agent(&data_dir) {
         let is_soon = match &system {
-            // Whoever keeps it running starts it again.
+            // A supervisor restarts it soon.
             Err(Error::SystemAgentDown { .. }) => since.elapsed() < SUPERVISED,
             Err(Error::ForeignAgent { .. }) => refused.get_or_insert_with(Instant::now).elapsed() < ADMITTED,
             Ok(_) | Err(_) => false,
@@ -108,7 +108,7 @@ async fn agent_and(notified: Notified) -> Result<Endpoint> {
             return Ok(agent);
         }
     };
-    // Whoever had the turn before us may have started it.
+    // The previous owner of the lock may have started it.
     match running() {
         Some(agent) => Ok(agent),
         None if notified != Notified::Nothing && dir::is_drained(&data_dir) => Err(Error::Drained { dir: data_dir }),
@@ -116,13 +116,13 @@ async fn agent_and(notified: Notified) -> Result<Endpoint> {
     }
 }
 
-/// The agent that a command would ask, if it runs. Nothing is started.
+/// Returns the running agent that a command would use. Starts none.
 pub fn present() -> Result<Option<Endpoint>> {
     let (data_dir, socket) = usual()?;
     running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
 }
 
-/// The data folder and the socket of this user's agent.
+/// Returns the data directory and the socket of this user's agent.
 fn usual() -> Result<(PathBuf, PathBuf)> {
     let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
     let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
@@ -130,7 +130,7 @@ fn usual() -> Result<(PathBuf, PathBuf)> {
     Ok((data_dir, socket))
 }
 
-/// Whoever answers at the usual place, or wherever the agent says that it is.
+/// Returns the agent at the default socket, or at the one recorded in the data directory.
 fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
     let answers = |socket: &Path| UnixStream::connect(socket).is_ok();
     if answers(socket) {
@@ -140,9 +140,9 @@ fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
     (dir::is_taken(data_dir) && answers(&notified)).then_some(Endpoint::Unix(notified))
 }
 
-/// The machine's own agent, for users who never had one of their own and have not said that they want one. If they may
-/// not use it, or it does not run, they hear so: an agent of their own would be a cluster of its own, and exclude
-/// nobody.
+/// Returns the machine's agent, for users who never had their own and have not named a data directory. An error if they
+/// may not use it or it is not running: an agent of their own would be a separate cluster, without exclusion between
+/// the two.
 fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     let socket = Path::new(places::SYSTEM_SOCKET);
     if geteuid().is_root() || places::is_data_dir_named() || dir::last(data_dir).is_some() {
@@ -150,7 +150,8 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     }
     match UnixStream::connect(socket) {
         Ok(_) => Some(Ok(Endpoint::Unix(socket.to_owned()))),
-        // The directory of an agent that a command of root's has started is closed, too, and stays when that has ended.
+        // The directory of an agent that a command of root started is closed to others, too, and remains after it
+        // exits.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let is_there = places::has_system_agent() || places::listens_for_system();
             is_there.then(|| Err(Error::ForeignAgent { socket: socket.to_owned() }))
@@ -159,7 +160,7 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     }
 }
 
-/// The right to start the agent, if nobody else has it. The lock lies beside the socket.
+/// Takes the lock for starting the agent, which is beside the socket; `None` if another process has it.
 fn turn(socket: &Path) -> Result<Option<Flock<File>>> {
     let dir = socket.parent().unwrap_or(Path::new("."));
     let unusable = |source| Error::Dir { path: dir.to_owned(), source };
@@ -171,7 +172,7 @@ fn turn(socket: &Path) -> Result<Option<Flock<File>>> {
     }
 }
 
-/// Starts it, in a session of its own and without anything of ours but the environment, and waits until it answers.
+/// Starts the agent in its own session with a filtered environment, and waits until it answers.
 async fn start(
     data_dir: &Path,
     socket: &Path,
@@ -186,7 +187,7 @@ async fn start(
     let unusable = |source| Error::Dir { path: data_dir.to_owned(), source };
     let (log, log_path) = dir::log(data_dir)?;
     let said_before = log.metadata().map_err(unusable)?.len();
-    // Not the path that we were called by: that may be another program by now.
+    // Not the path of this program's invocation, which may have been replaced.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("peerlock").args(["agent", "--idle", IDLE, "--detached", "--data-dir"]).arg(data_dir);
     command.arg("--http").arg(format!("unix:{}", socket.display()));
@@ -199,18 +200,18 @@ async fn start(
             if notified == Notified::All {
                 let log = log_path.display();
                 say(format_args!(
-                    "started an agent for this user; it ends {IDLE} after its last client. Its log: {log}"
+                    "started an agent for this user; it exits {IDLE} after its last client. Its log: {log}"
                 ));
             }
             if let Some((uid, pid)) = neighbour().filter(|_| notified != Notified::Nothing) {
                 say(format_args!(
-                    "warning: another user's agent runs on this machine (uid {uid}, process {pid}). Jobs of that user \
-                     do not exclude yours, unless both agents are members of one cluster"
+                    "warning: another user's agent runs on this machine (uid {uid}, process {pid}). Its jobs and \
+                     yours exclude each other only if both agents are members of one cluster"
                 ));
             }
             return Ok(agent);
         }
-        // It ends also if another one answers, and we need not have seen that before.
+        // It also exits if another agent answers first.
         if let Some(status) = process.try_wait().map_err(Error::Start)?.filter(|_| running().is_none()) {
             let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::SOFTWARE);
             let said = last_words(&log_path, said_before).unwrap_or_else(|| unsaid(code));
@@ -223,8 +224,8 @@ async fn start(
     }
 }
 
-/// Returns whether an agent that a command starts has this variable of the command's environment: those that say where
-/// things are, and its own; but not what `run` and `acquire` say of one grant.
+/// Returns whether an agent that a command starts gets this variable: those with locations, and those of peerlock
+/// except for the ones that describe a single grant.
 fn is_for_agent(name: &str) -> bool {
     const USUAL: [&str; 10] = [
         "PATH",
@@ -245,14 +246,14 @@ fn is_for_agent(name: &str) -> bool {
     }
 }
 
-/// Another user's agent on this machine, as its user and process, if `/proc` shows one.
+/// Returns the user and process ID of another user's agent on this machine, from `/proc`.
 pub fn neighbour() -> Option<(u32, u32)> {
     let me = geteuid().as_raw();
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let uid = entry.metadata().ok()?.uid();
         let is_other = uid != me && fs::read(entry.path().join("comm")).is_ok_and(|name| name == b"peerlock\n");
-        // The program and its command, each with a zero behind it.
+        // The program and its first argument, separated by zero bytes.
         let command = || fs::read(entry.path().join("cmdline")).unwrap_or_default();
         (is_other && command().split(|byte| *byte == 0).nth(1) == Some(b"agent".as_slice())).then_some((uid, pid))
     })
@@ -262,7 +263,7 @@ fn mute(data_dir: &Path) -> Error {
     Error::AgentMute { seconds: PATIENCE.as_secs(), log: data_dir.join("agent.log") }
 }
 
-/// What it said to a person before it ended, which is one sentence.
+/// Returns the last message of an agent that has exited, from its log.
 fn last_words(log: &PathBuf, from: u64) -> Option<String> {
     let read = || {
         let mut file = fs::File::open(log)?;
@@ -275,11 +276,11 @@ fn last_words(log: &PathBuf, from: u64) -> Option<String> {
     sentence.or_else(|| text.lines().last()).map(ToOwned::to_owned)
 }
 
-/// What is known of an agent's end that has logged nothing: its log may be on a disk that is full.
+/// Describes the exit of an agent that has logged nothing: the disk of its log may be full.
 fn unsaid(code: u8) -> String {
     match code {
-        exit::IO => "it could not write its files: make room on the disk of its data directory, or raise `ulimit -f` \
-                     if a file may not be larger"
+        exit::IO => "it could not write its files: free space on the disk of its data directory, or raise `ulimit -f` \
+                     if its files may not grow"
             .to_owned(),
         code => format!("it ended with exit code {code} and logged nothing"),
     }

@@ -1,4 +1,4 @@
-//! What an agent has read from files, and reads again when it is told to: by SIGHUP, or by a client.
+//! The files that an agent reads again on SIGHUP or `peerlock secret reload`.
 
 use std::path::PathBuf;
 
@@ -7,18 +7,18 @@ use peerlock_http::{Files, SecretView, TokenInForce};
 
 use crate::client::token;
 
-/// The files of an agent, and where what they say is in force.
+/// The agent's files, and where their contents are in use.
 #[derive(Debug)]
 pub struct AgentFiles {
     pub secret: PathBuf,
     pub keyring: Keyring,
-    /// The bearer token's file, if clients come by TCP, and the doors where it is asked for.
+    /// The token file and its uses, if there are TCP listeners.
     pub token: Option<(PathBuf, Vec<TokenInForce>)>,
 }
 
 impl Files for AgentFiles {
     fn reload(&self) -> Result<(), String> {
-        // All are read before anything is changed.
+        // Read everything before changing anything.
         let secret = Secret::load(&self.secret).map_err(|error| error.to_string())?;
         let token = self.token.as_ref().map(|(path, doors)| token(path).map(|token| (token, doors)));
         let token = token.transpose().map_err(|error| error.to_string())?;
@@ -29,7 +29,7 @@ impl Files for AgentFiles {
         }
         let now: Vec<String> = self.keyring.fingerprints().iter().map(ToString::to_string).collect();
         let changed = before != self.keyring.fingerprints();
-        tracing::info!(secrets = %now.join(", "), changed, "has read its files again");
+        tracing::info!(secrets = %now.join(", "), changed, "reloaded secret and token");
         Ok(())
     }
 

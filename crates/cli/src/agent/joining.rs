@@ -1,5 +1,5 @@
-//! Decides what an agent does that is told to join and whose data folder belongs to a cluster: it goes back to that
-//! one, leaves it for the other, or does not start.
+//! Decides what an agent with `--join` does if its data directory already belongs to a cluster: return to it, leave it
+//! for the other, or refuse to start.
 
 use std::path::Path;
 
@@ -9,38 +9,38 @@ use peerlock::{Answer, ClusterId, GrantFile, Predecessor, Probe, StartError};
 use crate::say::say;
 use crate::{Error, Result};
 
-/// What the data folder says of its cluster.
+/// The cluster of a data directory.
 pub struct Own<'a> {
     pub dir: &'a Path,
     pub cluster: ClusterId,
-    /// This host is the only one of it.
+    /// No other host is a member.
     pub is_alone: bool,
-    /// Somebody may hold a slot under it.
+    /// A client may hold a slot.
     pub is_held: bool,
 }
 
 impl<'a> Own<'a> {
-    /// The cluster of a folder and of what its last agent has left; `None` if it belongs to none.
+    /// Reads the cluster from the directory and the takeover file; `None` if it belongs to none.
     pub fn of(dir: &'a Path, predecessor: Option<&Predecessor>) -> Result<Option<Self>> {
         let known = Known::read(dir).map_err(StartError::from)?;
         let is_held = predecessor.is_some_and(GrantFile::is_held) || known.has_grants();
         Ok(known.cluster.map(|cluster| Self { dir, cluster, is_alone: known.is_alone(), is_held }))
     }
 
-    /// Goes back to its cluster, or leaves it if the hosts of `--join` have another one and nothing is lost by that.
+    /// Stays in the cluster, or leaves it if the hosts of `--join` have another one and nothing is lost.
     pub fn decide(&self, probes: &[Probe]) -> Result<()> {
         let Some((address, theirs)) = self.leaves_for(probes)? else { return Ok(()) };
         let (dir, ours) = (self.dir.display(), self.cluster);
         store::leave(self.dir).map_err(|source| Error::Dir { path: self.dir.to_owned(), source })?;
-        tracing::warn!(%ours, %theirs, address, "leaves its own cluster for that of --join");
+        tracing::warn!(%ours, %theirs, address, "left its own cluster for that of --join");
         say(format_args!(
-            "left the cluster {ours}, in which this host was alone and nothing was held, for that of {address} \
-             ({theirs}). Its names and fencing numbers are in {dir}/registry.left"
+            "left the cluster {ours}, in which this host was alone and held nothing, for the cluster {theirs} of \
+             {address}. The resources and fencing numbers of the old one are in {dir}/registry.left"
         ));
         Ok(())
     }
 
-    /// The address and the cluster to go over to, if any.
+    /// Returns the address and cluster to change to, if any.
     fn leaves_for(&self, probes: &[Probe]) -> Result<Option<(String, ClusterId)>> {
         let is_ours = |id: ClusterId| id == self.cluster || id.follows(self.cluster) || self.cluster.follows(id);
         let clusters = || {
@@ -64,7 +64,7 @@ impl<'a> Own<'a> {
         match (self.is_alone, self.is_held) {
             (true, false) => Ok(Some((address, theirs))),
             (true, true) => Err(Error::HeldInOwnCluster { address, ours, theirs: theirs_text }),
-            // The others of this cluster may be among those that were not reached.
+            // Unreached hosts may be members of this cluster.
             (false, _) if probes.iter().any(|probe| !matches!(probe.answer, Answer::Cluster(_))) => Ok(None),
             (false, _) => Err(Error::JoinElsewhere { address, path: path(), ours, theirs: theirs_text }),
         }
@@ -89,7 +89,7 @@ mod tests {
             (&[elsewhere], true, true, "holds slots in a cluster of its own"),
             (&[elsewhere], false, false, "which has other hosts"),
             (&[elsewhere, elsewhere], false, true, "which has other hosts"),
-            // Whoever is of this cluster may be down now.
+            // Members of this cluster may be down.
             (&[elsewhere, away], false, false, "stays"),
             (&[elsewhere, unknown], false, false, "stays"),
             (&[away], true, false, "stays"),

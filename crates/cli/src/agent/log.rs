@@ -1,4 +1,4 @@
-//! The log of an agent: standard error, which is a file of bounded size if a command has started the agent.
+//! The log of an agent: standard error, or a file of bounded size if a command started the agent.
 
 use std::fs::{self, File};
 use std::io::{self, Write, stderr};
@@ -10,23 +10,23 @@ use nix::unistd::dup2_stderr;
 
 use crate::dir;
 
-/// A log that grows beyond this while its agent lives is moved aside. More than at a start, so that what the agent says
-/// there is in the file that the command reads.
+/// A log that exceeds this size while the agent runs is rotated. Larger than the limit at a start, so that the command
+/// that started the agent finds its first messages in the current file.
 const LONGEST: u64 = 2 * dir::LONGEST_LOG;
 
 /// Writes lines to standard error.
 pub struct Log {
-    /// The file that standard error is, if its size is bounded.
+    /// The file behind standard error, if its size is bounded.
     path: Option<PathBuf>,
 }
 
 impl Log {
-    /// Writes to standard error, whatever that is.
+    /// Writes to standard error as it is.
     pub fn to_stderr() -> Self {
         Self { path: None }
     }
 
-    /// Writes to standard error, which is the log in this data folder.
+    /// Writes to standard error, which is the log of this data directory.
     pub fn to_file(data_dir: &Path) -> Self {
         Self { path: Some(data_dir.join(dir::LOG)) }
     }
@@ -35,7 +35,7 @@ impl Log {
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Some(path) = &self.path {
-            // A log that cannot be moved grows on.
+            // If rotation fails, the log keeps growing.
             if let Ok(Some(next)) = next(path, &File::from(stderr().as_fd().try_clone_to_owned()?), LONGEST) {
                 dup2_stderr(next)?;
             }
@@ -48,8 +48,8 @@ impl Write for Log {
     }
 }
 
-/// The file to go on with, if the current one is longer than this. An agent that is ending and the next one have the
-/// same log: the second of them finds that it was moved already.
+/// Returns the next log file if the current one exceeds this size. Two agents, one of them exiting, may share a log:
+/// the second one finds it already rotated.
 fn next(path: &Path, current: &File, longest: u64) -> io::Result<Option<File>> {
     let current = current.metadata()?;
     if current.len() <= longest {
@@ -71,7 +71,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(dir::LOG);
         let mut first = dir::open_log(&path).unwrap();
-        // The agent that is ending.
+        // The agent that is exiting.
         let other = first.try_clone().unwrap();
         first.write_all(&[b'a'; 10]).unwrap();
         assert!(next(&path, &first, 10).unwrap().is_none());

@@ -1,21 +1,21 @@
-//! Word to systemd, if it has started us: `sd_notify(3)`, a datagram to the socket in `NOTIFY_SOCKET`.
+//! Notifies systemd with `sd_notify(3)`: a datagram to the socket in `NOTIFY_SOCKET`.
 
 use std::env;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The agent answers.
+/// The agent accepts requests.
 pub const READY: &str = "READY=1";
-/// The agent is leaving.
+/// The agent is exiting.
 pub const STOPPING: &str = "STOPPING=1";
 
-/// Tells it, and does not mind if nobody listens.
+/// Sends a state to systemd, if it started this process. Failures are logged.
 pub fn notify(state: &str) {
     if let Some(socket) = env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(socket.as_bytes(), state)
     {
-        tracing::warn!(%error, state, "systemd could not be told");
+        tracing::warn!(%error, state, "cannot notify systemd");
     }
 }
 
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systemd_hears_it_at_both_kinds_of_sockets() {
+    fn notify_reaches_both_kinds_of_sockets() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let name = format!("peerlock-test-{}", std::process::id());

@@ -99,7 +99,7 @@ fn a_slip_in_the_command_that_replaces_an_agent_ends_nobody() {
         let mut next = Running::start(&mut dir.peerlock(&format!("agent --replace {slip}")));
         let (ended, _, said) = next.ends();
         assert_eq!(ended, code, "{slip}: {said}");
-        assert!(!said.contains("takes over"), "{slip}: {said}");
+        assert!(!said.contains("replaces the running agent"), "{slip}: {said}");
     }
     dir.run("r", "true").ends_with(0);
     assert!(!is_gone(&agent.pid().to_string()));
@@ -380,7 +380,7 @@ fn log_of_a_living_agent_is_bounded() {
     kill(dir.started().unwrap(), Signal::SIGHUP).unwrap();
     let text = eventually("a new log", || {
         let text = std::fs::read_to_string(&log).ok().filter(|text| text.len() < 1 << 20)?;
-        text.contains("read its files").then_some(text)
+        text.contains("reloaded secret and token").then_some(text)
     });
     assert!(!text.contains("xxx"), "{text}");
     assert!(dir.path("data/agent.log.old").exists());
@@ -394,7 +394,7 @@ fn drain_does_not_wait_for_the_next_agent() {
     let mut holder = dir.run("r", &format!("while ! test -e {}; do sleep 0.01; done", dir.path("go").display()));
     holder.notifies("granted");
     let mut drain = Running::start(&mut dir.peerlock("drain"));
-    agent.line(|line| line.contains("lets nobody in any more").then_some(()));
+    agent.line(|line| line.contains("refuses new requests").then_some(()));
     // It sees nothing of what happens meanwhile.
     drain.send(Signal::SIGSTOP);
     let (_next, _) = dir.agent("--replace");
@@ -435,7 +435,7 @@ fn agent_killed_while_draining_drains_when_started_again() {
     let mut holder = dir.run("--ttl 1h r", &script);
     holder.notifies("granted");
     Running::start(&mut dir.peerlock("drain --wait 0s")).ends_with(75);
-    agent.line(|line| line.contains("lets nobody in any more").then_some(()));
+    agent.line(|line| line.contains("refuses new requests").then_some(()));
     agent.send(Signal::SIGKILL);
     agent.ends_with(-9);
     let next = eventually("another agent", || dir.started());

@@ -385,7 +385,7 @@ fn full_disk_with_the_log_on_it_ends_the_agent_with_74() {
     agent.ends_with(74);
     // Nor can a command start another one.
     let (code, _, said) = dir.run("-w 1s new", "true").ends();
-    assert!(code == 74 && said.contains("make room"), "{code}: {said}");
+    assert!(code == 74 && said.contains("free space"), "{code}: {said}");
 }
 
 /// A file that may not grow is a disk that is full. Whoever does not listen for SIGXFSZ is killed by it, without a

@@ -153,7 +153,7 @@ fn join_after_a_first_run_leaves_its_own_cluster() {
     let secret = one.path("data/secret").display().to_string();
     let (second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
     let said = second.said();
-    assert!(said.contains("WARN") && said.contains("leaves its own cluster"), "{said}");
+    assert!(said.contains("WARN") && said.contains("left its own cluster"), "{said}");
     assert!(said.contains(&format!("peerlock: left the cluster {own}")) && said.contains(&theirs), "{said}");
     assert_eq!(cluster(&two), theirs);
     assert!(two.path("data/registry.left").exists());

@@ -64,7 +64,7 @@ fn the_secret_is_replaced_while_jobs_run_and_nobody_is_left_out_who_has_the_file
     let good = fs::read(one.path("data/secret")).unwrap();
     fs::write(one.path("data/secret"), "guess").unwrap();
     first.send(Signal::SIGHUP);
-    first.line(|line| line.contains("goes on with what they said").then_some(()));
+    first.line(|line| line.contains("the previous ones remain in use").then_some(()));
     let (code, said) = one.ends("secret reload");
     assert!(code == 69 && said.contains("can be guessed"), "{code} {said}");
     fs::write(one.path("data/secret"), good).unwrap();
