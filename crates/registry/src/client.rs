@@ -298,7 +298,7 @@ mod tests {
             panic!("{client:?}")
         };
         client.on_opened(nonce, S, Time::ZERO);
-        assert_eq!(client.stands(Time::ZERO), None, "open, but nobody has said yes");
+        assert_eq!(client.stands(Time::ZERO), None, "open, but not confirmed");
         assert_eq!(client.wake(Time::ZERO), Some(SessionRequest::Renew { session: S, renewal: 1 }));
         assert_eq!(client.wake(at(299)), None);
         assert_eq!(client.wake(at(300)), Some(SessionRequest::Renew { session: S, renewal: 2 }));
@@ -331,7 +331,7 @@ mod tests {
         let mut client = opened();
         client.on_yes(S, 1, at(100));
         client.on_yes(S, 2, at(10_100));
-        assert_eq!(client.stands(at(10_100)), None, "the second renewal's time would last until 10.3 s");
+        assert_eq!(client.stands(at(10_100)), None, "by the second renewal it would be valid until 10.3 s");
         // The next `Open` requests another session and the end of the old one.
         assert!(matches!(client.wake(at(10_100)), Some(SessionRequest::Open { opening: 1, replaces: Some(S), .. })));
         client.on_yes(S, 2, at(10_101));
@@ -365,7 +365,7 @@ mod tests {
         client.on_outdated(nonce ^ 1);
         assert_eq!(client.wake(at(300)), Some(SessionRequest::Open { nonce, opening: 0, replaces: Some(S) }));
         client.on_outdated(nonce);
-        assert_eq!(client.wake(at(301)), None, "a register that refuses is not asked more often");
+        assert_eq!(client.wake(at(301)), None, "a refusal does not shorten the interval");
         let Some(SessionRequest::Open { nonce: next, opening: 1, replaces: Some(S) }) = client.wake(at(600)) else {
             panic!("{client:?}")
         };

@@ -266,30 +266,30 @@ impl Command {
         match self {
             Self::Open { info, takes, .. } => within(
                 info.addresses.len() <= MOST_ADDRESSES && takes.len() <= MOST_TAKEN,
-                "too many addresses or names",
+                "too many addresses or resources",
             ),
-            Self::Join { slots, .. } => within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be"),
+            Self::Join { slots, .. } => within((1..=MOST_SLOTS).contains(slots), "number of slots out of range"),
             Self::Resize { slots, generation, .. } => within(
                 (1..=MOST_SLOTS).contains(slots) && *generation < MOST_GENERATION,
-                "a number of slots or a generation that cannot be",
+                "number of slots or generation out of range",
             ),
             Self::End { sessions, term } => {
-                within(sessions.len() <= MOST_NAMED && *term < MOST_NUMBER, "too many sessions or terms")
+                within(sessions.len() <= MOST_NAMED && *term < MOST_NUMBER, "too many sessions, or term out of range")
             }
             Self::Close { remaining, generation, .. } => within(
                 remaining.len() <= MOST_NAMED && *generation < MOST_GENERATION,
-                "too many sessions or generations",
+                "too many sessions, or generation out of range",
             ),
             Self::Renumber { generation, .. } | Self::Quit { generation, .. } | Self::Remove { generation, .. } => {
-                within(*generation < MOST_GENERATION, "too many generations")
+                within(*generation < MOST_GENERATION, "generation out of range")
             }
             Self::SetVoters { hosts, after } => {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MAX_VOTERS).contains(&hosts.len()));
-                within(most && *after < MOST_NUMBER, "a number of voters or choices that cannot be")
+                within(most && *after < MOST_NUMBER, "number of voters or choices out of range")
             }
-            Self::Expel { since, .. } => within(*since < MOST_GENERATION, "too many generations"),
+            Self::Expel { since, .. } => within(*since < MOST_GENERATION, "generation out of range"),
             Self::Detach { slot, fencing, .. } => {
-                within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "a grant that cannot be")
+                within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "slot or fencing number out of range")
             }
             Self::Leave { .. }
             | Self::DropDetached { .. }
@@ -380,23 +380,26 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSession => f.write_str("the session is over"),
+            Self::NoSession => f.write_str("the session has ended"),
             Self::NoParty => f.write_str("the session has not joined the resource"),
             Self::NotYours => f.write_str("it belongs to another host or session"),
             Self::NoResource => f.write_str("there is no such resource"),
             Self::OldGeneration => f.write_str("the resource is in another generation"),
-            Self::Superseded => f.write_str("it has been changed since it was looked at"),
+            Self::Superseded => f.write_str("it was changed since the query"),
             Self::NoSuchGrant => f.write_str("there is no such grant"),
             Self::OldProcess => f.write_str(
                 "a later process of this host has had a session: another agent runs with a copy of this data \
                  directory, or this is an old copy of it",
             ),
-            Self::NoKeeper => f.write_str("only a member with a data folder can vote"),
+            Self::NoKeeper => f.write_str("only a member with a data directory can vote"),
             Self::OldTerm => f.write_str("it was decided in an earlier term"),
-            Self::Full => f.write_str("the register has no more room for it"),
-            Self::InUse => f.write_str("somebody takes part in the resource"),
+            Self::Full => f.write_str("the registry is full: it has reached one of its limits"),
+            Self::InUse => f.write_str("the resource is in use"),
             Self::Version(version) => {
-                write!(f, "the cluster's register is of version {version}, which this program does not understand")
+                write!(
+                    f,
+                    "the cluster's registry has version {version}, which this program does not understand: upgrade it"
+                )
             }
         }
     }

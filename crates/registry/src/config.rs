@@ -7,8 +7,8 @@ use crate::mutation::Mutation;
 /// Timeouts of the registry. The defaults are those of the product; the simulator uses shorter ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The interval at which [`Registry::tick`](crate::Registry) is called. Elections, heartbeats and rounds count in
-    /// ticks.
+    /// The interval at which [`Registry::tick`](crate::Registry::tick) is called. Elections, heartbeats and rounds count
+    /// in ticks.
     pub tick: Span,
     /// An election starts after this many ticks without a leader, or up to twice as many, at random.
     pub election_ticks: usize,

@@ -1,7 +1,7 @@
-//! Where the register's file lies, and the thread that writes it.
+//! The registry's file, and the thread that writes it.
 //!
-//! Writing is an effect that is answered later: the register hands out [`Write`]s, one at a time, and goes on when it
-//! is told that one is done. So the thread that moves tokens never waits for a disk.
+//! Writing is an effect with a later completion: the registry emits one [`Write`] at a time, and continues when it is
+//! done. So the thread that hands tokens over never waits for a disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -10,28 +10,27 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// What is to be written. It is done when it would survive a loss of power.
+/// A write. It is complete when it would survive a power loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// This at the end of the file.
+    /// Append these bytes to the file.
     Append(Vec<u8>),
-    /// This instead of the file, all of it or nothing.
+    /// Replace the file by these bytes, atomically.
     Replace(Vec<u8>),
-    /// No file any more: its voter has retired.
+    /// Delete the file: its voter was removed.
     Remove,
 }
 
-/// Where a register's file can lie.
+/// Storage for a registry file.
 pub trait Disk {
-    /// The whole file, if there is one.
+    /// Reads the whole file, if it exists.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Writes, and comes back when it is done for good. After an error nothing is known of what the file says; it must
-    /// not be written again by this process.
+    /// Writes and syncs. After an error the content is unknown, and this process must not write again.
     fn write(&mut self, write: &Write) -> io::Result<()>;
 }
 
-/// A file in a folder of the machine. Its neighbour `….new` is the one that is about to take its place.
+/// A file in a directory. `….new` beside it is about to replace it.
 #[derive(Debug)]
 pub struct FileDisk {
     path: PathBuf,
@@ -39,12 +38,12 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// The file of this path. That no other process uses it is for the caller to see to.
+    /// Uses the file at this path. The caller ensures that no other process does.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), file: None }
     }
 
-    /// A name in a folder is as safe as the folder is.
+    /// The name of a file is durable only once its directory is synced.
     fn sync_dir(&self) -> io::Result<()> {
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
         File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
@@ -63,7 +62,8 @@ impl Disk for FileDisk {
     fn write(&mut self, write: &Write) -> io::Result<()> {
         match write {
             Write::Append(bytes) => {
-                let file = self.file.as_mut().ok_or_else(|| io::Error::other("it was not begun by this process"))?;
+                let file =
+                    self.file.as_mut().ok_or_else(|| io::Error::other("this process has not started the file"))?;
                 file.write_all(bytes)?;
                 file.sync_data()
             }
@@ -88,25 +88,24 @@ impl Disk for FileDisk {
     }
 }
 
-/// A file could not be written. What was to be confirmed by it never is.
+/// A failed write. Nothing that depends on it is ever confirmed.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the register's file could not be written ({0}): nothing can be promised that cannot be kept, so this process \
-     ends. Make room (or raise `ulimit -f`, if a file may not be larger), or replace the disk, and start it again"
+    "the registry file could not be written ({0}), so this process ends: it must not confirm anything that is not \
+     stored. Make room (or raise `ulimit -f` if it limits the file), or replace the disk, and start it again"
 )]
 pub struct Failure(#[source] io::Error);
 
 impl Failure {
-    /// Ends the process with the sentence: after a failed sync the kernel may have dropped what it was to write, and
-    /// says so only once.
+    /// Reports the error and exits: after a failed sync the kernel may have dropped the data, and reports it only once.
     pub fn end_process(self) {
-        // The log may be on the disk that is full.
+        // Ignore an error: the log may be on the same full disk.
         _ = writeln!(io::stderr(), "peerlock: {self}");
         std::process::exit(74) // EX_IOERR
     }
 }
 
-/// A thread that does nothing but write.
+/// A thread that writes.
 #[derive(Debug)]
 pub struct DiskThread {
     jobs: Option<Sender<(u64, Write)>>,
@@ -114,8 +113,8 @@ pub struct DiskThread {
 }
 
 impl DiskThread {
-    /// Begins one. `done` hears the number of each write that is done; `failed` of the first that is not, which is the
-    /// last. A process whose register votes ends then: [`Failure::end_process`].
+    /// Starts a thread. It calls `done` with the number of each completed write, and `failed` on the first error, after
+    /// which it ends. A process with a voter then exits: [`Failure::end_process`].
     pub fn start(
         disk: impl Disk + Send + 'static,
         done: impl FnMut(u64) + Send + 'static,
@@ -126,9 +125,9 @@ impl DiskThread {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Has this written. Never waits.
+    /// Queues a write. Never blocks.
     pub fn write(&self, number: u64, write: Write) {
-        // Nobody listens any more only after a failure, which was told.
+        // Fails only after an error that was reported.
         if let Some(jobs) = &self.jobs {
             _ = jobs.send((number, write));
         }
@@ -157,7 +156,7 @@ fn run(mut disk: impl Disk, todo: &Receiver<(u64, Write)>, mut done: impl FnMut(
 mod tests {
     use super::*;
 
-    /// A folder that is gone when the test is over.
+    /// A directory that is deleted at the end of the test.
     struct Dir(PathBuf);
 
     impl Dir {
@@ -180,7 +179,7 @@ mod tests {
         let path = dir.0.join("registry");
         let mut disk = FileDisk::new(&path);
         assert_eq!(disk.load().unwrap(), None);
-        assert!(disk.write(&Write::Append(vec![1])).is_err(), "nothing was begun");
+        assert!(disk.write(&Write::Append(vec![1])).is_err(), "no file was started");
         for (write, expected) in [
             (Write::Replace(vec![1, 2]), Some(vec![1, 2])),
             (Write::Append(vec![3]), Some(vec![1, 2, 3])),

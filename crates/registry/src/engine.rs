@@ -132,11 +132,11 @@ impl Engine {
         };
         assert!(
             config.makes(Mutation::ForgetsCommit) || log.knows_last_change_but_one(),
-            "the file of {voter:?} has a change of voters behind one that is not known to be decided"
+            "the file of {voter:?} has a configuration change after one that is not known to be committed"
         );
         let raw = RawNode::new(&raft_config, log, &Logger::root(Discard, o!()))
             // The configuration is valid by the config test, and a log in memory never fails.
-            .unwrap_or_else(|error| panic!("the engine does not start: {error}"));
+            .unwrap_or_else(|error| panic!("the Raft engine does not start: {error}"));
         let writing = Some((Job::default(), now));
         let timeout = config.election_ticks;
         Self { raw, rng, timeout, config, versions, writing, next: None, lazy: None, send: Vec::new(), received: None }
@@ -220,7 +220,7 @@ impl Engine {
             return Ok(()); // As in `tick`; the leader retries.
         }
         if !is_seated && message.term > self.term() + MOST_TERMS {
-            return Err("a term that nobody can have come to meanwhile");
+            return Err("a term that is too far ahead");
         }
         let log = &self.raw.raft.raft_log;
         let is_possible = match message.kind {
@@ -233,7 +233,7 @@ impl Engine {
             _ => true,
         };
         if !is_possible && message.term >= self.term() {
-            return Err("a message that contradicts what was decided");
+            return Err("a message that contradicts committed entries");
         }
         // Checked before they are written: a file with such an entry could not be read again.
         let is_ours = |entry: &Entry| {
@@ -242,10 +242,10 @@ impl Engine {
             }
         };
         if !message.entries.iter().all(is_ours) {
-            return Err("an entry that is none of ours");
+            return Err("an invalid entry");
         }
         self.note_round(&message, now);
-        let Ok(message) = message.into_raft(self.versions) else { return Err("a snapshot that is none of ours") };
+        let Ok(message) = message.into_raft(self.versions) else { return Err("an invalid snapshot") };
         // The engine rejects a message with an error and without effect.
         _ = self.raw.step(message);
         Ok(())
@@ -489,7 +489,7 @@ fn round(read: raft::ReadState) -> Option<(u64, u64)> {
 /// Decodes an entry as a configuration change. An empty one ends a joint configuration.
 pub(crate) fn change_of(entry: &Entry) -> Option<ConfChangeV2> {
     use protobuf::Message as _;
-    assert!(entry.kind == EntryKind::Change, "entry {} is no change of voters", entry.index);
+    assert!(entry.kind == EntryKind::Change, "entry {} is not a configuration change", entry.index);
     ConfChangeV2::parse_from_bytes(&entry.data).ok()
 }
 

@@ -90,20 +90,20 @@ pub struct Contents {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The header is not that of a registry file, or the content is inconsistent.
-    #[error("this is no file of a register: {0}")]
+    #[error("this is not a usable registry file: {0}")]
     NoRegister(&'static str),
     /// Another format.
     #[error(
-        "this register's file is of format {0}, and this program knows format {FORMAT}: it was written by a newer \
-         program. Start that one again; or move the file away, and this host comes back as a new voter, as long as a \
-         majority of the others is there"
+        "the registry file has format {0}, and this program reads format {FORMAT}: a newer program wrote it. Start \
+         that program again; or move the file away, and this host becomes a new voter while a majority of the others \
+         is available"
     )]
     Format(u16),
     /// A confirmed record is damaged.
     #[error(
-        "record {number} at byte {at} of the register's file is damaged ({what}): what was confirmed may be lost, so \
-         this voter does not start. Move the file away, and it comes back as a new voter, as long as a majority of the \
-         others is there"
+        "record {number} at byte {at} of the registry file is damaged ({what}): confirmed data may be lost, so this \
+         voter does not start. Move the file away, and this host becomes a new voter while a majority of the others \
+         is available"
     )]
     Record {
         /// The number of the record. The first is 1.
@@ -115,8 +115,8 @@ pub enum Damage {
     },
     /// An intact file whose content has a version that this program does not understand.
     #[error(
-        "the register in this file is of version {version}, and this program understands {ours}: start the program \
-         again that has written it"
+        "the registry in this file has version {version}, and this program understands {ours}: start the program that \
+         wrote it"
     )]
     Version {
         /// The registry's version.
@@ -187,7 +187,7 @@ pub fn read(bytes: &[u8]) -> Result<Contents, Damage> {
             }
             Err(Wrong::Torn) if number == 1 => {
                 // A file is renamed into place only with a complete first record.
-                return Err(Damage::Record { number, at, what: "it is not complete" });
+                return Err(Damage::Record { number, at, what: "it is incomplete" });
             }
             Err(Wrong::Torn) => {
                 contents.torn = bytes.len() - at;
@@ -215,7 +215,7 @@ enum Wrong {
 fn read_header(bytes: &[u8]) -> Result<(Header, [u8; SUM]), Damage> {
     let header = bytes.get(..HEADER).ok_or(Damage::NoRegister("it is too short"))?;
     if !header.starts_with(MAGIC) {
-        return Err(Damage::NoRegister("it does not begin like one"));
+        return Err(Damage::NoRegister("it does not begin with `plregstr`"));
     }
     let format = number(&header[8..10]) as u16;
     if sum(&[&header[..HEADER - SUM]]) != header[HEADER - SUM..] {
@@ -237,12 +237,12 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     let (length, number) = (number(&head_here[..4]) as usize, number(&head_here[4..12]) as u64);
     if head(file, length, number) != head_here {
         if has_later_record(bytes, at, expected, file) || !has_unwritten(bytes, at, bytes.len()) {
-            return Err(Wrong::Damaged("its head does not match its sum"));
+            return Err(Wrong::Damaged("checksum mismatch in its head"));
         }
         return Err(Wrong::Torn);
     }
     if number != expected {
-        return Err(Wrong::Damaged("its number is another"));
+        return Err(Wrong::Damaged("unexpected record number"));
     }
     let end = whole_length(length);
     let Some(whole) = rest.get(..end) else { return Err(Wrong::Torn) };
@@ -250,14 +250,14 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
         if end == rest.len() && has_unwritten(bytes, at, bytes.len()) {
             return Err(Wrong::Torn);
         }
-        return Err(Wrong::Damaged("it does not match its sum"));
+        return Err(Wrong::Damaged("checksum mismatch"));
     }
     let record: Record = match postcard::take_from_bytes(&whole[HEAD..HEAD + length]) {
         Ok((record, [])) => record,
-        Ok(_) | Err(_) => return Err(Wrong::Damaged("it is not of our format")),
+        Ok(_) | Err(_) => return Err(Wrong::Damaged("it cannot be decoded")),
     };
     if record.entries.iter().any(|entry| entry.check().is_err()) {
-        return Err(Wrong::Damaged("it has an entry that cannot be"));
+        return Err(Wrong::Damaged("it contains an invalid entry"));
     }
     Ok((record, at + end))
 }

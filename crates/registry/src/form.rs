@@ -178,27 +178,27 @@ impl Message {
             .into_iter()
             .chain([self.commit_term, self.reject_hint]);
         if numbers.into_iter().any(|number| number >= MOST_NUMBER) || self.from.get() == 0 || self.term == 0 {
-            return Err("a message with a number that cannot be");
+            return Err("number out of range");
         }
         if self.context.len() > MOST_CONTEXT || self.entries.len() > MOST_ENTRIES {
-            return Err("a message that is too long");
+            return Err("message too long");
         }
         if (self.kind == Kind::Snapshot) != self.snapshot.is_some()
             || self.kind != Kind::Append && !self.entries.is_empty()
             || self.snapshot.as_ref().is_some_and(|it| it.index == 0 || it.term == 0 || it.index >= MOST_NUMBER)
             || self.snapshot.as_ref().is_some_and(|it| it.term > self.term)
         {
-            return Err("a message with what belongs to another");
+            return Err("fields of another kind of message");
         }
         // To the engine, an entry that it does not have is of term 0.
         if self.kind == Kind::Append && (self.index == 0) != (self.log_term == 0) {
-            return Err("entries after one that cannot be");
+            return Err("entries after an impossible one");
         }
         let mut before = (self.index, self.log_term);
         for entry in &self.entries {
             entry.check()?;
             if entry.index != before.0 + 1 || entry.term < before.1 || entry.term > self.term {
-                return Err("entries that do not follow each other");
+                return Err("entries not consecutive");
             }
             before = (entry.index, entry.term);
         }
@@ -234,11 +234,11 @@ impl Entry {
             EntryKind::Change => MOST_CHANGE,
         };
         if self.data.len() > most || self.context.len() > MOST_CONTEXT {
-            return Err("an entry that is too long");
+            return Err("entry too long");
         }
         let numbers = [self.index, self.term];
         if numbers.iter().any(|number| *number == 0 || *number >= MOST_NUMBER) {
-            return Err("an entry with a number that cannot be");
+            return Err("entry number out of range");
         }
         Ok(())
     }

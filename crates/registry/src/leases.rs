@@ -272,10 +272,10 @@ mod tests {
     fn an_end_once_decided_is_not_taken_back() {
         let mut leases = Leases::new(Time::ZERO, Span::ZERO);
         assert!(due(&mut leases, at(10_300)));
-        assert!(!due(&mut leases, at(10_400)), "it is proposed once");
+        assert!(!due(&mut leases, at(10_400)), "an end is proposed once");
         assert!(!leases.may_say_yes(S, at(10_400)));
         leases.on_ended(S);
-        assert_eq!(leases, Leases::new(Time::ZERO, Span::ZERO), "and nothing is left of it");
+        assert_eq!(leases, Leases::new(Time::ZERO, Span::ZERO), "no state is left of an ended session");
     }
 
     #[test]

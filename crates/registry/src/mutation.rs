@@ -1,7 +1,7 @@
 //! Mutations: rules left out on purpose, one at a time, to show that a test notices. They need the feature `mutation`.
 
 /// A rule to leave out.
-#[cfg_attr(not(feature = "mutation"), allow(dead_code, reason = "a session's are left out with the feature only"))]
+#[cfg_attr(not(feature = "mutation"), allow(dead_code, reason = "some variants are used only with the feature"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// A leader confirms a renewal without a round.

@@ -31,7 +31,7 @@ use crate::{ClusterId, Config, Ttl, Versions, VoterId};
 /// even if the file has recorded shorter ones only.
 pub const LEAST_QUARANTINE: Ttl = match Ttl::from_millis(15_000) {
     Ok(ttl) => ttl,
-    Err(_) => panic!("fifteen seconds can be a duration"),
+    Err(_) => panic!("15 s is a valid duration"),
 };
 
 /// A recovered registry.
@@ -73,7 +73,7 @@ pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), D
 /// Why the file cannot be used.
 pub fn last_state(bytes: &[u8], versions: Versions) -> Result<State, Damage> {
     let record = file::read(bytes)?.record;
-    let snapshot = record.snapshot.ok_or(Damage::NoRegister("its voter has not learnt anything yet"))?;
+    let snapshot = record.snapshot.ok_or(Damage::NoRegister("its voter has not received a snapshot yet"))?;
     apply_all(&snapshot, &record.entries, versions).map(|(state, _)| state)
 }
 
@@ -101,7 +101,7 @@ fn apply_all(snapshot: &Snapshot, entries: &[Entry], versions: Versions) -> Resu
 pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     match why {
         Undecodable::Version(version) => Damage::Version { version, ours: versions },
-        Undecodable::Format => Damage::NoRegister("its records are right, and do not fit together"),
+        Undecodable::Format => Damage::NoRegister("its records are intact but inconsistent"),
     }
 }
 
@@ -118,11 +118,11 @@ pub fn recover_within(bytes: &[u8], versions: Versions, chance: u64, least: Ttl)
     let contents = file::read(bytes)?;
     let Record { snapshot, entries, hard } = contents.record;
     let Some(snapshot) = snapshot else {
-        return Err(Damage::NoRegister("its voter has not learnt anything yet"));
+        return Err(Damage::NoRegister("its voter has not received a snapshot yet"));
     };
     let (mut state, last) = apply_all(&snapshot, &entries, versions)?;
     let Some(host) = state.voter_records().get(&contents.header.voter).map(|voter_record| voter_record.host) else {
-        return Err(Damage::NoRegister("its voter has no seat in what it says"));
+        return Err(Damage::NoRegister("its state does not contain its own voter"));
     };
     let voter = state.recover(host, chance, least);
     let quarantine = state.quarantine().map_or(Span::ZERO, |ttl| patience(ttl.span(), Config::default().slack));

@@ -110,14 +110,14 @@ impl Registry {
             Record { snapshot: Some(snapshot), entries: Vec::new(), hard: Some(Hard { term: 1, vote: 0, commit: 1 }) };
         let header = Header { cluster, voter: VoterId::new(1), file: 1 };
         Self::begin(config, versions, header, record, rng, now)
-            .unwrap_or_else(|damage| panic!("a register that was just made is damaged: {damage}"))
+            .unwrap_or_else(|damage| panic!("a new registry file is damaged: {damage}"))
     }
 
     /// Starts a new voter, which receives everything from the leader.
     pub fn enlist(config: Config, versions: Versions, cluster: ClusterId, voter: VoterId, rng: Rng, now: Time) -> Self {
         let header = Header { cluster, voter, file: 1 };
         Self::begin(config, versions, header, Record::default(), rng, now)
-            .unwrap_or_else(|damage| panic!("a register with nothing in it is damaged: {damage}"))
+            .unwrap_or_else(|damage| panic!("an empty registry file is damaged: {damage}"))
     }
 
     /// Starts the voter that this file belongs to.
@@ -299,7 +299,7 @@ impl Registry {
             | RegistryMessage::Retired { .. }
             | RegistryMessage::Answer { .. }
             | RegistryMessage::Event { .. } => {
-                self.count_unexpected("a letter that is not for a voter");
+                self.count_unexpected("a message that is not for a voter");
             }
         }
         self.settle(now);
@@ -329,7 +329,7 @@ impl Registry {
         self.received = Some((message.from, from));
         let voter_record = self.state.voter_records().get(&message.from).map(|voter_record| voter_record.host);
         if voter_record.is_some_and(|host| host != from) {
-            self.count_unexpected("a voter that writes from another host");
+            self.count_unexpected("a message of a voter from another host");
         } else if let Err(why) = self.engine.on_message(message, voter_record.is_some(), now) {
             self.count_unexpected(why);
         }
@@ -406,12 +406,12 @@ impl Registry {
             }
             Err(Undecodable::Version(version)) => {
                 self.halted = Some(format!(
-                    "entry {} of the register is of version {version}, and this program understands {}: upgrade it",
+                    "entry {} of the registry has version {version}, and this program understands {}: upgrade it",
                     entry.index, self.versions
                 ));
             }
             Err(Undecodable::Format) => {
-                self.halted = Some(format!("entry {} of the register is not of its format", entry.index));
+                self.halted = Some(format!("entry {} of the registry cannot be decoded", entry.index));
             }
         }
     }
@@ -447,7 +447,7 @@ impl Registry {
                 self.state = state;
             }
             // Cannot happen: it was decoded on receipt.
-            Err(_) => self.halted = Some("the leader's snapshot cannot be read".to_owned()),
+            Err(_) => self.halted = Some("the leader's snapshot cannot be decoded".to_owned()),
         }
     }
 
@@ -559,7 +559,7 @@ mod tests {
                 }
             }
         }
-        panic!("it is {} bytes long", voter.file_length());
+        panic!("no new file was started at {} bytes", voter.file_length());
     }
 
     /// Delivers a message from a voter that is not in the state.
@@ -579,7 +579,7 @@ mod tests {
             entries,
             snapshot: None,
         };
-        message.check().expect("it is checked where it is decoded");
+        message.check().expect("a valid message");
         voter.on_registry_message(PeerId::new(9), RegistryMessage::Voter(Box::new(message)), 1, Time::ZERO);
     }
 
@@ -602,9 +602,9 @@ mod tests {
         let (term, index) = (voter.term() + 1, voter.applied() + 1);
         let entry = |data| Entry { index, term, kind: EntryKind::Commands, data, context: Vec::new() };
         say(&mut voter, Kind::Append, term, vec![entry(vec![1, 0, 255, 255])]);
-        assert_eq!(voter.unexpected().keys().collect::<Vec<_>>(), [&"an entry that is none of ours"]);
+        assert_eq!(voter.unexpected().keys().collect::<Vec<_>>(), [&"an invalid entry"]);
         assert!(voter.effects().is_empty());
         say(&mut voter, Kind::Append, term, vec![entry(Vec::new())]);
-        assert!(matches!(voter.effects()[..], [Effect::Write { .. }, ..]), "this one is");
+        assert!(matches!(voter.effects()[..], [Effect::Write { .. }, ..]), "a valid entry is written");
     }
 }

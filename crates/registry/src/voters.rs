@@ -249,7 +249,7 @@ mod tests {
         settle(&mut state, &BTreeSet::new());
         state.apply(1, Command::Leave { session: state.session_of(PeerId::new(3)).unwrap().0 });
         assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::from([VoterId::new(3)]), |_| true), None);
-        assert_eq!(state.members().len(), 3, "and nobody is forgotten");
+        assert_eq!(state.members().len(), 3, "hosts with a data directory stay members");
     }
 
     fn choose(state: &mut State, hosts: Option<&[u64]>) {

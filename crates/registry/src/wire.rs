@@ -172,10 +172,10 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A version that this program does not understand.
-    #[error("it is of version {0} of the register, and this program understands {1}: upgrade the older of the two")]
+    #[error("the message has version {0}, and this program understands {1}: upgrade the older of the two")]
     Version(u16, Versions),
     /// Another cluster.
-    #[error("it belongs to the cluster {theirs}, and this is {ours}: two clusters that were founded apart stay apart")]
+    #[error("the message is of cluster {theirs}, and this host belongs to {ours}: two clusters cannot be merged")]
     Cluster {
         /// The sender's cluster.
         theirs: ClusterId,
@@ -184,7 +184,7 @@ pub enum Malformed {
     },
     /// A successor of our own cluster, which was recovered after the loss of its quorum. The receiver has to stop its
     /// session and join the successor, without its voter's file.
-    #[error("the cluster was recovered and is {theirs} now, and this process belongs to what it was before, {ours}")]
+    #[error("the cluster was recovered as {theirs}, and this process belongs to its predecessor {ours}")]
     Recovered {
         /// The sender's cluster.
         theirs: ClusterId,
@@ -192,10 +192,10 @@ pub enum Malformed {
         ours: ClusterId,
     },
     /// Not a registry message.
-    #[error("it is no letter of a register")]
+    #[error("not a registry message")]
     Format,
     /// A field is out of bounds.
-    #[error("it has {0}")]
+    #[error("invalid registry message: {0}")]
     Bounds(&'static str),
 }
 
@@ -209,7 +209,7 @@ pub fn encode(registry_message: &RegistryMessage, version: u16, cluster: Cluster
 
 /// Appends the encoding of a value to `start`.
 pub(crate) fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
-    postcard::to_extend(value, start).expect("a list grows, and all that we say has a known length")
+    postcard::to_extend(value, start).expect("a Vec can grow, and every sequence has a known length")
 }
 
 /// Decodes and checks a message. Returns it with its version.
@@ -228,7 +228,7 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(R
         return Err(Malformed::Cluster { theirs, ours: cluster });
     }
     if bytes.len() > MAX_MESSAGE {
-        return Err(Malformed::Bounds("too many bytes"));
+        return Err(Malformed::Bounds("message too long"));
     }
     let Ok((registry_message, [])) = postcard::take_from_bytes(rest) else { return Err(Malformed::Format) };
     match &registry_message {
@@ -237,14 +237,14 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(R
             message.check().map_err(Malformed::Bounds)?;
             let length = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.state.len());
             if length == 0 || *at as usize + length > *all as usize || *all as usize > MOST_SNAPSHOT {
-                return Err(Malformed::Bounds("a piece that cannot be"));
+                return Err(Malformed::Bounds("piece outside of its snapshot"));
             }
         }
         RegistryMessage::Ask { question: Question::Do(command), .. } => command.check().map_err(Malformed::Bounds)?,
         RegistryMessage::Ask { question: Question::Look { look: Look::Resources { most, .. }, .. }, .. }
             if *most > MOST_ON_PAGE =>
         {
-            return Err(Malformed::Bounds("too long a page"));
+            return Err(Malformed::Bounds("page too long"));
         }
         RegistryMessage::Ask { question: Question::Look { look: Look::Hosts(hosts), .. }, .. }
             if hosts.len() > MOST_HOSTS =>
@@ -254,10 +254,10 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(R
         RegistryMessage::Event { generation, .. } | RegistryMessage::EventAck { generation, .. }
             if *generation >= MOST_GENERATION =>
         {
-            return Err(Malformed::Bounds("too many generations"));
+            return Err(Malformed::Bounds("generation out of range"));
         }
         RegistryMessage::Enlist { voter, .. } if !(1..MOST_NUMBER).contains(&voter.get()) => {
-            return Err(Malformed::Bounds("a voter that cannot be"));
+            return Err(Malformed::Bounds("voter number out of range"));
         }
         RegistryMessage::Event { kind, .. } => check_event(kind).map_err(Malformed::Bounds)?,
         RegistryMessage::Answer { answer, .. } => answer.check().map_err(Malformed::Bounds)?,
@@ -273,14 +273,16 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(R
 fn check_event(kind: &EventKind) -> Result<(), &'static str> {
     let is_grant = |slot: u32, fencing: u64| slot < MOST_SLOTS && fencing < MOST_FENCING;
     match kind {
-        EventKind::Opened { slots, .. } if !(1..=MOST_SLOTS).contains(slots) => Err("a number of slots that cannot be"),
+        EventKind::Opened { slots, .. } if !(1..=MOST_SLOTS).contains(slots) => Err("number of slots out of range"),
         EventKind::Opened { asked, detached, .. } if asked.len() > MOST_NAMED || detached.len() > MOST_DETACHED => {
             Err("too many sessions or grants")
         }
         EventKind::Opened { detached, .. } if !detached.iter().all(|(slot, fencing)| is_grant(*slot, *fencing)) => {
-            Err("a grant that cannot be")
+            Err("slot or fencing number out of range")
         }
-        EventKind::Expired { slot, fencing } if !is_grant(*slot, *fencing) => Err("a grant that cannot be"),
+        EventKind::Expired { slot, fencing } if !is_grant(*slot, *fencing) => {
+            Err("slot or fencing number out of range")
+        }
         EventKind::Opened { .. } | EventKind::Expired { .. } | EventKind::Expelled => Ok(()),
     }
 }
@@ -288,11 +290,11 @@ fn check_event(kind: &EventKind) -> Result<(), &'static str> {
 impl Answer {
     fn check(&self) -> Result<(), &'static str> {
         match self {
-            Self::Done { index, .. } if *index >= MOST_NUMBER => Err("an index that cannot be"),
+            Self::Done { index, .. } if *index >= MOST_NUMBER => Err("index out of range"),
             Self::Done { outcome: Outcome::Joined { generation, slots, .. }, .. }
                 if *generation >= MOST_GENERATION || !(1..=MOST_SLOTS).contains(slots) =>
             {
-                Err("a resource that cannot be")
+                Err("number of slots or generation out of range")
             }
             Self::Yes { voters, .. } | Self::Elsewhere { voters, .. } if voters.len() > MOST_NAMED_VOTERS => {
                 Err("too many voters")
@@ -378,7 +380,7 @@ mod tests {
         let older = decode(&encode(&registry_message, 2, CLUSTER), Versions::OURS, CLUSTER).unwrap_err();
         assert_eq!(
             older.to_string(),
-            "it is of version 2 of the register, and this program understands 1: upgrade the older of the two"
+            "the message has version 2, and this program understands 1: upgrade the older of the two"
         );
         let other = decode(&encode(&registry_message, 1, ClusterId::new(8)), Versions::OURS, CLUSTER).unwrap_err();
         assert!(other.to_string().contains("00000000000000000000000000000008"), "{other}");

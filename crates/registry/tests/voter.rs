@@ -490,8 +490,7 @@ fn an_old_program_refuses_what_a_newer_one_has_written() {
     assert_eq!(inspect(&file, Versions::OURS), Err(damage.clone()));
     assert_eq!(
         damage.to_string(),
-        "the register in this file is of version 2, and this program understands 1: start the program again that has \
-         written it"
+        "the registry in this file has version 2, and this program understands 1: start the program that wrote it"
     );
     let again = Registry::restart(Config::default(), newer, &file, Rng::new(1), Time::ZERO);
     assert!(again.is_ok());

@@ -47,12 +47,12 @@ impl Span {
     /// The empty span.
     pub const ZERO: Self = Self(0);
 
-    /// One nanosecond, the unit: nothing is rounded.
+    /// Creates a span of nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The longest span, 584 years.
+    /// Creates a span of milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis * 1_000_000)
     }

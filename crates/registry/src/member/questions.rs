@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(questions.next(), Some(Time::ZERO + RETRY));
         assert_eq!(questions.due(Time::ZERO + RETRY).len(), 64);
         (1..=64).for_each(|number| _ = questions.put(number, true, Time::ZERO + RETRY, &mut rng));
-        assert_eq!(questions.next(), Some(Time::ZERO + RETRY * 2), "as often as if nobody had been asked before");
+        assert_eq!(questions.next(), Some(Time::ZERO + RETRY * 2), "the interval starts again");
         assert!((1..=64).all(|number| questions.answered(number) && !questions.answered(number)));
         assert_eq!(questions.next(), None);
     }

@@ -145,7 +145,7 @@ impl Registry {
     pub(super) fn on_received(&mut self, from: PeerId, event: Announcement) {
         let is_theirs = self.state.sessions().get(&event.1).is_none_or(|session| session.host == from);
         if !is_theirs || event.3 == Topic::Opened {
-            self.count_unexpected("word that something was heard, from who was not told it");
+            self.count_unexpected("an acknowledgement from a host that was not sent the event");
         } else if let Some(telling) = self.lead.as_mut().and_then(|lead| lead.sent.words.get_mut(&event)) {
             telling.pause = None;
         }

@@ -210,8 +210,8 @@ impl Resource {
         // Also for a copy of the command: otherwise a coordinator became a party before its generation.
         let opened = coordinator == session && party.since == generation;
         let host = host_of(coordinator);
-        let host =
-            host.unwrap_or_else(|| panic!("the coordinator's session {coordinator} is over, and it was not replaced"));
+        let host = host
+            .unwrap_or_else(|| panic!("the coordinator's session {coordinator} has ended, but it was not replaced"));
         Outcome::Joined { generation, coordinator: (coordinator, host), opened, slots: self.slots }
     }
 
