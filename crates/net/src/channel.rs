@@ -1,50 +1,24 @@
-//! An encrypted connection between two peers that identify each other by their keys: Noise, pattern XX.
+//! An encrypted connection between two members that have identified each other ([`handshake`](crate::handshake)).
 //!
-//! ```text
-//! dialler                                               listener
-//!    |  "peerlock/3\n", e                           ------>  |
-//!    |  <------     "peerlock/3\n", e, ee, s, es, voucher    |
-//!    |  s, se, voucher                              ------>  |
-//! ```
-//!
-//! A *voucher* is a peer's ed25519 key and its signature of the X25519 key `s` used on this connection. Noise proves
-//! possession of `s`, so each end knows the other's identity, and no third party can read or change the messages that
-//! follow. Any program can create an identity: `proof` verifies membership, using the hash of this handshake, which is
-//! common to both ends and unique to the connection.
-//!
-//! The greeting names the protocol version. A listener sends nothing before it has received one. It answers another
-//! version's greeting with its own, so that the other side learns the reason, and anything else not at all. It creates
-//! keys and signs only after the first Noise message: a bare connection costs nothing.
-//!
-//! After the greeting come Noise messages of at most 65,535 bytes (Noise, section 3), each preceded by its length (two
-//! bytes, big endian). At most one of them is buffered, besides the last read.
+//! It carries Noise messages of at most 65,535 bytes (Noise, section 3), each preceded by its length (two bytes, big
+//! endian). At most one of them is buffered, besides the last read.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use snow::{Builder, HandshakeState, StatelessTransportState};
+use snow::StatelessTransportState;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::Refusal;
-use crate::identity::{Identity, Name, VOUCHER};
-use crate::proof::Role;
-
-const GREETING: &[u8; 11] = b"peerlock/3\n";
-/// Common prefix of the greetings of all versions.
-const ANY_GREETING: &[u8] = b"peerlock/";
-const PATTERN: &str = "Noise_XX_25519_ChaChaPoly_SHA256";
-/// Prefix of the signed text, so that the signature has no other use.
-const STATIC_KEY: &[u8] = b"peerlock key of a connection ";
+use crate::handshake::{Role, shake};
+use crate::identity::{Identity, Name};
+use crate::{Fingerprint, Refusal, Secret};
 
 /// Bytes of a message's length on the wire.
 const LENGTH: usize = 2;
 /// The longest message, and its overhead over the plaintext.
 const LONGEST: usize = 65_535;
 const TAG: usize = 16;
-const KEY: usize = 32;
-/// The longest handshake message: the listener's.
-const HANDSHAKE: usize = KEY + (KEY + TAG) + (VOUCHER + TAG);
 /// Read size, unless a message is longer: hundreds of usual messages.
 const CHUNK: usize = 16 * 1024;
 
@@ -54,8 +28,8 @@ pub(crate) struct Channel<R, W> {
     pub writer: Writer<W>,
     /// The identity of the other end.
     pub name: Name,
-    /// The handshake hash: common to the two ends, unique to the connection.
-    pub hash: [u8; 32],
+    /// The secret that both ends know.
+    pub proved: Fingerprint,
 }
 
 /// The receiving direction.
@@ -85,122 +59,23 @@ pub(crate) struct Writer<W> {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
-    /// Performs the handshake, which identifies the other end. The caller bounds the time.
-    pub async fn open(from: R, to: W, role: Role, identity: &Identity) -> Result<Self, Refusal> {
-        let (mut from, mut to) = (from, to);
-        let (noise, theirs) = match role {
-            Role::Dialler => {
-                let (builder, private, voucher) = keys(identity);
-                let builder = builder.local_private_key(&private).expect("it is said once");
-                let mut noise = builder.build_initiator().expect("nothing is missing");
-                to.write_all(GREETING).await.map_err(broken)?;
-                say(&mut to, &mut noise, &[]).await?;
-                greeted(&mut from).await?;
-                let theirs = receive(&mut from, &mut noise).await?;
-                say(&mut to, &mut noise, &voucher).await?;
-                (noise, theirs)
-            }
-            Role::Listener => {
-                let greeted = greeted(&mut from).await;
-                if greeted == Err(Greeted::Otherwise) {
-                    // Best effort: the other side may have closed.
-                    _ = to.write_all(GREETING).await;
-                }
-                greeted?;
-                let first = message(&mut from, KEY).await?;
-                let (builder, private, voucher) = keys(identity);
-                let builder = builder.local_private_key(&private).expect("it is said once");
-                let mut noise = builder.build_responder().expect("nothing is missing");
-                open_message(&first, &mut noise)?;
-                to.write_all(GREETING).await.map_err(broken)?;
-                say(&mut to, &mut noise, &voucher).await?;
-                let theirs = receive(&mut from, &mut noise).await?;
-                (noise, theirs)
-            }
-        };
-        let key = noise.get_remote_static().ok_or(Refusal::Broken)?;
-        let name = Name::vouched(&theirs, &[STATIC_KEY, key].concat()).ok_or(Refusal::Broken)?;
-        let hash = noise.get_handshake_hash().try_into().map_err(|_| Refusal::Broken)?;
-        let keys = Arc::new(noise.into_stateless_transport_mode().map_err(|_| Refusal::Broken)?);
-        Ok(Self { reader: Reader::new(from, Arc::clone(&keys)), writer: Writer::new(to, keys), name, hash })
+    /// Performs the handshake. The caller bounds the time.
+    pub async fn open(
+        mut from: R,
+        mut to: W,
+        role: Role,
+        identity: &Identity,
+        secret: &Secret,
+    ) -> Result<Self, Refusal> {
+        let agreed = shake(&mut from, &mut to, role, identity, secret).await?;
+        let keys = Arc::new(agreed.keys);
+        let (reader, writer) = (Reader::new(from, Arc::clone(&keys)), Writer::new(to, keys));
+        Ok(Self { reader, writer, name: agreed.name, proved: agreed.proved })
     }
-}
-
-fn broken<E>(_: E) -> Refusal {
-    Refusal::Broken
 }
 
 fn not_sealed(_: snow::Error) -> io::Error {
     io::ErrorKind::InvalidData.into()
-}
-
-/// Why a greeting was not accepted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Greeted {
-    /// The connection ended before it.
-    Not,
-    /// Another version of peerlock.
-    Otherwise,
-    /// Not peerlock.
-    Strangely,
-}
-
-impl From<Greeted> for Refusal {
-    fn from(greeted: Greeted) -> Self {
-        match greeted {
-            Greeted::Not => Self::Broken,
-            Greeted::Otherwise | Greeted::Strangely => Self::Version,
-        }
-    }
-}
-
-async fn greeted<R: AsyncRead + Unpin>(from: &mut R) -> Result<(), Greeted> {
-    let mut greeting = [0; GREETING.len()];
-    from.read_exact(&mut greeting).await.map_err(|_| Greeted::Not)?;
-    match &greeting {
-        GREETING => Ok(()),
-        other if other.starts_with(ANY_GREETING) => Err(Greeted::Otherwise),
-        _ => Err(Greeted::Strangely),
-    }
-}
-
-/// Returns a builder, the private key for this connection, and its voucher.
-fn keys(identity: &Identity) -> (Builder<'static>, Vec<u8>, [u8; VOUCHER]) {
-    #[cfg(test)]
-    tests::KEYS.set(tests::KEYS.get() + 1);
-    let builder = Builder::new(PATTERN.parse().expect("it is a pattern of Noise"));
-    let ours = builder.generate_keypair().expect("the operating system has a random source");
-    let voucher = identity.vouch(&[STATIC_KEY, &ours.public].concat());
-    (builder.prologue(GREETING).expect("it is said once"), ours.private, voucher)
-}
-
-async fn say<W: AsyncWrite + Unpin>(to: &mut W, noise: &mut HandshakeState, payload: &[u8]) -> Result<(), Refusal> {
-    let mut message = [0; LENGTH + HANDSHAKE];
-    let length = noise.write_message(payload, &mut message[LENGTH..]).map_err(broken)?;
-    message[..LENGTH].copy_from_slice(&(length as u16).to_be_bytes());
-    to.write_all(&message[..LENGTH + length]).await.map_err(broken)
-}
-
-async fn receive<R: AsyncRead + Unpin>(from: &mut R, noise: &mut HandshakeState) -> Result<Vec<u8>, Refusal> {
-    open_message(&message(from, HANDSHAKE).await?, noise)
-}
-
-/// Reads a handshake message of at most this length.
-async fn message<R: AsyncRead + Unpin>(from: &mut R, longest: usize) -> Result<Vec<u8>, Refusal> {
-    let length = usize::from(from.read_u16().await.map_err(broken)?);
-    if length > longest {
-        return Err(Refusal::Broken);
-    }
-    let mut message = vec![0; length];
-    from.read_exact(&mut message).await.map_err(broken)?;
-    Ok(message)
-}
-
-fn open_message(message: &[u8], noise: &mut HandshakeState) -> Result<Vec<u8>, Refusal> {
-    let mut payload = vec![0; message.len()];
-    let length = noise.read_message(message, &mut payload).map_err(broken)?;
-    payload.truncate(length);
-    Ok(payload)
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
@@ -297,8 +172,6 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use peerlock_types::Rng;
     use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex, split};
 
@@ -306,21 +179,17 @@ mod tests {
 
     type Pipe = Channel<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
 
-    thread_local! {
-        /// How often keys were created.
-        pub(super) static KEYS: Cell<u32> = const { Cell::new(0) };
-    }
-
     /// Returns both ends of a connection over a pipe of this capacity.
     async fn connected(room: usize) -> (Pipe, Pipe) {
         let (near, far) = duplex(room);
         let ((from, to), (back, forth)) = (split(near), split(far));
         let (a, b) = (Identity::generate(), Identity::generate());
-        let dial = Channel::open(from, to, Role::Dialler, &a);
-        let listen = Channel::open(back, forth, Role::Listener, &b);
+        let secret = Secret::generate();
+        let dial = Channel::open(from, to, Role::Dialler, &a, &secret);
+        let listen = Channel::open(back, forth, Role::Listener, &b, &secret);
         let (near, far) = tokio::join!(dial, listen);
         let (near, far) = (near.unwrap(), far.unwrap());
-        assert!(near.name == b.name() && far.name == a.name() && near.hash == far.hash);
+        assert!(near.name == b.name() && far.name == a.name() && near.proved == far.proved);
         (near, far)
     }
 
@@ -389,45 +258,5 @@ mod tests {
             let right = order.iter().enumerate().take_while(|(place, number)| place == *number).count();
             assert_eq!(received(far, to, &order.map(|number| wire[number].clone())).await, said[..right], "{order:?}");
         }
-    }
-
-    /// Returns a listener's result, its reply and the number of keys created, for a client that sends this and closes.
-    async fn listened_to(said: &[u8]) -> (Option<Refusal>, Vec<u8>, u32) {
-        let (near, mut far) = duplex(1000);
-        let (from, to) = split(near);
-        far.write_all(said).await.unwrap();
-        far.shutdown().await.unwrap();
-        KEYS.set(0);
-        let opened = Channel::open(from, to, Role::Listener, &Identity::generate()).await.err();
-        let mut received = Vec::new();
-        far.read_to_end(&mut received).await.unwrap();
-        (opened, received, KEYS.get())
-    }
-
-    #[tokio::test]
-    async fn other_greeting_is_another_version() {
-        let (near, mut far) = duplex(1000);
-        let (from, to) = split(near);
-        far.write_all(b"peerlock/2\n").await.unwrap();
-        let opened = Channel::open(from, to, Role::Dialler, &Identity::generate()).await;
-        assert_eq!(opened.err(), Some(Refusal::Version));
-        // A dialler of another version gets this version's greeting; other protocols get no reply.
-        for said in [&b"peerlock/4\n"[..], b"peerlock/10\n and more"] {
-            assert_eq!(listened_to(said).await, (Some(Refusal::Version), GREETING.to_vec(), 0));
-        }
-        assert_eq!(listened_to(b"GET / HTTP/1.1\r\n").await, (Some(Refusal::Version), Vec::new(), 0));
-        assert_eq!(listened_to(b"").await, (Some(Refusal::Broken), Vec::new(), 0));
-    }
-
-    /// Keys and a signature are the most expensive part of an unauthenticated connection.
-    #[tokio::test]
-    async fn listener_creates_keys_after_the_first_message() {
-        let long = [&GREETING[..], &[0, KEY as u8 + 1], &[7; KEY + 1]].concat();
-        for said in [&GREETING[..], &long[..GREETING.len() + LENGTH + KEY - 1], &long] {
-            assert_eq!(listened_to(said).await, (Some(Refusal::Broken), Vec::new(), 0), "{said:?}");
-        }
-        let first = [&GREETING[..], &[0, KEY as u8], &[7; KEY]].concat();
-        let (opened, received, keys) = listened_to(&first).await;
-        assert_eq!((opened, received.len(), keys), (Some(Refusal::Broken), GREETING.len() + LENGTH + HANDSHAKE, 1));
     }
 }

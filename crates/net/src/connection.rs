@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
 use crate::channel::Channel;
-use crate::proof::Role;
+use crate::handshake::Role;
 use crate::session::{Session, Shared};
 use crate::{Refusal, Unreached, interfaces};
 
@@ -66,7 +66,7 @@ impl Drop for Report {
 
 /// Dials an address, and runs the connection as long as it is the link.
 pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Shared>) {
-    let stream = match timeout(shared.config.proof, TcpStream::connect(address)).await {
+    let stream = match timeout(shared.config.handshake, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             report.last = Some(Outcome::Failed(Unreached::Connection(error.to_string())));
@@ -77,7 +77,7 @@ pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Sh
             return;
         }
     };
-    let opened = timeout(shared.config.proof, open(stream, Role::Dialler, address, &shared, &mut report)).await;
+    let opened = timeout(shared.config.handshake, open(stream, Role::Dialler, address, &shared, &mut report)).await;
     match opened.unwrap_or(Err(Refusal::Timeout)) {
         Ok(session) => run(session, report).await,
         Err(refusal) => {
@@ -97,7 +97,7 @@ pub(crate) async fn answer(
     let opened = tokio::select! {
         // A finished handshake counts, even if its place was needed at the same moment.
         biased;
-        opened = timeout(shared.config.proof, open(stream, Role::Listener, address, &shared, &mut report)) => {
+        opened = timeout(shared.config.handshake, open(stream, Role::Listener, address, &shared, &mut report)) => {
             opened.unwrap_or(Err(Refusal::Timeout))
         }
         _ = goes => Err(Refusal::Crowded),
@@ -125,12 +125,13 @@ async fn open(
     // Send without delay. A failure costs only latency.
     _ = stream.set_nodelay(true);
     let (from, to) = stream.into_split();
-    let channel = Channel::open(from, to, role, &shared.identity).await?;
+    let secret = shared.table.secret();
+    let channel = Channel::open(from, to, role, &shared.identity, &secret).await?;
     if channel.name == shared.identity.name() {
         return Err(if interfaces::is_here(address.ip()) { Refusal::Myself } else { Refusal::Twin });
     }
     report.peer = Some(channel.name.number());
-    Session::open(channel, role, address, Arc::clone(shared)).await
+    Session::open(channel, secret.preferred(), address, Arc::clone(shared)).await
 }
 
 async fn run(session: Session<OwnedReadHalf, OwnedWriteHalf>, mut report: Report) {

@@ -6,7 +6,7 @@
 //! let identity = Identity::load_or_create("/var/lib/peerlock/identity".as_ref())?;
 //! let secret = Secret::load("/etc/peerlock/secret".as_ref())?;
 //! let mut net = Net::start(Config::new("0.0.0.0:7400".parse()?), identity, secret).await?;
-//! net.keep("10.0.0.7:7400".parse()?)?;
+//! net.maintain("10.0.0.7:7400".parse()?)?;
 //! loop {
 //!     match net.next().await {
 //!         Event::Up { peer, epoch, .. } => net.send(peer, epoch, "hello".into())?,
@@ -29,7 +29,7 @@
 //! - Every queue is bounded. A peer that fills one loses its link.
 //!
 //!
-//! `docs/design/security.md` has the proof, `docs/design/network.md` the parameters.
+//! `docs/design/security.md` has the handshake, `docs/design/network.md` the parameters.
 
 mod admission;
 mod channel;
@@ -37,6 +37,7 @@ mod connection;
 mod dials;
 mod error;
 mod frame;
+mod handshake;
 mod hub;
 mod identity;
 mod interfaces;
@@ -44,7 +45,6 @@ mod log;
 mod metrics;
 mod net;
 pub mod private;
-mod proof;
 mod random;
 mod secret;
 mod session;

@@ -34,8 +34,8 @@ pub struct Config {
     pub missed: u32,
     /// How long after the last message a link counts as in use, and how often the peer is probed after that.
     pub rest: Duration,
-    /// Time limit for connecting, and again for handshake and proof.
-    pub proof: Duration,
+    /// Time limit for connecting, and again for the handshake and the hellos.
+    pub handshake: Duration,
     /// How long to wait until others have read the goodbye.
     pub goodbye: Duration,
     /// First delay before a kept address is dialled again; doubled with every failure.
@@ -65,7 +65,7 @@ impl Config {
             beat: Duration::from_secs(1),
             missed: 4,
             rest: Duration::from_secs(20),
-            proof: Duration::from_secs(5),
+            handshake: Duration::from_secs(5),
             goodbye: Duration::from_secs(1),
             redial: Duration::from_millis(200),
             redial_most: Duration::from_secs(30),

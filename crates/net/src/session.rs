@@ -1,8 +1,8 @@
-//! The life of one link: proof, hello, then frames both ways until it ends.
+//! The life of one link: handshake, hello, then frames both ways until it ends.
 //!
 //! ```text
 //!  smaller number                     larger number
-//!       |  proof (see `proof`)  <------>  |
+//!       |  see `handshake`      <------>  |
 //!       |  Hello                <------>  |  Hello
 //!       |  Take n, or Refuse     ------>  |
 //!       |  Data                 <------>  |  Data
@@ -36,9 +36,8 @@ use crate::admission::Admission;
 use crate::channel::{Channel, Reader, Writer};
 use crate::frame::{Decoder, Frame, Hello};
 use crate::log::Log;
-use crate::proof::{Role, prove};
 use crate::table::{LinkGuard, Newcomer, Table, Work};
-use crate::{Config, Identity, Refusal, Why, log};
+use crate::{Config, Fingerprint, Identity, Refusal, Why, log};
 
 /// Size of a write batch.
 const BATCH: usize = 64 * 1024;
@@ -98,18 +97,15 @@ struct Incoming<R> {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
-    /// Performs proof and hello, up to the first message. The caller bounds the time.
+    /// Exchanges hellos, up to the first message. `first` was the preferred secret before the handshake. The caller
+    /// bounds the time.
     pub async fn open(
-        mut channel: Channel<R, W>,
-        role: Role,
+        channel: Channel<R, W>,
+        first: Fingerprint,
         found: SocketAddr,
         shared: Arc<Shared>,
     ) -> Result<Self, Refusal> {
-        // Nothing else is interpreted before the proof.
-        let secret = shared.table.secret();
-        let proved = prove(&mut channel, &secret, role).await?;
-
-        let Channel { reader, mut writer, name, .. } = channel;
+        let Channel { reader, mut writer, name, proved } = channel;
         let mut incoming = Incoming { reader, decoder: Decoder::new(shared.config.max_message) };
         let peer = name.number();
         let ours = match shared.table.greet(peer, name) {
@@ -123,7 +119,6 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
             _ => return Err(Refusal::Broken),
         };
         let address = reachable(&hello, found);
-        let first = secret.preferred();
         let newcomer = Newcomer { peer, name, hello, address, found: found.ip(), proved, first };
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
@@ -417,6 +412,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 
     use super::*;
+    use crate::handshake::Role;
     use crate::{Event, Secret};
 
     #[test]
@@ -537,7 +533,7 @@ mod tests {
 
     async fn channel(end: DuplexStream, role: Role, shared: &Shared) -> Pipe {
         let (from, to) = split(end);
-        Channel::open(from, to, role, &shared.identity).await.unwrap()
+        Channel::open(from, to, role, &shared.identity, &secret()).await.unwrap()
     }
 
     async fn open(
@@ -546,7 +542,7 @@ mod tests {
         shared: &Arc<Shared>,
     ) -> Result<Session<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>, Refusal> {
         let channel = channel(end, role, shared).await;
-        Session::open(channel, role, "127.0.0.1:1".parse().unwrap(), Arc::clone(shared)).await
+        Session::open(channel, secret().preferred(), "127.0.0.1:1".parse().unwrap(), Arc::clone(shared)).await
     }
 
     /// Returns both ends of a line that carries this many bytes a second, each way.
@@ -605,9 +601,7 @@ mod tests {
         let [us, them] = two();
         let (near, far) = duplex(4096);
         let goes = async {
-            let mut channel = channel(far, Role::Listener, &them).await;
-            prove(&mut channel, &secret(), Role::Listener).await.unwrap();
-            let Channel { reader, mut writer, .. } = channel;
+            let Channel { reader, mut writer, .. } = channel(far, Role::Listener, &them).await;
             let mut incoming = Incoming { reader, decoder: Decoder::new(1000) };
             assert!(matches!(incoming.next().await, Ok(Frame::Hello(_))));
             let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap() };

@@ -5,18 +5,17 @@ use hmac::{Hmac, Mac as _};
 use sha2::{Digest as _, Sha256};
 use snow::{HandshakeState, TransportState};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::*;
 
-const GREETING: &[u8] = b"peerlock/3\n";
+const GREETING: &[u8] = b"peerlock/4\n";
 
 /// A peer controlled by a test.
 pub struct Rogue {
     key: SigningKey,
     /// What is wrong with its voucher.
     pub spoil: Option<Spoil>,
-    listener: TcpListener,
 }
 
 /// Defects of a voucher.
@@ -34,7 +33,6 @@ pub enum Spoil {
 pub struct Stream {
     tcp: TcpStream,
     noise: TransportState,
-    pub hash: Vec<u8>,
     /// Bytes decrypted and not consumed.
     plain: Vec<u8>,
 }
@@ -61,18 +59,14 @@ impl Rogue {
             getrandom::fill(&mut seed).unwrap();
             let key = SigningKey::from_bytes(&seed);
             if suits(&key) {
-                return Self { key, spoil: None, listener: TcpListener::bind("127.0.0.1:0").await.unwrap() };
+                return Self { key, spoil: None };
             }
         }
     }
 
-    pub fn listen(&self) -> SocketAddr {
-        self.listener.local_addr().unwrap()
-    }
-
     /// Returns a connection's private key and its voucher.
     fn static_key(&self) -> (snow::Builder<'static>, Vec<u8>, Vec<u8>) {
-        let builder = snow::Builder::new("Noise_XX_25519_ChaChaPoly_SHA256".parse().unwrap());
+        let builder = snow::Builder::new("Noise_XXpsk0_25519_ChaChaPoly_SHA256".parse().unwrap());
         let pair = builder.generate_keypair().unwrap();
         let public = match self.spoil {
             Some(Spoil::Connection) => builder.generate_keypair().unwrap().public,
@@ -91,58 +85,35 @@ impl Rogue {
         (builder, pair.private, voucher)
     }
 
-    /// Connects and completes the handshake.
-    pub async fn connect(&mut self, to: SocketAddr) -> Stream {
+    /// Connects and completes the handshake under this secret.
+    ///
+    /// # Errors
+    /// The listener does not know the secret, or closes.
+    pub async fn connect_by(&mut self, to: SocketAddr, secret: &[u8]) -> std::io::Result<Stream> {
         let (builder, private, voucher) = self.static_key();
-        let mut tcp = TcpStream::connect(to).await.unwrap();
-        let mut noise =
-            builder.prologue(GREETING).unwrap().local_private_key(&private).unwrap().build_initiator().unwrap();
-        tcp.write_all(GREETING).await.unwrap();
-        say_shake(&mut tcp, &mut noise, &[]).await;
+        let psk = hmac(secret, &[b"peerlock/4 pre-shared key"]);
+        let mut tcp = TcpStream::connect(to).await?;
+        let builder = builder.prologue(GREETING).unwrap().psk(0, &psk).unwrap();
+        let mut noise = builder.local_private_key(&private).unwrap().build_initiator().unwrap();
+        let first = next_message(&mut noise, &[]);
+        let tag = hmac(secret, &[b"peerlock/4 first message ", &first]);
+        tcp.write_all(&[GREETING, &tag, &framed(&first)].concat()).await?;
         let mut greeting = [0; 11];
-        tcp.read_exact(&mut greeting).await.unwrap();
+        tcp.read_exact(&mut greeting).await?;
         assert_eq!(greeting, GREETING);
-        receive_handshake(&mut tcp, &mut noise).await;
-        say_shake(&mut tcp, &mut noise, &voucher).await;
-        Stream::new(tcp, noise)
+        receive_handshake(&mut tcp, &mut noise).await?;
+        tcp.write_all(&framed(&next_message(&mut noise, &voucher))).await?;
+        Ok(Stream::new(tcp, noise))
     }
 
-    /// Accepts a connection and completes the handshake.
-    pub async fn accept(&mut self) -> Stream {
-        let (builder, private, voucher) = self.static_key();
-        let (mut tcp, _) = timeout(DEADLINE, self.listener.accept()).await.unwrap().unwrap();
-        let mut noise =
-            builder.prologue(GREETING).unwrap().local_private_key(&private).unwrap().build_responder().unwrap();
-        let mut greeting = [0; 11];
-        tcp.read_exact(&mut greeting).await.unwrap();
-        receive_handshake(&mut tcp, &mut noise).await;
-        tcp.write_all(GREETING).await.unwrap();
-        say_shake(&mut tcp, &mut noise, &voucher).await;
-        receive_handshake(&mut tcp, &mut noise).await;
-        Stream::new(tcp, noise)
+    /// Connects as a member, and completes the handshake.
+    pub async fn connect(&mut self, to: SocketAddr) -> Stream {
+        self.connect_by(to, SECRET).await.unwrap()
     }
 
-    /// The dialler's half of the proof.
-    pub async fn prove(stream: &mut Stream, secret: &[u8]) -> std::io::Result<()> {
-        let tag = |role: &[u8]| {
-            let mac = Hmac::<Sha256>::new_from_slice(secret).unwrap().chain_update(role);
-            mac.chain_update(&stream.hash).finalize().into_bytes()
-        };
-        let (ours, theirs) = (tag(b"peerlock/3 dialler  "), tag(b"peerlock/3 listener "));
-        stream.write_all(&ours).await?;
-        let mut answer = [0; 32];
-        stream.read_exact(&mut answer).await?;
-        if answer == [0; 32] {
-            return Err(std::io::ErrorKind::PermissionDenied.into());
-        }
-        assert_eq!(answer[..], theirs[..], "the listener proves itself, too");
-        Ok(())
-    }
-
-    /// Proves itself and sends a hello with this incarnation and ended link. Returns the kind and body of the answer.
+    /// Connects and sends a hello with this incarnation and ended link. Returns the kind and body of the answer.
     pub async fn join(&mut self, to: SocketAddr, incarnation: u64, over: (u64, u64)) -> (Stream, u8, Vec<u8>, u64) {
         let mut stream = self.connect(to).await;
-        Self::prove(&mut stream, SECRET).await.unwrap();
         let listen = [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes()].concat();
         let numbers = [incarnation, over.0, over.1].map(u64::to_be_bytes).concat();
         say(&mut stream, 1, &[numbers, listen].concat()).await;
@@ -160,22 +131,36 @@ impl Rogue {
     }
 }
 
-async fn say_shake(tcp: &mut TcpStream, noise: &mut HandshakeState, payload: &[u8]) {
-    let mut message = [0; 1000];
-    let length = noise.write_message(payload, &mut message).unwrap();
-    tcp.write_all(&[&(length as u16).to_be_bytes()[..], &message[..length]].concat()).await.unwrap();
+fn hmac(secret: &[u8], texts: &[&[u8]]) -> [u8; 32] {
+    let mac = Hmac::<Sha256>::new_from_slice(secret).unwrap();
+    texts.iter().fold(mac, |mac, text| mac.chain_update(text)).finalize().into_bytes().into()
 }
 
-async fn receive_handshake(tcp: &mut TcpStream, noise: &mut HandshakeState) {
-    let mut message = vec![0; usize::from(tcp.read_u16().await.unwrap())];
-    tcp.read_exact(&mut message).await.unwrap();
-    noise.read_message(&message, &mut [0; 1000]).unwrap();
+fn next_message(noise: &mut HandshakeState, payload: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; 1000];
+    let length = noise.write_message(payload, &mut message).unwrap();
+    message.truncate(length);
+    message
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u16).to_be_bytes()[..], message].concat()
+}
+
+async fn receive_handshake(tcp: &mut TcpStream, noise: &mut HandshakeState) -> std::io::Result<()> {
+    let length = usize::from(tcp.read_u16().await?);
+    if length == 0 {
+        return Err(std::io::ErrorKind::PermissionDenied.into());
+    }
+    let mut message = vec![0; length];
+    tcp.read_exact(&mut message).await?;
+    noise.read_message(&message, &mut [0; 1000]).map_err(std::io::Error::other)?;
+    Ok(())
 }
 
 impl Stream {
     fn new(tcp: TcpStream, noise: HandshakeState) -> Self {
-        let hash = noise.get_handshake_hash().to_vec();
-        Self { tcp, hash, noise: noise.into_transport_mode().unwrap(), plain: Vec::new() }
+        Self { tcp, noise: noise.into_transport_mode().unwrap(), plain: Vec::new() }
     }
 
     pub async fn write_all(&mut self, plain: &[u8]) -> std::io::Result<()> {

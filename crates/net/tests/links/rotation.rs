@@ -97,7 +97,6 @@ async fn proof_of_a_secret_dropped_meanwhile_is_refused() {
     let mut net = Net::start(config(), Identity::generate(), both()).await.unwrap();
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.connect(net.address()).await;
-    Rogue::prove(&mut stream, SECRET).await.unwrap();
     net.keyring().replace(new());
     let hello = [&[0; 24][..], &[0; 10], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes()].concat();
     say(&mut stream, 1, &hello).await;
@@ -107,6 +106,5 @@ async fn proof_of_a_secret_dropped_meanwhile_is_refused() {
     drop(stream);
     until(&net, |metrics| metrics.refused.get(&Refusal::Secret) == Some(&1)).await;
     assert_eq!((net.metrics().ups, net.metrics().received, net.try_next()), (0, 0, None));
-    let mut stream = rogue.connect(net.address()).await;
-    assert!(Rogue::prove(&mut stream, SECRET).await.is_err(), "it is not asked again");
+    assert!(rogue.connect_by(net.address(), SECRET).await.is_err(), "the old secret is unknown");
 }
