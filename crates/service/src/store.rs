@@ -59,6 +59,10 @@ enum Change {
     Gone,
 }
 
+/// The voter's file, and its name in development versions before 0.1.0.
+const REGISTRY: &str = "registry";
+const EARLIER: &str = "register";
+
 /// What the processes before have left in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
@@ -76,7 +80,7 @@ impl Known {
     /// # Errors
     /// See [`Unusable`].
     pub fn read(dir: &Path) -> Result<Self, Unusable> {
-        let (mut known, path) = (known(dir)?, dir.join("register"));
+        let (mut known, path) = (known(dir)?, dir.join(REGISTRY));
         known.registry = match fs::read(&path) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -114,7 +118,7 @@ impl Known {
 /// That a file cannot be moved.
 pub fn leave(dir: &Path) -> io::Result<()> {
     // In this order: a voter's file alone names its cluster, and `cluster` alone would be a member without any voter.
-    for file in ["cluster", "register"] {
+    for file in ["cluster", REGISTRY] {
         let path = dir.join(file);
         match fs::rename(&path, path.with_extension("left")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -153,6 +157,15 @@ pub enum Unusable {
         /// What is wrong with it.
         source: Damage,
     },
+    /// The voter's file of a development version, which nothing reads any more.
+    #[error(
+        "{path} was written by a development version of peerlock, before 0.1.0, whose clusters this one cannot continue. \
+         Stop all agents of that cluster, move their data directories away, and create the cluster again"
+    )]
+    Earlier {
+        /// The voter's file of that version.
+        path: PathBuf,
+    },
     /// The two files are not of the same cluster: one of them was put there by hand.
     #[error(
         "{path} belongs to the cluster {registry}, and `cluster` beside it says {cluster}: it was copied, or is an old \
@@ -181,12 +194,12 @@ impl Store {
     /// # Errors
     /// See [`Unusable`].
     pub fn dir(dir: &Path) -> Result<(Self, Known), Unusable> {
-        let (path, registry) = (dir.join("cluster"), dir.join("register"));
+        let (path, registry) = (dir.join("cluster"), dir.join(REGISTRY));
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| Unusable::Io { path, source }
         };
-        let mut known = read(&path)?;
+        let mut known = known(dir)?;
         let mut disk = FileDisk::new(&registry);
         known.registry = disk.load().map_err(io(&registry))?;
         if let Some(bytes) = &known.registry {
@@ -358,7 +371,10 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
 /// # Errors
 /// See [`Unusable`].
 pub fn known(dir: &Path) -> Result<Known, Unusable> {
-    read(&dir.join("cluster"))
+    match dir.join(EARLIER) {
+        path if path.exists() => Err(Unusable::Earlier { path }),
+        _ => read(&dir.join("cluster")),
+    }
 }
 
 fn read(path: &Path) -> Result<Known, Unusable> {
@@ -396,7 +412,7 @@ fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<C
 /// # Errors
 /// See [`Unusable`].
 pub fn replace(dir: &Path, registry: Vec<u8>, id: ClusterId) -> Result<(), Unusable> {
-    let (path, cluster) = (dir.join("register"), dir.join("cluster"));
+    let (path, cluster) = (dir.join(REGISTRY), dir.join("cluster"));
     let known = read(&cluster)?;
     let written = FileDisk::new(&path).write(&Write::Replace(registry));
     written.map_err(|source| Unusable::Io { path, source })?;
@@ -474,7 +490,7 @@ mod tests {
         ] {
             _ = fs::remove_file(dir.join("cluster"));
             says.iter().for_each(|says| fs::write(dir.join("cluster"), says).unwrap());
-            fs::write(dir.join("register"), voters_file(registry)).unwrap();
+            fs::write(dir.join(REGISTRY), voters_file(registry)).unwrap();
             match (Store::dir(&dir), &knows) {
                 (Ok((_, known)), Some(line)) => {
                     assert_eq!(known.cluster, Some(registry), "{says:?}");
@@ -486,9 +502,9 @@ mod tests {
                 (opened, _) => panic!("{says:?}, {registry}: {:?}", opened.map(|(_, known)| known)),
             }
         }
-        fs::write(dir.join("register"), [7; 100]).unwrap();
+        fs::write(dir.join(REGISTRY), [7; 100]).unwrap();
         let refused = Store::dir(&dir).map(|_| ()).unwrap_err().to_string();
-        assert!(refused.starts_with(&dir.join("register").display().to_string()), "{refused}");
+        assert!(refused.starts_with(&dir.join(REGISTRY).display().to_string()), "{refused}");
         fs::remove_dir_all(&dir).unwrap();
     }
 }
