@@ -13,28 +13,27 @@
 //!   │ confirm     │             │                   │
 //!   │◄────────────┤             │                   │
 //!   │             ✗             │                   │
-//!   │ say(1 → 2)                │ 3 owns 2 now, and has version 7
+//!   │ say(1 → 2)                │ 3 owns 2, and has version 7
 //!   ├──────────────────────────►│ state 2, version 8
 //!   │                           ├──────────────────►│
 //! ```
 //!
 //! **Gaps in the paper.** §5 is two paragraphs. This implementation decides three more questions:
 //!
-//! - A message in flight to a failed peer is kept by its sender until it is confirmed, and resent to the next owner.
-//!   The list of unconfirmed messages is part of the state, so the sender's successor resends them if the sender fails,
-//!   too.
+//! - The sender keeps a message until it is confirmed, and resends it to the next owner if the receiver fails. The list
+//!   of unconfirmed messages is part of the state, so the sender's successor resends them if the sender fails, too.
 //! - The clients of a failed peer are considered dead. The peer that acts for it releases their requests and slots.
 //! - A peer that returns never gets its identifier back.
 //!
 //! **Atomic broadcast.** A change, its copies and its messages leave in one step, and the paper's channels are
-//! reliable. A change that any peer has seen therefore reaches its backups, too. On a lossy or partitioned network this
-//! does not hold, and no cheap broadcast provides it: one message per backup is the minimum of any atomic broadcast.
+//! reliable. So a change that any peer has received reaches its backups, too. On a lossy or partitioned network this
+//! does not hold, and no cheap broadcast provides it: any atomic broadcast needs at least one message per backup.
 //!
 //! **Failure detection** is external ([`Protocol::on_peer_down`]) and must report a peer only after everything that it
-//! has sent has arrived: a copy that arrives after the owner's successor has begun to act is too late. §5 assumes that
-//! the detector is right. If it is wrong, two peers act for one identifier, with one token each, and mutual exclusion
-//! is violated. The flaw is in the design, not in this file; `explore/scenarios/backed_defects` shows it.
-//! lab/docs/papers/backups.md describes the approach of [`custody`](crate::custody).
+//! has sent has arrived: a copy that arrives after the owner's successor has started to act is too late. §5 assumes
+//! that the detector is right. If it is wrong, two peers act for one identifier, with one token each, and mutual
+//! exclusion is violated. The flaw is in the design, not in this file; `explore/scenarios/backed_defects` shows it.
+//! lab/docs/papers/backups.md compares the approach of [`custody`](crate::custody).
 
 mod message;
 mod part;
@@ -58,41 +57,40 @@ use crate::{Cx, Effect, Input, Never, Observe, Protocol, step};
 pub trait Backable:
     Protocol<Timer = Never, Message: Clone + Eq + Hash> + Observe + Clone + fmt::Debug + Eq + Hash
 {
-    /// Returns a participant with the same configuration in its initial state for this layout.
+    /// Returns a participant with the same configuration, in its initial state for this layout.
     fn fresh(&self, me: PeerId, layout: &Layout) -> Self;
 }
 
-/// How backups are kept.
+/// Configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// p: the number of copies of a participant's state, beside the one of its owner.
+    /// p: the number of copies of a participant's state besides the owner's.
     pub backups: usize,
     /// Whether the owner of an identifier whose state is lost queries all peers and restarts the protocol, as the
-    /// paper's reference \[18\] does. Otherwise the state is lost, with the tokens in it.
+    /// paper's reference \[18\] does. Otherwise the state is lost, with its tokens.
     pub recovers: bool,
 }
 
-/// Limit of messages between participants of one peer within one step. A request passes each participant once, and so
-/// does each token. But after a false failure report two peers have acted for one participant, and parents may form a
-/// cycle: a peer that acts for all of its members would never finish the step.
+/// Maximum number of messages between participants of one peer within one step. A request, or a token, passes each
+/// participant once. But after a false failure report, parents may form a cycle: a peer that acts for all of its
+/// members would never finish the step.
 const MOST_IN_A_STEP: usize = 4096;
 
-/// The position of each peer on the ring.
+/// The order of the peers on the ring.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Ring {
-    /// In the order of the ring.
     peers: Vec<PeerId>,
 }
 
 impl Ring {
-    /// Orders these peers by a hash of their numbers, so that neighbours on the ring are unrelated.
+    /// Orders peers by a hash of their numbers, so that neighbours on the ring are unrelated.
     pub fn mixed(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         let mut peers: Vec<PeerId> = peers.into_iter().collect();
         peers.sort_by_key(|peer| mix(peer.get()));
         Arc::new(Self { peers })
     }
 
-    /// Keeps these peers in this order.
+    /// Keeps the given order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
     }
@@ -104,7 +102,7 @@ impl Ring {
     }
 }
 
-/// One peer: its own participant, those that it acts for, and those that it keeps a copy of.
+/// One peer: its own participant, those that it acts for, and copies of others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Backed<P: Backable> {
     me: PeerId,
@@ -114,15 +112,15 @@ pub struct Backed<P: Backable> {
     gone: BTreeSet<PeerId>,
     /// The participants whose state is here.
     parts: BTreeMap<PeerId, Part<P>>,
-    /// Messages between participants that this peer acts for.
+    /// Messages between participants for which this peer acts.
     inbox: VecDeque<Message<P>>,
-    /// Messages for participants that another peer owns according to `gone`: the sender has learned of more failures.
+    /// Messages for participants that another peer owns according to `gone`: the sender knows of more failures.
     early: Vec<Message<P>>,
     recovery: Recovery,
 }
 
 impl<P: Backable> Backed<P> {
-    /// A peer without requests, with its own participant and those it backs up, each created by `part`.
+    /// Creates a peer without requests, with its own participant and those that it backs up, each created by `part`.
     pub fn new(me: PeerId, ring: &Arc<Ring>, config: Config, part: impl Fn(PeerId) -> P) -> Self {
         let mut backed = Self {
             me,
@@ -140,7 +138,7 @@ impl<P: Backable> Backed<P> {
         backed
     }
 
-    /// Returns a peer at the same place with no state.
+    /// Returns a peer at the same place without state.
     fn without_memory(&self) -> Self {
         let (gone, parts, inbox, early) = (BTreeSet::new(), BTreeMap::new(), VecDeque::new(), Vec::new());
         Self { gone, parts, inbox, early, recovery: Recovery::default(), ring: self.ring.clone(), ..*self }
@@ -151,19 +149,18 @@ impl<P: Backable> Backed<P> {
         self.ring.from(whose).find(|peer| !self.gone.contains(peer)).unwrap_or(self.me)
     }
 
-    /// Returns the peers that keep a copy of a participant's state: the p that follow its owner.
+    /// Returns the peers that keep copies of a participant's state: the p that follow its owner.
     fn backups(&self, whose: PeerId) -> impl Iterator<Item = PeerId> + '_ {
         let living = self.ring.from(whose).filter(|peer| !self.gone.contains(peer));
         living.skip(1).take(self.config.backups)
     }
 
-    /// Returns the participants that this peer acts for and whose state it has.
+    /// Returns the participants for which this peer acts and whose state it has.
     fn acted_for(&self) -> Vec<PeerId> {
         self.parts.keys().copied().filter(|&whose| self.owner(whose) == self.me).collect()
     }
 
-    /// Runs one step of a participant that this peer acts for: changes it, sends its state to the backups, and sends
-    /// its messages.
+    /// Runs one step of a participant, sends the new state to the backups, and then its messages.
     fn act(&mut self, whose: PeerId, input: Input<P::Message, Never>, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&whose) else { return };
         match input {
@@ -232,11 +229,11 @@ impl<P: Backable> Backed<P> {
 
     fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
         match message {
-            // This peer would act beside an owner that may be alive, and with a state that still misses changes.
+            // Otherwise this peer would act beside an owner that may be alive, and from an outdated state.
             Message::Say { to, .. } if self.owner(to) != self.me => self.early.push(message),
             Message::Say { from, to, number, message, .. } => self.on_say((from, to), number, message, cx),
             Message::Confirm { from, to, number, .. } => {
-                // The backups learn of it with the next change: a repeated message is recognised by its number.
+                // The backups receive this with the next change: a repeated message is recognized by its number.
                 if let Some(part) = self.parts.get_mut(&to) {
                     part.outbox.retain(|said| (said.to, said.number) != (from, number));
                 }
@@ -281,7 +278,7 @@ impl<P: Backable> Backed<P> {
         }
         for &whose in was_its.iter().filter(|&&whose| self.owner(whose) == self.me) {
             if !self.parts.contains_key(&whose) && self.config.recovers {
-                // Otherwise the loss of a peer that died in the critical section goes unnoticed: waiters behind it
+                // Otherwise the loss of a peer that died in the critical section would go unnoticed: waiters behind it
                 // receive no message.
                 return self.miss(whose, cx);
             }
@@ -289,7 +286,7 @@ impl<P: Backable> Backed<P> {
         for whose in self.acted_for() {
             let is_new = !before.contains(&whose);
             let open = self.parts.get(&whose).map_or(Vec::new(), |part| part.open.clone());
-            // Its clients are dead: their requests and slots are released.
+            // Its clients are dead.
             open.into_iter().filter(|_| is_new).for_each(|ticket| self.act(whose, Input::Release(ticket), cx));
             self.notify_backups(whose, cx);
             let said = self.parts.get(&whose).map_or(Vec::new(), |part| part.outbox.clone());

@@ -1,7 +1,7 @@
-//! The protocols of the papers as pure state machines, a file each.
+//! The protocols of the papers as pure state machines, one per file.
 //!
-//! They implement the trait [`Protocol`] of the product, which the simulator, the model checker and the processes of
-//! the laboratory drive. The product's own protocol, [`Custody`], is exported beside them.
+//! They implement the product's trait [`Protocol`], which the simulator, the model checker and the processes of the
+//! laboratory drive. The product's own protocol, [`Custody`], is re-exported.
 #![no_std]
 
 extern crate alloc;

@@ -1,10 +1,10 @@
 //! Non-E2E: mutual exclusion by votes, with a queue distributed over the routes to the voters (Muhammad, Cheema, Gupta:
 //! "Efficient Mutual Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
 //!
-//! A resource has n replicas on an overlay, each with one vote; m votes win. A REQUEST travels hop by hop to each
+//! A resource has n replicas on an overlay with one vote each; m votes win. A REQUEST travels hop by hop to each
 //! replica and leaves an entry at every peer on its route: a *route quorum*. The next request for the same replica is
 //! queued at the first peer with an entry. RELEASE takes the same routes, clears the entries and collects the partial
-//! queues, so that the replica knows all waiters when it chooses the next owner.
+//! queues, so the replica knows all waiters when it chooses the next owner.
 //!
 //! ```text
 //!   A             hop H            R              B
@@ -21,10 +21,10 @@
 //!   │              │               ├─ GRANTREQ(B)►│
 //! ```
 //!
-//! The replicas' votes are [Sigma's](crate::sigma), on which the paper builds: queues in the order of time stamps,
-//! leased and numbered votes, replicas that ask their owner to yield to an earlier request. Entries and partial queues
-//! only save messages. So the repaired form is as safe as Sigma: at most one client holds if fewer than 2m − n replicas
-//! are reset (or move to another peer) within any lease time. Retries replace what hops lose.
+//! The replicas' votes are [Sigma's](crate::sigma), on which the paper builds: queues by time stamp, leased and
+//! numbered votes, replicas that ask their owner to yield to an earlier request. Entries and partial queues only save
+//! messages, so the repaired form is as safe as Sigma: at most one client holds if fewer than 2m − n replicas are reset
+//! (or move to another peer) within any lease time. Retries replace what hops lose.
 //!
 //! The form of §IV.B is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
 //!
@@ -51,40 +51,39 @@ use client::Requester;
 use hop::Entry;
 pub use message::{Load, Message, Timer};
 
-/// The parameters. Each switch is one difference between the printed form (off) and the repaired one (on).
+/// Configuration. Each switch turns on one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The lease of a vote. 10 s: as in Sigma.
+    /// Length of a vote's lease. 10 s: as in Sigma.
     pub lease: Span,
-    /// The time until a client without an answer, or with too few votes, retries; doubled each time, up to a third of
-    /// the lease. 0.5 s: our choice, more than a round trip.
+    /// Time until a client without an answer, or with too few votes, retries; doubled each time, up to a third of the
+    /// lease. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// The time until a client without votes checks that its requests are still queued, and until a hop checks the
-    /// route that its waiters depend on; doubled each time. 10 s: our choice. A dead peer may double the wait of its
-    /// waiters, and the number of checks grows with the logarithm of the wait. Each costs two messages.
+    /// Time until a client without votes checks that its requests are still queued, and until a hop checks the route on
+    /// which its waiters depend; doubled each time. 10 s: our choice. A dead peer may double the wait of its waiters,
+    /// and the number of checks, at two messages each, grows with the logarithm of the wait.
     pub patience: Span,
-    /// The longest time between a client's checks. 10 minutes: the paper's example for pings (§V.A).
+    /// Maximum time between a client's checks. 10 minutes: the paper's example for pings (§V.A).
     pub most_patience: Span,
-    /// The time until a hop resends queues that are not acknowledged. 2 s: our choice, several times the time of a
-    /// route.
+    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several times the time of a route.
     pub again: Span,
-    /// A hop's answer is not a vote. In print it is: a hop that gets two requests of one client names that client as
-    /// holder, which then considers itself granted.
+    /// A hop's answer is not a vote. In print it is: a hop that receives two requests of one client names that client
+    /// as holder, and the client considers itself granted.
     pub hearsay: bool,
     /// A client with too few votes bypasses the hops that have queued it, and replicas ask their owner to yield to an
     /// earlier request. In print all yield after a random time; but a replica that does not know the hops' queues
-    /// returns the vote to the client that yielded: a permanent split.
+    /// returns the vote to the client that has yielded: a permanent split.
     pub surfaces: bool,
-    /// A vote for a finished request is answered with RELEASE. In print it is never returned: a stale queue entry
-    /// blocks the replica.
+    /// Answers a vote for a finished request with RELEASE. In print it is never returned: a stale queue entry blocks
+    /// the replica.
     pub answers_ghosts: bool,
-    /// Requests are distinguished, and grants numbered. In print a late RELEASE of an earlier request affects the next
-    /// one, and late grants count.
+    /// Distinguishes requests and numbers grants. In print a late RELEASE of an earlier request affects the next one,
+    /// and late grants count.
     pub epochs: bool,
-    /// The last hop that has added to the queue in a RELEASE keeps a copy until the replica has it. In print the only
-    /// copy is in the message.
+    /// The last hop that has added to the queue in a RELEASE keeps a copy until the replica has it. In print the
+    /// message is the only copy.
     pub keeps_copies: bool,
-    /// Votes are leased, and clients renew them in time. In print the vote for a crashed holder is lost forever.
+    /// Votes are leased, and clients renew them. In print the vote for a crashed holder is lost forever.
     pub leases: bool,
     /// A client retries. In print a lost or forgotten request is lost forever.
     pub asks_again: bool,
@@ -106,7 +105,7 @@ impl Config {
         leases: false,
         asks_again: false,
     };
-    /// The form used here.
+    /// The form to use.
     pub const REPAIRED: Self = Self {
         hearsay: true,
         surfaces: true,
@@ -118,9 +117,9 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// How often queues are sent. By then their waiters have retried.
+    /// Number of times queues are sent. By then their waiters have retried.
     const TRIES: u32 = 8;
-    /// A lease that ends in 272 years.
+    /// 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
 
     fn votes(&self) -> sigma::Config {
@@ -138,18 +137,17 @@ impl Config {
     }
 }
 
-/// Non-E2E at one peer for one resource: any number of clients, any of the replicas, and a hop for others.
+/// One peer's state of Non-E2E, for one resource: any number of clients, any of the replicas, and a hop for others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NonE2e {
     config: Config,
     common: Common<Message>,
-    /// The clients, in the order of their requests.
+    /// The clients, by request time.
     clients: Vec<Requester>,
-    /// The hosted replicas.
     replicas: Vec<Replica>,
     /// *Replica list*: routes of other peers' requests through this peer, at most one per replica.
     entries: Vec<Entry>,
-    /// Queues sent and not acknowledged.
+    /// Unacknowledged queues.
     outbox: Outbox<Message>,
     /// Whether [`Timer::Ping`] is pending.
     watches: bool,
@@ -179,7 +177,7 @@ impl NonE2e {
         is_same(one, other, &self.common.config)
     }
 
-    /// Returns the name of a request for other peers. In print a client uses the same name for all of them.
+    /// Returns the name of a request for other peers. In print all requests of a client have the same name.
     fn id_for(&self, ticket: Ticket) -> Ticket {
         let is_free = |id: &Ticket| self.client(*id).is_none();
         if self.config.epochs { ticket } else { (1..).map(Ticket::new).find(is_free).unwrap_or(ticket) }
@@ -207,7 +205,7 @@ impl NonE2e {
                     Some(at) if earlier => {
                         self.clients[at].votes.on_inquire(replica, number, &mut self.common, cx);
                     }
-                    Some(_) => {} // It is live, and the first live one.
+                    Some(_) => {} // It is live, and no earlier request waits.
                     None => self.answer_ghost(from, replica, owner, cx),
                 }
             }
@@ -231,7 +229,7 @@ impl NonE2e {
         }
     }
 
-    /// §IV.B, step 5. A vote for a finished request is returned at once.
+    /// §IV.B, step 5. Returns a vote for a finished request at once.
     fn on_grant_req(&mut self, from: PeerId, to: Ticket, response: sigma::Message, cx: &mut Cx<'_, Self>) {
         let sigma::Message::Response { replica, owner, fencing, clock, .. } = response else { return };
         self.common.clock = self.common.clock.max(clock);
@@ -276,7 +274,7 @@ impl NonE2e {
                 replica.settle(common, cx);
                 self.take_over(load.keeper, cx);
             }
-            _ => {} // The rest is not for replicas.
+            _ => {} // Not for replicas.
         }
     }
 
@@ -296,14 +294,14 @@ impl NonE2e {
         self.common.post.send_to(&self.common.replicas, replica, onward, cx);
     }
 
-    /// Delivers messages to this peer.
+    /// Delivers messages from this peer to itself.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(cx.me(), message, cx);
         }
     }
 
-    /// Hosts the replica from now on, without memory except this hop's entries.
+    /// Starts to host a replica, without memory except this hop's entries.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {

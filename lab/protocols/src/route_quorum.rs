@@ -1,5 +1,5 @@
-//! Requests that move from one queue to another, in the two protocols of Muhammad, Cheema and Gupta: a winner's lease
-//! must end by its own clock, wherever its request has waited.
+//! Requests that move between queues, in the two protocols of Muhammad, Cheema and Gupta: a winner's lease must end by
+//! its own clock, wherever its request has waited.
 
 use core::fmt;
 
@@ -9,13 +9,13 @@ use crate::replicas::by_any_clock;
 use crate::sigma::Stamp;
 use crate::sigma::replica::Entry;
 
-/// A request that moves from one queue to another.
+/// A request that moves between queues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Waiting {
     /// The request and its position.
     pub client: Stamp,
-    /// A time that the client's clock had passed when this was sent.
+    /// A lower bound of the client's clock at the time of sending.
     pub sent: Time,
 }
 
@@ -26,8 +26,8 @@ impl Waiting {
 }
 
 impl Entry {
-    /// Converts to a moving request. The client sent it at `sent` by its own clock and has waited here since, so its
-    /// clock shows at least the sum.
+    /// Converts to a moving request. The client sent it at `sent` by its clock, and it has waited here since: the
+    /// client's clock shows at least the sum.
     pub fn into_waiting(self, now: Time) -> Waiting {
         Waiting { client: self.client, sent: self.clock_there(now) }
     }

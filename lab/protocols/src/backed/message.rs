@@ -10,11 +10,10 @@ use super::{Backable, Backed, Part};
 use crate::token::Layout;
 use crate::{Grant, Observe};
 
-/// The restart of the protocol that a message belongs to: the number of restarts, and the peer that started this one.
+/// The restart to which a message belongs: the number of restarts, and the peer that initiated this one.
 pub(super) type Epoch = (u64, PeerId);
 
-/// Messages between peers. `Say` carries the protocol's own messages and is counted as such; the others belong to the
-/// backups.
+/// Messages between peers. `Say` carries the protocol's own messages; the others belong to the backups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -25,9 +24,9 @@ pub(super) type Epoch = (u64, PeerId);
     ))
 )]
 pub enum Message<P: Backable> {
-    /// Sent from one participant to another, to the owner of the latter, at each step that sends. The receiver discards
-    /// duplicates, runs the step, and answers with `Confirm`. The sender resends it to the next owner if that peer
-    /// fails before it confirms.
+    /// Sent by the owner of one participant to the owner of another, at each step that sends. The receiver discards
+    /// duplicates, runs the step, and answers with `Confirm`. If it fails before that, the sender resends the message
+    /// to the next owner.
     Say {
         /// The restart.
         epoch: Epoch,
@@ -35,7 +34,7 @@ pub enum Message<P: Backable> {
         from: PeerId,
         /// The receiving participant.
         to: PeerId,
-        /// Sequence number among the messages of this pair of participants.
+        /// Sequence number, for this pair of participants.
         number: u64,
         /// The protocol's message.
         message: P::Message,
@@ -52,12 +51,12 @@ pub enum Message<P: Backable> {
         /// The number of the message.
         number: u64,
     },
-    /// Sent by the owner of a participant to each backup when the participant changes. The backup replaces an older
-    /// copy. No answer.
+    /// Sent by the owner of a participant to each backup when the state changes. The backup replaces an older copy. No
+    /// answer.
     State {
         /// The restart.
         epoch: Epoch,
-        /// The participant's identifier.
+        /// The participant.
         whose: PeerId,
         /// Its new state.
         #[cfg_attr(feature = "serde", serde(with = "shared"))]
@@ -65,13 +64,13 @@ pub enum Message<P: Backable> {
     },
     /// Sent to all peers by an owner that finds a state missing. The receiver stops and answers with `Found`.
     Search {
-        /// The restart that is prepared.
+        /// The restart in preparation.
         epoch: Epoch,
     },
-    /// The answer to `Search`: the grants at the sending peer. When all peers have answered, the searching peer sends
-    /// `Fresh`.
+    /// Sent to answer `Search`, with the grants at the sending peer. When all peers have answered, the searching peer
+    /// sends `Fresh`.
     Found {
-        /// The restart that is prepared.
+        /// The restart in preparation.
         epoch: Epoch,
         /// Clients in the critical section, with their grants.
         inside: Vec<(Ticket, Grant)>,
@@ -125,7 +124,7 @@ impl<P: Backable> Message<P> {
         }
     }
 
-    /// The sort key: kind, restart, target and a fingerprint. Any order is right that is always the same.
+    /// Returns the sort key: kind, restart, target and a fingerprint. Any deterministic order will do.
     fn key(&self) -> (usize, Epoch, Option<PeerId>, u64) {
         let mut fingerprint = Fnv(0xcbf2_9ce4_8422_2325);
         self.hash(&mut fingerprint);

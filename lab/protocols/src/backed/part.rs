@@ -5,7 +5,7 @@ use peerlock_types::{PeerId, Ticket};
 
 use super::{Backable, Message};
 
-/// The state of one participant, as its owner and its backups keep it.
+/// The state of one participant, as kept by its owner and its backups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -16,13 +16,13 @@ use super::{Backable, Message};
     ))
 )]
 pub struct Part<P: Backable> {
-    /// The protocol's own state.
+    /// The protocol's state.
     pub(super) peer: P,
     /// Number of changes.
     pub(super) version: u64,
     /// Clients that wait or hold a slot.
     pub(super) open: Vec<Ticket>,
-    /// Sent messages that are not confirmed.
+    /// Unconfirmed messages.
     pub(super) outbox: Vec<Said<P::Message>>,
     /// Number of messages sent to each participant.
     said: BTreeMap<PeerId, u64>,
@@ -48,7 +48,7 @@ struct Received {
 }
 
 impl<P: Backable> Part<P> {
-    /// A participant in its initial state.
+    /// Creates a participant in its initial state.
     pub fn new(peer: P) -> Self {
         let (said, received) = (BTreeMap::new(), BTreeMap::new());
         Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), said, received }
@@ -63,7 +63,7 @@ impl<P: Backable> Part<P> {
         said.again(me)
     }
 
-    /// Records a received number, and returns whether it is new.
+    /// Records a received number. Returns whether it is new.
     pub fn receives(&mut self, from: PeerId, number: u64) -> bool {
         let received = self.received.entry(from).or_default();
         if number <= received.all_to || !received.beyond.insert(number) {

@@ -1,7 +1,7 @@
 //! Recovery from the loss of a state with all its backups. The paper "resorts to conventional fault tolerant algorithms
 //! such as those described in \[18\]", which search by broadcast and regenerate the token. Those have one token and no
-//! queue; this module applies the idea to k tokens and any protocol: one peer queries all others for their grants, and
-//! when all peers that have not failed have answered, it restarts the protocol with the tokens where they are and the
+//! queue. This module applies the idea to k tokens and any protocol: one peer queries all others for their grants. When
+//! all peers that have not failed have answered, it restarts the protocol with the tokens where they are and the
 //! missing ones recreated.
 //!
 //! ```text
@@ -12,12 +12,12 @@
 //!   │ found: grants   │             │
 //!   │◄────────────────┤             │
 //!   │◄────────────────┼─────────────┤       all have answered
-//!   │ anew(1, tokens) │             │
+//!   │ fresh(1, tokens)│             │
 //!   ├────────────────►│             │       waiting clients request again
 //!   ├─────────────────┼────────────►│
 //! ```
 //!
-//! The order of the queue is lost. Fencing numbers continue above all numbers of the previous start.
+//! The order of the queue is lost. Fencing numbers continue above those before the restart.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ use crate::{Cx, Grant, Input};
 /// Distance between the fencing numbers of two restarts.
 const NUMBERS: u64 = 1 << 32;
 
-/// The state of a search.
+/// A search in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Census {
     /// Peers that have not answered.
@@ -44,7 +44,7 @@ struct Census {
 /// One peer's state of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
-    /// The current restart, or the one that is prepared.
+    /// The current restart, or the one in preparation.
     epoch: Option<Epoch>,
     /// Whether this peer has stopped and waits for `Fresh`.
     stopped: bool,
@@ -54,7 +54,7 @@ pub(super) struct Recovery {
     inside: Vec<(Ticket, Grant)>,
     /// Clients of this peer that wait, by arrival.
     waiting: Vec<Ticket>,
-    /// Clients that held a slot at the restart and acquire their tokens again, without a second grant.
+    /// Holders at the restart, which acquire their tokens again without a second grant.
     returning: Vec<Ticket>,
 }
 
@@ -84,7 +84,7 @@ impl Recovery {
         self.waiting.push(ticket);
     }
 
-    /// Records a release during recovery. The grant is already counted; its token becomes free after the restart.
+    /// Records a release during recovery. The grant is already reported; its token becomes free after the restart.
     pub fn give_back(&mut self, ticket: Ticket) {
         self.waiting.retain(|&waiting| waiting != ticket);
         self.inside.retain(|&(inside, _)| inside != ticket);
@@ -153,7 +153,7 @@ impl<P: Backable> Backed<P> {
             }
             Message::Fresh { layout, .. } if epoch == ours && self.recovery.stopped => self.begin(layout, cx),
             Message::Search { .. } | Message::Found { .. } | Message::Fresh { .. } => {}
-            // It has overtaken `Fresh` and is kept until that arrives.
+            // It has overtaken `Fresh`: buffered until that arrives.
             _ if epoch == ours && self.recovery.stopped => self.inbox.push_back(message.clone()),
             // An older message is void. A newer one comes from peers that have restarted without this one.
             _ => return epoch != ours,
@@ -161,8 +161,8 @@ impl<P: Backable> Backed<P> {
         true
     }
 
-    /// Handles the failure of a peer during recovery: the successor of the searching peer searches again; a searching
-    /// peer does not wait for its answer.
+    /// Handles the failure of a peer during recovery. The successor of a searching peer searches again; a searching
+    /// peer stops waiting for its answer.
     pub(super) fn forget_search_of(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         let leader = self.recovery.epoch().1;
         if let Some(Census { missing, .. }) = &mut self.recovery.asked {

@@ -236,7 +236,7 @@ impl fmt::Display for Requester {
             Some(owner) => write!(f, "{} queued at {owner}", self.votes.stamp),
             None => {
                 let votes: Vec<u32> = self.votes.mine().iter().collect();
-                write!(f, "{} asks, votes {votes:?}", self.votes.stamp)
+                write!(f, "{} waits, votes {votes:?}", self.votes.stamp)
             }
         }
     }

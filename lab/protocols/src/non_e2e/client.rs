@@ -17,22 +17,22 @@ use crate::sigma::{self, Common, Number, Stamp};
 /// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// The votes for it, as in Sigma.
+    /// Its votes, as in Sigma.
     pub votes: Client,
     /// The last answer for each replica.
     places: Vec<Place>,
-    /// Which replicas were asked and have not answered, nor has anybody on the way.
+    /// Replicas without an answer since the last request, from themselves or a hop.
     silent: Voters,
-    /// How often we have asked again in a row without anything new.
+    /// Number of consecutive retries without progress.
     tries: u32,
 }
 
-/// The place at which a request waits.
+/// The place of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    /// Unknown: no answer yet.
+    /// No answer yet.
     Unknown,
-    /// In the queue of this hop.
+    /// In the queue of a hop.
     Hop(PeerId),
     /// At the replica, on this peer.
     Replica(PeerId),
@@ -93,8 +93,8 @@ impl Requester {
     }
 
     /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's answer. But a
-    /// hop knows only the last request that passed, which may itself be queued at the next hop; and a hop that gets two
-    /// requests of one client would name it as holder.
+    /// hop knows only the last request that passed, which may itself be queued at the next hop; and a hop that receives
+    /// two requests of one client would name that client as holder.
     pub fn on_queued(
         &mut self,
         from: PeerId,
@@ -130,7 +130,7 @@ impl Requester {
         }
     }
 
-    /// The timer: renews, retries, yields. Returns true if the lease has expired and the client no longer holds.
+    /// Handles the timer: renews, retries, yields. Returns true if the lease has expired.
     pub fn on_wake(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) -> bool {
         if let Phase::Inside { until } = self.votes.phase {
             if config.leases && until <= cx.now() {
@@ -144,7 +144,7 @@ impl Requester {
             // §IV.B, step 6.
             self.votes.yield_all(common, cx);
         }
-        // With the votes but not granted, the replicas' fencing levels differ too much; a request raises them.
+        // With enough votes but no grant, the replicas' fencing levels differ too much; requests raise them.
         if config.asks_again || self.votes.mine().len() >= common.quorum().votes() {
             (0..common.quorum().replicas()).for_each(|replica| self.ask(replica, config, common, cx));
             let is_near = !self.votes.mine().is_empty() || self.places.contains(&Place::Unknown);
@@ -159,11 +159,11 @@ impl Requester {
         false
     }
 
-    /// Retries: at the peer that has answered last, which takes one message; or, without an answer since the last
-    /// request, by a new route.
+    /// Retries: directly at the peer that has answered last; or, if it has not answered the last request, by a new
+    /// route.
     ///
-    /// A client with too few votes does not leave its requests in hops' queues, where the owners of the other votes
-    /// cannot be asked to yield to it: it bypasses the hops.
+    /// A client with too few votes bypasses the hops. In their queues its requests are unknown to the replicas, which
+    /// therefore could not ask the owners of the other votes to yield to it.
     fn ask(&mut self, replica: u32, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let direct = self.direct(replica, common, cx);
         let surfaces = config.surfaces && !self.votes.mine().is_empty();

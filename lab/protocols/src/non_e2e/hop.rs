@@ -13,7 +13,7 @@ use crate::sigma::replica::{Entry as Request, is_same};
 use crate::sigma::{self, Stamp};
 use crate::{Cx, Hop};
 
-/// An entry of the replica list: the request for this replica that passed, and those after it.
+/// An entry of the replica list: the request for this replica that passed, and those queued after it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     /// *Replica Id*.
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub holder: Stamp,
     /// *Replica Request Queue*, in order.
     pub queue: Vec<Request>,
-    /// How often [`Timer::Ping`] has expired since a request was queued.
+    /// Number of expirations of [`Timer::Ping`] since a request was queued.
     pub age: u32,
     /// *Next* on the holder's route to the replica.
     pub next: Neighbour,
@@ -51,7 +51,7 @@ impl Entry {
         Self { replica, holder, queue: Vec::new(), age: 0, next, previous }
     }
 
-    /// Updates the entry: the holder's request passes again, perhaps by a new route.
+    /// Updates the route: the holder's request passes again.
     pub fn renew(&mut self, hop: Hop, next: PeerId) {
         (self.next, self.previous) = (Neighbour::new(next), Neighbour::new(hop.previous));
     }
@@ -94,7 +94,7 @@ impl NonE2e {
         }
     }
 
-    /// §IV.B, step 2. Returns true if the request is forwarded.
+    /// §IV.B, step 2. Returns whether the request is forwarded.
     pub(super) fn on_request_by(&mut self, hop: Hop, next: PeerId, message: &Message, cx: &mut Cx<'_, Self>) -> bool {
         let (replica, client, sent, is_direct) = match *message {
             Message::Request { replica, client, sent, .. } => (replica, client, sent, false),
@@ -130,7 +130,7 @@ impl NonE2e {
             return self.add_to(message, entry, cx);
         }
         if is_over && self.waits_at(at, client) {
-            // The request has not passed this hop, so neither do its RELEASE and the requests queued behind it.
+            // The request has not passed this hop, so its RELEASE stops here, with the requests queued behind it.
             let config = self.common.config;
             let entry = &mut self.entries[at];
             entry.queue.retain(|queued| !is_same(queued.client, client, &config));
@@ -161,8 +161,8 @@ impl NonE2e {
         None
     }
 
-    /// Sends queues to a replica, and keeps a copy until they have arrived (§V.B: *an alive predecessor would act as
-    /// the temporary token holder*).
+    /// Sends queues to a replica, and keeps a copy until they are acknowledged (§V.B: *an alive predecessor would act
+    /// as the temporary token holder*).
     fn post(&mut self, replica: u32, mut message: Message, cx: &mut Cx<'_, Self>) {
         let way = (&mut self.common.post, &self.common.replicas);
         if !self.config.keeps_copies {
@@ -188,15 +188,14 @@ impl NonE2e {
         }
     }
 
-    /// Acknowledges queues to the peer that kept a copy.
+    /// Acknowledges queues to the peer that keeps a copy.
     pub(super) fn take_over(&mut self, keeper: Option<(PeerId, u64)>, cx: &mut Cx<'_, Self>) {
         if let Some((peer, receipt)) = keeper {
             self.common.post.send(peer, Message::Taken { receipt }, cx);
         }
     }
 
-    /// §V.B: returns whether the request is known here: a local client's, one that has passed, or one at a hosted
-    /// replica.
+    /// §V.B: returns whether the request is known: of a local client, passed on, or at a hosted replica.
     pub(super) fn knows(&mut self, index: u32, request: Stamp) -> bool {
         let is_client = self.clients.iter().any(|client| client.votes.stamp == request);
         let at_replica = self.replicas.iter().any(|here| here.index == index && here.knows(request, &self.common));
@@ -246,9 +245,9 @@ impl NonE2e {
         }
     }
 
-    /// §V.B: the route of an entry is broken. *Departure:* in the paper the predecessor of a dead peer makes a new
-    /// route for the holder's request, and its successor cleans up the old one. But the holder may have finished: here
-    /// both send the queue to the replica, which knows; and a live holder retries.
+    /// §V.B: handles a broken route. *Departure:* in the paper the predecessor of a dead peer makes a new route for the
+    /// holder's request, and its successor cleans up the old one. But the holder may have finished. Here both send the
+    /// queue to the replica, which knows; and a live holder retries.
     fn clean_up(&mut self, entry: Entry, cx: &mut Cx<'_, Self>) {
         let (replica, holder) = (entry.replica, entry.holder);
         let queue: Vec<Waiting> = entry.into_load(cx.now()).collect();

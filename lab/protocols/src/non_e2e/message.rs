@@ -8,71 +8,75 @@ use peerlock_types::{PeerId, Ticket, Time};
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
-/// The paper's four messages, §V's ping, ack and cleanup, and those of our repairs. `replica` is always the index of
-/// the logical replica, since one peer may host several.
+/// The paper's four messages, §V's ping, ack and cleanup, and those of our repairs. `replica` is the index of the
+/// logical replica, since one peer may host several.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: routed by a client to every replica for its vote; queued by the first hop with an entry for the
-    /// replica. Answered by GRANTREQ, from that hop ([`Message::Queued`]) or from the replica. Also sent again to the
-    /// hop that has queued it, as a check: a hop without it forwards it.
+    /// REQUEST: routed by a client to every replica for its vote. The first hop with an entry for the replica queues it
+    /// and answers with GRANTREQ ([`Message::Queued`]); otherwise the replica does. Also sent as a check to the hop
+    /// that has queued it, which forwards it if it does not know it.
     Request {
         /// The destination.
         replica: u32,
         /// The request and its position.
         client: Stamp,
-        /// When it was sent, by the client's clock.
+        /// Send time, by the client's clock.
         sent: Time,
-        /// The highest fencing level that the client has received.
+        /// The highest fencing level known to the client.
         fencing: u64,
     },
-    /// GRANTREQ from a hop to a requester: the request is queued there.
+    /// GRANTREQ from a hop: sent to a requester whose request it has queued. The client records the place; it is not a
+    /// vote.
     Queued {
         /// The replica.
         replica: u32,
-        /// The client at the receiving peer.
+        /// The receiving client.
         to: Ticket,
-        /// The request that passed to the replica, assumed to be the holder. Hearsay.
+        /// The last request that passed to the replica, presumably its holder. Hearsay.
         holder: Stamp,
     },
-    /// Messages between clients and replicas only, as in Sigma: GRANTREQ from a replica (*Response*), INQUIRE and
-    /// YIELD, and a REQUEST that no hop may queue, which is routed, or sent to the last known peer of the replica.
+    /// Messages between clients and replicas, as in Sigma: GRANTREQ from a replica (*Response*), INQUIRE and YIELD, and
+    /// a REQUEST that no hop queues, which is routed, or sent to the last known peer of the replica.
     Vote(sigma::Message),
-    /// RELEASE: the request is finished. Routed to every replica; each hop whose entry names the client deletes it and
-    /// adds its queue. Sent directly to a replica that has voted for a finished request.
+    /// RELEASE: routed by a client to every replica when its request is finished. Each hop whose entry names the client
+    /// deletes it and adds its queue; the replica votes for the next. Sent directly to a replica that has voted for a
+    /// finished request.
     Release {
         /// The destination.
         replica: u32,
         /// The finished request.
         client: Stamp,
-        /// The highest fencing level that the client has received, including its own number.
+        /// The highest fencing level known to the client, including its own number.
         fencing: u64,
-        /// The queues of the hops so far.
+        /// The queues of the hops passed.
         load: Load,
     },
-    /// CLEANUP (§V.B): a peer on the route of the holder's request is dead. Routed to the replica by its neighbour on
-    /// that route; each hop whose entry names the holder deletes it and adds its queue. The holder keeps the vote.
+    /// CLEANUP (§V.B): routed to the replica by a hop that finds the route of the holder's request broken. Each hop
+    /// whose entry names the holder deletes it and adds its queue. The holder keeps the vote.
     Cleanup {
         /// The destination.
         replica: u32,
-        /// The request whose route is cleaned up.
+        /// The request of the broken route.
         holder: Stamp,
-        /// The queues of the hops so far.
+        /// The queues of the hops passed.
         load: Load,
     },
-    /// Acknowledges queues to the hop responsible for them, which then deletes its copy. Not in the paper.
+    /// Sent by a replica or hop that has received queues to the hop responsible for them, which then deletes its copy.
+    /// Not in the paper.
     Taken {
-        /// The number of that hop's message.
+        /// The receipt of that hop's message.
         receipt: u64,
     },
-    /// PING (§V.B): sent by a hop with a queue to the next and the previous peer on its holder's route.
+    /// PING (§V.B): sent by a hop with a queue to the next and the previous peer on its holder's route. Answered by
+    /// ACK; a peer that does not answer counts as dead.
     Ping {
         /// The replica of the route.
         replica: u32,
         /// The request of the route.
         holder: Stamp,
     },
-    /// ACK (§V.B).
+    /// ACK (§V.B): the answer to PING. If the request is unknown, the hop cleans up the route.
     Ack {
         /// The replica of the route.
         replica: u32,
@@ -83,7 +87,7 @@ pub enum Message {
     },
 }
 
-/// Partial queues on the way to the replica.
+/// Partial queues, moving to the replica.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Load {
@@ -113,7 +117,7 @@ impl Message {
         }
     }
 
-    /// Returns the replica that it is to, from, or about.
+    /// Returns the replica that sends or receives it, or that it concerns.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { replica, .. }
@@ -135,7 +139,7 @@ impl Message {
         }
     }
 
-    /// Takes the queues out of a message that is not forwarded.
+    /// Takes the queues from a message that is not forwarded.
     pub(super) fn into_load(mut self) -> Load {
         self.load_mut().map(core::mem::take).unwrap_or_default()
     }
@@ -150,11 +154,11 @@ impl From<sigma::Message> for Message {
 /// The timers of clients, replicas and hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client's or a replica's.
+    /// Those of Sigma.
     Vote(sigma::Timer),
     /// A hop pings the routes of its holders (§V.B).
     Ping,
-    /// A hop resends queues that are not acknowledged.
+    /// A hop resends unacknowledged queues.
     Again,
 }
 
