@@ -1,13 +1,13 @@
-//! A member that makes no sense, for tests: it knows the secret and the format, and builds every kind of message there
-//! is, with values that it has heard and with extreme ones.
+//! A fuzzing member for tests: it knows the secret and the format, and sends every kind of message, with received and
+//! with extreme values.
 //!
 //! ```text
-//!   heard   ──Tree──► numbers and texts by the names of their fields ──┐
-//!              └────► a message like it, with some of them changed     ├─► bytes on the wire
-//!   nothing ──draw──► any value of a type ─────────────────────────────┘
+//!   received ──Tree──► numbers and texts by the names of their fields ──┐
+//!                 └──► a message like it, with some of them changed     ├─► bytes on the wire
+//!   nothing  ──draw──► any value of a type ─────────────────────────────┘
 //! ```
 //!
-//! Both ways follow the types by serde, so that a new kind of message is forged without a line here.
+//! Both ways follow the types by serde, so a new kind of message is covered automatically.
 
 mod draw;
 mod tree;
@@ -24,11 +24,11 @@ use self::tree::Tree;
 use crate::link::Frame;
 use crate::wire::{Body, decode, decode_body, encode};
 
-/// At most so many values are remembered under each name, and so many messages.
+/// The maximum number of values stored per name, and of messages.
 const MAX_RECEIVED: usize = 64;
-/// The lists of one message have at most so many parts: about as many as fit.
+/// The maximum number of list elements in one message: about as many as fit.
 const MOST_PARTS: usize = 50_000;
-/// What makes trouble where somebody counts on: ends of ranges, of whatever type they are cut to.
+/// The ends of integer ranges.
 const EXTREMES: [u128; 16] = [
     0,
     1,
@@ -48,12 +48,12 @@ const EXTREMES: [u128; 16] = [
     u128::MAX,
 ];
 
-/// Where values come from.
+/// The source of values.
 struct Chance {
     rng: Rng,
     numbers: BTreeMap<&'static str, Vec<u128>>,
     texts: Vec<String>,
-    /// How many parts the lists of one message may still have.
+    /// The number of list elements that are left for the current message.
     room: usize,
 }
 
@@ -66,7 +66,7 @@ impl Chance {
         of.get(rng.below(of.len().max(1) as u64) as usize).cloned()
     }
 
-    /// A value for a field of this name: most often one that was heard there, or next to one.
+    /// Returns a value for a field of this name: most often a received one, or its neighbour.
     fn number(&mut self, name: &str) -> u128 {
         let last_received = self.numbers.get(name).and_then(|last_received| Self::pick(&mut self.rng, last_received));
         match (self.rng.below(10), last_received) {
@@ -88,7 +88,7 @@ impl Chance {
         }
     }
 
-    /// How long a list is: short, and now and then as long as fits into a message.
+    /// Returns the length of a list: short, and rarely as long as fits into a message.
     fn length(&mut self) -> usize {
         let wanted = match self.rng.below(200) {
             0 => self.rng.below(50_000),
@@ -118,42 +118,43 @@ impl Chance {
     }
 }
 
-/// The member.
+/// The fuzzing member.
 pub struct Fuzzer {
     chance: Chance,
     cluster: ClusterId,
-    /// What others have said, to be said again with changes.
+    /// Received messages, to be sent again with changes.
     bodies: Vec<Tree>,
     messages: Vec<Tree>,
-    /// It speaks as if it were the register: of votes, of what was decided, of who votes.
+    /// It also sends messages of voters and leaders.
     is_register: bool,
     /// The resource that it leaves alone.
     spares: Option<(u128, String)>,
-    /// How many messages of which kind it has made.
+    /// The number of messages by kind.
     made: BTreeMap<&'static str, u64>,
 }
 
 impl Fuzzer {
-    /// A member of the cluster that it hears of first. The same seed and the same that is heard give the same bytes.
+    /// Creates a member of the first cluster that it receives a message of. The same seed and input give the same
+    /// bytes.
     pub fn new(seed: u64) -> Self {
         let chance = Chance { rng: Rng::new(seed), numbers: BTreeMap::new(), texts: Vec::new(), room: 0 };
         let (bodies, messages, made) = <_>::default();
         Self { chance, cluster: ClusterId::new(0), bodies, messages, is_register: true, spares: None, made }
     }
 
-    /// It says nothing in the register's name, and nothing about the resource of this name: then everybody else has to
-    /// be served there as if nothing were.
+    /// Sends no messages of voters or leaders, and none about this resource, which all other members must then be able
+    /// to use normally.
     #[must_use]
     pub fn sparing(self, name: &crate::Name) -> Self {
         Self { is_register: false, spares: Some((name.key().get(), name.to_string())), ..self }
     }
 
-    /// How many messages of which kind it has made.
+    /// Returns the number of messages by kind.
     pub fn made(&self) -> &BTreeMap<&'static str, u64> {
         &self.made
     }
 
-    /// Remembers what goes over its connections.
+    /// Learns from a received frame.
     pub fn receive(&mut self, bytes: &[u8]) {
         let body = match decode(bytes, Versions::OURS) {
             Ok((Frame::Hello { cluster: Some(cluster), .. }, _)) => return self.cluster = cluster,
@@ -176,7 +177,7 @@ impl Fuzzer {
         }
     }
 
-    /// The next of its messages, as bytes of a connection on which both have said hello.
+    /// Returns the next frame, for a connection on which both sides have sent a hello.
     pub fn frame(&mut self) -> Vec<u8> {
         let frame = match self.chance.rng.below(400) {
             // These end the connection.
@@ -199,8 +200,8 @@ impl Fuzzer {
             self.chance.room = MOST_PARTS;
             if self.chance.one_in(2) {
                 let tree = self.like(|it| &it.messages, |it| Tree::of(&it.draw::<RegistryMessage>()));
-                if self.is_meant(&tree) && (self.is_register || tree.is_variant(&["Ask", "Heard"])) {
-                    self.count("letters");
+                if self.is_meant(&tree) && (self.is_register || tree.is_variant(&["Ask", "EventAck"])) {
+                    self.count("registry");
                     let mut registry_message = 1u16.to_le_bytes().to_vec();
                     registry_message.extend(self.cluster.get().to_le_bytes());
                     tree.encode(&mut registry_message);
@@ -208,7 +209,7 @@ impl Fuzzer {
                 }
             } else {
                 let tree = self.like(|it| &it.bodies, |it| Tree::of(&it.draw::<Body>()));
-                if self.is_meant(&tree) && !tree.is_variant(&["Register"]) {
+                if self.is_meant(&tree) && !tree.is_variant(&["Registry"]) {
                     self.count("bodies");
                     return tree.bytes();
                 }
@@ -217,7 +218,7 @@ impl Fuzzer {
         Vec::new()
     }
 
-    /// One that was heard, with changes, or a new one.
+    /// Returns a received message with changes, or a new one.
     fn like(&mut self, last_received: impl Fn(&Self) -> &Vec<Tree>, new: impl Fn(&mut Self) -> Tree) -> Tree {
         let many = last_received(self).len() as u64;
         if many == 0 || self.chance.one_in(2) {
@@ -231,7 +232,7 @@ impl Fuzzer {
         tree
     }
 
-    /// Whether it is about anything but what is spared.
+    /// Returns whether a message concerns anything but the spared resource.
     fn is_meant(&self, tree: &Tree) -> bool {
         let Some((key, name)) = &self.spares else { return true };
         let mut is_spared = false;
@@ -251,7 +252,7 @@ impl Fuzzer {
 
     fn draw<T: DeserializeOwned>(&mut self) -> T {
         loop {
-            // Refused where a type checks what it is made of.
+            // Refused where a type checks its fields.
             if let Ok(value) = T::deserialize(Draw { chance: &mut self.chance, name: "" }) {
                 return value;
             }
