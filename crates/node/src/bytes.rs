@@ -1,5 +1,4 @@
-//! Bytes within a message, copied as a whole: serde takes a list of them for a list of anything, one after the other.
-//! The form is the same.
+//! Serializes bytes as a whole: serde would serialize a `Vec<u8>` one element at a time. The encoding is the same.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The cluster as the register has told it last, and what is looked for there.
+//! The cached view of the cluster, from the registry, and the hosts to include in it.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -6,119 +6,119 @@ use std::mem::take;
 use peerlock_registry::{Info, MOST_HOSTS, SessionId, Ttl, View};
 use peerlock_types::PeerId;
 
-/// At most so many others are looked at because people were told of them.
+/// The maximum number of hosts included because they were named to clients.
 const MOST_MENTIONED: usize = 256;
-/// At most so many are dialled, and asked, at a time: in a large cluster everybody may be without a session at once,
-/// and who votes is linked with everybody.
+/// The maximum number of hosts dialled or asked at a time: in a large cluster all members may lose their sessions at
+/// once, and voters are connected to all.
 const MOST_SOUGHT: usize = 16;
 
-/// What we see of the cluster.
+/// The cached view, with its pending queries.
 #[derive(Default)]
 pub struct CachedView {
-    /// Those whom we deal with and those who vote, as a voter told it last.
+    /// The last result: hosts of interest and voters.
     view: Option<View>,
-    /// Whom the register was asked for then.
+    /// The hosts that were queried for it.
     looked_for: BTreeSet<PeerId>,
-    /// Others of whom people here have been told.
+    /// Hosts that were named to clients since.
     mentioned: BTreeSet<PeerId>,
-    /// Who votes, learns to, or leads.
+    /// Voters, learners and leader.
     seated: BTreeSet<PeerId>,
-    /// Where all members listen, as it was said last.
+    /// The last reported addresses of all members.
     addresses: Vec<String>,
-    /// Everybody, as far as a voter has told it to those who wait to see that.
+    /// Pages of the member list received so far.
     everybody: Option<View>,
-    /// Who waits to see the cluster.
+    /// Calls that wait for the member list.
     lookers: Vec<u64>,
-    /// How often anybody was sought who may help.
+    /// The number of rounds of looking for hosts.
     rounds: usize,
 }
 
 impl CachedView {
-    /// What was told last.
+    /// Returns the last result.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
     }
 
-    /// The members that were told of.
+    /// Returns the members of the last result.
     pub fn members(&self) -> impl Iterator<Item = (PeerId, &Info)> {
         self.view.iter().flat_map(|view| view.members.iter().map(|(host, info)| (*host, info)))
     }
 
-    /// What a member has said of itself.
+    /// Returns the registered information of a member.
     pub fn info_of(&self, host: PeerId) -> Option<&Info> {
         self.members().find(|(member, _)| *member == host).map(|(_, info)| info)
     }
 
-    /// Who votes, as it was told.
+    /// Returns the voters of the last result.
     pub fn voters(&self) -> impl Iterator<Item = PeerId> {
         self.view.iter().flat_map(|view| view.voters.iter().map(|(_, host)| *host))
     }
 
-    /// Who votes or learns to, as it was told; nothing if nothing was.
+    /// Returns the voters and learners of the last result, if there is one.
     pub fn voters_and_learners(&self) -> Option<impl Iterator<Item = PeerId>> {
         self.view.as_ref().map(|view| view.voters.iter().chain(&view.learners).map(|(_, host)| *host))
     }
 
-    /// The sessions of a host and how long they stand, the latest last.
+    /// Returns the sessions of a host with their lengths, oldest first.
     pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, Ttl)> {
         let sessions = self.view.iter().flat_map(|view| &view.sessions);
         sessions.filter(move |(_, of, _)| *of == host).map(|(session, _, ttl)| (*session, *ttl))
     }
 
-    /// Who votes, learns to, or leads, by all that we know.
+    /// Returns the known voters, learners and leader.
     pub fn seated(&self) -> &BTreeSet<PeerId> {
         &self.seated
     }
 
-    /// Whether this host does.
+    /// Returns whether a host is one of these.
     pub fn is_seated(&self, host: PeerId) -> bool {
         self.seated.contains(&host)
     }
 
-    /// These do now, besides those that were told of.
+    /// Sets the voters, learners and leader: these and those of the last result.
     pub fn set_others(&mut self, others: impl Iterator<Item = PeerId>) {
         let mut seated: Vec<PeerId> = self.voters_and_learners().into_iter().flatten().chain(others).collect();
         seated.sort_unstable();
         seated.dedup();
-        // Nearly always they are the same.
+        // Usually unchanged.
         if !self.seated.iter().eq(&seated) {
             self.seated = seated.into_iter().collect();
         }
     }
 
-    /// Whom to look for, where these are dealt with.
+    /// Returns the hosts to query, including these.
     pub fn wanted(&self, dealt_with: impl Iterator<Item = PeerId>) -> BTreeSet<PeerId> {
         self.mentioned.iter().copied().chain(dealt_with).take(MOST_HOSTS).collect()
     }
 
-    /// The register is asked for these.
+    /// Records which hosts are queried.
     pub fn look_for(&mut self, hosts: BTreeSet<PeerId>) {
         self.looked_for = hosts;
     }
 
-    /// Whether the register is asked, or was asked last, for all of these.
+    /// Returns whether the last query includes all of these.
     pub fn covers(&self, hosts: &BTreeSet<PeerId>) -> bool {
         hosts.is_subset(&self.looked_for)
     }
 
-    /// Whether it was asked for this one.
+    /// Returns whether the last query includes a host.
     pub fn was_looked_for(&self, host: PeerId) -> bool {
         self.looked_for.contains(&host)
     }
 
-    /// This one is to be looked for.
+    /// Includes a host in the next query.
     pub fn need(&mut self, host: PeerId) {
         self.mentioned.insert(host);
     }
 
-    /// People here are told of these, so that they are to be looked for, as far as there is room. Whether one is new.
+    /// Includes hosts that were named to clients, within the limit. Returns whether one is new.
     pub fn mention(&mut self, hosts: impl Iterator<Item = PeerId>) -> bool {
         let before = self.mentioned.len();
         self.mentioned.extend(hosts.take(MOST_MENTIONED.saturating_sub(before)));
         self.mentioned.len() > before
     }
 
-    /// The register has told this. Who was looked for and is not there?
+    /// Stores a result. Returns the queried hosts that are no members.
     pub fn on_event(&mut self, view: View) -> BTreeSet<PeerId> {
         let members: BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
         self.view = Some(view);
@@ -126,7 +126,7 @@ impl CachedView {
         self.looked_for.difference(&members).copied().collect()
     }
 
-    /// Members listen here. Whether that is new.
+    /// Stores the addresses of members. Returns whether they have changed.
     pub fn list(&mut self, addresses: &[String]) -> bool {
         let is_new = self.addresses != addresses;
         if is_new {
@@ -135,17 +135,17 @@ impl CachedView {
         is_new
     }
 
-    /// This call waits to see everybody.
+    /// Adds a call that waits for the member list.
     pub fn await_all(&mut self, call: u64) {
         self.lookers.push(call);
     }
 
-    /// Everybody will be told of from the beginning.
+    /// Discards the pages received so far.
     pub fn begin_all(&mut self) {
         self.everybody = None;
     }
 
-    /// A page of everybody. After whom the next one begins, if there is one.
+    /// Stores a page. Returns the last host, if another page follows it.
     pub fn on_page(&mut self, page: View) -> Option<PeerId> {
         let last = page.members.last().map(|(host, _)| *host).filter(|_| page.more);
         match &mut self.everybody {
@@ -158,22 +158,22 @@ impl CachedView {
         last
     }
 
-    /// Everybody, as far as that was told, and the calls that wait for it.
+    /// Removes and returns the member list and the waiting calls.
     pub fn end_all(&mut self) -> (Option<View>, Vec<u64>) {
         (self.everybody.take(), take(&mut self.lookers))
     }
 
-    /// What must be true after each step.
+    /// Asserts the invariants between steps.
     pub fn check(&self, has_alarm: bool) {
         assert!(self.lookers.is_empty() || has_alarm, "{:?} wait to see the cluster, and nobody answers", self.lookers);
     }
 
-    /// Another round of seeking begins.
+    /// Starts another round.
     pub fn next_round(&mut self) {
         self.rounds += 1;
     }
 
-    /// Those of them whose turn it is in this round.
+    /// Returns the hosts to try in this round.
     pub fn in_turn(&self, hosts: &BTreeSet<PeerId>) -> Vec<PeerId> {
         let first = (self.rounds * MOST_SOUGHT).checked_rem(hosts.len()).unwrap_or(0);
         hosts.iter().copied().cycle().skip(first).take(hosts.len().min(MOST_SOUGHT)).collect()

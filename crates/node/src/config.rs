@@ -1,31 +1,29 @@
 use peerlock_registry::Versions;
 use peerlock_types::Span;
 
-/// How patient a peer is. Every default is our choice.
+/// Timeouts and limits of a peer. Every default is our choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How long to look for somebody who knows a cluster before [`Effect::NotJoined`](crate::Effect::NotJoined). 10 s.
+    /// How long to look for a member of a cluster before [`Effect::NotJoined`](crate::Effect::NotJoined). 10 s.
     pub join_timeout: Span,
-    /// How long to wait when leaving for the register to end the session. 5 s: an election, and some more.
+    /// How long to wait for the end of the session when leaving. 5 s: an election with some margin.
     pub leave_patience: Span,
-    /// A connection on which nothing was said for this long ends, if nobody needs it. 60 s.
+    /// An unneeded connection is closed after this long without a message. 60 s.
     pub idle: Span,
-    /// What nobody here has used for this long, and nobody elsewhere has said anything of, is given up here: the
-    /// register keeps it. 10 min: longer than from one use to the next where there is one every few minutes.
+    /// A resource that is not used here, and about which no message arrives, is quit after this long; the registry
+    /// keeps it. 10 min: longer than the interval of a job that runs every few minutes.
     pub unused: Span,
-    /// For this long after a message the peer stays awake, where it has a thread of its own: the
-    /// next message often follows, and a core that sleeps takes longer to wake up than a message is under way. Whoever
-    /// else wants the core gets it. 0 unless said otherwise; on the real network 200 µs.
+    /// How long a peer with a thread of its own spins after a message, yielding the core: waking a sleeping core takes
+    /// longer than a message. 0 by default; 200 µs on the real network.
     pub awake: Span,
-    /// How many clients may wait or hold a slot here. 100,000.
+    /// The maximum number of waiting and holding clients. 100,000.
     pub most_clients: usize,
-    /// How many items are kept of what one host has said about all resources: requests, early updates, answers. Above
-    /// this its updates are taken for lost. 250,000: more than twice what its clients can cause.
+    /// The maximum number of items stored for one host, over all resources: requests, early updates, replies. Further
+    /// updates of that host are treated as lost. 250,000: more than twice what its clients can cause.
     pub ration: usize,
-    /// The versions of peerlock's messages and entries that this program understands. Others in tests, which play the
-    /// next program.
+    /// The supported versions of messages and log entries. Tests change it to simulate a later program.
     pub versions: Versions,
-    /// How patient the register is.
+    /// The registry's configuration.
     pub registry: peerlock_registry::Config,
 }
 

@@ -1,4 +1,4 @@
-//! The detached grants of this host: what the register tells of them, and what it has still to hear.
+//! The detached grants of this host: the state of their synchronization with the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -7,86 +7,86 @@ use peerlock_types::{Key, Ticket};
 
 use crate::Name;
 
-/// What is between us and the register about grants that outlive sessions.
+/// The detached grants that are being dropped, queried, or have returned.
 #[derive(Default)]
 pub struct Detached {
-    /// Those that nobody has: to be taken back under the next session.
+    /// Grants without an owner, to be dropped in the next session.
     orphans: Vec<(Name, u64)>,
-    /// Those that are over here, unheard by their clients, and of which the register has not answered yet that it
-    /// knows: by resource and number, what the protocol knows the slot by, which goes on then.
+    /// Grants that have ended here without their client's knowledge, and whose drop the registry has not confirmed: the
+    /// aliases to release then, by resource and fencing number.
     ending: BTreeMap<(Key, u64), Ticket>,
-    /// Those on the pages that the register has told so far.
+    /// The grants on the pages received so far.
     found: BTreeSet<(Key, u64)>,
-    /// Up to which entry all of these pages go at least.
+    /// The lowest log index of these pages.
     index: Option<u64>,
-    /// The entry up to which one went on which something was that has returned.
+    /// The highest log index of a page from which a grant was added as returned.
     returned: u64,
-    /// The register has told all of them once: others are not of earlier processes.
+    /// All pages were received once: an unknown grant is not of an earlier process.
     is_known: bool,
 }
 
 impl Detached {
-    /// Nobody has this one.
+    /// Adds a grant without an owner.
     pub fn orphan(&mut self, name: Name, fencing: u64) {
         self.orphans.push((name, fencing));
     }
 
-    /// Those that nobody has, for the session that stands now.
+    /// Removes and returns the grants without an owner.
     pub fn take_orphans(&mut self) -> Vec<(Name, u64)> {
         take(&mut self.orphans)
     }
 
-    /// This one is over, and its slot goes on when the register knows.
+    /// Adds an ended grant whose slot is to be released later.
     pub fn end(&mut self, resource: Key, fencing: u64, alias: Ticket) {
         self.ending.insert((resource, fencing), alias);
     }
 
-    /// The register knows that this one is over: what goes on now.
+    /// The registry has dropped a grant. Returns the alias to release.
     pub fn ended(&mut self, resource: Key, fencing: u64) -> Option<Ticket> {
         self.ending.remove(&(resource, fencing))
     }
 
-    /// What had this alias was taken away.
+    /// Removes the grant of an alias that was revoked.
     pub fn drop_alias(&mut self, alias: Ticket) {
         self.ending.retain(|_, ending| *ending != alias);
     }
 
-    /// The session is over, and with it everything that was to go on.
+    /// The session is over, and with it all slots to be released.
     pub fn on_session_over(&mut self) {
         self.ending.clear();
     }
 
-    /// Those that are ending.
+    /// Returns the ended grants.
     pub fn ending(&self) -> impl Iterator<Item = (Key, u64, Ticket)> {
         self.ending.iter().map(|((resource, fencing), alias)| (*resource, *fencing, *alias))
     }
 
-    /// How many nobody has.
+    /// Returns the number of grants without an owner.
     pub fn orphans(&self) -> usize {
         self.orphans.len()
     }
 
-    /// A page of the register's begins, which goes up to this entry.
+    /// Starts a page with this log index.
     pub fn begin_page(&mut self, index: u64) {
         self.index = Some(self.index.map_or(index, |all| all.min(index)));
     }
 
-    /// This one is on a page.
+    /// Adds a grant of the page.
     pub fn see(&mut self, resource: Key, fencing: u64) {
         self.found.insert((resource, fencing));
     }
 
-    /// One on a page that goes up to this entry has returned.
+    /// Records that a grant was added from a page with this log index.
     pub fn on_returned(&mut self, index: u64) {
         self.returned = self.returned.max(index);
     }
 
-    /// Whether the register has told all of them once.
+    /// Returns whether all grants were reported once.
     pub fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// The register has told all of them: those that it has, if that is not older than what has returned.
+    /// Ends the last page. Returns all reported grants, unless the pages are older than a returned grant.
     pub fn end_pages(&mut self) -> Option<BTreeSet<(Key, u64)>> {
         self.is_known = true;
         let (found, index) = (take(&mut self.found), self.index.take());

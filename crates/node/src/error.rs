@@ -1,4 +1,4 @@
-//! What can go wrong, and what programs make of it.
+//! Errors, and their classes for programs.
 
 use std::time::Duration;
 
@@ -9,38 +9,37 @@ use crate::lease::SHORTEST_TTL;
 use crate::name::MOST_SLOTS;
 use crate::{Name, json};
 
-/// What can go wrong. After every one of these the client holds nothing and waits for nothing, unless it says
-/// otherwise.
+/// An error. Unless a variant says otherwise, the client holds nothing and waits for nothing afterwards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "error", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing was asked for: the name cannot be one.
+    /// The name is invalid. Nothing was requested.
     #[error("{name:?} cannot be the name of a resource: {why}. Use 1 to 255 bytes of visible text")]
     BadName {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// Why not, in words.
+        /// The reason.
         why: String,
     },
-    /// Nothing was asked for: there cannot be so many slots.
+    /// The number of slots is invalid. Nothing was requested.
     #[error("a resource cannot have {slots} slots: give a number from 1 to {MOST_SLOTS}")]
     BadSlots {
-        /// What was given.
+        /// The given number.
         #[serde(rename = "asked")]
         slots: u32,
     },
-    /// Nothing was asked for: the lease is too short, or its grace is not shorter than it.
+    /// The lease is too short, or the grace period is not shorter. Nothing was requested.
     #[error(
         "a lease of {ttl:?} with a grace of {grace:?} cannot be kept: give at least {} ms, and less grace than half of \
          it",
         SHORTEST_TTL.as_millis()
     )]
     BadLease {
-        /// How long the lease should be.
+        /// The given lease duration.
         #[serde(rename = "ttl_ms", with = "json")]
         ttl: Duration,
-        /// How long before its end it should be taken for lost.
+        /// The given grace period.
         #[serde(rename = "grace_ms", with = "json")]
         grace: Duration,
     },
@@ -51,195 +50,194 @@ pub enum Error {
         quoted(name)
     )]
     SlotsMismatch {
-        /// The resource that was asked for.
+        /// Name of the resource.
         name: Name,
-        /// How many slots it has.
+        /// Its number of slots.
         has: u32,
-        /// How many the caller has said that it has.
+        /// The number that the request expected.
         asked: u32,
     },
-    /// The cluster knows no such resource.
+    /// The cluster has no such resource.
     #[error("there is no resource {name}: nobody has acquired it yet, or it is spelt differently")]
     NoSuchResource {
-        /// What was asked for.
+        /// The given name.
         name: Name,
     },
-    /// The name is not removed: somebody holds a slot of it or waits, or may do so without knowing that it was forced
-    /// out.
+    /// The resource cannot be deleted: a client holds a slot or waits, or an evicted session may not know yet that it
+    /// was evicted.
     #[error("{name} is not removed: {}", why_used(name, host, *forced))]
     InUse {
-        /// The name that was to be removed.
+        /// Name of the resource.
         name: Name,
-        /// The host where it is used, as far as known.
+        /// Name of a host where it is used, if known.
         host: String,
-        /// Nobody uses it, but somebody was forced out of it whose agent has had the same session since.
+        /// Whether an evicted session is the only reason: its agent still has the same session.
         #[serde(default)]
         forced: bool,
     },
-    /// The wait is over, and others were first. `place` is how many are still ahead, if that is known.
+    /// The slot was not granted in time.
     #[error("{name} was not acquired{}", match .place {
         Some(0) => ": next in line".to_owned(),
         Some(n) => format!(": {n} are ahead in line"),
         None => String::new(),
     })]
     NotAcquired {
-        /// The resource that was asked for.
+        /// Name of the resource.
         name: Name,
-        /// How many are ahead in line.
+        /// Number of requests ahead, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         place: Option<u32>,
     },
-    /// Nothing moves: this process has no session, because too few of the hosts that vote on sessions can be reached,
-    /// or none that knows of them.
+    /// No quorum: this process has no session, since too few voters, or no member at all, can be reached.
     #[error(
         "no majority of the voters has answered this peer for {}, and nothing is granted without: {}. It goes on by \
          itself as soon as they can be reached: start their agents, or mend the network from here to them. Only if \
          they are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
     NoMajority {
-        /// Whom we have asked and not heard of.
+        /// The voters that have not answered.
         missing: Vec<Missing>,
-        /// For how long it has not been answered, or has had no session.
+        /// How long the registry has not answered, or there has been no session.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
-    /// Nothing moves: somebody who took part has died and what is there is being counted, or the coordinator does not
-    /// answer. It goes on by itself when everybody who is waited for has answered, or its session has ended.
+    /// A census is in progress, or the coordinator does not answer. Continues without intervention when all hosts that
+    /// are waited for have replied or their sessions have expired.
     #[error("{name} has not moved for {}: {}", roughly(*.since), awaited(.missing))]
     Recovering {
-        /// The resource that nobody can get now.
+        /// Name of the resource.
         name: Name,
-        /// Who has not answered yet.
+        /// Hosts that have not replied.
         missing: Vec<Missing>,
-        /// How long the count has been waiting for them.
+        /// How long the census has been waiting for them.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
-    /// The grant is gone with the session of the peer that gave it: others may be inside from now on.
+    /// The grant was lost with the session of its peer. Other clients may hold the slot.
     #[error("this grant does not stand any more: {why}, {} after its session was last confirmed", roughly(*.since))]
     SessionLost {
-        /// How long before that the register had last been heard of.
+        /// Time from the last confirmed renewal of the session to its end.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
-        /// What has become of the session, in words.
+        /// Why the session ended.
         why: String,
     },
-    /// The grant was taken away: its holder was asked to stop, and has the rest of its lease for that; or by force, and
-    /// others may be inside already.
+    /// The grant was revoked: its holder has the rest of its lease to stop. Or its host was evicted, and other clients
+    /// may already hold the slot.
     #[error("the slot of {name} was {}", match .forced {
         true => "taken away by force: others may hold it already",
         false => "revoked: somebody has asked for it",
     })]
     Revoked {
-        /// The resource that was held.
+        /// Name of the resource.
         name: Name,
-        /// Without waiting for its holder.
+        /// Whether the host was evicted, without waiting for the holder.
         #[serde(default)]
         forced: bool,
     },
-    /// The peer there belongs to another cluster. Nothing has changed here.
+    /// The peer belongs to another cluster. Nothing has changed here.
     #[error(
         "the peer at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters that were founded \
          apart stay apart. Stop the one that is to join the other, remove `cluster` and `register` from its data \
          folder, and start it with --join"
     )]
     OtherCluster {
-        /// The number of the peer that was met.
+        /// Number of the other peer.
         #[serde(with = "json")]
         peer: PeerId,
-        /// Where it was reached.
+        /// Its address.
         address: String,
-        /// The id of this cluster.
+        /// ID of this cluster.
         ours: String,
-        /// The id of the other one.
+        /// ID of the other cluster.
         theirs: String,
     },
-    /// The peer there speaks a language that this one does not. Nothing has changed here.
+    /// The peer's program supports no message version of this one. Nothing has changed here.
     #[error(
         "the peer at {address} speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the \
          older of the two. Programs that follow each other understand each other, so go there one release at a time"
     )]
     OtherVersion {
-        /// The number of the peer that was met.
+        /// Number of the other peer.
         #[serde(with = "json")]
         peer: PeerId,
-        /// Where it was reached.
+        /// Its address.
         address: String,
-        /// The versions that this program understands.
+        /// Versions that this program supports.
         ours: String,
-        /// The versions that the other one understands.
+        /// Versions that the other program supports.
         theirs: String,
     },
-    /// The lease ended before it was renewed; or there never was such a grant.
+    /// The lease expired before it was renewed, the grant was released, or it never existed.
     #[error("this grant does not stand any more: its lease has ended, or it was released")]
     Lost,
-    /// Too many clients wait at this peer.
+    /// Too many clients wait or hold a slot at this peer.
     #[error("{limit} clients wait or hold a slot at this peer, and no more fit: try again later, or at another peer")]
     Busy {
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// No other peer was there to join.
+    /// No peer could be reached to join.
     #[error(
         "no peer could be reached at {}: check that a peer runs there, and that its port is open to this machine. Only \
          the first of a cluster starts without joining",
         .tried.iter().map(|(address, why)| format!("{address} ({why})")).collect::<Vec<_>>().join(", ")
     )]
     NoPeer {
-        /// Where we tried, and what came of it.
+        /// The addresses tried, and the error of each.
         tried: Vec<(String, String)>,
     },
-    /// The peer has been stopped.
+    /// The peer is stopping.
     #[error("this peer stops, and serves nobody any more: ask again when it is back, or ask another")]
     Stopped,
-    /// Nothing was asked for: there is no agent.
+    /// There is no agent. Nothing was requested.
     #[error("no agent answers at {endpoint}: {why}. Start one with `peerlock agent`, or say where it is")]
     NoAgent {
-        /// Where it was looked for.
+        /// The address of the agent's API.
         endpoint: String,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
-    /// It is not known what has become of the request. A slot that belongs to the connection is gone with it, and a
-    /// detached one may stand until the end of its lease.
+    /// The connection to the agent broke, so the outcome of the request is unknown. A slot that belongs to the
+    /// connection is released; a detached grant may remain until the end of its lease.
     #[error("the connection to the agent at {endpoint} broke: {why}. Look whether it still runs, and try again")]
     Broken {
-        /// Where the agent is.
+        /// The address of the agent's API.
         endpoint: String,
-        /// Why, in words.
+        /// The reason.
         why: String,
     },
-    /// It was refused for a reason that only people need to know more of.
+    /// The request was refused, for a reason in text.
     #[error("{message}")]
     Refused {
-        /// Which kind of reason.
+        /// The class of the reason.
         class: Class,
-        /// What happened, and what to do next.
+        /// What failed, and what to do.
         message: String,
     },
 }
 
-/// Somebody who is waited for.
+/// A host that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Missing {
-    /// The number of its host.
+    /// Number of the host.
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
-    /// The host's name, or its address if no more is known of it; empty if nothing is.
+    /// Name of the host, or its address. Empty if both are unknown.
     pub name: String,
-    /// For how long it has not been connected, or has not answered if it is.
+    /// Time since it disconnected, or for which it has not answered if it is connected.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
-    /// `recovering`: if it is not connected, how long it is waited for at most: until its session is over. Longer only
-    /// if the voters must elect another leader once more.
+    /// For `recovering`, if the host is disconnected: time until its session has expired at the latest, unless a second
+    /// election is needed.
     #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ends: Option<Duration>,
 }
 
-/// A name as a shell takes it for one word.
+/// Quotes a name for a shell, if necessary.
 fn quoted(name: &Name) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     match name.as_str() {
@@ -248,7 +246,7 @@ fn quoted(name: &Name) -> String {
     }
 }
 
-/// Why a name is not removed, in words.
+/// Explains why a resource is not deleted.
 fn why_used(name: &Name, host: &str, forced: bool) -> String {
     let name = quoted(name);
     if forced {
@@ -266,7 +264,7 @@ impl Missing {
     }
 }
 
-/// Which voters are not there, in words.
+/// Lists unreachable voters.
 fn absent(hosts: &[Missing]) -> String {
     let one = |it: &Missing| format!("{} for {}", it.called(), roughly(it.since));
     match hosts {
@@ -275,7 +273,7 @@ fn absent(hosts: &[Missing]) -> String {
     }
 }
 
-/// Whom a recovery waits for, and until when, in words.
+/// Lists the hosts that a recovery waits for.
 fn awaited(hosts: &[Missing]) -> String {
     let one = |it: &Missing| match it.ends {
         Some(ends) if ends.is_zero() => {
@@ -296,7 +294,7 @@ fn awaited(hosts: &[Missing]) -> String {
     }
 }
 
-/// What an error means for a program. HTTP status and exit code follow from it.
+/// The class of an error. It determines the HTTP status and the exit code.
 ///
 /// ```
 /// use peerlock_node::{Class, Error};
@@ -310,34 +308,34 @@ fn awaited(hosts: &[Missing]) -> String {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Class {
-    /// What was asked for cannot be: ask for something else.
+    /// The request is invalid.
     BadRequest,
     /// The bearer token is missing or wrong.
     Unauthorized,
-    /// The caller is not allowed to.
+    /// The caller is not allowed to do this.
     Forbidden,
-    /// No peer has heard of the resource.
+    /// The resource does not exist.
     NoSuchResource,
-    /// The agent has no such route: it is of another version.
+    /// The agent has no such route, as it is of another version.
     NotFound,
-    /// The agent's route does not take this method: it is of another version.
+    /// The agent's route does not take this method, as it is of another version.
     MethodNotAllowed,
     /// The resource has another number of slots.
     SlotsMismatch,
-    /// The grant does not stand any more.
+    /// The grant is not valid any more.
     Lost,
-    /// What was asked for is too long.
+    /// The request is too long.
     TooLarge,
-    /// The wait is over, and others were first; or what nobody must use is in use.
+    /// The slot was not granted in time; or a resource to be deleted is in use.
     NotAcquired,
-    /// Too many clients are there already: try again later.
+    /// There are too many clients: try again later.
     Busy,
-    /// Somebody who is needed cannot be reached, or stops: try again later.
+    /// A required host cannot be reached, or is stopping: try again later.
     Unavailable,
 }
 
 impl Error {
-    /// What it means for a program.
+    /// Returns the class of this error.
     pub fn class(&self) -> Class {
         match self {
             Self::BadName { .. } | Self::BadSlots { .. } | Self::BadLease { .. } => Class::BadRequest,
@@ -360,12 +358,12 @@ impl Error {
 }
 
 impl Class {
-    /// The HTTP status of an answer that says so.
+    /// Returns the HTTP status.
     pub const fn status(self) -> u16 {
         self.codes().0
     }
 
-    /// The exit code of a command that ends for it; after sysexits.h where it has one.
+    /// Returns the exit code of a command, after sysexits.h where it has one.
     pub const fn exit_code(self) -> u8 {
         self.codes().1
     }
@@ -381,7 +379,7 @@ impl Class {
             Self::SlotsMismatch => (409, 64),
             Self::Lost => (410, 76),
             Self::TooLarge => (413, 64),
-            // Not 408: that tells a client to send the same again by itself.
+            // Not 408, after which some clients repeat the request automatically.
             Self::NotAcquired => (423, 75),
             Self::Busy => (503, 75),
             Self::Unavailable => (503, 69),

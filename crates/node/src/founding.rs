@@ -1,12 +1,12 @@
-//! Who is to found a cluster, where nobody knows one and enough have met who expect that.
+//! The choice of the host that creates a cluster, when enough hosts that know none have met (`--expect`).
 //!
-//! All name the one with the smallest number, and when all have named it that one founds. Who has named somebody stays
-//! with it as long as it is there: then no two can be named by everybody they have met, as long as these are more than
-//! half of all who expect each other.
+//! Each host names the one with the smallest number, and the host that all others name creates the cluster. A host
+//! keeps the name until that host disconnects. So two hosts cannot both be named by all hosts they have met, if these
+//! are more than half of all expected ones.
 
 use peerlock_types::PeerId;
 
-/// Whom we have named.
+/// The host that we have named.
 #[derive(Default)]
 pub struct Founding {
     founder: Option<PeerId>,
@@ -17,7 +17,8 @@ impl Founding {
         self.founder
     }
 
-    /// Enough have met: us, and these with whom they have named. Whether we name somebody only now.
+    /// Names a host if none is named. `others` are the hosts that we have met, with their choices. Returns whether a
+    /// host was named now.
     pub fn name(&mut self, me: PeerId, others: &[(PeerId, Option<PeerId>)]) -> bool {
         let is_new = self.founder.is_none();
         if is_new {
@@ -26,17 +27,17 @@ impl Founding {
         is_new
     }
 
-    /// Whether everybody has named us.
+    /// Returns whether all hosts have named us.
     pub fn is_for(&self, me: PeerId, others: &[(PeerId, Option<PeerId>)]) -> bool {
         self.founder == Some(me) && others.iter().all(|(_, founder)| *founder == Some(me))
     }
 
-    /// Somebody is not there any more: if we had named it, we name another.
+    /// A host has disconnected: if it is the named one, another may be named.
     pub fn on_down(&mut self, host: PeerId) {
         self.founder.take_if(|founder| *founder == host);
     }
 
-    /// What must be true after each step; `is_there` tells whether somebody is ourselves, or connected.
+    /// Asserts the invariants between steps. `is_there` tells whether a host is connected, or this one.
     pub fn check(&self, is_there: impl Fn(PeerId) -> bool) {
         assert!(self.founder.is_none_or(is_there), "who is to found a cluster is gone, and nobody names another");
     }

@@ -1,5 +1,5 @@
-//! What keeps us from a session, and which other clusters were met: as a log was told it last, so that the same is not
-//! said twice in a row.
+//! The last logged reasons for having no session and the other clusters met, so that no message is logged twice in a
+//! row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,72 +8,73 @@ use peerlock_types::{PeerId, Span, Time};
 
 use crate::Error;
 
-/// Of so many hosts of other clusters a log is told.
+/// The maximum number of hosts of other clusters that are logged.
 const MOST_FOREIGN: usize = 100;
 
-/// What a log was told.
+/// The last logged conditions.
 #[derive(Default)]
 pub struct Incidents {
     missing: Vec<PeerId>,
     refused: Option<Refusal>,
     halted: bool,
     registry_message: Option<String>,
-    /// Somebody of another cluster, or of another version, was met.
+    /// A host of another cluster or version.
     other: Option<Error>,
-    /// Hosts of other clusters.
+    /// The logged hosts of other clusters.
     foreign: BTreeSet<(PeerId, ClusterId)>,
-    /// Clusters that ours is said to be recovered as while we have a session: since when, and whether a log was told.
+    /// Clusters that ours was reportedly recovered as while our session is valid: since when, and whether that was
+    /// logged.
     beside: BTreeMap<ClusterId, (Time, bool)>,
-    /// Somebody says that our cluster was recovered and is this one since: since when.
+    /// The cluster that ours was reportedly recovered as, and since when.
     recovery: Option<(ClusterId, Time)>,
 }
 
 impl Incidents {
-    /// There is a session: what kept us from it may be said again. But that the register has halted does not change.
+    /// There is a session: the reasons may be logged again, except for a halted registry, which is final.
     pub fn on_session(&mut self) {
         (self.missing, self.refused, self.registry_message, self.other) = <_>::default();
     }
 
-    /// These voters are missing. Whether that is news.
+    /// These voters are missing. Returns whether that is new.
     pub fn miss(&mut self, voters: Vec<PeerId>) -> bool {
         let is_new = self.missing != voters;
         self.missing = voters;
         is_new
     }
 
-    /// The register refuses us. Whether that is news.
+    /// The registry refuses us. Returns whether that is new.
     pub fn refuse(&mut self, why: Refusal) -> bool {
         self.refused.replace(why) != Some(why)
     }
 
-    /// Our own voter has halted. Whether that is news.
+    /// Our own voter has halted. Returns whether that is new.
     pub fn halt(&mut self) -> bool {
         !std::mem::replace(&mut self.halted, true)
     }
 
-    /// A letter makes no sense. Whether that is news.
+    /// A registry message is malformed. Returns whether that is new.
     pub fn misread(&mut self, why: &str) -> bool {
         self.registry_message.replace(why.to_owned()).as_deref() != Some(why)
     }
 
-    /// Somebody was met with whom we have nothing to do. Whether that is news.
+    /// A host of another cluster or version was met. Returns whether that is new.
     pub fn meet(&mut self, other: Error) -> bool {
         self.other.replace(other.clone()) != Some(other)
     }
 
-    /// Who that was.
+    /// Returns the last such host.
     pub fn other(&self) -> Option<&Error> {
         self.other.as_ref()
     }
 
-    /// A host of another cluster was met. Whether that is news, and there is room for it.
+    /// A host of another cluster was met. Returns whether that is new and there is room.
     pub fn meet_foreign(&mut self, host: PeerId, theirs: ClusterId) -> bool {
         self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs))
     }
 
-    /// A host says that our cluster was recovered while our session is valid, which was confirmed last at that time.
-    /// Returns `None` as long as nothing contradicts it: the session has not been renewed since the first such
-    /// message. Otherwise whether that is news.
+    /// A host reports that our cluster was recovered while our session is valid, last confirmed at `confirmed`. Returns
+    /// `None` as long as the session was not renewed since the first such report, so that nothing contradicts it.
+    /// Otherwise returns whether that is new.
     pub fn meet_beside(&mut self, theirs: ClusterId, confirmed: Time, now: Time) -> Option<bool> {
         if self.beside.len() >= MOST_FOREIGN && !self.beside.contains_key(&theirs) {
             return None;
@@ -82,15 +83,15 @@ impl Incidents {
         (confirmed > *first).then(|| !std::mem::replace(is_notified, true))
     }
 
-    /// Somebody says that our cluster was recovered as this one. Whether that was said this long ago for the first
-    /// time, and nothing else since.
+    /// A host reports that our cluster was recovered as `theirs`. Returns whether that was first reported at least this
+    /// long ago, and no other since.
     pub fn is_recovered(&mut self, theirs: ClusterId, now: Time, certain: Span) -> bool {
         self.recovery.take_if(|(id, _)| *id != theirs);
         let (_, first) = *self.recovery.get_or_insert((theirs, now));
         now.since(first) >= certain
     }
 
-    /// How much is kept because somebody else has said something.
+    /// Returns the number of stored items.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.foreign.len() + self.beside.len()

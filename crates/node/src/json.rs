@@ -1,7 +1,7 @@
-//! How durations and peers are written in JSON, with `#[serde(with = "json")]`.
+//! JSON encoding of durations and peers, with `#[serde(with = "json")]`.
 //!
-//! A duration is whole milliseconds, in a field that ends in `_ms`. A peer is the decimal digits of its number, which
-//! has more of them than a number of JavaScript keeps.
+//! A duration is whole milliseconds, in a field that ends in `_ms`. A peer is a string of decimal digits, since its
+//! number exceeds the integers of JavaScript.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use peerlock_types::PeerId;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What has a form of its own in JSON.
+/// A type with its own encoding in JSON.
 pub trait Written: Sized {
-    /// A type that serde knows, such as a number or a string.
+    /// The serialized type.
     type Form: Serialize + DeserializeOwned;
-    /// What goes into JSON.
+    /// Converts to the serialized type.
     fn written(&self) -> Self::Form;
-    /// As it was written; the error says what should stand there.
+    /// Converts from the serialized type. The error names the expected format.
     fn read(form: Self::Form) -> Result<Self, &'static str>;
 }
 
@@ -55,7 +55,7 @@ impl<T: Written> Written for Option<T> {
     }
 }
 
-/// Writes a value in its own form: the half of `#[serde(with = "json")]` that serializes.
+/// Serializes a value in its own encoding.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -63,10 +63,10 @@ pub fn serialize<T: Written, S: Serializer>(value: &T, serializer: S) -> Result<
     value.written().serialize(serializer)
 }
 
-/// Reads a value from its own form: the half of `#[serde(with = "json")]` that deserializes.
+/// Deserializes a value from its own encoding.
 ///
 /// # Errors
-/// Those of the deserializer, and if it is not what should stand there.
+/// Those of the deserializer, and a value of the wrong format.
 pub fn deserialize<'de, T: Written, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     T::read(T::Form::deserialize(deserializer)?).map_err(D::Error::custom)
 }

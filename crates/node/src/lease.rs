@@ -1,4 +1,4 @@
-//! How long a grant stands without being renewed.
+//! The lease of a grant.
 
 use std::time::Duration;
 
@@ -6,55 +6,55 @@ use peerlock_types::{Span, Time};
 
 use crate::mutation::{Mutation, makes};
 
-/// No lease is shorter.
+/// The minimum lease duration.
 pub const SHORTEST_TTL: Duration = Duration::from_millis(100);
 
-/// The lease of one grant: it ends by itself unless it is renewed, and with its session if that ends earlier.
+/// A lease: it ends unless it is renewed, and with its session at the latest.
 ///
 /// ```text
 ///   renewed            end − grace                    end
 ///   ├──────────────────────────┼──────────────────────┤
-///            stands              lost: the client       the slot goes on to others
-///                                is told to stop
+///            valid               lost: the client       the slot is handed over
+///                                is asked to stop
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub ttl: Span,
     pub grace: Span,
-    /// We renew it ourselves as long as we run; else the client has to.
+    /// The peer renews it while it runs; otherwise the client does.
     pub auto_renew: bool,
     pub renewed: Time,
-    /// The session that it ends with; none if it is detached.
+    /// The session that bounds it; `None` if it is detached.
     pub bound: Option<Bound>,
-    /// When it ends, once its client was told to stop.
+    /// Its end, once the client was asked to stop.
     pub lost: Option<Time>,
 }
 
-/// As long as the session of this process stands.
+/// The end of this process's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// As far as that is known.
+    /// As far as confirmed.
     pub until: Time,
-    /// Clients are told to stop this long before that, if their own grace is longer. It must leave time for renewals
-    /// that are late.
+    /// Clients are asked to stop at most this long before, if their own grace period is longer. Leaves time for late
+    /// renewals.
     pub grace: Span,
 }
 
-/// What has become of a lease.
+/// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stands: the client may go on.
+    /// Valid.
     Stands,
-    /// It stands, and was renewed.
+    /// Valid, and renewed by the peer.
     Renewed,
-    /// The client must stop: this is said once.
+    /// The client must stop. Returned once.
     Lost,
-    /// The time to stop is over.
+    /// Expired.
     Over,
 }
 
 impl Lease {
-    /// When it ends unless it is renewed.
+    /// Returns when it ends unless renewed.
     pub fn deadline(&self) -> Time {
         let own = self.renewed + self.ttl;
         if makes(Mutation::BeyondSession) {
@@ -63,7 +63,7 @@ impl Lease {
         self.lost.unwrap_or_else(|| self.bound.map_or(own, |bound| own.min(bound.until)))
     }
 
-    /// When to look at it again.
+    /// Returns when to check it again.
     pub fn next(&self) -> Time {
         match self.lost {
             Some(end) => end,
@@ -72,18 +72,18 @@ impl Lease {
         }
     }
 
-    /// Until when it can be renewed.
+    /// Returns the time until which it can be renewed.
     fn last_call(&self) -> Time {
         let own = before(self.renewed + self.ttl, self.grace);
         self.bound.map_or(own, |bound| own.min(before(bound.until, self.grace.min(bound.grace))))
     }
 
-    /// The session that it is lost with, if it would still stand by itself.
+    /// Returns the session that ends it, if its own duration has not run out.
     pub fn lost_with(&self, now: Time) -> Option<Bound> {
         self.bound.filter(|_| now < before(self.renewed + self.ttl, self.grace))
     }
 
-    /// Renews it, unless it is too late.
+    /// Renews it, if it is not too late.
     pub fn renew(&mut self, now: Time) -> bool {
         let stands = self.lost.is_none() && now < self.last_call();
         if stands {
@@ -92,7 +92,7 @@ impl Lease {
         stands
     }
 
-    /// The session stands for longer. Whether the lease does, too.
+    /// Extends it to a renewed session. Returns whether its deadline has moved.
     pub fn extend(&mut self, bound: Bound) -> bool {
         let before = self.deadline();
         if self.bound.is_some() {
@@ -101,7 +101,7 @@ impl Lease {
         self.deadline() > before
     }
 
-    /// Looks at it. A peer that was frozen finds even the leases that it keeps itself lost.
+    /// Updates its state. After a long pause of the process, even a lease that the peer renews is lost.
     pub fn look(&mut self, now: Time) -> Verdict {
         if let Some(end) = self.lost {
             return if now >= end { Verdict::Over } else { Verdict::Stands };
@@ -118,7 +118,7 @@ impl Lease {
     }
 }
 
-/// So long before a time, or at the beginning of all.
+/// Subtracts, saturating at zero.
 fn before(time: Time, span: Span) -> Time {
     Time::from_nanos(time.as_nanos().saturating_sub(span.as_nanos()))
 }
@@ -134,7 +134,7 @@ mod tests {
         for (auto_renew, seconds) in [
             (false, &[(1, Stands), (23, Stands), (24, Lost), (25, Stands), (29, Stands), (30, Over)][..]),
             (true, &[(1, Stands), (10, Renewed), (19, Stands), (20, Renewed), (43, Renewed), (44, Stands)]),
-            // Frozen for a while.
+            // The process is paused.
             (true, &[(10, Renewed), (34, Lost), (39, Stands), (40, Over)]),
             (true, &[(10, Renewed), (90, Lost), (90, Over)]),
         ] {

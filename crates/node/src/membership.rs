@@ -1,38 +1,38 @@
-//! Where we look for others, and where they reach us.
+//! Addresses: our own, and those that are dialled to find others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use peerlock_types::PeerId;
 
-/// At most this many addresses are told, and dialled: as many as a network keeps.
+/// The maximum number of addresses in a message, and of dialled ones: as many as a network keeps.
 pub const MOST_ADDRESSES: usize = 4096;
-/// At most this many addresses are dialled by the word of one host at a time …
+/// The maximum number of addresses dialled at a time because one host has named them …
 const MOST_BY_WORD: usize = 128;
-/// … and each so often, if nobody of ours is found there.
+/// … and of attempts for each.
 const MOST_FAILURES: u32 = 4;
 
 /// Why an address is dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// It is our own, or a person has named it, or it was written down.
+    /// It is our own, configured, or was stored.
     Given,
-    /// This host listens there, as the register says, and is needed.
+    /// A needed host has registered it.
     Needed(PeerId),
-    /// A host has named it, and nobody was found there, so often.
+    /// A host has named it; and the number of failed attempts.
     Event { by: PeerId, failures: u32 },
 }
 
-/// An address that is dialled.
+/// A dialled address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dialled {
     why: Why,
-    /// The host that answered there last.
+    /// The host that last answered there.
     found: Option<PeerId>,
 }
 
 impl Dialled {
-    /// Who is there, as far as we know.
+    /// Returns the host at this address, if known.
     fn host(&self) -> Option<PeerId> {
         match self.why {
             Why::Needed(host) => Some(host),
@@ -41,41 +41,41 @@ impl Dialled {
     }
 }
 
-/// Our own addresses, and everybody else's.
+/// Own and dialled addresses.
 pub struct Membership {
     me: PeerId,
-    /// Where others reach us.
+    /// Addresses under which others reach us.
     addresses: Vec<String>,
     dialled: BTreeMap<String, Dialled>,
-    /// Where we were told to look, and found somebody whom we do not need now.
+    /// Configured addresses that are not dialled, since the host found there is not needed.
     spare: BTreeSet<String>,
 }
 
 impl Membership {
-    /// Of a host that listens there, and knows of nobody else.
+    /// Creates the state of a host that listens at these addresses.
     pub fn new(me: PeerId, addresses: Vec<String>) -> Self {
         let mine = Dialled { why: Why::Given, found: Some(me) };
         let dialled = addresses.iter().map(|address| (address.clone(), mine)).collect();
         Self { me, addresses, dialled, spare: BTreeSet::new() }
     }
 
-    /// Our host, by which everybody knows us.
+    /// Returns our host.
     pub fn host(&self) -> PeerId {
         self.me
     }
 
-    /// Where others reach us.
+    /// Returns the addresses under which others reach us.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Whether an address that we were given and do not dial is to be dialled now.
+    /// Adds a configured address. Returns whether to dial it now.
     pub fn dial(&mut self, address: &str) -> bool {
         self.begin(address, Why::Given)
     }
 
-    /// Which of the addresses of a host that is needed are to be dialled now; and which others are not any more, to
-    /// make room for them: a word of the register's has more weight than a host's.
+    /// Adds the registered addresses of a needed host. Returns the addresses to stop dialling, to make room, and those
+    /// to dial now. Registered addresses take precedence over those named by a host.
     pub fn dial_host(
         &mut self,
         host: PeerId,
@@ -99,7 +99,7 @@ impl Membership {
     fn begin(&mut self, address: &str, why: Why) -> bool {
         let has_room = self.dialled.len() < MOST_ADDRESSES;
         match self.dialled.get_mut(address) {
-            // What was given stays so: it is dialled again when we need anybody.
+            // A configured address stays so: it is dialled again when any host is needed.
             Some(Dialled { why: Why::Given, .. }) => false,
             Some(dialled) => {
                 dialled.why = why;
@@ -114,7 +114,7 @@ impl Membership {
         }
     }
 
-    /// The same, by the word of a host: such a one has an end.
+    /// Adds an address named by a host, with limits.
     fn dial_by_word(&mut self, address: &str, by: PeerId) -> bool {
         let by_word =
             self.dialled.values().filter(|it| matches!(it.why, Why::Event { by: teller, .. } if teller == by));
@@ -126,7 +126,7 @@ impl Membership {
         true
     }
 
-    /// A host was found at this address, or has reached us and says that it listens there.
+    /// A host was reached at this address, or has reached us and names it as its own.
     pub fn on_found(&mut self, address: &str, host: PeerId) {
         if let Some(dialled) = self.dialled.get_mut(address) {
             dialled.found = Some(host);
@@ -136,7 +136,7 @@ impl Membership {
         }
     }
 
-    /// Nobody of ours was found at an address: whether it is not to be dialled any more.
+    /// Dialling an address failed. Returns whether to stop dialling it.
     pub fn on_unreached(&mut self, address: &str) -> bool {
         let Some(Dialled { why: Why::Event { failures, .. }, .. }) = self.dialled.get_mut(address) else {
             return false;
@@ -149,19 +149,19 @@ impl Membership {
         is_over
     }
 
-    /// Whom an address that is dialled was needed for.
+    /// Returns the host that a dialled address belongs to.
     pub fn needed_at(&self, address: &str) -> Option<PeerId> {
         self.dialled.get(address).and_then(Dialled::host)
     }
 
-    /// How many addresses are dialled, or were.
+    /// Returns the number of dialled addresses.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn dialled(&self) -> usize {
         self.dialled.len()
     }
 
-    /// The addresses of other hosts of which that is true, by the host and, where it is dialled only because it is
-    /// needed, the address.
+    /// Returns the dialled addresses of other hosts that satisfy the predicate. It is given the host and, if the
+    /// address is dialled only because the host is needed, the address.
     pub fn dialled_at(&self, is_so: impl Fn(PeerId, Option<&str>) -> bool) -> Vec<String> {
         let those = self.dialled.iter().filter(|(address, dialled)| {
             let needed_at = matches!(dialled.why, Why::Needed(_)).then_some(address.as_str());
@@ -170,7 +170,7 @@ impl Membership {
         those.map(|(address, _)| address.clone()).collect()
     }
 
-    /// These are not to be dialled any more. Where we were told to look is looked again when we need anybody.
+    /// Stops dialling these addresses. Configured ones are kept as spare.
     pub fn stop(&mut self, addresses: &[String]) {
         for address in addresses {
             if let Some(Dialled { why: Why::Given, .. }) = self.dialled.remove(address) {
@@ -179,19 +179,18 @@ impl Membership {
         }
     }
 
-    /// We need anybody: where we were told to look and do not, to be dialled now.
+    /// Resumes dialling all spare addresses. Returns those to dial now.
     pub fn spare(&mut self) -> Vec<String> {
         let spare = std::mem::take(&mut self.spare);
         spare.into_iter().filter(|address| self.dial(address)).collect()
     }
 
-    /// Takes up dialling again at an address that was given and is not dialled any more. Returns false for any other.
+    /// Resumes dialling a spare address. Returns false for any other.
     pub fn dial_spare(&mut self, address: &str) -> bool {
         self.spare.remove(address) && self.dial(address)
     }
 
-    /// A host that we have reached there has greeted us, and is linked with these, of whom we are not linked with some:
-    /// which addresses to dial.
+    /// Adds the addresses of unconnected hosts that a host's greeting names. Returns those to dial now.
     pub fn on_hosts(
         &mut self,
         from: PeerId,
@@ -205,9 +204,8 @@ impl Membership {
     }
 }
 
-/// An address as a peer tells it, seen from here: what is on the teller's own machine to the teller is on the teller's
-/// machine to us. So two peers of one machine that listen on all its addresses, and have met inside it, are found by
-/// others.
+/// Translates an address that a peer has named: a loopback address of its machine is replaced by the address at which
+/// we reached that peer. So peers that have met on one machine are found from others.
 fn from_here(sent: &str, teller: &str) -> String {
     match (sent.parse::<SocketAddr>(), teller.parse::<SocketAddr>()) {
         (Ok(socket), Ok(teller)) if socket.ip().is_loopback() && !teller.ip().is_loopback() => {
@@ -235,7 +233,7 @@ mod tests {
         }
     }
 
-    /// A member made everybody dial whatever it liked, as long as it liked: a thousand addresses, for ever.
+    /// Otherwise a member can make all peers dial any number of addresses forever.
     #[test]
     fn what_a_host_has_named_is_dialled_a_few_times_and_not_too_much_of_it_at_once() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
@@ -255,7 +253,7 @@ mod tests {
             assert_eq!(failures, 1, "it is given up once");
         }
         assert_eq!(membership.on_hosts(teller, "", &named(3000), |_| false).len(), MOST_BY_WORD);
-        // What a person has named is dialled for good, and so is whoever is needed as long as it is.
+        // Configured addresses are dialled without limit, and needed hosts as long as they are needed.
         assert!(membership.dial("known") && !(0..100).any(|_| membership.on_unreached("known")));
         let seven = vec!["seven".to_owned()];
         assert_eq!(membership.dial_host(PeerId::new(7), seven.clone()), (Vec::new(), seven));
@@ -279,8 +277,8 @@ mod tests {
         assert!(membership.spare().is_empty());
     }
 
-    /// What it had named in the register was dialled for good, also when it was long gone; and many identities filled
-    /// the table by word, until there was no room for anybody else's.
+    /// Otherwise a host that left is dialled forever, and many identities fill the table with named addresses until
+    /// there is no room for registered ones.
     #[test]
     fn what_the_register_names_has_room_and_ends_with_the_need() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);

@@ -1,65 +1,65 @@
-//! Mistakes that a node makes on purpose, so that a test can show that the watchers of whole nodes would see them.
-//! Without the feature `mutation` there are none.
+//! Mutations: deliberate errors of a node, to test that the watchers of whole nodes notice them. Available with the
+//! feature `mutation` only.
 
 use peerlock_protocol::custody::Rule;
 
-/// One such mistake.
+/// A deliberate error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutation {
-    /// After the next hello the last message that was not confirmed is not retransmitted.
+    /// After a hello, the last unacknowledged message is not retransmitted.
     Resend = 1,
-    /// A confirmation counts for one message more than it says.
+    /// An acknowledgement counts for one message more.
     Ack,
-    /// Nobody looks when the lease of a grant ends.
+    /// The end of a lease has no timer.
     LeaseAlarm,
-    /// The protocol is not told that a client leaves.
+    /// A client's release is not passed to the protocol.
     Release,
-    /// A client is told the end of its own lease, also where its session ends before that.
+    /// A client receives the end of its own lease although its session ends earlier.
     BeyondSession,
-    /// A detached grant is told before it is in the register.
+    /// A client is notified of a detached grant before it is in the registry.
     DetachedUntold,
-    /// A client is told that it has a detached grant which is still written down as one that nobody has.
+    /// A client is notified of a detached grant that is still recorded as owed.
     StillOwed,
-    /// A session that is over leaves the parts in resources as they are.
+    /// The end of a session keeps the parts.
     KeepsParts,
-    /// Nobody is connected by way of another host.
+    /// No connection is relayed.
     Relay,
-    /// Custody does without R1.
+    /// Custody without R1.
     Fence,
-    /// Custody does without R3.
+    /// Custody without R3.
     CountAll,
-    /// Custody does without R8.
+    /// Custody without R8.
     NothingLeaves,
-    /// Custody does without R9.
+    /// Custody without R9.
     EarlyUpdate,
-    /// A slot is made anew beside a detached client.
+    /// A token is created beside a detached grant.
     DetachedEnd,
-    /// Who was forced out does not listen when it is told.
+    /// An evicted session ignores its eviction.
     ForceUnheard,
-    /// Others are let in while more are inside than there are slots.
+    /// Slots are granted while there are more holders than slots.
     HoldBack,
-    /// What a client is told is written down for the next process after it was told.
+    /// Journal entries are written after the client was notified.
     AnsweredBeforeRecorded,
-    /// A renewal is not written down for the next process.
+    /// Renewals are not journaled.
     OldEnds,
-    /// Who takes over answers only for clients that have come to it.
+    /// A takeover reports only grants whose clients have resumed.
     OnlyPresented,
-    /// Who takes over ends the session before it without taking part in what that had.
+    /// A takeover ends the predecessor's session without taking its resources.
     TakesNothing,
-    /// What was left in another boot of the machine counts.
+    /// A takeover file of another boot is used.
     OtherBoot,
-    /// The session of who takes over may be shorter than the one before it.
+    /// The session after a takeover may be shorter than its predecessor.
     ShorterSession,
-    /// A link ends as soon as one side does not need it, and what is unconfirmed is forgotten with it.
+    /// A connection is closed as soon as one side does not need it, and its unacknowledged messages are dropped.
     IdleForgets,
-    /// Custody does without R10: what nobody uses is given up by who goes on with it until it hears that it has.
+    /// Custody without R10: a party that quits continues until the answer.
     GiveUpFirst,
-    /// Who has given up its part in a resource does not answer when it is asked for it.
+    /// A host does not react to a census of a resource that it has given up.
     SilentOnceGivenUp,
 }
 
-/// The rule that custody does without now.
+/// Returns the rule that custody omits.
 pub(crate) fn without() -> Option<Rule> {
     let rules = [
         (Mutation::Fence, Rule::Fence),
@@ -76,13 +76,13 @@ pub(crate) fn without() -> Option<Rule> {
 #[cfg(feature = "mutation")]
 static NOW: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
 
-/// All nodes of this process make this mistake from now on.
+/// Sets the mutation of all nodes of this process.
 #[cfg(feature = "mutation")]
 pub fn mutation(mistake: Option<Mutation>) {
     NOW.store(mistake.map_or(0, |mistake| mistake as u8), core::sync::atomic::Ordering::SeqCst);
 }
 
-/// Whether this mistake is to be made.
+/// Returns whether this mutation is active.
 pub(crate) fn makes(_mistake: Mutation) -> bool {
     #[cfg(feature = "mutation")]
     return NOW.load(core::sync::atomic::Ordering::Relaxed) == _mistake as u8;

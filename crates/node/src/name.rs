@@ -1,4 +1,4 @@
-//! What a resource may be called, and how many slots it may have.
+//! Names of resources, and the limit of slots.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The name of a resource: 1 to 255 bytes of UTF-8 that people can see and tell apart. Control characters, characters
-/// without width and those that turn the direction of writing are refused, and so are blanks at its ends.
+/// The name of a resource: 1 to 255 bytes of visible UTF-8. Control characters, zero-width and bidirectional formatting
+/// characters are refused, as is white space at the ends.
 ///
 /// ```
 /// use peerlock_node::Name;
@@ -22,7 +22,7 @@ use crate::Error;
 #[serde(try_from = "String", into = "String")]
 pub struct Name {
     text: Arc<str>,
-    /// A hash of that, made once: whatever is done with a resource begins with it.
+    /// The hash of the name, computed once since every operation needs it.
     key: Key,
 }
 
@@ -31,12 +31,12 @@ pub use peerlock_types::MOST_SLOTS;
 const MOST_BYTES: usize = 255;
 
 impl Name {
-    /// The name as it was given.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What peers call the resource among themselves.
+    /// Returns the key by which peers identify the resource.
     pub fn key(&self) -> Key {
         self.key
     }
@@ -83,10 +83,10 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Whether a resource can have this many slots.
+/// Checks a number of slots.
 ///
 /// # Errors
-/// [`Error::BadSlots`] if not.
+/// [`Error::BadSlots`] if it is out of range.
 pub fn check_slots(slots: u32) -> Result<u32, Error> {
     if (1..=MOST_SLOTS).contains(&slots) { Ok(slots) } else { Err(Error::BadSlots { slots }) }
 }

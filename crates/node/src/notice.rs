@@ -6,103 +6,102 @@ use peerlock_types::{PeerId, roughly};
 use crate::wire::Malformed;
 use crate::{Error, Missing};
 
-/// Something that is not as it should be, for whoever keeps a log. Nothing depends on it.
+/// A condition for the log. It has no other effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A frame of no version or format that we know. It was dropped.
+    /// A frame of an unknown version or format was dropped.
     Malformed(Malformed),
-    /// A message that made no sense. It was dropped.
+    /// A message that violates the protocol was dropped.
     Unexpected(&'static str),
-    /// A process of this host has ended before it confirmed all messages.
+    /// A process of a host has ended before it acknowledged all messages.
     Lost {
-        /// The host whose process has ended.
+        /// The host.
         host: PeerId,
-        /// Messages that it may never have got.
+        /// The number of unacknowledged messages.
         messages: usize,
     },
-    /// Something that we wanted to say is longer than a message may be. It was not sent.
+    /// A message exceeds the maximum size, and was not sent.
     TooLong {
-        /// Who was to hear it.
+        /// The receiver.
         host: PeerId,
-        /// How long it would be: about a mebibyte is the most.
+        /// The size; the maximum is about 1 MiB.
         bytes: usize,
     },
-    /// Too many hosts were heard of and not met; a message for this one was dropped.
+    /// A message for this host was dropped: too many hosts are unconnected.
     Unmet(PeerId),
-    /// This host has left too many messages unconfirmed: no more fit. All of them were dropped.
+    /// A host has acknowledged too few messages, and all were dropped.
     Broken {
-        /// The host that does not confirm.
+        /// The host.
         host: PeerId,
-        /// Messages that were dropped.
+        /// The number of dropped messages.
         messages: usize,
     },
-    /// The session of this process is over: it uses nothing any more, and opens another one.
+    /// The session has ended: all grants are void, and another session is opened.
     SessionLost {
-        /// How long before that the register had last been heard of.
+        /// Time from the last confirmed renewal to the end.
         since: Duration,
-        /// What has become of it, in words.
+        /// The reason.
         why: String,
-        /// How many clients that were inside have lost what they had.
+        /// The number of clients that have lost a slot.
         clients: usize,
     },
-    /// For a while there has been no session. Said again when somebody else is missing.
+    /// There is no session. Repeated at intervals, and when the missing voters change.
     NoMajority {
-        /// Whom we have asked and not heard of.
+        /// The voters that have not answered.
         missing: Vec<Missing>,
-        /// For how long there has been no session.
+        /// How long there has been no session.
         since: Duration,
     },
-    /// A host belongs to another cluster. Nothing that it says is heard. Said once for each that we meet.
+    /// A host belongs to another cluster, and is ignored. Emitted once per host.
     OtherCluster {
-        /// The other one.
+        /// The other host.
         host: PeerId,
-        /// Where it was reached.
+        /// Its address.
         address: String,
-        /// The cluster that we belong to.
+        /// Our cluster.
         ours: ClusterId,
-        /// The cluster that it belongs to.
+        /// Its cluster.
         theirs: ClusterId,
     },
-    /// The program of a host and ours have no version in common. Nothing that it says is heard. Said once for each that
-    /// we meet.
+    /// A host's program supports no version of ours, and is ignored. Emitted once per host.
     OtherVersion {
-        /// The other one.
+        /// The other host.
         host: PeerId,
-        /// Where it was reached.
+        /// Its address.
         address: String,
-        /// The versions that this program understands.
+        /// The versions that this program supports.
         ours: Versions,
-        /// The versions that its program does.
+        /// The versions that the other program supports.
         theirs: Versions,
     },
-    /// The cluster was recovered without us, and is another one since.
+    /// The cluster was recovered without this host, under a new ID.
     Recovered {
-        /// A host that belongs to it.
+        /// A host of the recovered cluster.
         host: PeerId,
-        /// What it was called, and is here.
+        /// The ID before the recovery, which is ours.
         ours: ClusterId,
-        /// What it is called now.
+        /// The ID of the recovered cluster.
         theirs: ClusterId,
     },
-    /// The cluster was recovered, and has its majority all the same: there are two of them.
+    /// The cluster was recovered although it has a majority: there are two clusters.
     RecoveredBeside {
-        /// A host that belongs to the recovered one.
+        /// A host of the recovered cluster.
         host: PeerId,
-        /// What the one with the majority is called.
+        /// The ID of the cluster with the majority.
         ours: ClusterId,
-        /// What the recovered one is called.
+        /// The ID of the recovered cluster.
         theirs: ClusterId,
     },
-    /// The cluster does not let this process in. It goes on asking.
+    /// The registry refuses a session to this process. It continues to try.
     Refused(Refusal),
-    /// A letter about the register that is not for us, and why. Said once in a row.
+    /// A registry message was dropped, for this reason. Emitted once in a row.
     Incident(String),
-    /// This process's voter does not go on: a sentence for people.
+    /// The voter of this process has halted, for this reason.
     Halted(String),
 }
 
 impl Notice {
-    /// What to write into a log, with hosts by what people call them.
+    /// Returns the log message. `called` returns the display name of a host.
     pub fn in_words(&self, called: impl Fn(PeerId) -> String) -> String {
         match self {
             Self::Malformed(how) => format!("a malformed frame: {how:?}"),

@@ -1,5 +1,4 @@
-//! What people here have asked for by hand and is under way, by the call: grants that are to be given back, and names
-//! that are to be removed.
+//! Pending administrative commands, by call: revocations and removals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;
@@ -9,50 +8,50 @@ use peerlock_types::{PeerId, Time};
 
 use crate::Name;
 
-/// A grant that somebody here has asked for.
+/// A pending revocation.
 #[derive(Clone)]
 pub struct Revocation {
     pub name: Name,
     pub peer: PeerId,
     pub fencing: u64,
-    /// When its host last answered; before that, when it was first asked.
+    /// When the holder's host last answered, or the start of the revocation.
     pub last_received: Time,
 }
 
-/// A name that somebody here wants removed.
+/// A pending deletion of a resource.
 pub struct Removal {
     name: Name,
     since: Time,
-    /// The register is being asked, and has not answered.
+    /// A request to the registry is pending.
     is_asking: bool,
-    /// It exists in the register as of this entry.
+    /// The log index at which the resource was found.
     found: Option<u64>,
-    /// The hosts that take part, as the register has told it last.
+    /// The hosts of the parties, from the last answer of the registry.
     parties: BTreeSet<PeerId>,
-    /// Those that have said that nobody uses it there.
+    /// The hosts that have reported no use.
     unused: BTreeSet<PeerId>,
-    /// The register has refused although nobody takes part.
+    /// The registry has refused although there were no parties.
     is_refused: bool,
 }
 
-/// What follows for a name that is to be removed from what the register has told.
+/// The next step of a deletion.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing: a voter that is behind may not know yet what we have seen at another. We look again after a while.
+    /// None: the answering voter is behind an earlier one. Query again after a while.
     Nothing,
-    /// There is no such name.
+    /// The resource does not exist.
     Gone {
-        /// But there was one when we last looked.
+        /// An earlier query has found it.
         was_there: bool,
     },
-    /// A detached grant of this host stands.
+    /// This host has a detached grant.
     Detached(PeerId),
-    /// Nobody takes part in it in this generation: the register can remove it.
+    /// There are no parties in this generation: request the deletion.
     Unused(u64),
-    /// These take part, and are to be asked whether anybody uses it.
+    /// Ask these hosts.
     Shared {
         hosts: BTreeSet<PeerId>,
-        /// All of them have said no: they are to give it up.
+        /// All of them have reported no use: they are to quit.
         give_up: bool,
     },
 }
@@ -66,22 +65,22 @@ impl Removal {
         self.since
     }
 
-    /// Whether the register has not answered.
+    /// Returns whether a request to the registry is pending.
     pub fn is_asking(&self) -> bool {
         self.is_asking
     }
 
-    /// Who takes part, as the register has told it last.
+    /// Returns the hosts of the parties, from the last answer.
     pub fn parties(&self) -> &BTreeSet<PeerId> {
         &self.parties
     }
 
-    /// The register is to be asked now. False if it is being asked.
+    /// Marks a query as pending. Returns false if one already is.
     pub fn ask(&mut self) -> bool {
         !replace(&mut self.is_asking, true)
     }
 
-    /// The register has told what it knows.
+    /// Handles the registry's answer to a query.
     pub fn on_result(&mut self, page: Page) -> Found {
         self.is_asking = false;
         if self.found.is_some_and(|index| page.index < index) {
@@ -103,17 +102,17 @@ impl Removal {
         Found::Shared { hosts: self.parties.clone(), give_up: self.parties.is_subset(&self.unused) }
     }
 
-    /// A host has said that nobody uses it there. Whether all of them have, only now.
+    /// A host has reported no use. Returns whether it was the last one missing.
     pub fn on_unused(&mut self, host: PeerId) -> bool {
         self.unused.insert(host) && self.parties.is_subset(&self.unused)
     }
 
-    /// The register has answered whether it removes the name.
+    /// The registry has answered the deletion.
     pub fn on_outcome(&mut self) {
         self.is_asking = false;
     }
 
-    /// It has refused since somebody takes part. Whether it had before, when nobody did.
+    /// The registry has refused because of a party. Returns whether it had refused before, without any.
     pub fn on_refused(&mut self) -> bool {
         replace(&mut self.is_refused, true)
     }
@@ -127,7 +126,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Somebody has asked for the grant of a client of that host.
+    /// Adds a revocation.
     pub fn revoke(&mut self, call: u64, name: Name, peer: PeerId, fencing: u64, now: Time) {
         self.revocations.insert(call, Revocation { name, peer, fencing, last_received: now });
     }
@@ -136,13 +135,13 @@ impl Orders {
         self.revocations.get(&call)
     }
 
-    /// A host has answered about a grant. False if it was not asked, or that is over.
+    /// A host has answered about a grant. Returns false if it was not asked.
     pub fn on_answered(&mut self, call: u64, from: PeerId, now: Time) -> bool {
         let revocation = self.revocations.get_mut(&call).filter(|it| it.peer == from);
         revocation.map(|it| it.last_received = now).is_some()
     }
 
-    /// Somebody wants a name removed.
+    /// Adds a deletion.
     pub fn remove(&mut self, call: u64, name: Name, now: Time) {
         let (parties, unused) = (BTreeSet::new(), BTreeSet::new());
         let removal = Removal { name, since: now, is_asking: false, found: None, parties, unused, is_refused: false };
@@ -153,13 +152,13 @@ impl Orders {
         self.removals.get_mut(&call)
     }
 
-    /// It is done, or cannot be.
+    /// Removes a command.
     pub fn end(&mut self, call: u64) {
         self.revocations.remove(&call);
         self.removals.remove(&call);
     }
 
-    /// What must be true after each step: whatever is under way will be looked at again.
+    /// Asserts the invariants between steps: each command has a timer.
     pub fn check(&self, revokes: impl Fn(u64) -> bool, removes: impl Fn(u64) -> bool) {
         for call in self.revocations.keys() {
             assert!(revokes(*call), "call {call} is never answered: nobody asks the holder again");
@@ -169,7 +168,7 @@ impl Orders {
         }
     }
 
-    /// How much is under way.
+    /// Returns the number of pending commands.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.revocations.len() + self.removals.len()

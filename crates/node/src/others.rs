@@ -8,14 +8,14 @@ use peerlock_types::{PeerId, Time};
 /// At most this many hosts are kept: one is enough to report that there is a second cluster.
 const MOST: usize = 100;
 
-/// A host that belongs to another cluster.
+/// A host of another cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
     /// The address at which it was met.
     pub address: String,
-    /// The cluster that it belongs to.
+    /// Its cluster.
     pub cluster: ClusterId,
-    /// When it was met last.
+    /// When it was last met.
     pub met: Time,
 }
 
@@ -33,17 +33,17 @@ impl Others {
         }
     }
 
-    /// Drops what was recorded of a host and of an address: there is a member of our cluster now.
+    /// Removes the entries of a host and of an address: there is a member of our cluster now.
     pub fn on_member(&mut self, host: PeerId, address: &str) {
         self.hosts.retain(|known, other| *known != host && other.address != address);
     }
 
-    /// The hosts that were met.
+    /// Returns the recorded hosts.
     pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Other)> {
         self.hosts.iter().map(|(host, other)| (*host, other))
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.hosts.len()

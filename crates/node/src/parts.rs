@@ -1,5 +1,5 @@
-//! Our parts in resources, one for each under the session that stands, and what is remembered of those that were given
-//! up under it.
+//! Our participation in resources, one [`Part`] each under the valid session; and the memory of those given up under
+//! it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
@@ -12,19 +12,19 @@ use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 use crate::Name;
 use crate::mutation::without;
 
-/// Our part in one resource. To be read only: what happens to it are verbs of [`Parts`].
+/// Our participation in one resource. Read-only; [`Parts`] changes it.
 pub struct Part {
     pub name: Name,
     pub custody: Custody,
-    /// When it began, or we last heard of another generation.
+    /// When it began, or the current generation became known.
     pub opened: Time,
-    /// How many generations have followed the first that we were part of.
+    /// The number of generations after the first.
     pub recoveries: u64,
-    /// When anything was last said of it, by whomever.
+    /// When it last had an input.
     pub used: Time,
 }
 
-/// What is remembered of a part that was given up.
+/// The memory of a participation that was given up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GivenUp {
     pub name: Name,
@@ -32,23 +32,23 @@ pub struct GivenUp {
     at: Time,
 }
 
-/// For so long it is remembered that a part was given up. Our choice: far longer than a message is under way between
-/// two hosts with sessions, and than a coordinator may ask for a part that the register has not crossed out yet.
+/// How long that memory is kept. Our choice: far longer than a message between two hosts with sessions takes, and than
+/// a coordinator may ask a party that the registry has not removed yet.
 const REMEMBERED: Span = Span::from_secs(3600);
 
-/// All our parts. Empty without a session.
+/// All parts. Empty without a session.
 pub struct Parts {
-    /// How much is kept of what one host has said about all resources before its updates are refused.
+    /// The limit of items stored for one host, over all resources.
     ration: usize,
     parts: BTreeMap<Key, Part>,
-    /// What is remembered of those that were given up in this session.
+    /// Parts given up in this session.
     given_up: BTreeMap<Key, GivenUp>,
-    /// How much hosts have said of resources since that was counted last.
+    /// Estimated numbers of items stored for each host, since they were last counted.
     rations: BTreeMap<PeerId, usize>,
 }
 
 impl Parts {
-    /// No part yet. Keeps at most about `ration` items that one host has sent.
+    /// Creates an empty set that stores at most about `ration` items per sending host.
     pub fn new(ration: usize) -> Self {
         Self { ration, parts: BTreeMap::new(), given_up: BTreeMap::new(), rations: BTreeMap::new() }
     }
@@ -69,11 +69,11 @@ impl Parts {
         self.parts.iter()
     }
 
-    /// Our part in a resource begins, where these are inside, unless it has begun.
+    /// Starts a part, with grants taken over, unless it has started.
     pub fn open(&mut self, me: Session, name: &Name, inside: &[(Ticket, Grant)], now: Time) {
         self.parts.entry(name.key()).or_insert_with(|| {
             let config = custody::Config { without: without(), ..custody::Config::default() };
-            // What it had in this session before is void, and what is older stays so.
+            // Its earlier state in this session is void, and older messages remain so.
             let custody = match self.given_up.remove(&name.key()) {
                 Some(before) if inside.is_empty() => Custody::returning(me, config, before.memory),
                 Some(_) | None => Custody::taking_over(me, config, inside),
@@ -82,7 +82,7 @@ impl Parts {
         });
     }
 
-    /// Hands one input to our part in a resource, if there is one, and returns what that wants done.
+    /// Passes an input to a part, if there is one, and returns the effects.
     pub fn step(
         &mut self,
         resource: Key,
@@ -103,7 +103,7 @@ impl Parts {
         effects
     }
 
-    /// Nothing is kept of our part but its memory. Whether there was one.
+    /// Drops a part except for its memory. Returns whether there was one.
     pub fn give_up(&mut self, resource: Key, now: Time) -> bool {
         let part = self.parts.remove(&resource);
         let is_there = part.is_some();
@@ -116,43 +116,42 @@ impl Parts {
         self.given_up.extend(given_up.map(|given_up| (resource, given_up)));
     }
 
-    /// Forgets what was given up so long ago that no message of then is under way any more.
+    /// Forgets memories older than any message in flight.
     pub fn forget_long_given_up(&mut self, now: Time) {
         self.given_up.retain(|_, given_up| now.since(given_up.at) < REMEMBERED);
     }
 
-    /// The register has no such name: it never had one, or one that was removed. Of that we may have seen generations,
-    /// and what comes late of them stays void.
+    /// The registry has no such resource, or it was deleted. Messages of generations that we have seen stay void.
     pub fn on_no_such_name(&mut self, resource: Key, now: Time) {
         let part = self.parts.remove(&resource).filter(|part| !part.custody.memory().is_empty());
         self.remember(resource, part, now);
     }
 
-    /// What is remembered of a part that was given up in this session, and what it is called.
+    /// Returns the memory of a part given up in this session.
     pub fn given_up(&self, resource: Key) -> Option<&GivenUp> {
         self.given_up.get(&resource)
     }
 
-    /// Whether who counts this generation may ask for a part that was given up.
+    /// Returns whether the coordinator of this generation may ask for a part that was given up.
     pub fn was_given_up_in(&self, resource: Key, generation: u64) -> bool {
         self.given_up.get(&resource).is_some_and(|given_up| given_up.memory.counts(generation))
     }
 
-    /// The session is over, and all of it is void. In which resources there was a part.
+    /// The session is over: drops all parts. Returns their resources.
     pub fn end(&mut self) -> Vec<Key> {
         take(&mut self.parts).into_keys().collect()
     }
 
-    /// Nobody says anything to this session any more.
+    /// Drops all memories: messages to the session that has ended are void.
     pub fn forget_given_up(&mut self) {
         self.given_up.clear();
     }
 
-    /// Returns whether there is room for a message of a host. What is still kept of this host is counted when it could
-    /// be too much, which is once in many messages.
+    /// Returns whether there is room for a message of a host. The items stored for this host are counted only when the
+    /// estimate exceeds the limit.
     ///
-    /// Only messages that may accumulate are refused. Answers and tokens are always accepted, since a count or a slot
-    /// waits for them, and they have bounds of their own: one answer per session that was asked, one token per slot.
+    /// Only messages that accumulate are refused. Replies and tokens are always accepted, since a census or a slot
+    /// waits for them, and they are bounded: one reply per session that was asked, one token per slot.
     pub fn has_room(&mut self, from: PeerId, message: &custody::Message) -> bool {
         let said = self.rations.entry(from).or_default();
         *said += 1 + match &message.body {
@@ -170,12 +169,12 @@ impl Parts {
         *said <= self.ration || !accumulates
     }
 
-    /// Only of these hosts it is still counted what they say.
+    /// Drops the estimates of all other hosts.
     pub fn retain_rations(&mut self, is_there: impl Fn(PeerId) -> bool) {
         self.rations.retain(|host, _| is_there(*host));
     }
 
-    /// What must be true after each step.
+    /// Asserts the invariants between steps.
     pub fn check(&self) {
         for (resource, part) in &self.parts {
             assert_eq!(part.name.key(), *resource, "our part in {} is under another name", part.name);
@@ -183,7 +182,7 @@ impl Parts {
         }
     }
 
-    /// How much is kept because somebody else has said something.
+    /// Returns the number of items stored because of other hosts.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.parts.values().map(|part| 1 + part.custody.retained(None)).sum::<usize>() + self.rations.len()
@@ -196,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// Two parts, in "a" and in "b".
+    /// Returns two parts, "a" and "b".
     fn parts() -> (Parts, [Key; 2]) {
         let mut parts = Parts::new(3);
         let names: [Name; 2] = ["a", "b"].map(|name| name.parse().unwrap());
@@ -265,7 +264,7 @@ mod tests {
             }
             has_room
         });
-        // One of them gets the slot, and what is kept is not counted at every message.
+        // One request gets the slot, and the items are not counted at every message.
         assert!((3..10).contains(&accepted.count()));
     }
 }

@@ -1,31 +1,29 @@
-//! Connections by way of a third host, for two that do not reach each other.
+//! Relayed connections between two hosts that cannot connect to each other, through the registry leader.
 //!
-//! A session is renewed at the register's leader, over a connection and never by way of anybody. So whoever has one
-//! that stands is linked with the leader, and two of them that do not reach each other have it between them:
+//! A session is renewed over a direct connection to the registry leader, never relayed. So a host with a valid session
+//! is connected to the leader, and two of them have it between them:
 //!
 //! ```text
-//!   A               L (leads)            C
-//!   │ A→C: open      │                    │     A wants to tell C something, and was not linked with it for a second
+//!   A               L (leader)           C
+//!   │ A→C: open      │                    │     A has a message for C, and had no connection for a second
 //!   ├───────────────►│ A→C: open          │
-//!   │                ├───────────────────►│     to A and C this is a connection like any other: their link (`link.rs`)
-//!   │                │       C→A: accept  │     begins with a hello, and says again what the last one has lost
+//!   │                ├───────────────────►│     for A and C like any other connection: their link (`link.rs`)
+//!   │                │       C→A: accept  │     starts with a hello and retransmits
 //!   │    C→A: accept │◄───────────────────┤
 //!   │◄───────────────┤                    │
-//!   │ A→C: data      │                    │     packets may get lost on either half: it breaks, and they connect anew
+//!   │ A→C: data      │                    │     packets may be lost on either half: then the connection is re-opened
 //!   ├───────────────►├───────────────────►│
 //! ```
 //!
-//! So nobody who renews holds up a count or a hand-over, and who cannot be reached does not renew: its session ends,
-//! and with that a generation begins without it. Nobody has to accuse anybody, and no command is stopped because two
-//! hosts do not reach each other. Only what must arrive goes this way (letters of the register and questions do not),
-//! and only as long as there is no connection of the other kind.
+//! So a peer with a valid session does not delay a census or a hand-over, and an unreachable one does not renew: its
+//! session ends, and a generation without it begins. No job is stopped because two hosts cannot reach each other. Only
+//! reliable messages are relayed (not those of the registry, nor queries), and only without a direct connection.
 //!
-//! A connection may break without a word, and a transport notices that late. So one on which nothing was heard for a
-//! second, though something was said that is not confirmed, is *in doubt*: the other is looked for by way of the leader
-//! while it still counts. Whoever wants a connection that way has none of the other kind, or doubts it; who hears so,
-//! and has heard nothing on its own end for two seconds either, takes that for broken at once and goes on by way of the
-//! leader. So does who has asked, when it is answered there. Somebody who is only slow is heard on the old one, which
-//! stays.
+//! A connection may break silently, which the transport notices late. A connection on which nothing was received for a
+//! second, although a message is unacknowledged, is *in doubt*: the host is also tried through the leader. A host that
+//! receives such an attempt, and has received nothing on its own end for two seconds, closes the direct connection at
+//! once and continues through the leader; so does the other host on its answer. A host that is only slow is received on
+//! the direct connection, which stays.
 
 use std::collections::BTreeMap;
 
@@ -34,50 +32,49 @@ use peerlock_types::{PeerId, Span, Time};
 use crate::Effect;
 use crate::connections::{BEAT, Change, Connections, Packet};
 
-/// Who has not been linked for this long, or has not confirmed for as long what it was told, is looked for by way of
-/// the leader. Our choice: longer than it takes to connect again where a connection has broken and nothing else is
-/// wrong.
+/// A host is tried through the leader after this long without a connection or an acknowledgement. Our choice: longer
+/// than re-establishing a broken connection usually takes.
 pub const PATIENCE: Span = Span::from_secs(1);
-/// Who has not been found for so long is most likely off, and is looked for …
+/// A host that was not found for this long is probably down, and is tried …
 const LONG: Span = Span::from_secs(60);
-/// … only once in so many beats.
+/// … only once in this many beats.
 const RARELY: u64 = 30;
-/// Connections by way of others have higher numbers than those of any transport.
+/// The first epoch of relayed connections: higher than those of any transport.
 const FIRST: u64 = 1 << 63;
 
-/// Whether this is the number of a connection by way of another host.
+/// Returns whether this is the epoch of a relayed connection.
 pub const fn is_relayed(epoch: u64) -> bool {
     epoch >= FIRST
 }
 
-/// Whether somebody who was lost then, and for whom there has been something since `missed`, is to be looked for now.
-/// To be asked at every beat.
+/// Returns whether to try a host now that was lost at `lost` and has had queued messages since `missed`. Called at
+/// every beat.
 pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
     let sought = now.since(missed);
     let is_rare = (sought.as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
     now.since(lost) >= PATIENCE && (sought < LONG || is_rare)
 }
 
-/// The connections of one host by way of others.
+/// The relayed connections of one host.
 pub struct Relay {
     connections: Connections,
-    /// By whose way each of the other ends was heard last.
+    /// The host that relayed the last packet of each peer.
     via: BTreeMap<PeerId, PeerId>,
 }
 
 impl Relay {
-    /// There is none yet.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self { connections: Connections::after(FIRST), via: BTreeMap::new() }
     }
 
-    /// A packet of this host has come by way of that one.
+    /// Handles a packet relayed by `via`.
     pub fn on_packet(&mut self, from: PeerId, via: PeerId, packet: Packet, me: PeerId, now: Time) {
         self.via.insert(from, via);
         self.connections.on_packet(from, packet, me, now);
     }
 
-    /// Does what a contact that is reached by way of another host wants done.
+    /// Executes an effect of a relayed contact.
     pub fn carry_out(&mut self, effect: Effect, now: Time) {
         match effect {
             Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, now),
@@ -86,18 +83,18 @@ impl Relay {
         }
     }
 
-    /// What has become of connections, in order.
+    /// Removes and returns the changes of connections, in order.
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.connections.take_changes().collect()
     }
 
-    /// What is to go by way of others, and to whom.
+    /// Removes and returns the packets to be relayed.
     pub fn take_packets(&mut self) -> Vec<(PeerId, Packet)> {
         self.connections.take_packets().collect()
     }
 
-    /// Looks after the connections that there are, and goes on to connect to these. Who is well is not looked for any
-    /// more: a doubt that has passed ends no connection, and who hears of it late would take it for a new one.
+    /// Probes existing connections and connects to `sought`. Attempts to reach hosts that are well are abandoned: the
+    /// doubt has passed, and a late packet must not look like a new attempt.
     pub fn beat(
         &mut self,
         sought: impl Iterator<Item = PeerId>,
@@ -110,22 +107,22 @@ impl Relay {
         sought.for_each(|host| self.connections.connect(host, me, now));
     }
 
-    /// Whether there is no connection, and nothing to be sent or told.
+    /// Returns whether there is no connection, and nothing to be sent or reported.
     pub fn is_idle(&self) -> bool {
         self.connections.is_idle()
     }
 
-    /// By whose way a host was heard last.
+    /// Returns the host that relayed the last packet of a peer.
     pub fn via(&self, host: PeerId) -> Option<PeerId> {
         self.via.get(&host).copied()
     }
 
-    /// Whether that connection to a host is up.
+    /// Returns whether this connection is established.
     pub fn is_up(&self, host: PeerId, epoch: u64) -> bool {
         self.connections.is_up(host, epoch)
     }
 
-    /// What must be true after each step.
+    /// Asserts the invariants between steps.
     pub fn check(&self) {
         assert!(
             self.connections.is_settled(),
@@ -133,18 +130,18 @@ impl Relay {
         );
     }
 
-    /// Forgets by whose way those were heard that are not connected so, and not looked for either.
+    /// Forgets the relaying hosts of peers that are neither connected nor sought.
     pub fn prune(&mut self, is_sought: impl Fn(PeerId) -> bool) {
         self.via.retain(|host, _| self.connections.has(*host) || is_sought(*host));
     }
 
-    /// How many hosts are known by way of others.
+    /// Returns the number of stored items.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.via.len() + self.connections.retained()
     }
 
-    /// A host is linked with us now.
+    /// A host is directly connected: closes the relayed connection.
     pub fn forget(&mut self, host: PeerId) {
         self.via.remove(&host);
         self.connections.forget(host);

@@ -1,47 +1,47 @@
-//! As what a process begins.
+//! The initial state of a process.
 
 use peerlock_registry::{ClusterId, Ttl};
 use peerlock_types::Rng;
 
 use crate::Predecessor;
 
-/// When and as which process a peer begins. All that is random about a node is here.
+/// The initial state of a node, including its source of randomness.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The number of this process: higher than that of every earlier process of its host. The register refuses a
-    /// session to a process with a lower number than one that it knows.
+    /// The number of this process, higher than that of every earlier process of its host. The registry refuses a
+    /// session to a process with a lower number than it knows.
     pub process: u64,
-    /// Random numbers of its own; another stream for each process.
+    /// A random stream, different for each process.
     pub rng: Rng,
-    /// The host's name, for people.
+    /// The host's name, for display.
     pub name: String,
-    /// It has a data folder: it can become a voter, and is remembered as a member when it is away.
+    /// The host has a data directory: it can become a voter, and stays a member while it is disconnected.
     pub keeps: bool,
-    /// How long its session stands after a renewal. 15 s in the product.
+    /// The session length. 15 s in the product.
     pub session: Ttl,
-    /// What it knows of a cluster.
+    /// What the process knows of a cluster.
     pub origin: Origin,
-    /// The boot of this machine, another one each time that it is started.
+    /// The boot ID of this machine.
     pub boot: String,
-    /// What the process before it has left, if that is known to be gone.
+    /// The predecessor's state, if that process is known to have ended.
     pub predecessor: Option<Predecessor>,
 }
 
-/// What a process knows of a cluster when it begins.
+/// What a process knows of a cluster when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It begins a new cluster with this id, and is its first voter: an agent on an empty data folder that joins
-    /// nobody; tests, benches and a lonely peer in a library, whose driver answers writes at once, from memory.
+    /// Creates a cluster with this ID as its first voter: an agent on an empty data directory that joins no other,
+    /// tests, benches, and a single peer in a library, whose driver answers writes at once.
     Founds(ClusterId),
-    /// It has a voter's file: these bytes. The cluster's id is in it, and so is where the other voters are; their
-    /// addresses come with [`Input::Start`](crate::Input::Start).
+    /// A voter, with the contents of its file. The file has the cluster ID and the other voters; addresses come with
+    /// [`Input::Start`](crate::Input::Start).
     Votes(Vec<u8>),
-    /// It knows its cluster, and has no voter's file.
+    /// A member of this cluster without a voter's file.
     Belongs(ClusterId),
-    /// It knows none, and takes part in that of whoever it meets.
+    /// Knows no cluster, and joins that of the first host it meets.
     Seeks {
-        /// It founds one, with this id, when so many hosts, itself included, have met that know none, all of them name
-        /// the same founder (which is the one with the smallest number), and it is that one.
+        /// Creates a cluster with this ID when so many hosts that know none have met, including this one, and all name
+        /// this host as the creator (the smallest number).
         expect: Option<(usize, ClusterId)>,
     },
 }

@@ -1,10 +1,10 @@
-//! Named alarms: at most one of each name is pending.
+//! Named timers: at most one of each name is pending.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_types::Time;
 
-/// Which alarms are set for when.
+/// Pending timers.
 #[derive(Clone, Debug)]
 pub struct Timers<N> {
     by_name: BTreeMap<N, (Time, u64)>,
@@ -13,12 +13,12 @@ pub struct Timers<N> {
 }
 
 impl<N: Ord + Clone> Timers<N> {
-    /// None at all.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self { by_name: BTreeMap::new(), by_time: BTreeSet::new(), set: 0 }
     }
 
-    /// Sets an alarm, instead of a pending one of the same name.
+    /// Sets a timer, replacing a pending one of the same name.
     pub fn set(&mut self, name: N, at: Time) {
         self.cancel(&name);
         self.set += 1;
@@ -26,36 +26,36 @@ impl<N: Ord + Clone> Timers<N> {
         self.by_time.insert((at, self.set, name));
     }
 
-    /// Sets an alarm unless one of that name is pending.
+    /// Sets a timer unless one of that name is pending.
     pub fn set_if_none(&mut self, name: N, at: Time) {
         if !self.is_set(&name) {
             self.set(name, at);
         }
     }
 
-    /// Forgets an alarm.
+    /// Cancels a timer.
     pub fn cancel(&mut self, name: &N) {
         if let Some((at, number)) = self.by_name.remove(name) {
             self.by_time.remove(&(at, number, name.clone()));
         }
     }
 
-    /// Whether an alarm is pending.
+    /// Returns whether a timer is pending.
     pub fn is_set(&self, name: &N) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// When an alarm goes off, if it is pending.
+    /// Returns when a timer expires, if it is pending.
     pub fn when(&self, name: &N) -> Option<Time> {
         self.by_name.get(name).map(|(at, _)| *at)
     }
 
-    /// When the next goes off.
+    /// Returns when the next timer expires.
     pub fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(at, ..)| *at)
     }
 
-    /// Takes out one that is due. Of several, the one for the earliest time, and of those the one that was set first.
+    /// Removes and returns a timer that is due: the earliest, and of those the one set first.
     pub fn due(&mut self, now: Time) -> Option<N> {
         self.next().filter(|at| *at <= now)?;
         let (_, _, name) = self.by_time.pop_first()?;

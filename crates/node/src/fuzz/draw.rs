@@ -1,4 +1,4 @@
-//! Any value of a type: serde asks for its parts, and chance answers.
+//! Draws a random value of any type, by deserializing it from a source of randomness.
 
 use serde::de::value::{Error, U32Deserializer};
 use serde::de::{
@@ -8,7 +8,7 @@ use serde::forward_to_deserialize_any;
 
 use super::Chance;
 
-/// Answers with values for a field of this name.
+/// A deserializer for a field of this name.
 pub(super) struct Draw<'a> {
     pub(super) chance: &'a mut Chance,
     pub(super) name: &'static str,

@@ -1,4 +1,4 @@
-//! A message as a tree of its values, which can be changed and has the same bytes as the message.
+//! A message as a tree of its values. It can be changed, and encodes to the same bytes as the message.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use serde::ser::{
 
 use super::Chance;
 
-/// A value of what peers say to each other.
+/// A value.
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
-    /// By the name of its field or type. A byte is written as it is, wider ones in as many as they need.
+    /// A number, by the name of its field or type. Bytes are encoded as they are, others as varints.
     Number {
         name: &'static str,
         is_byte: bool,
@@ -22,20 +22,20 @@ pub(super) enum Tree {
     Bool(bool),
     Text(String),
     Option(Option<Box<Self>>),
-    /// With its length before it.
+    /// Encoded with its length.
     List(Vec<Self>),
-    /// Of a known length.
+    /// Of fixed length.
     Group(Vec<Self>),
     Variant(u32, &'static str, Box<Self>),
 }
 
 impl Tree {
-    /// The tree of a value.
+    /// Converts a value.
     pub(super) fn of(value: &impl Serialize) -> Self {
         value.serialize(ToTree("")).unwrap_or(Self::Group(Vec::new()))
     }
 
-    /// As postcard writes it.
+    /// Encodes it as postcard does.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Number { is_byte: true, value, .. } => out.push(*value as u8),
@@ -61,14 +61,14 @@ impl Tree {
         }
     }
 
-    /// The same as a list of its own.
+    /// Returns the encoding.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut out);
         out
     }
 
-    /// Whether it is one of these.
+    /// Returns whether it is one of these variants.
     pub(super) fn is_variant(&self, names: &[&str]) -> bool {
         matches!(self, Self::Variant(_, name, _) if names.contains(name))
     }
@@ -91,13 +91,13 @@ impl Tree {
         }
     }
 
-    /// Looks at everything in it.
+    /// Visits all parts.
     pub(super) fn visit(&self, look: &mut impl FnMut(&Self)) {
         look(self);
         self.parts().into_iter().for_each(|part| part.visit(look));
     }
 
-    /// Changes one thing in it.
+    /// Changes one part at random.
     pub(super) fn change(&mut self, chance: &mut Chance) {
         let deeper = self.parts_mut();
         if !deeper.is_empty() && !chance.one_in(6) {
@@ -115,7 +115,7 @@ impl Tree {
                     parts.extend(vec![one; chance.length()]);
                 }
             }
-            // Another kind with the same values; most often that is none.
+            // Another variant with the same fields; usually not decodable.
             Self::Variant(which, ..) if chance.one_in(4) => *which = chance.rng.below(12) as u32,
             Self::Group(_) | Self::Variant(..) => {}
         }
@@ -130,7 +130,7 @@ fn varint(mut value: u128, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// For a field of this name.
+/// A serializer for a field of this name.
 struct ToTree(&'static str);
 
 struct ListTo(&'static str, Vec<Tree>);

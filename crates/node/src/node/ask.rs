@@ -1,4 +1,4 @@
-//! Asking the others, and answering them: for places in line, for `show`, and for recoveries that take long.
+//! Queries to other peers and answers to theirs: queue positions, `show`, and slow recoveries.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use crate::survey::{Next, QueueReport, expected};
 use crate::wire::{Body, Client, Question, Reply, that_fit};
 use crate::{Error, Event, Missing, Name, Progress};
 
-/// How often a client's place is asked for at most, and how often when it will not wait.
+/// The intervals at which the coordinator is asked: at most, for the first time, and for clients that do not wait.
 const SURVEY: Span = Span::from_secs(2);
 const SURVEY_FIRST: Span = Span::from_millis(100);
 const SURVEY_TRY: Span = Span::from_millis(50);
-/// How long `show` waits for an answer.
+/// The timeout of one step of `show`.
 const QUERY: Span = Span::from_millis(500);
-/// How long somebody who does not want to wait at all waits for the register or a count. Our choice: longer than it
-/// takes where nobody is missing, and shorter than people wait for an answer.
+/// How long a client that does not want to wait waits for the registry or a census. Our choice: longer than these take
+/// while all hosts are up.
 const TRY_PATIENCE: Span = Span::from_millis(1500);
 
 impl Node {
-    /// Asks for the line of a resource soon, if nobody has.
+    /// Asks about a queue soon, unless that is already due.
     pub(super) fn ask_soon(&mut self, resource: Key, at_once: bool) {
         if at_once {
             self.ask_for_line(resource);
@@ -34,7 +34,7 @@ impl Node {
         }
     }
 
-    /// Sends away who waits in vain, and asks the coordinator for the line.
+    /// Ends stalled requests, and asks the coordinator about the queue.
     pub(super) fn ask_for_line(&mut self, resource: Key) {
         self.end_stalled(resource);
         let often = |wait: Wait, ttl: Span| if wait == Wait::Try { SURVEY_TRY } else { ttl / 3 };
@@ -47,7 +47,7 @@ impl Node {
         self.ask(coordinator, question, Question::QueueReport(resource));
     }
 
-    /// Nobody waits in vain without being told: that there is no session, or that a recovery takes long.
+    /// Fails requests that wait too long without a session, or for a recovery.
     fn end_stalled(&mut self, resource: Key) {
         let patience = |entry: &Entry| match entry.wanted.wait {
             Wait::Try => TRY_PATIENCE,
@@ -58,7 +58,7 @@ impl Node {
         stalled.collect::<Vec<_>>().into_iter().for_each(|(ticket, error)| self.end(ticket, error));
     }
 
-    /// Why nothing has moved for somebody who waits, if it has not for so long.
+    /// Returns why a request is stalled, if it has been for this long.
     fn stalled(&self, entry: &Entry, patience: Span) -> Option<Error> {
         let (name, resource) = (entry.wanted.name.clone(), entry.resource);
         let is_long = |since: Time| self.now.since(since.max(entry.asked)) >= patience;
@@ -68,15 +68,14 @@ impl Node {
         if let Some((since, hosts)) = self.survey.stall(resource) {
             return is_long(since).then(|| self.recovering(name, since, &hosts));
         }
-        // The register has not answered that we take part: it has no majority, and our session has not ended by that
-        // yet. It is asked by each session, and again by who was forced out.
+        // The registry has not confirmed our join: it has no majority, but our session has not expired yet.
         let part = self.parts.get(resource);
         let since = part.map_or(entry.asked, |part| part.opened.max(entry.asked));
         let is_party = part.is_some_and(|part| part.custody.is_party());
         (!is_party && is_long(since)).then(|| self.no_majority(since))
     }
 
-    /// Why somebody who has waited for as long as it wanted was not let in: others are ahead of it, or nothing moves.
+    /// Returns why a request was not granted in time: its queue position, or a stall.
     pub(super) fn not_acquired(&self, entry: &Entry) -> Error {
         let patience = match entry.wanted.wait {
             Wait::For(span) => TRY_PATIENCE.min(span / 2),
@@ -91,27 +90,27 @@ impl Node {
         Error::Recovering { name, missing, since: self.now.since(since).into() }
     }
 
-    /// Asks a host, or ourselves.
+    /// Asks a host, or this one.
     pub(super) fn ask(&mut self, to: PeerId, number: u64, question: Question) {
         if to == self.host() {
             return self.on_ask(to, number, question);
         }
         let body = Body::Ask { number, question };
         let contact = self.contacts.get(to);
-        // Whoever is not connected gets one question when it is: further ones are put again, if that was in vain.
+        // A host that is not connected gets one reliable question. Others are repeated by their timers.
         match contact.is_some_and(|contact| contact.is_connected() || contact.keeps()) {
             true => self.mention(to, &body),
             false => self.send_body(to, &body),
         }
     }
 
-    /// Answers a question, if there is something to say.
+    /// Answers a question, if possible.
     pub(super) fn on_ask(&mut self, asker: PeerId, number: u64, question: Question) {
         let reply = match question {
             Question::Here(resource) => Some(Reply::Here(that_fit(self.clients_of(resource, self.now)))),
             Question::QueueReport(resource) => self.line_of(resource, asker),
             Question::Used { resource, give_up } => Some(Reply::Used(self.is_used(resource, give_up))),
-            // Who has just begun may still hear of clients that it has from before.
+            // A new process may not know the grants of its predecessors yet.
             Question::Revoke { .. } if !self.knows_returned() => None,
             Question::Revoke { resource, fencing } => Some(Reply::Revoked(self.ask_to_stop(resource, fencing))),
         };
@@ -122,7 +121,7 @@ impl Node {
         }
     }
 
-    /// The line of a resource that we coordinate, for who asks.
+    /// Returns the queue of a resource that we coordinate.
     fn line_of(&self, resource: Key, asker: PeerId) -> Option<Reply> {
         let part = self.parts.get(resource)?;
         if let Some(missing) = part.custody.missing() {
@@ -132,7 +131,7 @@ impl Node {
         QueueReport::of(&part.custody, asker).map(Reply::QueueReport)
     }
 
-    /// The clients here: those inside, then those who wait.
+    /// Returns the clients here: holders, then waiters.
     pub(super) fn clients_of(&self, resource: Key, now: Time) -> impl Iterator<Item = Client> {
         self.clients.of(resource).map(move |entry| Client::of(entry, now))
     }
@@ -168,7 +167,7 @@ impl Node {
         }
     }
 
-    /// Tells those who wait here how far they have come.
+    /// Updates the positions of the clients here.
     fn on_line(&mut self, resource: Key, queue: &QueueReport) {
         let me = self.host();
         let behind = queue.behind.iter().map(|&(ticket, place)| (Claim { peer: me, ticket }, place));
@@ -176,7 +175,7 @@ impl Node {
         let waiting = self.clients.waiting(resource);
         let claims = waiting.filter_map(|(id, entry)| Some((id, Claim { peer: me, ticket: entry.alias()? })));
         for (ticket, claim) in claims.collect::<Vec<_>>() {
-            // Who is not in line has a token on the way, or its request is.
+            // A request that is not in the queue is on its way to the coordinator, or its token is on its way here.
             if let Some(&ahead) = places.get(&claim) {
                 let comes = queue.locations.iter().any(|location| location.free && location.next == Some(claim));
                 self.on_place(ticket, ahead, comes);
@@ -184,8 +183,7 @@ impl Node {
         }
     }
 
-    /// A ticket is in line, with `ahead` others before it. A client that does not want to wait goes, unless a free
-    /// token is on its way.
+    /// Sets a queue position. A client that does not wait fails, unless a free token is on its way to it.
     fn on_place(&mut self, ticket: TicketId, ahead: u32, comes: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
@@ -207,7 +205,7 @@ impl Node {
         self.on_query_alarm(number);
     }
 
-    /// Asks once more, or makes do with what has been told.
+    /// Takes the next step of a query.
     pub(super) fn on_query_alarm(&mut self, number: u64) {
         let Some(name) = self.survey.queried(number).cloned() else { return };
         self.timers.set(Alarm::Query(number), self.now + QUERY);
@@ -236,7 +234,7 @@ impl Node {
         }
     }
 
-    /// What the hosts are called that a query is to show, where we do not know that.
+    /// Queries the registry for unknown names of the hosts to show.
     fn ask_for_names(&mut self, number: u64) {
         let unknown = self.survey.shown(number).into_iter().filter(|host| !self.is_member(*host));
         let unknown: Vec<PeerId> = unknown.take(MOST_HOSTS).collect();

@@ -1,4 +1,4 @@
-//! The other hosts: meeting them, belonging to one cluster with them, leaving it.
+//! Other hosts: meeting them, joining or creating a cluster with them, leaving it.
 
 use peerlock_registry::{ClusterId, Versions};
 use peerlock_types::{PeerId, Span};
@@ -9,11 +9,11 @@ use crate::others::Other;
 use crate::wire::Body;
 use crate::{Error, Event, NetEvent, Notice};
 
-/// Who was met so short a time ago may not have heard of others who came at the same time.
+/// A host that connected this recently may not know others that connected at the same time.
 const RECENT: Span = Span::from_secs(10);
-/// How long a confirmation waits for a message to go with.
+/// How long an acknowledgement waits for a message to carry it.
 pub(super) const ACK_AFTER: Span = Span::from_millis(20);
-/// A recovery is believed when it is said again after so long.
+/// A recovery of the cluster is believed if it is reported again after this long.
 const AGAIN: Span = Span::from_secs(1);
 
 impl Node {
@@ -55,7 +55,7 @@ impl Node {
                 if self.membership.on_unreached(&address) {
                     self.effects.push(Effect::Forget(address.clone()));
                 }
-                // It may have moved.
+                // The host may have moved.
                 if self.membership.needed_at(&address).is_some() {
                     self.look_again();
                 }
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// A connection is over. Nothing happens if it was not the last that began.
+    /// A connection has ended. Ignored unless it is the current one.
     pub(super) fn on_down(&mut self, peer: PeerId, epoch: u64, why: String) {
         if self.contacts.down(peer, epoch, self.now) {
             self.session_state.part(peer);
@@ -88,14 +88,13 @@ impl Node {
     }
 
     fn on_met(&mut self, host: PeerId) {
-        // Who is reached by way of another is not one to tell others of.
+        // A relayed host is not announced to others.
         let Some(contact) = self.contacts.get(host).filter(|contact| contact.is_open()) else { return };
         let (address, cluster) = (contact.address.clone(), contact.cluster);
         self.effects.push(Effect::Event(Event::PeerUp { peer: host, address: address.clone() }));
         let greeting = self.greeting(self.told_of());
         self.mention(host, &greeting);
-        // Those who came just before may have been greeted by everybody before it was there. Where there is a cluster,
-        // only who votes is looked for.
+        // Hosts that connected recently were greeted before this one. In a cluster, only voters are announced.
         if self.session_state.cluster().is_none() || self.cached_view.is_seated(host) {
             let newcomer = self.greeting(vec![(host, address)]);
             let is_recent = |since| self.now.since(since) < RECENT;
@@ -112,7 +111,7 @@ impl Node {
         }
     }
 
-    /// Whom we tell others of: who votes, or everybody as long as nobody knows a cluster.
+    /// Returns the hosts to announce: the voters, or all hosts while no cluster is known.
     pub(super) fn told_of(&self) -> Vec<(PeerId, String)> {
         let all = self.session_state.cluster().is_none();
         self.contacts.linked(|host| all || self.cached_view.is_seated(host))
@@ -140,7 +139,7 @@ impl Node {
         if let Some(cluster) = cluster {
             self.on_cluster(from, cluster);
         }
-        // Who has a session knows from the register whom it needs, and where they are.
+        // A peer with a session takes addresses from the registry.
         if self.session_state.session().is_none() {
             let reached_at = self.contacts.get(from).map_or("", |contact| contact.address.as_str());
             let addresses = self.membership.on_hosts(from, reached_at, hosts, |host| self.contacts.is_linked(host));
@@ -149,7 +148,7 @@ impl Node {
         self.try_to_found();
     }
 
-    /// A host that can be reached belongs to this cluster.
+    /// A reachable host belongs to this cluster.
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
         match self.session_state.cluster() {
             Some(ours) if ours != cluster => self.contacts.refuse(host, cluster, &mut self.update),
@@ -169,13 +168,13 @@ impl Node {
     fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
         let (Some(ours), Some(contact)) = (self.session_state.cluster(), self.contacts.get(host)) else { return };
         let address = contact.address.clone();
-        // One that was recovered from the other goes over by itself.
+        // A host of a cluster that ours was recovered from follows by itself.
         if !theirs.follows(ours) && !ours.follows(theirs) {
             self.others.meet(host, Other { address: address.clone(), cluster: theirs, met: self.now });
         }
         let is_recovered = theirs.follows(ours) && self.could_recover(host);
-        // A session that was valid when the majority was lost is so for a while. One that is renewed contradicts the
-        // message: a cluster that has its majority is not recovered.
+        // A session may remain valid for a while after the loss of the majority. A renewed session contradicts the
+        // message: a cluster with a majority is not recovered.
         if theirs.follows(ours)
             && let Some(bound) = self.session_state.bound()
         {
@@ -188,7 +187,7 @@ impl Node {
             }
             return self.unexpected("a cluster that was recovered while it has its majority");
         }
-        // Whoever follows gives up its file for good: so it is not done for a word that is said once.
+        // Following is irreversible, since the voter's file is given up, so a single report does not suffice.
         if is_recovered && !self.incidents.is_recovered(theirs, self.now, AGAIN) {
             return;
         }
@@ -203,8 +202,8 @@ impl Node {
         }
     }
 
-    /// Whether a host can have had a voter's file, to recover the cluster from, as far as we know: our own file says
-    /// who votes, and the register has said so. Who knows neither has nothing to lose by following.
+    /// Returns whether a host may have had a voter's file from which to recover the cluster, according to our own file
+    /// and the cached view. Without either, following cannot lose anything.
     fn could_recover(&self, host: PeerId) -> bool {
         let file = self.session_state.registry().map(|registry| registry.state().voter_records());
         let view = self.cached_view.voters_and_learners();
@@ -224,7 +223,7 @@ impl Node {
         }
     }
 
-    /// The cluster that we belong to is written down: everybody may hear of it.
+    /// The cluster ID is recorded: sends it to all peers.
     pub(super) fn on_recorded(&mut self) {
         self.timers.cancel(&Alarm::Join);
         self.session_state.on_recorded(self.now);
@@ -235,7 +234,7 @@ impl Node {
         }
     }
 
-    /// Where nobody knows a cluster, and enough have met who expect that, one of them founds it.
+    /// If no cluster is known and enough hosts have met with `--expect`, one of them creates a cluster.
     fn try_to_found(&mut self) {
         let Some((enough, cluster)) = self.session_state.expects() else { return };
         let (me, others) = (self.host(), self.contacts.expecting());
@@ -250,8 +249,7 @@ impl Node {
         }
     }
 
-    /// Ends the session. Clients that are still here lose what they have; but for what is detached, which the register
-    /// knows.
+    /// Ends the session. Remaining clients lose their grants, except detached ones.
     pub(super) fn leave(&mut self) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;

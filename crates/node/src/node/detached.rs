@@ -1,4 +1,4 @@
-//! Detached grants, which stand without their session: into the register, out of it, and back from earlier processes.
+//! Detached grants: persisting them in the registry, dropping them, and recovering those of earlier processes.
 
 use peerlock_protocol::{self as protocol, Grant};
 use peerlock_registry::{self as registry, Command, Outcome, Refusal};
@@ -10,12 +10,11 @@ use crate::clients::{Stage, TicketId, Wanted};
 use crate::session_state::Ask;
 use crate::{Class, Error, Name, Wait};
 
-/// From so many refusals on a client is not asked for again. Our choice: that we are no party any more may well happen
-/// twice.
+/// A request fails after this many refusals. Our choice: losing the participation twice in a row is not unusual.
 const MOST_REFUSED: u32 = 3;
 
 impl Node {
-    /// Writes a grant of ours into the register, or renews it there.
+    /// Persists a grant in the registry, or renews it there.
     pub(super) fn ask_to_detach(&mut self, ticket: TicketId, grant: Grant, call: Option<u64>) {
         let (Some(session), Some(entry)) = (self.session_state.session(), self.clients.get(ticket)) else { return };
         let Some((ttl, note)) = entry.wanted.detachable() else { return };
@@ -48,23 +47,23 @@ impl Node {
         let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
         match &outcome {
             Outcome::Refused(Refusal::NoSession) if call.is_none() => {
-                // It may have been entered before the session ended, and the answer got lost.
+                // It may have been persisted before the session ended, and the answer was lost.
                 self.drop_detached(of.clone(), fencing);
             }
             Outcome::Refused(_) if call.is_none() => self.takeover.settle(&of, fencing),
             _ => {}
         }
         match (outcome, stage) {
-            // It took so long that its client would have to leave at once. To ask again would help nobody whose lease
-            // is shorter than the way to the register.
+            // It took so long that the client would have to stop at once. Retrying does not help a client whose lease
+            // is shorter than a round trip to the registry.
             (Outcome::Done, Some((false, _))) if is_late => {
                 name.into_iter().for_each(|name| self.drop_detached(name, fencing));
                 self.end(ticket, Error::Lost);
             }
             (Outcome::Done, Some((false, _))) => self.let_in(ticket, at),
             (Outcome::Done, Some((true, _))) => self.on_detached_renewed(ticket, at, call),
-            // Its client has gone, or the session under which it was to be granted. One that was renewed was given back
-            // then; or we leave, and it is its client's.
+            // The client, or the session that granted it, is gone. A renewed grant was released then; or this peer is
+            // shutting down, and the client keeps it.
             (Outcome::Done, None) => match call {
                 Some(call) => self.answer_gone(call),
                 None => self.drop_detached(of, fencing),
@@ -73,18 +72,18 @@ impl Node {
                 let message = Refusal::Full.to_string();
                 self.end(ticket, Error::Refused { class: Class::Busy, message });
             }
-            // We are no party any more, as word to come will say: what is here is worth nothing.
+            // We are no party any more, as a later event will report: the slot is void.
             (outcome, Some((false, _))) => self.on_not_entered(ticket, &of, outcome),
             (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
-                // Renewed under a session that was over: it stands as before.
+                // Renewed in a session that was over: unchanged.
                 if let Some(call) = call {
                     let error = self.problem().unwrap_or(Error::Lost);
                     self.answer_caller(call, Err(error));
                 }
             }
             (outcome, Some((true, _))) => {
-                // It has not lapsed, unless it has returned: its end is later there than here. So somebody has taken it
-                // away.
+                // It has not expired, unless it is a returned one: its deadline in the registry is later than here. So
+                // it was revoked.
                 let is_taken = outcome == Outcome::Refused(Refusal::NoSuchGrant) && !is_returned;
                 let revoked = name.filter(|_| is_taken);
                 let why = revoked.map_or(Error::Lost, |name| Error::Revoked { name, forced: true });
@@ -95,7 +94,7 @@ impl Node {
         }
     }
 
-    /// The register has renewed a grant, as it was asked to then.
+    /// The registry has renewed a grant, as requested at `at`.
     fn on_detached_renewed(&mut self, ticket: TicketId, at: Time, call: Option<u64>) {
         let renewed = self.clients.renew_from(ticket, at);
         if let Some(lease) = renewed {
@@ -108,7 +107,7 @@ impl Node {
         }
     }
 
-    /// The register has not entered a grant: its ticket asks for another one, but not for ever.
+    /// The registry has refused to persist a grant: its ticket requests another one, a limited number of times.
     fn on_not_entered(&mut self, ticket: TicketId, of: &Name, outcome: Outcome) {
         match self.clients.refuse(ticket) {
             0..MOST_REFUSED => self.request_again(ticket),
@@ -123,13 +122,13 @@ impl Node {
         }
     }
 
-    /// A grant was renewed that is not here any more.
+    /// Answers the renewal of a grant that has ended.
     fn answer_gone(&mut self, call: u64) {
         let leaves = matches!(self.phase, Phase::Leaving | Phase::Left);
         self.answer_caller(call, Err(if leaves { Error::Stopped } else { Error::Lost }));
     }
 
-    /// A detached grant is over.
+    /// Drops a detached grant from the registry, now or in the next session.
     pub(super) fn drop_detached(&mut self, name: Name, fencing: u64) {
         match self.session_state.session() {
             Some(session) => {
@@ -140,7 +139,7 @@ impl Node {
         }
     }
 
-    /// The register knows that a detached grant is over: nobody can renew it any more, and what is here of it goes on.
+    /// The registry has dropped a detached grant, so it cannot be renewed any more: the slot is released.
     pub(super) fn on_attached(&mut self, name: &Name, fencing: u64) {
         self.takeover.settle(name, fencing);
         if let Some(alias) = self.detached.ended(name.key(), fencing) {
@@ -148,7 +147,7 @@ impl Node {
         }
     }
 
-    /// Detached grants of this host that are not known here were given by an earlier process.
+    /// Adds the detached grants of this host that are unknown here: an earlier process granted them.
     pub(super) fn on_grants(&mut self, page: registry::Page) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
@@ -169,7 +168,7 @@ impl Node {
                     }
                     continue;
                 }
-                // It was given back since the register was asked.
+                // It was released after the query.
                 if self.detached.is_known() {
                     continue;
                 }
@@ -184,7 +183,7 @@ impl Node {
                     detached: Some(note.clone()),
                     taken_over_as: None,
                     wait: Wait::Forever,
-                    // What it said of itself is not in the register, and what it calls its grant is for nobody else.
+                    // The label is not in the registry, and the grant ID is secret.
                     label: String::new(),
                     pid: None,
                     request: None,
@@ -205,8 +204,8 @@ impl Node {
         }
     }
 
-    /// The register has told of all detached grants of this host: what has returned and is not among them is over. A
-    /// voter that is behind may not know yet what another has told.
+    /// The registry has reported all detached grants of this host: a returned one that is missing has ended, unless the
+    /// reporting voter is behind the one that reported it.
     fn end_returned(&mut self) {
         let Some(found) = self.detached.end_pages() else { return };
         let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !found.contains(&(*resource, *fencing));

@@ -1,4 +1,4 @@
-//! How this peer stands, for whoever watches over it. Nothing here asks anybody or changes anything.
+//! Health of this peer, for monitoring. Has no side effects.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::{Draining, Node, Phase};
 use crate::others::Other;
 use crate::{Error, Health, Name, OtherCluster, ResourceHealth, Stall};
 
-/// A coordinator that has been silent for this long holds its resource up. Every question makes it silent until it has
-/// answered, and a line is asked for every two seconds.
+/// A coordinator that has not answered for this long stalls its resource. It is asked every two seconds, and counts as
+/// silent from each question to its answer.
 const SILENT: Span = Span::from_secs(5);
 
 impl Node {
-    /// How this peer stands.
+    /// Returns the health of this peer.
     pub fn health(&self, now: Time) -> Health {
         let leaves = self.draining != Draining::No || matches!(self.phase, Phase::Leaving | Phase::Left);
         let problem = self.problem();
@@ -39,7 +39,7 @@ impl Node {
             host: self.called(host),
             address: other.address.clone(),
             cluster: other.cluster.to_string(),
-            // The driver knows which addresses were given.
+            // Set by the driver, which knows the configured addresses.
             is_joined: false,
             met: now.since(other.met).into(),
         }
@@ -67,8 +67,8 @@ impl Node {
         }
     }
 
-    /// Why nothing moves: we have no session and somebody waits; we count; or the one who counts, or should answer,
-    /// says so or nothing.
+    /// Returns why a resource is stalled: there is no session while a client waits, this peer counts, or the
+    /// coordinator counts or does not answer.
     fn stall(&self, name: &Name, key: Key, problem: Option<&Error>, now: Time) -> Option<Stall> {
         let why = match problem {
             Some(error) => self.clients.waiting(key).next().map(|_| error.clone())?,
@@ -85,7 +85,7 @@ impl Node {
             Error::NoMajority { missing, since } | Error::Recovering { missing, since, .. } => {
                 Some(Stall { since, missing, why: text })
             }
-            // Somebody of another cluster was met, and nobody of ours.
+            // Only hosts of other clusters were met.
             _ => Some(Stall { since: now.since(self.session_state.since()).into(), missing: Vec::new(), why: text }),
         }
     }

@@ -1,4 +1,4 @@
-//! What this peer knows by itself, for whoever watches. Nothing here asks anybody or changes anything.
+//! The local state of this peer, for observers. Has no side effects.
 
 use peerlock_protocol::token::Claim;
 use peerlock_types::Time;
@@ -8,7 +8,7 @@ use crate::wire::Client;
 use crate::{Inspection, PartClient, PartView, TicketView, TokenView};
 
 impl Node {
-    /// This peer from the inside.
+    /// Returns the local state.
     pub fn inspect(&self, now: Time) -> Inspection {
         let others = self.contacts.all().map(|(host, _)| host);
         let parts = self.resources().into_iter().map(|view| {
@@ -38,11 +38,10 @@ impl Node {
     }
 }
 
-/// For the tests that nobody can fill us up.
+/// For tests of memory bounds.
 #[cfg(any(test, feature = "fuzz"))]
 impl Node {
-    /// How many things are kept here because somebody else has said something: hosts, addresses, unconfirmed messages,
-    /// connections by way of others, questions, early news, lines.
+    /// Returns the number of items stored because of messages of other hosts.
     pub fn retained(&self) -> usize {
         let contacts: usize = self.contacts.all().map(|(_, contact)| 1 + contact.retained()).sum();
         let registry = self.session_state.registry().map_or(0, peerlock_registry::Registry::retained);

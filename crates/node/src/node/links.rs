@@ -1,24 +1,24 @@
-//! Whom we are linked with: nobody is linked with everybody.
+//! Which peers are connected. No peer is connected to all others.
 //!
-//! *Needed* are, to everybody with a session: those who vote, whoever has said or is to be told something within a
-//! minute, and in a resource that is in use the coordinator, who has the tokens, and whoever comes next. Without a
-//! session everybody is, since anybody may help. Who leads the register needs everybody who has a session. Who is
-//! needed is dialled, where the register says that it listens; a link that nobody needs ends:
+//! A peer with a session needs connections to the voters, to hosts with which it exchanged messages within a minute,
+//! and for each resource in use to the coordinator, the holders and the next waiters. A peer without a session needs
+//! any connection. The registry leader needs all hosts that have a session. Needed hosts are dialled at their
+//! registered addresses. A connection that neither side needs is closed:
 //!
 //! ```text
 //!   A                         B
-//!   │ idle                     │     A does not need the link, and nothing was said on it for a minute
-//!   ├─────────────────────────►│     B does: nothing happens. A says so again after a while
-//!   │                    idle  │     now B does not either
+//!   │ idle                     │     A does not need the connection, which was idle for a minute
+//!   ├─────────────────────────►│     B needs it: nothing happens, and A sends this again after a while
+//!   │                    idle  │     later B does not need it either
 //!   │◄─────────────────────────┤
-//!   ✂ hangs up, and both stop dialling each other
+//!   ✂ closes it, and both stop dialling each other
 //! ```
 //!
-//! So one side alone never ends it for the other to open it again. What is under way when it ends is not lost:
-//! `link.rs` says it again on the next connection, and who has something unconfirmed dials.
+//! So no side closes a connection that the other would open again. Messages in flight are not lost: `link.rs`
+//! retransmits them on the next connection, and a host with unacknowledged messages dials.
 //!
-//! Who is told as next is dialled then, not when the token leaves, so that the hand-over is one message. Where the dial
-//! comes to nothing, the way by the leader (`relay.rs`) is taken after a second.
+//! A successor's host is dialled when the holder learns of it, not when the token leaves, so that a hand-over is one
+//! message. If dialling fails, the connection is relayed through the leader after a second (`relay.rs`).
 
 use std::collections::BTreeSet;
 
@@ -30,16 +30,16 @@ use crate::contacts::Contact;
 use crate::mutation::{Mutation, makes};
 use crate::wire::Body;
 
-/// How often who has no session asks where the voters are.
+/// The interval at which a peer without a session asks for voters.
 const SEEK: Span = Span::from_secs(3);
 
 impl Node {
-    /// Whether a link with this host is needed, where these are by the resources in use.
+    /// Returns whether a connection is needed. `in_use` are the hosts that the resources need.
     fn needs(&self, host: PeerId, in_use: &BTreeSet<PeerId>) -> bool {
         self.needs_anyway(host) || in_use.contains(&host)
     }
 
-    /// Whether it is, whatever the resources in use need.
+    /// Returns whether it is needed for other reasons than resources.
     fn needs_anyway(&self, host: PeerId) -> bool {
         let is_used = |it: &Contact| it.is_used(self.now, self.config.idle);
         self.session_state.session().is_none()
@@ -51,7 +51,7 @@ impl Node {
         self.needs_anyway(host) || self.needed_by_parts().contains(&host)
     }
 
-    /// Whom the resources need that are in use.
+    /// Returns the hosts needed by the resources in use.
     fn needed_by_parts(&self) -> BTreeSet<PeerId> {
         let mut needed = BTreeSet::new();
         for (resource, part) in self.parts.iter() {
@@ -59,7 +59,7 @@ impl Node {
             needed.extend(held.map(|next| next.peer));
             let is_used_here = self.clients.has_any(*resource);
             needed.extend((is_used_here && part.custody.is_party()).then(|| part.custody.coordinator()));
-            // Of what nobody uses the tokens lie where they are, and nobody is told anything.
+            // Tokens of an unused resource stay where they are.
             let locations =
                 part.custody.queue().into_iter().flat_map(|queue| queue.locations()).filter(|location| !location.free);
             needed.extend(locations.map(|location| location.at));
@@ -67,7 +67,7 @@ impl Node {
         needed
     }
 
-    /// Dials a host that is needed, or asks the register where it is.
+    /// Dials a needed host, or queries the registry for its address.
     pub(super) fn reach(&mut self, host: PeerId) {
         if host == self.host() || self.contacts.is_linked(host) || self.phase == Phase::Left {
             return;
@@ -76,7 +76,7 @@ impl Node {
         self.dial_host(host, met_at.filter(|address| !address.is_empty()));
         match self.listens_at(host) {
             Some(addresses) => self.dial_host(host, addresses),
-            // It is no member, or is not yet.
+            // It is no member, or not yet.
             None if self.cached_view.was_looked_for(host) => self.look_again(),
             None => {
                 self.cached_view.need(host);
@@ -91,12 +91,12 @@ impl Node {
         self.effects.extend(due.into_iter().map(Effect::Dial));
     }
 
-    /// Where a member listens, as far as we know: who votes knows it of all.
+    /// Returns the known addresses of a member.
     fn listens_at(&self, host: PeerId) -> Option<Vec<String>> {
         Some(self.info_of(host)?.addresses.iter().map(ToString::to_string).collect())
     }
 
-    /// Who comes next after this token is dialled as soon as we are told.
+    /// Dials the first successor of a token.
     pub(super) fn reach_next(&mut self, resource: Key, slot: u32) {
         let next = self.parts.get(resource).and_then(|part| part.custody.next_of(slot));
         if let Some(next) = next {
@@ -107,7 +107,7 @@ impl Node {
     /// A connection has ended.
     pub(super) fn on_link_down(&mut self, host: PeerId) {
         if self.session_state.session().is_none() {
-            return; // Whatever was dialled is dialled again.
+            return; // The network redials.
         }
         match self.needs_now(host) {
             true => self.reach(host),
@@ -124,13 +124,13 @@ impl Node {
         self.effects.extend(addresses.into_iter().map(Effect::Forget));
     }
 
-    /// Neither of us needs the link.
+    /// Closes a connection that neither side needs.
     fn end_link(&mut self, host: PeerId) {
         self.stop_dialling(host);
         self.effects.push(Effect::HangUp(host, Parting::Unneeded));
     }
 
-    /// Others may vote now than before.
+    /// Updates the set of voters, and connects to them.
     pub(super) fn check_voters(&mut self) {
         self.cached_view.set_others(self.session_state.seated());
         let unmet: Vec<PeerId> =
@@ -138,9 +138,8 @@ impl Node {
         unmet.into_iter().for_each(|host| self.reach(host));
     }
 
-    /// Who leads the register is linked with everybody who has a session, since sessions are renewed over those links.
-    /// Who is not may have joined by a leader that died before it could name the other voters, and knows nobody to ask:
-    /// it is dialled while its session stands, which it keeps if it is there.
+    /// As registry leader, connects to hosts that have a session but no connection: sessions are renewed over it. Such
+    /// a host may have joined through a leader that failed before it could name the other voters.
     pub(super) fn reach_isolated(&mut self) {
         let Some(registry) = self.session_state.registry().filter(|registry| registry.is_leader()) else { return };
         let hosts = registry.state().sessions().values().map(|session| session.host);
@@ -150,7 +149,7 @@ impl Node {
         self.cached_view.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
     }
 
-    /// We have had no session for a while, or never: anybody may help.
+    /// Looks for any host that may help: there is no session.
     pub(super) fn seek(&mut self) {
         self.timers.set(Alarm::Sweep, self.now + SEEK);
         let spare = self.membership.spare();
@@ -158,7 +157,7 @@ impl Node {
         self.cached_view.next_round();
         let members = self.cached_view.members().map(|(host, _)| host);
         let unmet: BTreeSet<PeerId> = members.filter(|host| !self.contacts.is_linked(*host)).collect();
-        // Who votes knows best, and the others have their turn.
+        // Voters know most; the others take turns.
         let sought: BTreeSet<PeerId> =
             self.cached_view.seated().iter().copied().chain(self.cached_view.in_turn(&unmet)).collect();
         for host in sought {
@@ -172,13 +171,13 @@ impl Node {
         }
     }
 
-    /// Somebody without a session asks where the voters are.
+    /// Answers a peer that looks for the voters.
     pub(super) fn on_seek(&mut self, from: PeerId) {
         let greeting = self.greeting(self.told_of());
         self.mention(from, &greeting);
     }
 
-    /// Says of which links we do not need any more, and ends those that nobody does.
+    /// Sends `Idle` on unneeded connections, and closes those that neither side needs.
     pub(super) fn sweep(&mut self) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
@@ -192,7 +191,7 @@ impl Node {
         self.look_at_returned();
         self.give_up_unused();
         let in_use = self.needed_by_parts();
-        // Who votes waits until others let it go: they need it, and it has as many links as there are members.
+        // A voter waits for the others: they need it, and it is connected to all members anyway.
         let votes = self.cached_view.is_seated(self.host());
         let unneeded: Vec<PeerId> = {
             let open = self.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
@@ -207,8 +206,7 @@ impl Node {
         self.stop_dialling_unneeded(&in_use);
     }
 
-    /// Dials the hosts of other clusters again whose addresses were given to this process, to learn whether they belong
-    /// to ours by now.
+    /// Redials configured addresses at which another cluster was found: the host may have joined ours.
     fn look_at_others(&mut self) {
         let unmet = self.others.iter().filter(|(host, _)| !self.contacts.is_connected(*host));
         let addresses: Vec<String> = unmet.map(|(_, other)| other.address.clone()).collect();
@@ -216,7 +214,7 @@ impl Node {
         self.effects.extend(again.map(Effect::Dial));
     }
 
-    /// Stops dialling who is not needed, and where nobody is any more.
+    /// Stops dialling hosts that are not needed, and outdated addresses.
     fn stop_dialling_unneeded(&mut self, in_use: &BTreeSet<PeerId>) {
         let has_moved = |host: PeerId, address: &str| {
             self.info_of(host).is_some_and(|info| info.addresses.iter().all(|it| it.as_str() != address))
@@ -228,7 +226,7 @@ impl Node {
         self.stop_dialling_at(self.membership.dialled_at(is_over));
     }
 
-    /// A host does not need the link with us any more.
+    /// Handles `Idle`.
     pub(super) fn on_idle(&mut self, from: PeerId) {
         let needs = self.needs_now(from) && !makes(Mutation::IdleForgets);
         self.contacts.let_go_by(from);

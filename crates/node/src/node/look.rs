@@ -1,4 +1,4 @@
-//! What the register is looked at for: who there is, what there is, and what a person wants changed.
+//! Queries to the registry: members, resources, and what administrators want changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use crate::contacts::Contact;
 use crate::session_state::Ask;
 use crate::{Class, ClusterView, Error, Listing, Name, PeerView, ResourceView, Voter, check_slots};
 
-/// How often we look who the members are …
+/// The interval at which the cluster view is refreshed …
 const LOOK: Span = Span::from_secs(30);
-/// … and how soon when somebody turns up whom we do not know.
+/// … sooner if an unknown host appears …
 const LOOK_SOON: Span = Span::from_millis(300);
-/// … and when somebody is not where it was.
+/// … and if a host cannot be reached where it was.
 const LOOK_AGAIN: Span = Span::from_secs(3);
-/// How long a person waits for it.
+/// The timeout of a `look` call, after which it is answered from the cached view.
 const LOOKERS: Span = Span::from_secs(2);
-/// How long a person waits for the register to do or list something. A new leader is elected within that.
+/// The timeout of other calls that need the registry: longer than an election.
 const CALLERS: Span = Span::from_secs(5);
-/// At most so many addresses are written down for the next process.
+/// The maximum number of addresses stored for the next process.
 const MOST_WRITTEN: usize = 256;
-/// At most so many hosts vote.
+/// The maximum number of voters.
 const MAX_VOTERS: usize = 7;
-/// Who is no member and has not been connected for this long is forgotten.
+/// A host that is no member is forgotten after this long without a connection.
 const FORGET: Span = Span::from_secs(60);
 
 impl Node {
@@ -45,24 +45,24 @@ impl Node {
         }
     }
 
-    /// Whom we are linked with or have something for, ourselves, and of whom people here have been told.
+    /// Returns the hosts of interest: our own, contacts, and hosts that were named to clients.
     fn dealt_with(&self) -> BTreeSet<PeerId> {
         let contacts = self.contacts.all().map(|(host, _)| host);
         self.cached_view.wanted(std::iter::once(self.host()).chain(contacts))
     }
 
-    /// What a member has said of itself, as far as we know: who votes knows it of all.
+    /// Returns the registered information of a member, if known. A voter knows all members.
     pub(super) fn info_of(&self, host: PeerId) -> Option<&Info> {
         let own = self.session_state.registry().and_then(|registry| registry.state().members().get(&host));
         own.or_else(|| self.cached_view.info_of(host))
     }
 
-    /// Whether a host is a member, as far as we know.
+    /// Returns whether a host is a known member.
     pub(super) fn is_member(&self, host: PeerId) -> bool {
         self.info_of(host).is_some()
     }
 
-    /// What we know may be out of date: looks again, but not all the time.
+    /// Refreshes the view within [`LOOK_AGAIN`]: it may be outdated.
     pub(super) fn look_again(&mut self) {
         let at = self.now + LOOK_AGAIN;
         if self.phase == Phase::Joined && self.timers.when(&Alarm::Look).is_none_or(|next| next > at) {
@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    /// A page of everybody.
+    /// Handles a page of the member list.
     fn on_everybody(&mut self, page: View) {
         match self.cached_view.on_page(page) {
             Some(last) => _ = self.session_state.look(Look::Further(last), Ask::Everybody, self.now),
@@ -94,7 +94,7 @@ impl Node {
         }
     }
 
-    /// People here are told of these: what they are called will be known.
+    /// Includes hosts that are named to clients in the view, so that their names are known.
     pub(super) fn note_mentioned(&mut self, hosts: &[PeerId]) {
         let unknown: Vec<PeerId> = hosts.iter().copied().filter(|host| !self.is_member(*host)).collect();
         if self.cached_view.mention(unknown.into_iter()) {
@@ -102,7 +102,7 @@ impl Node {
         }
     }
 
-    /// Looks whether those are still in the register that only the register knows the ends of.
+    /// Checks whether the detached grants whose deadlines only the registry knows still exist.
     pub(super) fn look_at_returned(&mut self) {
         let is_asking = self.session_state.is_asking(&Ask::Returned);
         if self.knows_returned() && !is_asking && self.clients.returned().next().is_some() {
@@ -141,7 +141,8 @@ impl Node {
         self.session_state.look(Look::Resource(label(&name)), Ask::ResizeFound(call, name, slots), self.now);
     }
 
-    /// In which generation the number of slots is to change: it is void if it has changed in a later one.
+    /// Requests the resize in the generation that was found: it is void if a later generation has changed the number of
+    /// slots.
     fn on_resize_found(&mut self, call: u64, name: Name, slots: u32, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
@@ -158,13 +159,13 @@ impl Node {
         self.session_state.look(Look::Resource(label(&name)), Ask::EvictTarget(call, name, peer), self.now);
     }
 
-    /// From now on this call waits for the register, and not for ever: it may take a whole session until it is known
-    /// that there is no majority.
+    /// Starts the timeout of a call that waits for the registry: without a quorum, the session may remain valid for its
+    /// whole length.
     pub(super) fn wait_for_register(&mut self, call: u64) {
         self.timers.set(Alarm::Caller(call), self.now + CALLERS);
     }
 
-    /// The register has answered, unless nobody waits for that any more.
+    /// Answers a call, unless it has timed out.
     pub(super) fn answer_caller(&mut self, call: u64, answer: Result<Answer, Error>) {
         if self.timers.is_set(&Alarm::Caller(call)) {
             self.timers.cancel(&Alarm::Caller(call));
@@ -186,8 +187,8 @@ impl Node {
         self.answer(call, Err(error));
     }
 
-    /// Everything of one host goes, of whatever session: its detached grants by their numbers, its parties by the
-    /// participation that was seen. What it takes part with or grants later is not affected.
+    /// Evicts all sessions of a host: detached grants by their fencing numbers, parties by the participation that was
+    /// found. Later participations and grants are not affected.
     fn on_expel(&mut self, call: u64, name: Name, peer: PeerId, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
@@ -203,7 +204,7 @@ impl Node {
             parties.map(|party| Command::Expel { resource: label(&name), session: party.session, since: party.since });
         let mut commands: Vec<Command> = grants.chain(parties).collect();
         let Some(last) = commands.pop() else { return self.answer_caller(call, Ok(Answer::Expelled)) };
-        // In order: when the last one is answered, it was applied, and the others are on their way at least.
+        // Commands are applied in order: the answer to the last one implies that the others were sent.
         for command in commands {
             self.session_state.ask(command, Ask::Inform, self.now);
         }
@@ -256,7 +257,7 @@ impl Node {
 
     fn on_view(&mut self, view: View) {
         let me = self.host();
-        // Who votes first: the others are for when all of those have moved.
+        // Voters first: the others matter only if all voters have moved.
         let others = view.members.iter().filter(|(host, info)| *host != me && info.keeps);
         let (voters, others): (Vec<_>, Vec<_>) = others.partition(|(host, _)| has(&view.voters, *host));
         let listed = voters.into_iter().chain(others);
@@ -270,7 +271,7 @@ impl Node {
         let gone = self.cached_view.on_event(view);
         self.contacts.forget(|host| !gone.contains(&host), self.now, FORGET);
         self.parts.retain_rations(|host| self.contacts.get(host).is_some());
-        // Who is on its way in will be seen in a moment.
+        // A host that is just joining becomes a member in a moment.
         if self.contacts.open().any(|(host, _)| gone.contains(&host)) {
             self.look_soon();
         }
@@ -286,7 +287,7 @@ impl Node {
         }
     }
 
-    /// Where members listen, if we vote and so know all of them.
+    /// Returns the addresses of all members if we are a voter, else nothing.
     fn all_addresses(&self) -> Vec<String> {
         let all = self.session_state.registry().map(|registry| registry.state().members());
         let others = all.into_iter().flatten().filter(|(host, info)| **host != self.host() && info.keeps);
@@ -302,7 +303,7 @@ impl Node {
         }
     }
 
-    /// The cluster as this peer has last heard of it.
+    /// Converts a view of the registry to the public view.
     fn cluster_view(&self, view: Option<&View>, now: Time) -> ClusterView {
         ClusterView {
             cluster: self.session_state.cluster().map(|cluster| cluster.to_string()).unwrap_or_default(),
@@ -314,7 +315,7 @@ impl Node {
         }
     }
 
-    /// Whom this peer deals with and who votes, itself first, with what the register has told of them last. Everybody:
+    /// Returns this peer, its contacts and the voters, with the cached view of them. For all members:
     /// [`Input::Look`](crate::Input::Look).
     pub fn peers(&self, now: Time) -> Vec<PeerView> {
         self.peers_of(self.cached_view.view(), now)
@@ -346,8 +347,8 @@ impl Node {
         };
         let session = known.sessions.get(&peer).copied();
         let contact = self.contacts.get(peer);
-        // Who has a session is there, unless we were linked and have lost it. But with those who vote we would be
-        // linked, and without a session of our own we know nothing new of others.
+        // A host with a session is up, unless we had a connection and lost it recently. This does not hold for voters,
+        // to which we would be connected, or without a session of our own, as the view is outdated then.
         let is_notified = self.session_state.session().is_some() && !self.cached_view.is_seated(peer);
         let is_linked = contact.is_some_and(|contact| contact.is_open());
         let is_recent = |contact: &Contact| self.now.since(contact.since) < self.session_state.ttl() * 2;
@@ -369,7 +370,7 @@ impl Node {
     }
 }
 
-/// What the register has told of members, by host.
+/// The registered state of members, by host.
 struct Known<'a> {
     view: Option<&'a View>,
     members: BTreeMap<PeerId, &'a Info>,
@@ -379,14 +380,14 @@ struct Known<'a> {
 impl<'a> Known<'a> {
     fn of(view: Option<&'a View>) -> Self {
         let members = view.into_iter().flat_map(|view| view.members.iter().map(|(host, info)| (*host, info))).collect();
-        // Of several sessions of a host the last is the one that its process uses.
+        // Of several sessions of a host, the last is in use.
         let sessions = view.into_iter().flat_map(|view| view.sessions.iter().map(|(id, host, _)| (*host, id.get())));
         let sessions = sessions.collect();
         Self { view, members, sessions }
     }
 }
 
-/// A resource as it is listed, where so many hold and wait here.
+/// Converts a resource, with the numbers of local holders and waiters.
 fn listed(resource: &registry::ResourceView, here: &BTreeMap<Key, (usize, usize)>) -> Option<ResourceView> {
     let name: Name = resource.name.as_str().parse().ok()?;
     let (holding_here, waiting_here) = here.get(&name.key()).copied().unwrap_or_default();

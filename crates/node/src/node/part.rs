@@ -1,4 +1,6 @@
-//! Our parts in resources, one for each under the session that stands.
+//! Participation in resources, one per resource under the valid session.
+//!
+//! See [`Parts`](crate::parts::Parts) for the state.
 
 use peerlock_protocol::registry::{EventKind, RegistryEvent, RegistryRequest};
 use peerlock_protocol::{self as protocol, Grant, custody};
@@ -13,37 +15,37 @@ use crate::parts::Part;
 use crate::session_state::Ask;
 use crate::wire::{Body, decode_body};
 
-/// At most so many parts are given up at a time: each is an entry of the register.
+/// The maximum number of resources to quit at a time: each is a log entry of the registry.
 const MOST_GIVEN_UP: usize = 1000;
-/// How soon we look whether what was lost with a process has been counted since.
+/// The delay before messages lost with a process cause another generation, unless there was one.
 const RECOUNT: Span = Span::from_secs(2);
 
 impl Node {
-    /// Our part in a resource, which begins now if there is none and a session stands.
+    /// Starts participating in a resource, if there is a session and it has not started.
     pub(super) fn open_part(&mut self, name: &Name) {
         self.open_part_with(name, &[]);
     }
 
-    /// The same where clients of an earlier process are inside.
+    /// The same, with grants taken over from an earlier process.
     pub(super) fn open_part_with(&mut self, name: &Name, inside: &[(Ticket, Grant)]) {
         let Some(session) = self.session_state.session() else { return };
         let me = self.session_of((session, self.host()));
         self.parts.open(me, name, inside, self.now);
     }
 
-    /// A message of another's part. Only who has asked to take part is meant by any of these: others are for an earlier
-    /// session of this host, which has nothing any more.
+    /// Handles a protocol message. Only a resource that we have asked to join accepts messages: others are for an
+    /// earlier session of this host.
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
         if !self.parts.has_room(from, &message) {
             self.unexpected("more than is kept of one host");
-            // The link has confirmed it, so the sender does not repeat it: only a count asks again.
+            // The link has acknowledged it, so the sender does not retransmit: only another census asks again.
             return self.recount_later(resource, message.generation, from);
         }
         if !self.parts.contains(resource) && self.takeover.buffer_message(from, resource, &message) {
             return;
         }
-        // Who counts asks for what we have given up, too, if the register has not heard of that in time; and we may be
-        // the one who is to count, and hear of it later than those who have joined since.
+        // A coordinator asks us although we have quit, if the registry had not applied that; or we are to coordinate,
+        // and learn it later than the parties that joined since.
         if self.parts.was_given_up_in(resource, message.generation) && !makes(Mutation::SilentOnceGivenUp) {
             self.open_given_up(resource);
         }
@@ -56,15 +58,15 @@ impl Node {
         slot.into_iter().for_each(|slot| self.reach_next(resource, slot));
     }
 
-    /// Our part in a resource begins again, if we have given it up in this session.
+    /// Participates again in a resource that was given up in this session.
     fn open_given_up(&mut self, resource: Key) {
         if let Some(name) = self.parts.given_up(resource).map(|given_up| given_up.name.clone()) {
             self.open_part(&name);
         }
     }
 
-    /// Gives up what nobody uses, and forgets what was given up: the register keeps the name, its slots and its
-    /// numbers, and who asks again joins again.
+    /// Quits unused resources and forgets those that were given up. The registry keeps the name, the slots and the
+    /// numbers, and the next request joins again.
     pub(super) fn give_up_unused(&mut self) {
         let nothing = self.parts.iter().filter(|(_, part)| part.custody.is_nothing()).map(|(resource, _)| *resource);
         for resource in nothing.collect::<Vec<_>>() {
@@ -81,7 +83,7 @@ impl Node {
         self.clients.forget(|resource| !self.parts.contains(resource));
     }
 
-    /// Nothing is kept of our part but its memory, if it is nothing.
+    /// Drops a participation that has no state, except for its memory.
     fn forget_part(&mut self, resource: Key) {
         if self.clients.has_any(resource) {
             return;
@@ -91,7 +93,7 @@ impl Node {
         }
     }
 
-    /// The register has heard that we have given up our part; or there was another generation before it did.
+    /// The registry has applied our `Quit`, or has refused it as another generation was opened.
     pub(super) fn on_quit(&mut self, resource: Key, session: SessionId, quit: u64, outcome: &Outcome) {
         let generation = match outcome {
             Outcome::Advanced(opening) => opening.generation,
@@ -108,7 +110,7 @@ impl Node {
         }
     }
 
-    /// Hands one input to our part in a resource, if we have one, and does what it wants done.
+    /// Passes an input to the protocol, and executes the effects.
     pub(super) fn part_step(&mut self, resource: Key, input: protocol::Input<custody::Message, custody::Timer>) {
         let is_force = matches!(input, protocol::Input::RegistryEvent(RegistryEvent { kind: EventKind::Expelled, .. }));
         if is_force && makes(Mutation::ForceUnheard) {
@@ -157,12 +159,12 @@ impl Node {
         self.session_state.ask(command, ask, self.now);
     }
 
-    /// Messages to a host are lost, and a token could be among them. Where a session ends with that, everything is
-    /// counted anew. If none does nobody else would notice: who was meant goes on without them, or had left in good
-    /// order before, and the next process on its host was meant.
+    /// Messages to a host are lost, and one may have contained a token, so the resource has to be counted again. The
+    /// end of a session would cause that; otherwise it is requested here: the process continues without the messages,
+    /// or it had left in good order and they were meant for the next one.
     ///
-    /// The question of a count is put again to the next process: it names a session, which may be that one's, opened
-    /// before it was met. Any other session is silent.
+    /// A lost `Census` is sent again to the next process: it names a session, which may be that process's. Any other
+    /// session does not react.
     pub(super) fn on_messages_lost(&mut self, host: PeerId, bodies: Vec<Vec<u8>>, goes_on: bool) {
         let mut lost = std::collections::BTreeMap::new();
         for body in bodies {
@@ -182,9 +184,8 @@ impl Node {
         }
     }
 
-    /// Asks for a new count after a while, unless there is one before. Either the process that messages were meant for
-    /// has ended: as long as its session is valid a count would wait for that, and its end is followed by one. Or a
-    /// message of the host was refused, and there is one count for all that are refused meanwhile.
+    /// Requests another generation after a while, unless one was opened. Until the session of an ended process expires,
+    /// a census would wait for it, and its end opens one anyway. For refused messages, one census covers all of them.
     fn recount_later(&mut self, resource: Key, generation: u64, host: PeerId) {
         self.timers.set_if_none(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
         self.look_soon();
@@ -192,14 +193,14 @@ impl Node {
 
     pub(super) fn on_recount_alarm(&mut self, resource: Key, generation: u64, host: PeerId) {
         match self.cached_view.sessions_of(host).count() {
-            // That of the process that is there now, if it has one.
+            // At most the current process's session is left.
             0 | 1 => self.recount(resource, generation),
             _ => self.recount_later(resource, generation, host),
         }
     }
 
     pub(super) fn recount(&mut self, resource: Key, generation: u64) {
-        // It may be our answer that is lost.
+        // Our reply to a census may be among the lost messages.
         self.open_given_up(resource);
         let is_of = |part: &Part| part.custody.generation() <= generation;
         if self.parts.get(resource).is_some_and(is_of) {

@@ -1,23 +1,21 @@
-//! Waiters whose hosts cannot be reached: a coordinator passes over them, so that no slot is idle for the rest of such
-//! a host's session while others wait.
+//! Unreachable waiters: a coordinator skips them, so that no slot is idle until such a host's session expires.
 //!
 //! ```text
-//!   coordinator          host of the next waiter      holder of a token (was told who is next)
+//!   coordinator          host of the next waiter      holder of a token (knows its successors)
 //!   │ probe                │                            │   at every beat in which nothing was received from the host
 //!   ├─────────────────────►│                            │
-//!   │       confirmation   │                            │   by the link: it can be reached
+//!   │    acknowledgement   │                            │   by the link: it is reachable
 //!   │◄─────────────────────┤                            │
 //!   │ probe                ✂                            │
 //!   ├─────────────────────►                             │   nothing is received for two seconds
 //!   │ next(another waiter) │                            │
-//!   ├──────────────────────┼───────────────────────────►│   takes the place of what it was told before
+//!   ├──────────────────────┼───────────────────────────►│   replaces the successors
 //! ```
 //!
-//! The waiter keeps its place, and is told to a holder again within a beat of when its host is heard. Only the
-//! coordinator decides this: it tells each holder who comes next, also far ahead, and what it tells a holder anew is
-//! what that one acts on when it releases. A token that has left for the host before that stays on its way until the
-//! host's session ends. Where two hosts do not reach each other, the coordinator and the waiter are linked via the
-//! leader (`relay.rs`), and the waiter is reachable.
+//! The waiter keeps its position, and is announced to a holder again within a beat after its host was received. Only
+//! the coordinator decides this, since it sends the successors, and a later list replaces an earlier one. A token
+//! already sent to an unreachable host is lost until that host's session ends. Two hosts that cannot connect to each
+//! other are linked via the leader (`relay.rs`), so the waiter is reachable.
 
 use std::collections::BTreeSet;
 
@@ -30,14 +28,14 @@ use crate::parts::Part;
 use crate::wire::Body;
 
 impl Node {
-    /// Looks after the hosts of those who come next, if somebody waits and this host is the coordinator.
+    /// Schedules the probes, if we are the coordinator and a client waits.
     pub(super) fn probe_soon(&mut self, resource: Key) {
         if self.parts.get(resource).is_some_and(has_waiters) {
             self.timers.set_if_none(Alarm::Waiters, self.now + BEAT);
         }
     }
 
-    /// Probes the hosts of those who come next, and tells the parts which of them cannot be reached.
+    /// Probes the hosts of the next waiters, and passes changes of reachability to the protocol.
     pub(super) fn probe_waiters(&mut self) {
         let mut awaited: Vec<(Key, BTreeSet<PeerId>)> = Vec::new();
         for (resource, part) in self.parts.iter().filter(|(_, part)| has_waiters(part)) {
@@ -68,7 +66,7 @@ impl Node {
     }
 }
 
-/// Whether somebody waits in the line of this part.
+/// Returns whether a client waits in the queue that we keep.
 fn has_waiters(part: &Part) -> bool {
     part.custody.queue().is_some_and(|queue| !queue.is_empty())
 }

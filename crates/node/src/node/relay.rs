@@ -1,4 +1,4 @@
-//! What goes by way of another host: our own packets, and those that others send by way of us.
+//! Relaying: our own packets through the leader, and those of others through us.
 
 use peerlock_registry::Registry;
 use peerlock_types::PeerId;
@@ -10,12 +10,12 @@ use crate::mutation::{Mutation, makes};
 use crate::wire::Body;
 
 impl Node {
-    /// Somebody for whom there is something may have to be reached by way of another, or is connected so.
+    /// Schedules a check for hosts to be reached through the leader.
     pub(super) fn relay_soon(&mut self) {
         self.timers.set_if_none(Alarm::Relay, self.now + BEAT);
     }
 
-    /// There is something for a host: if it is known to be cut off, it is looked for at once.
+    /// A message is queued for a host. If it is already due for relaying, that starts at once.
     pub(super) fn relay_for(&mut self, host: PeerId) {
         match !self.contacts.is_connected(host) && self.contacts.is_due(host, self.now) {
             true => self.timers.set(Alarm::Relay, self.now),
@@ -23,7 +23,7 @@ impl Node {
         }
     }
 
-    /// Looks for those who are cut off from us or may be, and after those connections that there are.
+    /// Starts relayed connections to hosts that are unreachable or in doubt, and probes the existing ones.
     pub(super) fn look_after_relays(&mut self) {
         if self.phase == Phase::Left {
             return;
@@ -40,27 +40,27 @@ impl Node {
         }
     }
 
-    /// A packet that comes by way of `sender`, or is to go by way of us.
+    /// Handles a packet that `sender` has relayed to us, or that we are to relay.
     pub(super) fn on_relayed(&mut self, sender: PeerId, from: PeerId, to: PeerId, packet: Packet) {
         let me = self.host();
-        // Answers to ourselves would go round without end.
+        // Answers to ourselves would circulate forever.
         if from == me || from == to {
             return self.unexpected("a packet from somebody to itself");
         }
         if to != me {
-            // Only over connections: there is one host on the way, and no circle.
+            // Only over direct connections, so that a path has one intermediate host.
             if sender == from && self.contacts.is_linked(to) {
                 self.mention(to, &Body::Relay { from, to, packet });
             }
             return;
         }
-        // Whoever has a session is a member, as those who vote know. Who is not known yet is looked for otherwise, and
-        // knocks again in a second.
+        // A host with a session is a member, which voters know. An unknown one is looked up, and tries again in a
+        // second.
         if !self.cached_view.is_seated(sender) && !self.is_member(from) {
             return self.note_mentioned(&[from]);
         }
-        // It has not noticed yet that we are connected; or we that we are not any more: where the connection rests
-        // nobody else would tell us for a while.
+        // Either the other side has not noticed yet that we are connected, or we have not noticed that we are not: an
+        // idle connection does not show that for a while.
         if matches!(packet.segment, Segment::Knock | Segment::Open)
             && let Some(contact) = self.contacts.get(from)
             && contact.epoch.is_some()
@@ -74,8 +74,8 @@ impl Node {
         self.relay_soon();
     }
 
-    /// The other end has given up a connection that we took for good. It is over for us from now on: the transport may
-    /// tell us so late, or never, and what comes by way of another is heard at once.
+    /// Closes a connection that the other end has given up. The transport may report its end late or never, and relayed
+    /// messages are accepted at once.
     fn give_up_connection(&mut self, host: PeerId) {
         if let Some(epoch) = self.contacts.get(host).and_then(|contact| contact.epoch) {
             self.effects.push(Effect::HangUp(host, Parting::Broken));
@@ -83,13 +83,12 @@ impl Node {
         }
     }
 
-    /// The voter of this host, if it has one: what was decided, and whether it leads, by whose way others reach each
-    /// other. For who watches from outside.
+    /// Returns the voter of this host, if there is one. For observers.
     pub fn registry(&self) -> Option<&Registry> {
         self.session_state.registry()
     }
 
-    /// Hands over between the contacts and the connections by way of others.
+    /// Exchanges messages between the contacts and the relayed connections.
     pub(super) fn detour(&mut self) {
         if self.relay.is_idle() {
             return;
@@ -107,14 +106,14 @@ impl Node {
             for change in changes {
                 match change {
                     Change::Up(host, epoch) => {
-                        self.give_up_connection(host); // Which was in doubt.
+                        self.give_up_connection(host); // It was in doubt.
                         self.contacts.relayed_up(host, epoch, ours, now);
                     }
                     Change::Down(host, epoch, _) => self.contacts.relayed_down(host, epoch, now),
                     Change::Message(host, epoch, bytes) => {
                         self.contacts.on_bytes(host, epoch, &bytes, ours, now, &mut self.update);
                     }
-                    Change::Unreached(_) => {} // Nobody is wanted here but for as long as there is something for it.
+                    Change::Unreached(_) => {} // Relayed connections are not kept open.
                 }
             }
         }

@@ -1,21 +1,20 @@
-//! Removing a name that nobody uses.
+//! Deletion of an unused resource.
 //!
 //! ```text
-//!   who asks             the hosts that take part              the register
-//!      ├── look ───────────────────────────────────────────────────►│
-//!      │◄── generation 4, taking part: 1, 2 ────────────────────────┤
+//!   requester            the parties' hosts                        the registry
+//!      ├── query ──────────────────────────────────────────────────►│
+//!      │◄── generation 4, parties 1, 2 ─────────────────────────────┤
 //!      ├── Used? ──────────────►│                                   │
 //!      │◄── no ─────────────────┤  (yes: nothing has changed)       │
-//!      ├── Used? Give it up. ──►│── Quit ──────────────────────────►│  as if nobody had used it for long (R10)
-//!      ├── look ───────────────────────────────────────────────────►│  and so on
-//!      │◄── generation 6, nobody ───────────────────────────────────┤
-//!      ├── Remove, generation 6 ───────────────────────────────────►│  refused if anybody has joined since (R11)
+//!      ├── Used? Give it up. ──►│── Quit ──────────────────────────►│  as after a long time without use (R10)
+//!      ├── query ──────────────────────────────────────────────────►│  and so on
+//!      │◄── generation 6, no parties ───────────────────────────────┤
+//!      ├── Remove, generation 6 ───────────────────────────────────►│  refused if a session has joined since (R11)
 //! ```
 //!
-//! Only the register decides; all before that only leads to where it can say yes. So nothing has to be remembered
-//! anywhere: whoever asks may die in the midst, and a host that has given up its part for nothing joins again when it
-//! is asked for. That it is used is asked everywhere before anything is given up, so that who tries to remove what is
-//! in use disturbs nobody.
+//! Only the registry decides, so no state has to survive: the requester may fail at any point, and a host that has quit
+//! in vain joins again at the next request. All parties are asked before any of them quits, so that an attempt to
+//! delete a used resource has no effect.
 
 use peerlock_protocol as protocol;
 use peerlock_registry::{Command, Look, Outcome, Page, Refusal};
@@ -28,10 +27,9 @@ use crate::session_state::Ask;
 use crate::wire::Question;
 use crate::{Class, Error, Name};
 
-/// How soon we look again who takes part.
+/// The interval at which the registry is queried.
 const AGAIN: Span = Span::from_millis(100);
-/// After this long we give up. A new leader is elected within that, but the session of a host that is away does not
-/// end.
+/// The timeout: longer than an election, but shorter than the session of an unreachable host.
 const PATIENCE: Span = Span::from_secs(5);
 
 impl Node {
@@ -43,7 +41,7 @@ impl Node {
         self.on_remove_alarm(call);
     }
 
-    /// Looks once more who takes part.
+    /// Queries the parties again, or gives up.
     pub(super) fn on_remove_alarm(&mut self, call: u64) {
         let problem = self.problem();
         let Some(removal) = self.orders.removal(call) else { return };
@@ -64,7 +62,7 @@ impl Node {
         }
     }
 
-    /// Who takes part, as the register has it.
+    /// Handles the registry's answer.
     pub(super) fn on_remove_found(&mut self, call: u64, page: Page) {
         let Some(removal) = self.orders.removal(call) else { return };
         let (found, name) = (removal.on_result(page), removal.name().clone());
@@ -85,8 +83,7 @@ impl Node {
         }
     }
 
-    /// Somebody wants a name removed: whether anybody here uses it. If not, our part in it is given up, if that is
-    /// wanted, as soon as it can be.
+    /// Returns whether a client here uses the resource. If not, and `give_up` is set, quits it as soon as possible.
     pub(super) fn is_used(&mut self, resource: Key, give_up: bool) -> bool {
         let is_used = self.clients.has_any(resource);
         if give_up && !is_used {
@@ -95,13 +92,13 @@ impl Node {
         is_used
     }
 
-    /// A host has said whether somebody uses it there.
+    /// Handles a party's answer.
     pub(super) fn on_used(&mut self, from: PeerId, call: u64, is_used: bool) {
         let Some(removal) = self.orders.removal(call).filter(|it| it.parties().contains(&from)) else { return };
         if is_used {
             return self.refuse_to_remove(call, from);
         }
-        // As soon as everybody has said so the next look is due.
+        // After the last answer the next query is due.
         if removal.on_unused(from) {
             self.on_remove_alarm(call);
         }
@@ -111,9 +108,9 @@ impl Node {
         let Some(removal) = self.orders.removal(call) else { return };
         removal.on_outcome();
         match outcome {
-            // Where there is none any more, ours was applied twice, or somebody else's came first.
+            // Our command was applied twice, or another one came first.
             Outcome::Done | Outcome::Refused(Refusal::NoResource) => self.finish_removal(call, Ok(Answer::Removed)),
-            // Somebody has joined since; or if nobody has, somebody was forced out.
+            // A session has joined since; or, if the next query finds none, one was evicted.
             Outcome::Refused(Refusal::InUse) if !removal.on_refused() => self.on_remove_alarm(call),
             Outcome::Refused(Refusal::InUse) => {
                 let error = Error::InUse { name: removal.name().clone(), host: String::new(), forced: true };

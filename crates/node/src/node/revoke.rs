@@ -1,16 +1,16 @@
-//! Asking a holder to stop, wherever in the cluster it is.
+//! Revocation: asks a holder anywhere in the cluster to stop.
 //!
 //! ```text
-//!   who asks                  the holder's host
-//!      ├── Revoke ───────────────►│  tells its client that the slot is lost; the lease ends when it would have
+//!   requester                 the holder's host
+//!      ├── Revoke ───────────────►│  notifies its client that the slot is lost; the lease is not renewed any more
 //!      │◄─── Revoked(3000 ms) ────┤
 //!      ├── Revoke ───────────────►│  and so on
-//!      │◄─── Revoked(None) ───────┤  the client has given it back, or its lease has ended
+//!      │◄─── Revoked(None) ───────┤  the client has released, or its lease has ended
 //! ```
 //!
-//! The same question again and again: each may get lost, and the holder's host keeps nothing of who has asked. A
-//! detached grant has no process that could be told: it ends at once, and who renews it hears why; its host says so
-//! when the register knows. If its host does not answer, the asker takes the one grant back in the register.
+//! The question is repeated, since messages may be lost and the holder's host keeps no state about the requester. A
+//! detached grant has no process to notify: it ends at once, and its next renewal fails; its host replies `None` when
+//! the registry has recorded the end. If the host does not answer, the requester ends a detached grant in the registry.
 
 use peerlock_registry::{Command, Look, Page};
 use peerlock_types::{Key, PeerId, Span};
@@ -22,9 +22,9 @@ use crate::session_state::Ask;
 use crate::wire::Question;
 use crate::{Class, Error, Name};
 
-/// How often the holder's host is asked.
+/// The interval at which the holder's host is asked.
 const AGAIN: Span = Span::from_millis(200);
-/// After this long without an answer it is taken for away, and after this long again the register, too.
+/// Without an answer for this long the registry is queried instead; after twice this long the revocation fails.
 const PATIENCE: Span = Span::from_secs(5);
 
 impl Node {
@@ -33,7 +33,7 @@ impl Node {
         self.on_revoke_alarm(call);
     }
 
-    /// Asks the holder's host once more; or the register, when that host is away.
+    /// Asks the holder's host again, or the registry if the host does not answer.
     pub(super) fn on_revoke_alarm(&mut self, call: u64) {
         let Some(Revocation { name, peer, fencing, last_received }) = self.orders.revocation(call).cloned() else {
             return;
@@ -51,8 +51,8 @@ impl Node {
         }
     }
 
-    /// Somebody wants a grant of a client here: how many milliseconds it has left, if there is such a one. One that is
-    /// over has none, and is still there as long as the register knows it: its slot is not free before.
+    /// Asks a client here to stop. Returns the milliseconds until its lease ends; 0 for an ended grant that the
+    /// registry still has, since its slot is not free before; `None` if there is no such grant.
     pub(super) fn ask_to_stop(&mut self, resource: Key, fencing: u64) -> Option<u64> {
         let left = self.stop_holder(resource, fencing);
         left.or_else(|| self.takeover.is_owed(resource, fencing).then_some(0))
@@ -75,15 +75,15 @@ impl Node {
         Some(until.max(self.now).since(self.now).as_nanos() / 1_000_000)
     }
 
-    /// The holder's host has answered.
+    /// Handles the answer of the holder's host.
     pub(super) fn on_asked_to_stop(&mut self, from: PeerId, call: u64, is_inside: bool) {
         if self.orders.on_answered(call, from, self.now) && !is_inside {
             self.finish_revocation(call, Ok(Answer::Revoked));
         }
     }
 
-    /// What the register knows of a grant whose host does not answer. A detached one that no party has given can be
-    /// taken back by its number: only its client has it. A party may have its token.
+    /// Handles the registry's answer about a grant whose host does not answer. A detached grant can be ended by its
+    /// fencing number if the session that granted it is no party; a party may have its token.
     pub(super) fn on_revoke_found(&mut self, call: u64, page: Page) {
         let Some(revocation) = self.orders.revocation(call) else { return };
         let (resource, fencing) = (label(&revocation.name), revocation.fencing);

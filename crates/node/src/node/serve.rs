@@ -1,4 +1,4 @@
-//! What clients want of a node.
+//! Requests of clients: acquire, renew, release; and their leases.
 
 use std::ops::Not;
 
@@ -40,10 +40,10 @@ impl Node {
         self.counters.asked += 1;
         self.answer(call, Ok(Answer::Ticket(ticket)));
         if first {
-            self.survey.end(resource); // Whatever was heard before is old.
+            self.survey.end(resource); // Earlier answers are outdated.
         }
         self.request(ticket);
-        // If it was not granted at once, there will be a line to ask for.
+        // It was not granted at once, so there is a queue to ask about.
         if self.clients.get(ticket).is_some_and(|entry| !entry.is_held()) {
             self.effects.push(Effect::Event(Event::Waiting { name, label, ticket: ticket.0, ahead: None }));
             if let Wait::For(span) = wait {
@@ -53,12 +53,12 @@ impl Node {
         }
     }
 
-    /// How many slots a resource has, as far as our part in it knows.
+    /// Returns the number of slots of a resource, if we are a party.
     pub(super) fn slots_of(&self, resource: Key) -> Option<u32> {
         self.parts.get(resource).filter(|part| part.custody.is_party()).map(|part| part.custody.slots())
     }
 
-    /// Asks the protocol for a ticket, if there is a session to ask under.
+    /// Requests a slot from the protocol, if there is a session.
     fn request(&mut self, ticket: TicketId) {
         let Some(entry) = self.clients.get(ticket).filter(|_| self.session_state.session().is_some()) else { return };
         let (resource, name) = (entry.resource, entry.wanted.name.clone());
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Takes a ticket back from the protocol: it leaves, or withdraws.
+    /// Releases or withdraws a ticket at the protocol.
     fn unrequest(&mut self, ticket: TicketId) {
         let Some(resource) = self.clients.get(ticket).map(|entry| entry.resource) else { return };
         if let Some(alias) = self.clients.take_alias(ticket).filter(|_| !makes(Mutation::Release)) {
@@ -76,22 +76,22 @@ impl Node {
         }
     }
 
-    /// Gives back the slot that was here for a ticket, which waits again.
+    /// Releases an entering ticket's slot and requests another one.
     pub(super) fn request_again(&mut self, ticket: TicketId) {
         self.unrequest(ticket);
         self.clients.wait_again(ticket);
         self.request(ticket);
     }
 
-    /// Asks for everything that could not be asked for before.
+    /// Requests slots for all tickets without an alias.
     pub(super) fn ask_for_pending(&mut self) {
         let waiting: Vec<TicketId> = self.clients.without_alias().collect();
         waiting.into_iter().for_each(|ticket| self.request(ticket));
     }
 
-    /// The protocol lets somebody in.
+    /// The protocol has granted a slot.
     pub(super) fn on_granted(&mut self, resource: Key, alias: Ticket, grant: Grant) {
-        // Nobody wants it any more.
+        // The ticket has ended meanwhile.
         let Some(ticket) = self.clients.by_alias(alias) else {
             return self.part_step(resource, protocol::Input::Release(alias));
         };
@@ -107,7 +107,7 @@ impl Node {
         }
     }
 
-    /// The session stands for longer: who is inside is told, and who could not be let in is.
+    /// The session was renewed: extends leases, and grants the entering tickets that could not be granted before.
     pub(super) fn extend(&mut self, bound: Bound) {
         for (ticket, until) in self.clients.extend(bound) {
             self.effects.push(Effect::Renewed { ticket, until });
@@ -115,9 +115,8 @@ impl Node {
         self.clients.entering().into_iter().for_each(|ticket| self.let_in(ticket, self.now));
     }
 
-    /// A ticket whose slot is here is inside, with a lease from then on; unless it would have to leave at once, since
-    /// the session is about to run out. Then the next renewal lets it in, or the end of the session takes the slot
-    /// away.
+    /// Grants an entering ticket, with a lease from `from`. If the session is about to expire, so that the client would
+    /// have to stop at once, the next renewal grants it, or the end of the session takes the slot.
     pub(super) fn let_in(&mut self, ticket: TicketId, from: Time) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let Stage::Entering { grant } = entry.stage else { return };
@@ -141,7 +140,7 @@ impl Node {
         self.effects.push(Effect::Event(Event::Granted { name, label, ticket: ticket.0, slot, fencing, waited }));
     }
 
-    /// What was held by this alias was taken away by force.
+    /// The grant of this alias was taken away: its host was evicted.
     pub(super) fn on_revoked(&mut self, alias: Ticket) {
         self.detached.drop_alias(alias);
         let Some(ticket) = self.clients.by_alias(alias) else { return };
@@ -149,7 +148,7 @@ impl Node {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, held) = (entry.wanted.name.clone(), entry.is_held());
         if !held {
-            // It was never told.
+            // The client was not notified yet.
             self.clients.wait_again(ticket);
             return self.request(ticket);
         }
@@ -160,14 +159,14 @@ impl Node {
         self.end(ticket, error);
     }
 
-    /// Those who asked for another number of slots go away.
+    /// Ends the waiting requests that expect another number of slots.
     pub(super) fn refuse_mismatches(&mut self, resource: Key, slots: u32) {
         let waiting = self.clients.waiting(resource);
         let wrong = waiting.filter_map(|(ticket, entry)| Some((ticket, entry.wanted.check(slots).err()?)));
         wrong.collect::<Vec<_>>().into_iter().for_each(|(ticket, error)| self.end(ticket, error));
     }
 
-    /// A ticket's wait is over, or its lease wants to be looked at.
+    /// A wait has timed out, or a lease is due.
     pub(super) fn on_ticket_alarm(&mut self, ticket: TicketId) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, why_not) = (entry.wanted.name.clone(), entry.is_held().not().then(|| self.not_acquired(entry)));
@@ -179,7 +178,7 @@ impl Node {
             Verdict::Stands => {}
             Verdict::Renewed => self.effects.push(Effect::Renewed { ticket, until: lease.deadline() }),
             Verdict::Lost => {
-                // Its client has done what it could: it is the session that is not renewed.
+                // The client has renewed its lease, but the session was not renewed.
                 let why = match lease.lost_with(self.now) {
                     Some(bound) => self.no_majority(self.session_state.confirmed(bound)),
                     None => Error::Lost,
@@ -225,7 +224,7 @@ impl Node {
         }
     }
 
-    /// Why a ticket does not stand any more.
+    /// Returns why a grant is not valid any more.
     pub(super) fn why_not(&self, ticket: TicketId) -> Error {
         match self.clients.get(ticket).filter(|entry| entry.revoked) {
             Some(entry) => Error::Revoked { name: entry.wanted.name.clone(), forced: false },
@@ -259,7 +258,7 @@ impl Node {
         self.effects.push(Effect::Event(event));
     }
 
-    /// Ends a ticket that its client has not ended.
+    /// Ends a ticket for a reason other than its client's release.
     pub(super) fn end(&mut self, ticket: TicketId, error: Error) {
         let Some(entry) = self.clients.get(ticket) else { return };
         if !entry.is_held() {
@@ -270,7 +269,7 @@ impl Node {
         self.finish(ticket, error, false);
     }
 
-    /// Nothing is left of a ticket, by its client's own word or not. That is said before the next one is let in.
+    /// Ends a ticket. Its end is recorded before the slot is granted again.
     fn finish(&mut self, ticket: TicketId, why: Error, by_client: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, resource) = (entry.wanted.name.clone(), entry.resource);
@@ -286,8 +285,8 @@ impl Node {
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
         let detached = held.filter(|(_, lease, _)| lease.bound.is_none()).map(|(.., grant)| grant);
-        // Its client may be anywhere, and not hear of this before it next renews its grant, at whichever process its
-        // host has by then: so that must be in vain before the slot goes on.
+        // The client may not notice before its next renewal, which may go to another process of this host. That renewal
+        // has to fail, so the registry must record the end before the slot is handed over.
         if let Some(grant) = detached.filter(|_| !by_client) {
             let alias = self.clients.take_alias(ticket);
             alias.into_iter().for_each(|alias| self.detached.end(resource, grant.fencing, alias));
@@ -300,24 +299,25 @@ impl Node {
         }
     }
 
-    /// Whether everything is known here that earlier processes of this host have detached.
+    /// Returns whether all detached grants of earlier processes of this host are known.
     pub fn knows_returned(&self) -> bool {
         self.detached.is_known()
     }
 
-    /// Whether somebody waits here, or is inside with what ends with our session.
+    /// Returns whether a client waits here, or holds a grant that ends with our session.
     pub fn has_clients(&self) -> bool {
         self.clients.attached().next().is_some() || self.takeover.holds(self.now)
     }
 
-    /// What this peer has counted.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         let holding = self.clients.holding() as u64;
         let links = self.contacts.open().count() as u64;
         Counters { links, holding, waiting: self.clients.len() as u64 - holding, ..self.counters }
     }
 
-    /// The resources that were asked for at this peer, by name. All there are: [`Input::List`](crate::Input::List).
+    /// Returns the resources that were requested at this peer, by name. For all resources:
+    /// [`Input::List`](crate::Input::List).
     pub fn resources(&self) -> Vec<ResourceView> {
         let here = self.clients.resources().map(|(key, name, holding_here, waiting_here)| {
             let slots = self.slots_of(key);

@@ -1,4 +1,4 @@
-//! The session, and what the register says.
+//! The session, and the outputs of the registry.
 
 use peerlock_protocol::registry::{Detached, EventKind, RegistryEvent, Session};
 use peerlock_protocol::{self as protocol, custody};
@@ -12,12 +12,12 @@ use crate::session_state::{Ask, Turn};
 use crate::wire::Body;
 use crate::{Class, Error, Missing, Name, Notice};
 
-/// After this long without a session a log is told, and again after this long.
+/// The time without a session after which it is logged, and the interval of repetition.
 const INCIDENT: Span = Span::from_secs(5);
 const INCIDENT_AGAIN: Span = Span::from_secs(60);
 
 impl Node {
-    /// Looks at the session, and does what the register says.
+    /// Checks the session, and handles the outputs of the registry.
     pub(super) fn attend(&mut self) {
         self.session_state.wake(self.now);
         loop {
@@ -40,8 +40,8 @@ impl Node {
         }
     }
 
-    /// Who leaves ends its session when the register has answered what becomes of grants that outlive it: nobody would
-    /// take back one that is given to nobody. Whether it has.
+    /// Ends the session of a leaving node, once no request about a detached grant is pending: otherwise a grant that is
+    /// persisted late would have no owner. Returns whether it did.
     fn stop_if_nothing_is_owed(&mut self) -> bool {
         let stops = self.phase == Phase::Leaving && !self.session_state.is_stopping() && !self.session_state.owes();
         if stops {
@@ -52,7 +52,8 @@ impl Node {
 
     fn on_turn(&mut self, turn: Turn) {
         match turn {
-            // Before it stands: killed in between, the next process has to end this one, and not the one before it.
+            // Before it is valid: if this process is killed now, the next one has to replace this session, not the
+            // previous one.
             Turn::Opened(session) => {
                 let (cluster, ttl) = (self.session_state.cluster_of_session(), self.session_state.session_ttl());
                 self.takeover.on_opened(cluster, session, ttl);
@@ -86,15 +87,15 @@ impl Node {
         self.look_at_cluster();
     }
 
-    /// Everything that this session had is void from now on. Who waits asks again under the next one; what is detached
-    /// stands by the register.
+    /// The session has ended: all its grants are void, except detached ones. Waiting tickets are requested again in the
+    /// next session.
     fn on_session_over(&mut self, since: Span, why: &str) {
         if !makes(Mutation::KeepsParts) {
             for resource in self.parts.end() {
                 self.timers.cancel(&Alarm::Part(resource, custody::Timer::Update));
             }
         }
-        // Nobody says anything to this session any more.
+        // Messages to this session are void.
         self.parts.forget_given_up();
         self.detached.on_session_over();
         let error = Error::SessionLost { since: since.into(), why: why.to_owned() };
@@ -122,7 +123,7 @@ impl Node {
         }
     }
 
-    /// What keeps this process from having a session, if it has none.
+    /// Returns why there is no session, if there is none.
     pub fn problem(&self) -> Option<Error> {
         if self.session_state.session().is_some() {
             return None;
@@ -135,12 +136,12 @@ impl Node {
         Some(self.no_majority(self.session_state.since()))
     }
 
-    /// That the register does not answer, since then, with the voters that cannot be reached.
+    /// Returns the error for a registry that has not answered since then, with the unreachable voters.
     pub(super) fn no_majority(&self, since: Time) -> Error {
         Error::NoMajority { missing: self.absent_voters(since), since: self.now.since(since).into() }
     }
 
-    /// The voters as far as known that are not connected.
+    /// Returns the known voters that are not connected.
     pub(super) fn absent_voters(&self, since: Time) -> Vec<Missing> {
         let mut voters: Vec<PeerId> = self
             .cached_view
@@ -206,7 +207,7 @@ impl Node {
         }
     }
 
-    /// The session as the protocol names it.
+    /// Converts a session to the protocol's type.
     pub(super) fn session_of(&self, (number, peer): (SessionId, PeerId)) -> Session {
         Session { peer, number: number.get() }
     }
@@ -240,7 +241,7 @@ impl Node {
             (Ask::Quit(resource, session, generation), outcome) if self.session_state.session() == Some(session) => {
                 self.on_quit(resource, session, generation, &outcome);
             }
-            // Its client was told that it is given back: the next session says so again, if this one is not it.
+            // The release was confirmed to the client, so the next session drops it again, if this is not it already.
             (Ask::DropDetached(session, name, fencing), Outcome::Refused(Refusal::NoSession)) => {
                 match self.session_state.session() == Some(session) {
                     true => self.detached.orphan(name, fencing),
@@ -259,8 +260,8 @@ impl Node {
                 self.answer_caller(call, Err(Error::NoSuchResource { name }));
             }
             (Ask::Remove(call), outcome) => self.on_remove_outcome(call, &outcome),
-            // What was seen is gone already: this was asked twice, or it ended by itself. What the host has of the
-            // resource by now is another participation, or another name's.
+            // The participation that was found is over: evicted twice, or ended by itself. A later participation, or a
+            // resource created later, is not meant.
             (
                 Ask::Expel(call),
                 Outcome::Done
@@ -314,7 +315,7 @@ impl Node {
         match outcome {
             Outcome::Joined { generation, coordinator, opened, slots } => {
                 self.refuse_mismatches(resource, slots);
-                // If the join has opened the generation, word of that comes, and nothing is to be joined before it.
+                // If the join has opened the generation, its event follows, and must come first.
                 if !opened {
                     let (to, coordinator) = (self.session_of((session, self.host())), coordinator.1);
                     let event = RegistryEvent { to, generation, kind: EventKind::Joined { coordinator, slots } };
@@ -330,13 +331,13 @@ impl Node {
                     self.end(ticket, Error::Refused { class: Class::Busy, message });
                 }
             }
-            // The session is over: we hear of that, too.
+            // The session is over, which is reported separately.
             _ => {}
         }
     }
 }
 
-/// A name as the register takes it.
+/// Converts a name to a registry label.
 pub(super) fn label(name: &Name) -> Label {
     Label::new(name.as_str()).expect("what can be a name can be a label")
 }

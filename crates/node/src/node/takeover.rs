@@ -1,4 +1,4 @@
-//! Going on with what an earlier process of this host has left, and leaving as much to the next.
+//! Takeover of the predecessor process's grants, and the journal for the next process.
 
 use peerlock_protocol::Grant;
 use peerlock_types::Ticket;
@@ -9,11 +9,11 @@ use crate::mutation::{Mutation, makes};
 use crate::{Error, Name};
 
 impl Node {
-    /// Our first session stands, and takes part in what was left to us: from before it is first asked it answers for
-    /// everybody who may be inside.
+    /// The first session is valid: participates in the predecessor's resources. From before its first census it reports
+    /// all grants that may be held.
     pub(super) fn take_over(&mut self) {
         if !self.session_state.is_first() {
-            // The one that was to take over is over, and with it the ends of all that it was to answer for.
+            // The session that was to take over has ended, and all deadlines with it.
             let waiting = self.takeover.renounce();
             return waiting.into_iter().for_each(|(call, ..)| self.refuse_to_resume(call, Error::Lost));
         }
@@ -62,14 +62,14 @@ impl Node {
         });
     }
 
-    /// Who wanted to go on does not wait for it.
+    /// Cancels a pending resume.
     pub(super) fn resume_no_more(&mut self, call: u64) {
         if self.takeover.give_up(call) {
             self.timers.cancel(&Alarm::Resume(call));
         }
     }
 
-    /// There was no session before its end.
+    /// The deadline came before a session.
     pub(super) fn on_resume_alarm(&mut self, call: u64) {
         if self.takeover.give_up(call) {
             let why = self.problem().unwrap_or(Error::Lost);
@@ -83,7 +83,7 @@ impl Node {
         self.answer(call, Err(why));
     }
 
-    /// Whatever clients are told in this step is written down before they are told it.
+    /// Emits the journal entries of this step before its other effects.
     pub(super) fn write_down(&mut self, out: &mut Vec<Effect>) {
         out.extend(self.takeover.take_out().map(Effect::Record));
         for effect in &self.effects {
