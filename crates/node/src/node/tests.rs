@@ -1,4 +1,4 @@
-//! Stories of whole nodes, in a tiny world.
+//! Scenarios of whole nodes in a small world.
 
 mod clients;
 mod detached;
@@ -132,13 +132,13 @@ fn of_those_who_expect_each_other_one_founds_when_all_have_met() {
         assert_eq!(world.machines[&number].cluster, Some(ClusterId::new(1)));
         assert!(world.received(number).contains(&Effect::Joined), "{number}");
     }
-    // Who comes later finds it, and founds none.
+    // A later host joins it.
     world.start(4, seeks(4), &[2]);
     world.run(Span::from_secs(5));
     assert_eq!(world.machines[&4].cluster, Some(ClusterId::new(1)));
 }
 
-/// A2 of the faults that were found: it was a cluster of its own, and let a second one in.
+/// Otherwise it would create a second cluster.
 #[test]
 fn the_first_machine_starts_again_and_is_in_the_same_cluster() {
     let mut world = World::of(3);
@@ -201,7 +201,7 @@ fn who_is_frozen_hears_that_its_session_is_lost_before_anything_else() {
         matches!(received[..], [Effect::Lost(..), Effect::Ended(..), Effect::Notice(Notice::SessionLost { .. }), ..]),
         "{received:?}"
     );
-    // It goes on under the next session.
+    // It continues in the next session.
     let again = world.acquire(3, wanted("r"));
     world.input(1, Input::Release { call: None, ticket: waits });
     assert!(world.fencing(3, again).is_some());
@@ -228,7 +228,7 @@ fn who_cannot_reach_the_register_tells_its_clients_in_time_and_who_waits_asks_ag
     assert!(world.fencing(2, elsewhere).is_some());
     let lost = lost.expect("it was told to stop");
     assert!(lost < until && until.since(lost) > Span::from_secs(5), "with its grace before the end");
-    // The words of a lease that ended would send its client looking for a fault of its own.
+    // The error of an expired lease would mislead its client.
     let why = world.received(3).iter().find_map(|effect| match effect {
         Effect::Lost(ticket, why) if *ticket == holder => Some(why),
         _ => None,
@@ -277,7 +277,7 @@ fn when_a_holders_machine_dies_the_next_one_gets_in_with_a_higher_number() {
             assert!(others.iter().all(|(number, ticket)| world.fencing(*number, *ticket).is_none()));
             world.run(Span::from_millis(100));
         }
-        // A new leader counts from its own election.
+        // A new leader counts from its election.
         world.run(Span::from_secs(8));
         for (number, ticket) in others {
             assert!(world.fencing(number, ticket) > before, "{number} after {dies}");
@@ -361,7 +361,7 @@ fn who_asks_the_register_in_vain_is_told_so_before_the_session_ends() {
         Input::Expel { call: 9, name: name(), peer: PeerId::new(1) },
         Input::SetVoters { call: 9, hosts: None },
     ] {
-        let mut world = World::of(4); // Of whom three vote, and could tell what they know.
+        let mut world = World::of(4); // Three of them vote.
         world.acquire(4, wanted("r"));
         world.split(&[4]);
         world.input(4, input.clone());
@@ -400,7 +400,7 @@ fn slots_are_changed_and_holders_are_forced_out() {
     assert!(matches!(world.answer(1), Some(Err(Error::NoSuchResource { .. }))));
 }
 
-/// A token that is on a link when that breaks is nowhere, and nobody's session ends with it.
+/// A token on a link that breaks is lost, although no session ends.
 #[test]
 fn what_a_link_loses_is_counted_anew() {
     for goes_on in [true, false] {
@@ -473,7 +473,7 @@ fn nobody_is_let_in_who_would_have_to_leave_at_once() {
     }
 }
 
-/// A session is renewed over a connection, or ends: else somebody could hold up everything whom nobody reaches.
+/// Otherwise an unreachable peer could delay all others.
 #[test]
 fn who_does_not_reach_the_leader_has_no_session_though_others_reach_both() {
     let mut world = World::of(4);

@@ -1,4 +1,4 @@
-//! What clients do, and what is seen of them: wait, not wait, change their mind, be too slow.
+//! Requests, waits and leases of clients, and what observers see of them.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn who_only_tries_gets_a_free_slot_and_never_jumps_the_queue() {
     }
 }
 
-/// Also where those who answer it have not met it yet: nobody has to ask twice.
+/// Also if the members that answer it have not met it yet.
 #[test]
 fn a_newcomer_is_in_within_a_second() {
     let mut world = World::of(1);
@@ -76,7 +76,7 @@ fn a_newcomer_is_in_within_a_second() {
     }
 }
 
-/// Who was cut off for so long that it was forgotten is met anew.
+/// After the table of hosts has dropped it.
 #[test]
 fn one_who_was_forgotten_comes_back() {
     let mut world = World::of(4);
@@ -93,7 +93,7 @@ fn one_who_was_forgotten_comes_back() {
     }
 }
 
-/// An agent that is told to stop: its clients need time to stop, and nobody comes in meanwhile.
+/// Its clients need time to stop.
 #[test]
 fn who_drains_lets_nobody_in_beside_those_who_are_inside() {
     let mut world = World::of(3);
@@ -111,7 +111,7 @@ fn who_drains_lets_nobody_in_beside_those_who_are_inside() {
     assert!(world.fencing(2, other).is_some());
 }
 
-/// The register may count from when it was asked, and the client must not take more than that.
+/// The registry may count from the request, so the client must not count from the answer.
 #[test]
 fn a_renewal_counts_from_before_the_register_was_asked() {
     let mut world = World::of(1);
@@ -142,7 +142,7 @@ fn another_number_of_slots_is_an_error_that_names_both() {
 
 #[test]
 fn all_have_met_everybody() {
-    // As many as are linked with each other, since all of them vote.
+    // All of them vote, so all are connected.
     let mut world = World::of(3);
     world.run(Span::from_secs(60));
     for number in 1..=3 {

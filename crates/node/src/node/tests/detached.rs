@@ -1,5 +1,4 @@
-//! Grants that outlive their processes, as those of `peerlock acquire`: the register knows them, and whoever is there
-//! next goes on with them.
+//! Detached grants, as `peerlock acquire` requests them: they are in the registry, and the next process continues them.
 
 use std::cell::Cell;
 
@@ -15,7 +14,7 @@ pub(super) fn detached(name: &str) -> Wanted {
     Wanted { detached: Some("grant-7".into()), auto_renew: false, ttl: Span::from_secs(60), ..wanted(name) }
 }
 
-/// A client of the third peer has a slot that is being detached: the disks are slow.
+/// Returns a ticket at the third peer whose grant is being persisted, since the disks are slow.
 fn being_detached(world: &mut World) -> TicketId {
     let first = world.acquire(3, wanted("r"));
     world.input(3, Input::Release { call: None, ticket: first });
@@ -62,7 +61,7 @@ fn a_detached_grant_outlives_its_process_and_can_be_renewed_and_released_by_the_
     }
 }
 
-/// Whoever knows it could renew and release the grant.
+/// A grant ID is a secret: it allows to renew and release the grant.
 #[test]
 fn what_a_detached_grant_is_called_is_shown_to_nobody() {
     let mut world = World::of(3);
@@ -89,8 +88,7 @@ fn what_a_detached_grant_is_called_is_shown_to_nobody() {
     }
 }
 
-/// Its client was told that it is given back, and the register heard so from a session that was over by then: the slot
-/// was kept for as long as the grant would have lasted.
+/// Otherwise the registry receives the release from a session that is over, and keeps the grant until its lease ends.
 #[test]
 fn a_detached_grant_that_is_given_back_while_cut_off_is_free_when_the_register_hears_of_it() {
     let mut world = World::of(3);
@@ -129,7 +127,7 @@ fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
     assert!(world.fencing(1, waits).is_some());
 }
 
-/// Nobody knew of it any more who would have taken it back, and its slot was taken until it lapsed.
+/// Otherwise no process owns the persisted grant.
 #[test]
 fn who_leaves_waits_for_what_is_being_detached_and_takes_it_back() {
     let mut world = World::of(3);
@@ -147,7 +145,7 @@ fn who_leaves_waits_for_what_is_being_detached_and_takes_it_back() {
     assert!(world.fencing(1, next).is_some());
 }
 
-/// Its client heard that it was lost, and had it.
+/// Otherwise its client is notified of a loss although it has the grant.
 #[test]
 fn who_leaves_takes_back_nothing_that_is_being_renewed() {
     let mut world = World::of(3);
@@ -172,18 +170,17 @@ fn who_leaves_takes_back_nothing_that_is_being_renewed() {
     assert!(world.fencing(1, waits).is_some());
 }
 
-/// Whether a process has heard that something was left to it in the register.
+/// Returns whether a process was given a detached grant of an earlier one.
 fn is_returned(world: &World, number: u64) -> bool {
     world.received(number).iter().any(|effect| matches!(effect, Effect::Returned { .. }))
 }
 
-/// What is written down at a machine for its next process is all for clients that may be inside.
+/// Asserts that no owed grant is recorded.
 fn assert_settled(world: &World, number: u64) {
     assert_eq!(world.machines[&number].predecessor.as_ref().unwrap().grants, []);
 }
 
-/// Its client was told that it is given back, and the process was killed before anybody else was: the next one had it
-/// as its own.
+/// The process is killed after it has confirmed the release, and before another peer knows it.
 #[test]
 fn what_was_given_back_before_the_register_heard_of_it_is_given_back_by_the_next_process() {
     let mut world = World::of(3);
@@ -204,7 +201,7 @@ fn what_was_given_back_before_the_register_heard_of_it_is_given_back_by_the_next
     assert_settled(&world, 3);
 }
 
-/// Its client was never told: nobody could have renewed it, or given it back.
+/// The client was not notified, so it cannot renew or release the grant.
 #[test]
 fn what_was_detached_when_its_process_was_killed_is_given_back_by_the_next_if_nobody_was_told() {
     let mut world = World::of(3);
@@ -219,7 +216,7 @@ fn what_was_detached_when_its_process_was_killed_is_given_back_by_the_next_if_no
     assert_settled(&world, 3);
 }
 
-/// The first of two slots that were here for one client was detached, and it never heard of that.
+/// The first of two grants for one request was persisted without an answer.
 #[test]
 fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_told() {
     let mut world = World::of(3);
@@ -241,7 +238,7 @@ fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_
     assert!(world.received(3).iter().any(is_it) && world.fencing(1, waits).is_none());
 }
 
-/// Its time was counted anew: for as long as it had stood before it seemed to be inside, beside the next one.
+/// Otherwise its lease counts again from the restart, beside the next holder's.
 #[test]
 fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
     for renews in [false, true] {
@@ -277,8 +274,8 @@ fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
     }
 }
 
-/// A party says that it has detached a grant with the highest number that there can be, and that it is over: the
-/// register takes all others for older ones. The client was asked for again and again.
+/// A party has persisted and dropped a grant with the highest possible fencing number, so the registry considers all
+/// others older.
 #[test]
 fn who_is_refused_by_the_register_again_and_again_is_told_so() {
     let mut world = World::of(3);
@@ -307,7 +304,7 @@ fn who_is_refused_by_the_register_again_and_again_is_told_so() {
     assert!(ended.is_some_and(is_refused), "{ended:?} after {}", steps.get());
 }
 
-/// Its client heard that it is lost when the answer had taken three seconds.
+/// Otherwise its client loses the grant if the registry's answer takes three seconds.
 #[test]
 fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowhere() {
     let mut world = World::of(4);
@@ -326,7 +323,7 @@ fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowh
     assert!(is_returned(&world, 4) && world.node(4).knows_returned());
 }
 
-/// Nobody answered it: its session stood when it was asked, and was over when nothing had come.
+/// The session was valid when the renewal was requested, and is over when it times out.
 #[test]
 fn a_detached_grant_that_is_renewed_in_vain_is_told_so_in_time() {
     let mut world = World::of(3);
@@ -368,8 +365,8 @@ fn a_client_that_goes_while_its_grant_is_being_detached_leaves_nothing_behind() 
     assert!(world.fencing(1, next).is_some());
 }
 
-/// The third peer, which coordinates, reaches everybody but the register's leader: for as long as its session stands it
-/// can hand on a slot of which the register hears nothing. Or it reaches that one again.
+/// Cuts the third peer, which coordinates, off from the registry leader, or reconnects it. While its session is valid
+/// it can hand over a slot without the registry's knowledge.
 fn cut_from_leader(world: &mut World, is_recorded: bool) {
     match is_recorded {
         true => _ = world.apart.insert((1, 3)),
@@ -379,7 +376,7 @@ fn cut_from_leader(world: &mut World, is_recorded: bool) {
     world.settle();
 }
 
-/// A client of the third peer had a grant of a minute, whose end the register has not heard of; another waits.
+/// Returns a ticket that waits, behind a grant of the third peer that has expired without the registry's knowledge.
 fn over_unheard(world: &mut World, name: &str, slots: Option<u32>) -> TicketId {
     let holder = world.acquire(3, Wanted { slots, ..detached(name) });
     let waits = world.acquire(2, wanted(name));
@@ -390,8 +387,8 @@ fn over_unheard(world: &mut World, name: &str, slots: Option<u32>) -> TicketId {
     waits
 }
 
-/// The slot went on at once. When the whole machine died in that moment, its next process had the grant from the
-/// register, renewed it for its client, and that one was inside beside the next.
+/// Otherwise, if the machine dies then, its next process has the grant from the registry, and the client renews it
+/// beside the next holder.
 #[test]
 fn what_is_over_unheard_by_its_client_is_so_in_the_register_before_its_slot_goes_on() {
     for dies in [false, true] {
@@ -424,7 +421,7 @@ fn what_is_over_unheard_by_its_client_is_so_in_the_register_before_its_slot_goes
     }
 }
 
-/// Who has said so itself does not come back for it.
+/// A client that has released does not resume.
 #[test]
 fn what_its_client_gives_back_goes_on_at_once() {
     let mut world = World::of(3);
@@ -458,7 +455,7 @@ fn a_slot_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
     assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
 }
 
-/// A session has ended since, and its token with it: all that is left of the grant is in the register.
+/// The session and its token are gone: only the registry has the grant.
 #[test]
 fn a_slot_of_an_earlier_session_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
     let mut world = World::of(3);
@@ -480,8 +477,7 @@ fn a_slot_of_an_earlier_session_is_asked_back_when_the_register_has_heard_that_i
     assert!(world.fencing(2, next).is_some());
 }
 
-/// The second peer coordinates the second generation of this name, and counts it while the third cannot be told
-/// anything.
+/// The second peer coordinates the second generation, and counts while the third cannot reach the registry.
 #[test]
 fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_of_that() {
     let (name, mut world) = ("a", World::of(3));
@@ -506,7 +502,6 @@ fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_o
     assert!(world.fencing(2, next).is_some());
 }
 
-/// What is left of it goes the way of all that the session had.
 #[test]
 fn a_slot_whose_grant_is_over_is_gone_with_its_session_and_by_force() {
     for forces in [false, true] {
@@ -516,7 +511,7 @@ fn a_slot_whose_grant_is_over_is_gone_with_its_session_and_by_force() {
             world.input(2, Input::Expel { call: 7, name: "r".parse().unwrap(), peer: PeerId::new(3) });
             world.run(Span::from_secs(1));
             assert_eq!(world.answer(2), Some(&Ok(Answer::Expelled)));
-            // It hears of that first, while the register writes down that its grant is over.
+            // It receives the eviction before the registry has recorded the end of the grant.
             world.slow_disks(true);
         } else {
             world.run(Span::from_secs(15));
@@ -532,7 +527,7 @@ fn a_slot_whose_grant_is_over_is_gone_with_its_session_and_by_force() {
     }
 }
 
-/// Nobody is waited for here, but its session ends when the register has answered.
+/// There is no client to wait for, but the session ends only after the registry's answer.
 #[test]
 fn who_leaves_hands_on_what_is_over_when_the_register_has_heard_of_it() {
     let mut world = World::of(3);

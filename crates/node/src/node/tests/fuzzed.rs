@@ -1,10 +1,10 @@
-//! A member that knows the secret and makes no sense ([`Fuzzer`]), among three that do.
+//! A fuzzing member ([`Fuzzer`]) among three correct ones.
 //!
-//! Members trust each other: one that speaks in the register's name, or of tokens that it has not, may stall what it
-//! speaks of, or let two in. But nobody ends, grows without bound or dials what it likes; and where it leaves a
-//! resource and the register alone, everybody is served there.
+//! Members trust each other: messages of a false voter or about a false token may stall a resource, or grant a slot
+//! twice. But no process may end, use unbounded memory, or dial arbitrary addresses; and where the fuzzing member
+//! spares a resource and the registry, all clients are served.
 //!
-//! `SEED=12 SEEDS=1000 cargo test -p peerlock-node --lib fuzzed -- --nocapture` tries others.
+//! `SEED=12 SEEDS=1000 cargo test -p peerlock-node --lib fuzzed -- --nocapture` runs other seeds.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use super::*;
 use crate::Name;
 use crate::fuzz::Fuzzer;
 
-/// How much one node may keep beyond what it had before, whatever one member says.
+/// The maximum number of items that a node stores because of one member.
 const MAX_RETAINED: usize = 20_000;
-/// How many addresses it may dial by that member's word, at most, in half a minute.
+/// The maximum number of addresses that a node dials because of that member.
 const MOST_DIALS: usize = 400;
 
-/// The one that makes no sense.
+/// The fuzzing member.
 const NINE: u64 = 9;
 
 struct Run {
     world: World,
     fuzzer: Fuzzer,
     rng: Rng,
-    /// Of each honest node: who waits for the spared resource, since when, and how often somebody was let in.
+    /// For each correct node: the request for the spared resource and its time; and the number of grants.
     waits: BTreeMap<u64, (TicketId, Time)>,
     entries: u64,
     longest: Span,
@@ -47,7 +47,7 @@ impl Run {
         Self { world, fuzzer, rng: Rng::stream(seed, 1), waits, entries: 0, longest }
     }
 
-    /// Clients come and go everywhere, and the forger says a few things to everybody.
+    /// Runs clients at all nodes, and sends some fuzzed messages.
     fn round(&mut self) {
         let world = &mut self.world;
         let number = [1, 2, 3, NINE][self.rng.below(4) as usize];
@@ -86,7 +86,7 @@ impl Run {
         }
     }
 
-    /// Somebody waits for the spared resource at every honest node.
+    /// Requests the spared resource at every correct node.
     fn ask(&mut self, spared: &Name) {
         for number in 1..=3 {
             if !self.waits.contains_key(&number) {
@@ -103,7 +103,7 @@ impl Run {
         }
     }
 
-    /// The most that any honest node keeps.
+    /// Returns the largest number of items stored at a correct node.
     fn retained(&self) -> usize {
         (1..=3).map(|number| self.world.node(number).retained()).max().unwrap_or_default()
     }

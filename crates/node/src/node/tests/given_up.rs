@@ -1,4 +1,4 @@
-//! What nobody uses is given up by the agents, and kept by the register.
+//! Agents quit unused resources, which the registry keeps.
 
 use peerlock_types::Span;
 
@@ -9,7 +9,7 @@ use crate::Name;
 const MINUTE: Span = Span::from_secs(60);
 
 impl World {
-    /// Takes and leaves a slot, and says with which number.
+    /// Acquires and releases a slot. Returns the fencing number.
     fn use_once(&mut self, number: u64, name: &str) -> u64 {
         let ticket = self.acquire(number, wanted(name));
         self.run(Span::from_secs(1));
@@ -18,7 +18,7 @@ impl World {
         fencing
     }
 
-    /// How many hosts have a part in any resource.
+    /// Returns the number of participations of all hosts.
     fn parts(&self) -> usize {
         self.machines.values().filter_map(|machine| machine.node.as_ref()).map(|node| node.parts.iter().count()).sum()
     }
@@ -61,7 +61,7 @@ fn all_who_have_used_a_name_give_it_up_and_who_is_inside_or_waits_does_not() {
     assert!((1..=4).all(|number| world.use_once(number, "r") > last), "whoever asks again is let in");
 }
 
-/// The question of a count that comes to who has given up its part meanwhile.
+/// A census that arrives after its receiver has given up the resource.
 #[test]
 fn who_has_given_up_its_part_is_asked_once_more_and_answers() {
     let mut world = World::of(3);
@@ -72,7 +72,7 @@ fn who_has_given_up_its_part_is_asked_once_more_and_answers() {
     assert!(world.fencing(2, second).is_some());
     world.input(2, Input::Release { call: None, ticket: second });
     let key = "r".parse::<Name>().expect("a name").key();
-    // As if the register's word of it had not come: what counts the others has asked everybody.
+    // As if the registry had not applied the `Quit`: the coordinator asks all parties.
     let two = world.machines.get_mut(&2).and_then(|it| it.node.as_mut()).expect("it runs");
     assert!(two.parts.give_up(key, two.now));
     world.input(3, Input::Resize { call: 7, name: "r".parse().expect("a name"), slots: 2 });

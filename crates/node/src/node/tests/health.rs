@@ -1,4 +1,4 @@
-//! What is told of a peer that stands, and of what does not move.
+//! Health of peers and stalled resources.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn without_a_majority_it_says_who_is_missing_and_what_waits() {
     assert_eq!((names(&stall), &stall.why, stall.since), (vec!["host1", "host2"], &problem, since));
 }
 
-/// A generation is opened while somebody who took part is dead, and its session not over yet.
+/// A generation is opened while a party is dead and its session has not expired.
 #[test]
 fn a_recovery_names_whom_it_waits_for_and_until_when() {
     let mut world = World::of(3);
@@ -74,7 +74,7 @@ fn a_recovery_names_whom_it_waits_for_and_until_when() {
     let ends = stall.missing[0].ends.expect("it is away");
     assert!(ends < Duration::from_secs(18) && ends > Duration::from_secs(5), "{ends:?}");
     assert!(stall.why.starts_with("r has not moved for 2 s: ") && stall.why.contains("host3 (not connected for 3 s"));
-    // Whoever asks hears the same, and how long it really has been.
+    // The answers to queries agree with it.
     for asks in [1, 2] {
         world.input(asks, Input::Show { call: 2, name: "r".parse().unwrap() });
         world.run(Span::from_secs(3));
@@ -83,7 +83,7 @@ fn a_recovery_names_whom_it_waits_for_and_until_when() {
         };
         assert!(*since >= Duration::from_secs(2) && missing[0].ends.is_some(), "{error}");
     }
-    // By then it is over, and nothing is said of it any more.
+    // The recovery ends within the announced time.
     let before = world.now;
     while resource(&world, counts).stall.is_some() {
         world.run(Span::from_millis(100));

@@ -1,4 +1,4 @@
-//! What is too much, too long or takes too long: at the door, on the way, and when leaving.
+//! Limits: of clients, message sizes, stored items and waiting times.
 
 use peerlock_protocol::custody::MOST_WAITING;
 
@@ -17,8 +17,7 @@ fn waits(name: &str, seconds: u64) -> Wanted {
     Wanted { wait: Wait::For(Span::from_secs(seconds)), ..wanted(name) }
 }
 
-/// The session of somebody who does not reach the register any more stands for a while. A name that is new to it could
-/// be asked for in vain for as long, and then for five seconds more.
+/// Without a connection to the registry, a session remains valid for a while, and a join is not answered.
 #[test]
 fn who_does_not_want_to_wait_hears_within_two_seconds_that_there_is_no_majority() {
     let mut world = World::of(3);
@@ -32,7 +31,7 @@ fn who_does_not_want_to_wait_hears_within_two_seconds_that_there_is_no_majority(
     assert!(world.fencing(3, known).is_some(), "its session stands");
 }
 
-/// Seven seconds were seen: it was asked for while the one who keeps the line had died, and was being waited for.
+/// The coordinator has died, and its session has not expired.
 #[test]
 fn who_does_not_want_to_wait_hears_within_two_seconds_that_a_count_takes_long() {
     let mut world = World::of(3);
@@ -48,7 +47,7 @@ fn who_does_not_want_to_wait_hears_within_two_seconds_that_a_count_takes_long() 
     assert!(world.fencing(2, second).is_some(), "who waits gets in");
 }
 
-/// It was ended for having waited for long, under another session, though nobody was missing.
+/// Its long wait was in an earlier session.
 #[test]
 fn who_has_waited_for_long_is_not_sent_away_while_its_new_session_takes_part_again() {
     let mut world = World::of(3);
@@ -85,8 +84,8 @@ fn who_has_waited_for_long_enough_hears_whether_anything_moves() {
     assert!(matches!(world.ended(2, dead), Some(Error::Recovering { .. })), "{:?}", world.ended(2, dead));
 }
 
-/// What is said of those who wait has to fit into messages of a megabyte: when they ask all at once, when they are told
-/// their places, when somebody looks, and when they are counted. `World` would not carry a longer one.
+/// Requests, positions, `show` and reports of so many waiters must fit into messages of 1 MiB. `World` rejects longer
+/// ones.
 #[test]
 fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coordinator() {
     let mut world = World::of(3);
@@ -105,7 +104,7 @@ fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coo
         assert_eq!(world.answer(number), Some(&Err(Error::Busy { limit: MOST_WAITING })));
     }
     world.run(Span::from_secs(3));
-    // The last one at 3 knows its place, behind all of 2's.
+    // The last waiter at 3 is behind all waiters at 2.
     let last = world.received(3).iter().rev().find_map(|effect| match effect {
         Effect::Progress(_, Progress { ahead, .. }) => *ahead,
         _ => None,
@@ -122,7 +121,7 @@ fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coo
     assert_eq!((inside.iter().sum::<u64>(), waiting.iter().sum::<usize>()), (1, 2 * MOST_WAITING - 1));
 }
 
-/// The link has confirmed a request that is refused, so its sender does not repeat it.
+/// The link has acknowledged the refused request, so its sender does not repeat it.
 #[test]
 fn request_above_the_ration_is_served_after_a_count() {
     let mut world = World::new();
@@ -154,7 +153,7 @@ fn what_is_longer_than_a_message_has_no_number() {
     assert!(contacts.get(PeerId::new(2)).is_none_or(|contact| contact.retained() == 0));
 }
 
-/// It was answered, the answer was to oneself, and so on, by way of the leader, without end.
+/// Otherwise it is answered, the answer is to the same host, and so on.
 #[test]
 fn a_packet_from_somebody_to_itself_goes_nowhere() {
     let mut world = World::of(3);
@@ -170,7 +169,7 @@ fn a_packet_from_somebody_to_itself_goes_nowhere() {
     assert_eq!(unexpected, 3);
 }
 
-/// A table of those who have left had room for 4,096, and what came after was lost. Now nobody is kept who is gone.
+/// Guests that have left use no memory.
 #[test]
 fn nothing_is_left_of_those_who_have_come_and_gone() {
     let mut world = World::of(2);
@@ -198,7 +197,7 @@ fn nothing_is_left_of_those_who_have_come_and_gone() {
     assert!(world.fencing(2, last).is_some());
 }
 
-/// One machine can have any number of identities, one after another: each was kept in mind.
+/// One machine can have any number of identities.
 #[test]
 fn there_is_an_end_to_those_who_have_been_met() {
     let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
@@ -224,8 +223,7 @@ fn there_is_an_end_to_those_who_have_been_met() {
     );
 }
 
-/// Whoever was without a session believed a single word of anybody that the cluster was recovered: it ended, and its
-/// voter's file was removed. The member that makes no sense said so in its first minute among real agents.
+/// Otherwise a host without a session removes its voter's file because of a message of any member.
 #[test]
 fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
     let follows = |world: &World| {
@@ -245,7 +243,7 @@ fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
         world.run(Span::from_secs(1));
     }
     assert!(!follows(&world), "it has never voted");
-    // Of a voter it is believed, but not at its first word.
+    // A voter is believed, but not immediately.
     (world.spoils, world.keeps) = (None, true);
     [2, 3, 9].into_iter().for_each(|number| world.kill(number));
     world.split(&[]);
@@ -270,7 +268,7 @@ fn who_leaves_and_cannot_tell_anybody_says_so() {
     }
 }
 
-/// Killed while its last words are under way it has died like anybody else.
+/// A host killed while leaving is treated like any dead host.
 #[test]
 fn who_is_killed_while_it_leaves_is_missed_for_a_session_and_no_longer() {
     let mut world = World::of(3);

@@ -1,4 +1,4 @@
-//! Nobody is linked with everybody.
+//! Which peers are connected.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +11,19 @@ use crate::{NetEvent, Origin, Parting};
 const MINUTE: Span = Span::from_secs(60);
 
 impl World {
-    /// The hosts that vote, as one of them knows.
+    /// Returns the voters.
     fn voters(&self) -> BTreeSet<u64> {
         let registry = self.machines.values().find_map(|it| it.node.as_ref()?.registry());
         registry.expect("somebody votes").state().voter_hosts().into_iter().map(PeerId::get).collect()
     }
 
-    /// Those that do not.
+    /// Returns the hosts that do not vote.
     fn others(&self) -> Vec<u64> {
         let voters = self.voters();
         (1..=12).filter(|number| !voters.contains(number)).collect()
     }
 
-    /// Clients of one resource at two hosts that do not vote.
+    /// Requests a slot of one resource at two hosts that do not vote.
     fn one_inside_and_one_in_line(&mut self) -> [(u64, TicketId); 2] {
         let others = self.others();
         [others[0], others[1]].map(|host| (host, self.acquire(host, wanted("r"))))
@@ -39,7 +39,7 @@ impl World {
     }
 }
 
-/// Twelve that have met one another, of which the last ones do not vote.
+/// Returns twelve hosts that were all connected to each other, some of which do not vote.
 fn at_rest() -> World {
     let mut world = World::of(12);
     let dials = world.dials.clone();
@@ -63,7 +63,7 @@ fn links_that_nobody_needs_end_and_those_to_the_voters_stay() {
     world.run(MINUTE * 10);
     assert!(others.iter().all(|number| world.links_of(*number) == voters), "nothing is opened again and again");
     assert!((1..=12).all(|number| world.node(number).counters().sessions_lost == 0));
-    // Everybody is seen all the same.
+    // All members are visible nevertheless.
     world.input(others[0], Input::Look { call: 1 });
     let Some(Ok(Answer::Found(found))) = world.answer(others[0]) else { panic!("{:?}", world.answer(others[0])) };
     assert_eq!(
@@ -94,7 +94,7 @@ fn who_has_something_to_say_opens_a_link_and_who_comes_next_is_dialled_when_that
     assert!((1..=12).all(|number| world.node(number).counters().relayed == 0));
 }
 
-/// The one side lets go while the other has just said something: it is said again on the next connection.
+/// The connection is closed while a message is in flight.
 #[test]
 fn what_is_on_its_way_when_a_link_ends_arrives() {
     let mut world = at_rest();
@@ -102,7 +102,7 @@ fn what_is_on_its_way_when_a_link_ends_arrives() {
     world.frozen.insert(two);
     world.step(one, Input::Release { call: None, ticket: first });
     world.settle();
-    // The token waits at the door of the other, and the connection ends with it.
+    // The token is not processed before the connection ends.
     world.queue.retain(|(to, input)| *to != two || !matches!(input, Input::Net(NetEvent::Message { .. })));
     world.disconnect_pair(one, two);
     world.frozen.clear();
@@ -127,7 +127,7 @@ fn who_has_moved_is_found_where_it_is_now() {
     assert!(world.fencing(two, second) > None && world.are_linked(one, two));
 }
 
-/// All who voted are gone from where they were, and the others have let each other go.
+/// All voters have moved, and the other hosts have no connections.
 #[test]
 fn who_has_no_session_looks_for_everybody_again() {
     let mut world = at_rest();
@@ -141,8 +141,7 @@ fn who_has_no_session_looks_for_everybody_again() {
     }
 }
 
-/// Whoever joins by a host that votes alone hears of the others who do when it next asks: until then it knows only that
-/// one.
+/// A host that joins through a single voter knows only that one.
 #[test]
 fn who_knows_only_a_host_that_has_died_is_found_by_the_next_leader() {
     let mut world = World::new();
@@ -151,7 +150,7 @@ fn who_knows_only_a_host_that_has_died_is_found_by_the_next_leader() {
     world.start(4, Origin::Seeks { expect: None }, &[1]);
     world.run(Span::from_millis(100));
     assert!(world.node(4).problem().is_none());
-    // It is slow for a moment, in which the others come and the first one goes.
+    // It is frozen while the others join and the first one dies.
     world.frozen.insert(4);
     world.keeps = true;
     [2, 3].into_iter().for_each(|number| world.start(number, Origin::Seeks { expect: None }, &[1]));

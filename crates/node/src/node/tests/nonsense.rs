@@ -1,15 +1,14 @@
-//! A member that knows the secret and talks nonsense: real traffic with bytes changed, cut, repeated and put together
-//! anew.
+//! A member whose messages are corrupted: real traffic with bytes changed, cut, repeated and recombined.
 //!
-//! Members trust each other, so it may well stall what it takes part in. It must not bring anybody down, and whatever
-//! does not make sense is counted.
+//! Members trust each other, so it may stall resources that it is a party of. It must not end another process, and its
+//! malformed messages are counted.
 //!
-//! `SEED=12 SEEDS=1000 cargo test -p peerlock-node --lib nonsense` tries others.
+//! `SEED=12 SEEDS=1000 cargo test -p peerlock-node --lib nonsense` runs other seeds.
 
 use super::world::{Spoil, World, wanted};
 use super::*;
 
-/// Spoils one in so many messages.
+/// Returns a function that corrupts one in so many messages.
 fn spoil(seed: u64, one_in: u64) -> Spoil {
     let mut rng = Rng::new(seed);
     let mut earlier: Vec<Vec<u8>> = Vec::new();
@@ -20,7 +19,7 @@ fn spoil(seed: u64, one_in: u64) -> Spoil {
         if rng.below(one_in) > 0 {
             return bytes;
         }
-        // Half of the time version, frame and numbers stay, so that what is inside is reached.
+        // Half of the time version, frame and numbers stay, so that the payload is decoded.
         let first = rng.below(2) * 4;
         for _ in 0..=rng.below(4) {
             let place = (first + rng.below(bytes.len() as u64)) as usize;
@@ -48,7 +47,7 @@ fn a_member_that_talks_nonsense_brings_nobody_down() {
     for seed in first..first + seeds {
         let mut world = World::of(3);
         world.spoils = Some((9, spoil(seed, [2, 5, 20][seed as usize % 3])));
-        // It may not even come to join.
+        // It may fail to join.
         world.start(9, Origin::Seeks { expect: None }, &[1]);
         let rng = &mut Rng::stream(seed, 1);
         for _ in 0..400 {

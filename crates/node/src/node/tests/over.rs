@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Whether a client of each of these is let in within so long, one after another.
+/// Returns whether a client at each of these hosts is granted a slot within this time, one after another.
 fn are_let_in(world: &mut World, name: &str, numbers: &[u64], within: Span) -> bool {
     numbers.iter().all(|number| {
         let ticket = world.acquire(*number, wanted(name));
@@ -14,8 +14,7 @@ fn are_let_in(world: &mut World, name: &str, numbers: &[u64], within: Span) -> b
     })
 }
 
-/// B1: the one who was to keep the line was cut off when it was told so, and told itself what it wanted to tell the
-/// other, by a call within a call, until its stack was full.
+/// B1: the next coordinator was disconnected when it was appointed.
 #[test]
 fn who_was_away_when_the_coordinator_left_comes_back_and_is_served() {
     for away in [2, 3] {
@@ -35,12 +34,12 @@ fn who_was_away_when_the_coordinator_left_comes_back_and_is_served() {
     }
 }
 
-/// B3: what lay idle at a peer that was killed, and what it coordinated, was dead for good everywhere.
+/// B3: idle tokens and the coordination of a killed peer were lost for good.
 #[test]
 fn what_lay_idle_at_a_peer_that_is_killed_is_alive_elsewhere_a_session_later() {
     for (had_it_last, coordinator) in [(1, 1), (2, 1), (1, 2), (3, 3)] {
         let mut world = World::of(3);
-        // Who asks first founds it, and coordinates.
+        // The first host to request creates it, and coordinates.
         assert!(are_let_in(&mut world, "r", &[coordinator, had_it_last], Span::from_secs(1)));
         let before = world.acquire(had_it_last, wanted("r"));
         world.run(Span::from_secs(1));
@@ -55,15 +54,14 @@ fn what_lay_idle_at_a_peer_that_is_killed_is_alive_elsewhere_a_session_later() {
             assert!(world.fencing(*number, ticket) > fencing, "{number} after {had_it_last}");
             world.input(*number, Input::Release { call: None, ticket });
         }
-        // And it comes back.
+        // It restarts.
         world.restart(had_it_last);
         world.run(Span::from_secs(5));
         assert!(are_let_in(&mut world, "r", &[1, 2, 3], Span::from_secs(1)), "{had_it_last} is back");
     }
 }
 
-/// B5, B6: who comes for one run and is killed has no say in what is founded, and poisons nothing for longer than its
-/// session.
+/// B5, B6: hosts without a data directory that are killed.
 #[test]
 fn runs_that_were_killed_are_no_voters() {
     let mut world = World::of(1);
@@ -79,8 +77,7 @@ fn runs_that_were_killed_are_no_voters() {
     }
 }
 
-/// A3, b and d: the smaller side of a partition lets nobody in by a name that is new, whoever asks there, however long
-/// it lasts; and what the larger side has founded meanwhile is the only one.
+/// A3, b and d: a minority grants no slot of a new resource, however long the partition lasts.
 #[test]
 fn the_smaller_side_founds_nothing_whoever_comes_there_and_however_late() {
     let mut world = World::of(3);

@@ -10,7 +10,7 @@ fn contradicts(world: &World) -> bool {
     world.received(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::RecoveredBeside { .. })))
 }
 
-/// Its session is valid for a while after the majority is lost: what it was told then counts when that has ended.
+/// Its session remains valid for a while after the loss of the majority.
 #[test]
 fn host_follows_a_cluster_that_was_recovered_at_once() {
     let mut world = World::of(3);
@@ -26,7 +26,7 @@ fn host_follows_a_cluster_that_was_recovered_at_once() {
 #[test]
 fn session_that_is_renewed_contradicts_a_recovery() {
     let mut world = World::of(3);
-    world.spoils = Some((9, Box::new(|bytes| bytes))); // The message is unexpected.
+    world.spoils = Some((9, Box::new(|bytes| bytes))); // Recorded as unexpected.
     world.kill(3);
     world.start(3, Origin::Founds(CLUSTER.recovered(7)), &[1]);
     (0..20).for_each(|_| world.run(Span::from_secs(1)));

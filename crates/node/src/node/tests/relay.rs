@@ -1,4 +1,4 @@
-//! Two who do not reach each other, and the one between them leads.
+//! Two hosts that cannot connect to each other; the third leads the registry.
 
 use peerlock_registry::{Registry, Versions};
 use peerlock_types::Span;
@@ -11,12 +11,12 @@ use crate::link::Frame;
 use crate::wire::{Body, encode, encode_body};
 
 impl World {
-    /// The connection of one with another, as it knows it.
+    /// Returns the epoch of the direct connection, as `one` knows it.
     fn epoch(&self, one: u64, other: u64) -> Option<u64> {
         self.node(one).contacts.get(PeerId::new(other)).and_then(|contact| contact.epoch)
     }
 
-    /// A packet by way of the leader, whoever it is from.
+    /// Injects a packet relayed by the leader.
     fn relay(&mut self, from: u64, to: u64, segment: Segment) {
         let packet = Packet { number: 0, answer: 0, segment };
         let body = encode_body(&Body::Relay { from: PeerId::new(from), to: PeerId::new(to), packet });
@@ -24,12 +24,12 @@ impl World {
     }
 }
 
-/// Three of which the first leads, and a client of one of the others inside.
+/// Returns a world of three, where the first leads, with a holder at this host.
 fn one_inside(holder: u64) -> (World, TicketId) {
     let mut world = World::of(3);
     assert!(world.node(1).registry().is_some_and(Registry::is_leader));
     let first = world.acquire(holder, wanted("r"));
-    // Everybody is linked with everybody, and has been for a while.
+    // All hosts are connected.
     world.run(Span::from_secs(10));
     assert!(world.fencing(holder, first).is_some() && world.epoch(2, 3).is_some());
     (world, first)
@@ -43,7 +43,7 @@ fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
     world.run(Span::from_secs(1));
     assert!(world.fencing(2, first).is_some());
     assert!(world.node(1).registry().is_some_and(Registry::is_leader));
-    // From here on 2 and 3 never meet.
+    // From here on 2 and 3 cannot connect.
     world.apart.insert((2, 3));
     world.disconnect_pair(2, 3);
     world.settle();
@@ -53,13 +53,13 @@ fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
     world.input(2, Input::Release { call: None, ticket: first });
     world.run(Span::from_secs(2));
     assert!(world.fencing(3, second).is_some(), "the request and the token have come by way of the leader");
-    // A count goes the same way: 1, which had no part in it, takes part and dies.
+    // A census is relayed, too: 1 joins, and the resource is resized.
     let third = world.acquire(1, wanted(name));
     world.run(Span::from_secs(1));
     world.input(1, Input::Resize { call: 2, name: name.parse().unwrap(), slots: 2 });
     world.run(Span::from_secs(4));
     assert!(world.fencing(1, third).is_some(), "everybody has been counted");
-    // And back again, over a connection of their own.
+    // Then over a direct connection again.
     world.apart.clear();
     world.run(Span::from_secs(2));
     let fourth = world.acquire(2, wanted(name));
@@ -69,8 +69,7 @@ fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
     assert!(world.fencing(2, fourth).is_some());
 }
 
-/// The one has noticed that, and the other has not. Once the first knock only ended the connection there, and the next
-/// one, a second later, began another.
+/// One side has noticed the loss, the other has not.
 #[test]
 fn the_first_knock_of_who_has_lost_a_connection_begins_another() {
     for (holder, asker) in [(2, 3), (3, 2)] {
@@ -86,8 +85,7 @@ fn the_first_knock_of_who_has_lost_a_connection_begins_another() {
     }
 }
 
-/// Neither has noticed it, and a transport takes seconds to: who hears nothing of what it has said looks for another
-/// way.
+/// Neither side has noticed it, and the transport takes seconds.
 #[test]
 fn what_is_not_confirmed_for_a_second_goes_by_way_of_the_leader() {
     for (holder, asker) in [(2, 3), (3, 2)] {
@@ -98,7 +96,7 @@ fn what_is_not_confirmed_for_a_second_goes_by_way_of_the_leader() {
         assert_eq!((world.epoch(2, 3), world.epoch(3, 2)), (None, None));
         world.input(holder, Input::Release { call: None, ticket: first });
         assert!(world.fencing(asker, next).is_some(), "{asker} asks {holder} by way of the leader");
-        // And when nothing is wrong any more they find each other.
+        // They reconnect when the fault is over.
         world.silent.clear();
         world.apart.clear();
         world.run(Span::from_secs(2));
@@ -106,8 +104,8 @@ fn what_is_not_confirmed_for_a_second_goes_by_way_of_the_leader() {
     }
 }
 
-/// It is frozen, and was only slow to answer. Who has the smaller number opens connections, and went on to do so for
-/// seconds when the doubt had passed: the other may take the good one for broken then, if nothing is said on it.
+/// The other host is frozen for a moment. The smaller host opens connections, and must stop that when the doubt has
+/// passed.
 #[test]
 fn a_connection_that_was_in_doubt_stays_if_the_other_is_heard_on_it() {
     for (holder, asker, millis) in [(2, 3, 3000), (3, 2, 1500), (3, 2, 2100), (3, 2, 3000)] {
@@ -126,7 +124,7 @@ fn a_connection_that_was_in_doubt_stays_if_the_other_is_heard_on_it() {
     }
 }
 
-/// The other has lost a connection that rests here: nothing of it was heard by either way until that was noticed.
+/// The other side has lost a connection that is idle here.
 #[test]
 fn who_is_heard_by_way_of_another_is_not_connected_any_more() {
     for (seconds, is_over) in [(0, false), (5, true)] {
@@ -141,8 +139,7 @@ fn who_is_heard_by_way_of_another_is_not_connected_any_more() {
     }
 }
 
-/// Only who wants another connection says that the one that we have is over: a farewell to one by way of the leader
-/// comes late, when there is another for long.
+/// Only an attempt to connect shows that the direct connection is over: other packets may be late.
 #[test]
 fn nothing_else_that_comes_by_way_of_another_ends_a_connection() {
     let (mut world, _) = one_inside(2);
@@ -153,7 +150,7 @@ fn nothing_else_that_comes_by_way_of_another_ends_a_connection() {
     }
 }
 
-/// Whoever votes may say that somebody is reached by way of it. What was kept of that was kept for good.
+/// Any voter may claim to relay for a host.
 #[test]
 fn nothing_is_left_of_those_who_were_heard_by_way_of_another() {
     let (mut world, _) = one_inside(2);

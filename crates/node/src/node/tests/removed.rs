@@ -1,4 +1,4 @@
-//! A name that nobody uses is removed.
+//! Deletion of unused resources.
 
 use peerlock_registry::{Label, Outcome, Page, PartyView, ResourceView, SessionId};
 use peerlock_types::Span;
@@ -10,7 +10,7 @@ use crate::{Class, Name, Refusal, Wanted};
 const SECOND: Span = Span::from_secs(1);
 
 impl World {
-    /// Somebody wants a name removed there; what is answered within a second, if anything.
+    /// Deletes a resource at this host. Returns the answer within a second, if any.
     fn remove(&mut self, at: u64, name: &str) -> Option<Result<Answer, Error>> {
         self.machines.get_mut(&at).expect("it is there").received.clear();
         self.input(at, Input::Remove { call: 9, name: name.parse().expect("a name") });
@@ -18,7 +18,7 @@ impl World {
         self.answer(at).cloned()
     }
 
-    /// Takes a slot and leaves it; its number.
+    /// Acquires and releases a slot. Returns the fencing number.
     fn pass_through(&mut self, number: u64, wanted: Wanted) -> u64 {
         let ticket = self.acquire(number, wanted);
         self.run(SECOND);
@@ -51,7 +51,7 @@ fn whoever_has_a_part_gives_it_up_and_the_next_of_the_name_has_higher_numbers_an
             assert!((1..=5).all(|number| world.node(number).resources().is_empty()), "nobody shows it any more");
             let fencing = world.pass_through(3, Wanted { slots: Some(7), ..wanted("r") });
             assert!(fencing > before, "{users:?} {at}: {fencing} after {before}");
-            // Those who had given it up, too, and whoever had never heard of it.
+            // Hosts that had quit, and hosts that never knew it.
             let mut last = fencing;
             for user in 1..=5 {
                 let fencing = world.pass_through(user, wanted("r"));
@@ -69,7 +69,7 @@ fn what_is_in_use_is_not_removed_and_not_disturbed() {
     let mut world = World::of(4);
     let first = world.acquire(2, wanted("r"));
     world.run(SECOND);
-    // Two more take part, and only one of them waits.
+    // Two more parties, one of which waits.
     let second = world.acquire(3, wanted("r"));
     let third = world.acquire(4, wanted("r"));
     world.run(SECOND);
@@ -89,7 +89,7 @@ fn what_is_in_use_is_not_removed_and_not_disturbed() {
     assert_eq!(world.remove(4, "r"), Some(no_such));
 }
 
-/// Nobody could be asked who has it.
+/// Its holder could not be asked.
 #[test]
 fn a_detached_grant_keeps_its_name_also_when_its_host_is_gone() {
     let mut world = World::of(3);
@@ -117,7 +117,7 @@ fn who_does_not_answer_is_named_and_not_waited_for() {
     assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
 }
 
-/// It was told so; but nobody but its own agent knows that.
+/// Only its own agent knows that it was notified.
 #[test]
 fn who_was_forced_out_keeps_the_name_until_its_session_is_over() {
     let mut world = World::of(3);
@@ -128,13 +128,13 @@ fn who_was_forced_out_keeps_the_name_until_its_session_is_over() {
     assert!(world.ended(3, holder).is_some());
     let Some(Err(error @ Error::InUse { forced: true, .. })) = world.remove(2, "r") else { panic!("it is removed") };
     assert!(error.to_string().contains("forced out"), "{error}");
-    // It uses it again, and gives it up for that.
+    // It uses the resource again, and quits for the deletion.
     assert!(world.pass_through(3, wanted("r")) > before);
     assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
     assert!(world.pass_through(3, wanted("r")) > before);
 }
 
-/// Nothing is lost of who asks in the midst of it: the name is kept, or founded again.
+/// The resource is kept, or created again.
 #[test]
 fn whoever_asks_while_it_is_removed_is_let_in() {
     for step in 0..40 {
@@ -160,7 +160,7 @@ fn whoever_asks_while_it_is_removed_is_let_in() {
     }
 }
 
-/// Who asks for it dies, whatever it has done so far.
+/// The requester dies at any point.
 #[test]
 fn a_remover_that_dies_leaves_the_name_or_none() {
     for step in 0..30 {
@@ -180,8 +180,7 @@ fn a_remover_that_dies_leaves_the_name_or_none() {
     }
 }
 
-/// The register is full of other names by now. What is void of the name that was removed stays so: word of it may come
-/// late, and who asks once more would believe it.
+/// The registry is full of other resources. Late messages about the deleted one must stay void.
 #[test]
 fn who_finds_no_room_for_a_name_that_was_removed_knows_what_is_void_of_it() {
     let mut world = World::of(3);
@@ -202,7 +201,7 @@ fn who_finds_no_room_for_a_name_that_was_removed_knows_what_is_void_of_it() {
     assert!(node.parts.given_up(other).is_none());
 }
 
-/// A voter that is behind was taken for one that knows of a removal.
+/// A voter that is behind does not know the resource.
 #[test]
 fn what_a_voter_does_not_know_yet_was_not_removed() {
     let mut world = World::of(2);

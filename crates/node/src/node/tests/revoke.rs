@@ -1,4 +1,4 @@
-//! Somebody asks for a slot that another holds.
+//! Revocation and eviction.
 
 use peerlock_registry::{Command, GrantView, Page, ResourceView, SessionId};
 use peerlock_types::Span;
@@ -9,7 +9,7 @@ use super::world::{CLUSTER, World, wanted};
 use crate::session_state::Ask;
 use crate::{Class, Name, Origin, Wanted};
 
-/// The grant under this number of a host is asked for at another.
+/// Revokes a grant of `host`, at another host.
 fn revoke(world: &mut World, at: u64, host: u64, fencing: u64) {
     let (name, peer) = ("r".parse().unwrap(), PeerId::new(host));
     world.machines.get_mut(&at).unwrap().received.clear();
@@ -28,7 +28,7 @@ fn two_slots(note: &str) -> Wanted {
     Wanted { slots: Some(2), ..detached(note) }
 }
 
-/// What the register holds of `r`, as host 1 knows it, without its parties.
+/// Returns what the registry has of `r`, as host 1 knows it, without its parties.
 fn page(world: &World) -> Page {
     let state = world.node(1).session_state.registry().expect("it votes").state();
     let resource = &state.resources()[&label(&name())];
@@ -52,7 +52,7 @@ fn page(world: &World) -> Page {
     Page { index: 1000, resources: vec![found], more: false }
 }
 
-/// The session of host 2, and since which generation it is a party of `r`.
+/// Returns the session of host 2, and the generation since which it is a party of `r`.
 fn party(world: &World) -> (SessionId, u64) {
     let state = world.node(1).session_state.registry().expect("it votes").state();
     let session = state.session_of(PeerId::new(2)).expect("it has a session").0;
@@ -86,14 +86,14 @@ fn a_holder_is_asked_to_stop_and_the_next_one_is_in_when_it_has() {
     }
 }
 
-/// It answered that nobody is inside, and who had asked was told that the slot is free.
+/// Otherwise the slot is reported free.
 #[test]
 fn who_has_just_begun_does_not_say_that_nobody_is_inside() {
     let mut world = World::of(5);
     let holder = world.acquire(5, detached("note"));
     let fencing = world.fencing(5, holder).unwrap();
     world.kill(5);
-    // It finds only one that does not vote, and has no session before it finds another.
+    // It finds only a host that does not vote, and gets no session.
     world.apart.extend([(1, 5), (2, 5), (3, 5)]);
     world.start(5, Origin::Belongs(CLUSTER), &[4]);
     assert!(world.node(5).session_state.session().is_none() && world.up.contains_key(&(4, 5)));
@@ -128,7 +128,7 @@ fn what_is_detached_ends_at_once_and_its_client_hears_why() {
     assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
 }
 
-/// The machine was switched off, and its slot was to stand for an hour.
+/// The machine is switched off, and the lease lasts an hour.
 #[test]
 fn what_is_detached_can_be_had_from_a_host_that_is_gone() {
     let mut world = World::of(3);
@@ -160,7 +160,7 @@ fn nothing_else_goes_with_what_is_asked_for() {
     assert_eq!(left, [other]);
 }
 
-/// The host is frozen when it is looked at, and its session has another client when the command is applied.
+/// The host is frozen during the query, and its session has another client when the command is applied.
 #[test]
 fn plain_release_does_not_evict_a_session_that_joined_since() {
     let mut world = World::of(3);
@@ -213,7 +213,8 @@ fn plain_release_of_a_renewed_grant_is_not_reported_as_done() {
     assert_eq!(page(&world).resources[0].detached[0].fencing, fencing, "its client was told so");
 }
 
-/// The leader that had the first copy is gone, and the session has joined again before the next one has the second.
+/// The leader that received the first copy is gone, and the session has joined again before the next one receives the
+/// second.
 #[test]
 fn second_copy_of_a_forced_release_evicts_no_client() {
     let mut world = World::of(3);
@@ -237,7 +238,7 @@ fn second_copy_of_a_forced_release_evicts_no_client() {
     assert!(world.fencing(2, second).is_some() && !world.has_lost(2, second));
 }
 
-/// Another command has changed it since this one's asker looked.
+/// Another command has changed the state since the query.
 #[test]
 fn late_commands_of_an_administrator_are_reported() {
     let mut world = World::of(3);
@@ -277,7 +278,7 @@ fn who_cannot_be_reached_is_named_and_keeps_its_slot() {
     assert!(error.class() == Class::Unavailable && error.to_string().contains("host2"), "{error}");
     assert_eq!(world.fencing(2, holder), Some(fencing));
     world.frozen.clear();
-    // Without a majority that is what is said.
+    // Without a quorum, that is the error.
     world.split(&[3]);
     world.run(Span::from_secs(30));
     revoke(&mut world, 3, 2, fencing);
@@ -307,8 +308,7 @@ fn a_grant_that_nobody_has_is_no_trouble() {
     assert_eq!(world.fencing(2, holder), Some(fencing), "another's is not touched");
 }
 
-/// What the register has given to others must not be renewed, and its client should know that it is nobody's mistake.
-/// Of what was not renewed here it is not known that it has not lapsed.
+/// A grant that was not renewed here may have expired in the registry, so its end is not reported as an eviction.
 #[test]
 fn who_was_forced_out_after_its_host_was_away_hears_so_when_it_renews() {
     let forced = Error::Revoked { name: "r".parse().unwrap(), forced: true };

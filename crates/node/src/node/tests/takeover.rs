@@ -1,4 +1,4 @@
-//! A process of a host ends, its clients do not, and the next process goes on with what they have.
+//! A process ends, its clients do not, and the next process takes over their grants.
 
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
@@ -20,7 +20,7 @@ fn resume(world: &mut World, number: u64, note: &str) {
     world.input(number, Input::Resume { call: 9, name, note });
 }
 
-/// The ticket that was answered to a client that has come.
+/// Returns the ticket of a resumed client.
 fn resumed(world: &World, number: u64) -> Option<TicketId> {
     match world.answer(number) {
         Some(Ok(Answer::Ticket(ticket))) => Some(*ticket),
@@ -28,7 +28,7 @@ fn resumed(world: &World, number: u64) -> Option<TicketId> {
     }
 }
 
-/// The scenario of `takeover.rs`, at each of three hosts: two of them do not lead, one of them coordinates.
+/// The scenario of `takeover.rs`, on each of three hosts: two of them do not lead, one of them coordinates.
 #[test]
 fn a_client_goes_on_at_the_next_process_and_nobody_comes_in_beside_it() {
     for number in 1..=3 {
@@ -44,7 +44,7 @@ fn a_client_goes_on_at_the_next_process_and_nobody_comes_in_beside_it() {
         world.run(Span::from_secs(4));
         let ticket = resumed(&world, number).expect("it has come, and there is a session");
         assert_eq!(world.fencing(number, ticket), Some(before), "the same grant");
-        // For as long as it renews its lease, which is far longer than any session stands.
+        // Beyond the length of a session, by renewing the lease.
         for _ in 0..6 {
             world.run(Span::from_secs(8));
             world.input(number, Input::Renew { call: 10, ticket });
@@ -57,8 +57,7 @@ fn a_client_goes_on_at_the_next_process_and_nobody_comes_in_beside_it() {
     }
 }
 
-/// On a busy machine the file with the cluster's id was written after the first grants, and these were left without a
-/// session that they were of: the next process did not know them, and their commands were stopped.
+/// On a busy machine the cluster ID is recorded after the first grants.
 #[test]
 fn a_client_goes_on_that_came_in_before_the_founded_cluster_was_written_down() {
     let mut world = World::new();
@@ -87,7 +86,7 @@ fn a_client_goes_on_that_came_in_before_the_founded_cluster_was_written_down() {
     assert_eq!(world.fencing(1, ticket), Some(before), "the same grant");
 }
 
-/// For how long a resource has been held, as somebody else sees it.
+/// Returns how long the slot has been held, as another host shows it.
 fn held_for(world: &mut World, at: u64) -> Option<Duration> {
     world.input(at, Input::Show { call: 7, name: "r".parse().unwrap() });
     world.run(Span::from_secs(1));
@@ -95,7 +94,6 @@ fn held_for(world: &mut World, at: u64) -> Option<Duration> {
     Some(shown.holders.first()?.client.as_ref()?.age)
 }
 
-/// It began anew with every process.
 #[test]
 fn since_when_a_slot_is_held_is_known_over_processes() {
     let mut world = World::of(3);
@@ -136,7 +134,7 @@ fn who_does_not_come_has_its_slot_until_its_end_and_not_longer() {
     assert_eq!(world.answer(3), Some(&Err(Error::Lost)));
 }
 
-/// It had asked before there was a session, and is inside all the same until the end that it was told.
+/// The resume is cancelled before there is a session; the grant stays.
 #[test]
 fn who_gives_up_asking_is_not_answered_and_has_its_slot_until_its_end() {
     let mut world = World::of(3);
@@ -157,7 +155,7 @@ fn who_gives_up_asking_is_not_answered_and_has_its_slot_until_its_end() {
     assert!(world.fencing(1, waits).is_some());
 }
 
-/// What nobody was told is nobody's: a killed process costs a moment, not the rest of its session.
+/// Without a grant, the predecessor's session need not expire.
 #[test]
 fn the_session_of_the_process_before_ends_at_once_where_nobody_is_inside() {
     let mut world = World::of(3);
@@ -194,7 +192,7 @@ fn what_was_left_in_another_boot_or_another_cluster_does_not_count() {
     }
 }
 
-/// Killed again before its own session stands, and again after: what the first one left is still there.
+/// Killed before and after its own session is valid, several times.
 #[test]
 fn what_was_left_passes_through_several_processes() {
     let mut world = World::of(3);
@@ -219,7 +217,7 @@ fn what_was_left_passes_through_several_processes() {
     assert_eq!((world.fencing(3, ticket), world.fencing(1, waits)), (before, None));
 }
 
-/// The next one ended a session that was over already, and everybody waited until the one in between had run out.
+/// Otherwise the next process replaces a session that is over, and that of the process in between has to expire.
 #[test]
 fn whoever_is_killed_between_the_opening_of_its_session_and_its_first_renewal_holds_nobody_up() {
     let mut world = World::of(3);
@@ -249,7 +247,7 @@ fn whoever_is_killed_between_the_opening_of_its_session_and_its_first_renewal_ho
     assert!(world.fencing(1, waits).is_some(), "nothing is left of the process in between");
 }
 
-/// Its session would end before its clients do.
+/// It would end before the grants.
 #[test]
 fn who_takes_over_does_not_have_a_shorter_session_than_the_one_before() {
     let mut world = World::of(3);
@@ -288,8 +286,7 @@ fn everything_that_a_client_is_told_is_written_down_before() {
     assert_eq!(world.machines[&1].predecessor.as_ref().unwrap().grants, []);
 }
 
-/// It was dropped without a word, and stayed in the file: nothing was taken over any more until the machine was started
-/// again.
+/// Otherwise these grants stay in the file, and nothing is taken over until the next boot.
 #[test]
 fn what_is_too_much_is_not_taken_over_and_is_in_nobodys_way_later() {
     let mut world = World::of(3);
@@ -309,7 +306,7 @@ fn what_is_too_much_is_not_taken_over_and_is_in_nobodys_way_later() {
     assert_eq!(world.fencing(3, ticket), Some(before), "the same grant");
 }
 
-/// It forgot at once for whom it did not answer, and the next one ended their session as if nobody were inside.
+/// Otherwise the process after it ends the predecessor's session as if there were no grants.
 #[test]
 fn who_knows_no_cluster_leaves_everything_to_the_next_that_does() {
     let mut world = World::of(3);
@@ -331,7 +328,6 @@ fn who_knows_no_cluster_leaves_everything_to_the_next_that_does() {
     assert!(world.fencing(1, waits).is_some());
 }
 
-/// It waited for a session, whether anybody was inside or not.
 #[test]
 fn who_cannot_take_over_is_drained_when_nobody_is_inside_any_more() {
     for is_inside in [false, true] {
@@ -352,7 +348,7 @@ fn who_cannot_take_over_is_drained_when_nobody_is_inside_any_more() {
     }
 }
 
-/// Without a session nothing of what a host says was counted: ten thousand of its longest messages were kept.
+/// Otherwise ten thousand of a host's longest messages are buffered.
 #[test]
 fn of_what_comes_early_only_that_is_kept_which_can_matter() {
     let mut world = World::of(3);
@@ -374,8 +370,7 @@ fn of_what_comes_early_only_that_is_kept_which_can_matter() {
     assert_eq!(world.node(3).takeover.retained(), 1);
 }
 
-/// What others had said to the process before kept the question of a count out, which is put once: nobody was served
-/// any more as long as the session stood.
+/// Otherwise the census is lost, which is sent once, and no slot is granted during this session.
 #[test]
 fn what_there_was_no_room_for_before_the_session_stood_is_counted_anew() {
     let mut world = World::of(3);

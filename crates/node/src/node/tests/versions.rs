@@ -1,4 +1,4 @@
-//! Programs of several versions in one cluster. There is one so far; these play the next.
+//! Programs of several versions in one cluster. There is one version so far; the tests simulate later ones.
 
 use peerlock_registry::{Refusal, Versions};
 use peerlock_types::Span;
@@ -8,10 +8,10 @@ use super::*;
 use crate::Origin;
 
 const NEXT: Versions = Versions { min: 1, max: 2 };
-/// Of the release after that.
+/// The release after the next.
 const LATER: Versions = Versions { min: 2, max: 3 };
 
-/// Everybody gets a slot in turn; the last fencing number.
+/// Acquires a slot at each host. Returns the last fencing number.
 fn in_turn(world: &mut World, mut last: Option<u64>) -> Option<u64> {
     for number in 1..=3 {
         let ticket = world.acquire(number, wanted("r"));
@@ -37,13 +37,13 @@ fn hosts_are_upgraded_one_after_another_while_the_others_go_on() {
         for number in 1..=3 {
             world.kill(number);
             world.restart(number);
-            // The session of the process before has to end first.
+            // The session of the previous process ends first.
             world.run(Span::from_secs(40));
             last = in_turn(&mut world, last);
         }
     }
     assert!((1..=3).all(|number| !world.received(number).iter().any(is_refused)));
-    // Everybody understands version 3, so that the register is of it. Who was left behind is told.
+    // All hosts support version 3, so the registry uses it. A host that was not upgraded is refused.
     world.versions = NEXT;
     world.start(4, Origin::Seeks { expect: None }, &[1]);
     world.run(Span::from_secs(5));
@@ -72,7 +72,7 @@ fn programs_without_a_version_in_common_refuse_each_other_with_a_sentence() {
     assert!(world.fencing(1, ticket).is_some(), "the first goes on as before");
 }
 
-/// In the register's own words, where the messages would still be understood.
+/// The messages could still be decoded.
 #[test]
 fn who_does_not_understand_the_registers_version_is_not_let_in() {
     let mut world = World::new();

@@ -1,5 +1,4 @@
-//! Whole nodes in a tiny world: letters and writes are carried by hand, everything arrives at once, and disks and
-//! machines fail when the test says so.
+//! Whole nodes in a small world: messages are delivered at once, and disks and machines fail as the test says.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,54 +11,54 @@ use crate::{ClusterId, NetEvent, Origin, Parting, Predecessor, Ttl, Wait, Wanted
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
 pub(super) const OTHER: ClusterId = ClusterId::new(0xdead << 64);
 
-/// A node, its disk, and what has come out of it.
+/// A node, its disk, and its effects.
 pub(super) struct Machine {
     pub(super) node: Option<Node>,
     pub(super) process: u64,
     pub(super) file: Option<Vec<u8>>,
     pub(super) cluster: Option<ClusterId>,
     pub(super) members: Vec<String>,
-    /// What its process has left for the next.
+    /// The takeover file.
     pub(super) predecessor: Option<Predecessor>,
-    /// Writes take until this is called off.
+    /// Writes do not complete while this is set.
     pub(super) slow_disk: bool,
     pub(super) unwritten: VecDeque<u64>,
     pub(super) received: Vec<Effect>,
 }
 
-/// Machines by number; connections between all that dial each other and are not cut off.
+/// Machines by number. There are connections between all that dial each other and are not cut off.
 pub(super) struct World {
     pub(super) now: Time,
     pub(super) machines: BTreeMap<u64, Machine>,
     pub(super) up: BTreeMap<(u64, u64), u64>,
     pub(super) epochs: u64,
     pub(super) dials: BTreeSet<(u64, u64)>,
-    /// Where those listen that have moved: the port, which is 1 otherwise.
+    /// The ports of machines that have moved; 1 otherwise.
     pub(super) ports: BTreeMap<u64, u64>,
     pub(super) cut: BTreeSet<u64>,
-    /// Pairs that never meet.
+    /// Pairs that cannot connect.
     pub(super) apart: BTreeSet<(u64, u64)>,
-    /// Pairs whose connection breaks without a word: nothing arrives, and nobody is told.
+    /// Pairs whose connection is silently broken: nothing arrives, and no end is reported.
     pub(super) silent: BTreeSet<(u64, u64)>,
-    /// Connections that were hung up; tried again when time passes.
+    /// Closed connections; dialled again when time passes.
     pub(super) hung_up: BTreeMap<(u64, u64), Parting>,
     pub(super) frozen: BTreeSet<u64>,
-    /// What becomes of what one of them sends, if that is not what it means.
+    /// A machine whose messages are changed on their way.
     pub(super) spoils: Option<(u64, Spoil)>,
-    /// What goes to and from one of them, if somebody listens.
+    /// A machine whose messages, in both directions, are recorded.
     pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
-    /// Whether those that are started from now on have data folders.
+    /// Whether machines started from now on have data directories.
     pub(super) keeps: bool,
-    /// The program that is started from now on.
+    /// The versions supported by machines started from now on.
     pub(super) versions: Versions,
-    /// How long sessions stand of those that are started from now on.
+    /// The session length of machines started from now on.
     pub(super) session: Ttl,
-    /// How many items of one host are kept by the nodes that are started from now on.
+    /// The limit of items stored for one host, of machines started from now on.
     pub(super) ration: usize,
 }
 
-/// Changes bytes on their way.
+/// Changes a message.
 pub(super) type Spoil = Box<dyn FnMut(Vec<u8>) -> Vec<u8>>;
 
 pub(super) fn address(number: u64) -> String {
@@ -90,7 +89,7 @@ impl World {
         }
     }
 
-    /// One that founds, and others that look for it.
+    /// Returns a world with one machine that creates a cluster, and others that join it.
     pub(super) fn of(machines: u64) -> Self {
         let mut world = Self::new();
         world.start(1, Origin::Founds(CLUSTER), &[]);
@@ -133,7 +132,7 @@ impl World {
         self.settle();
     }
 
-    /// The same machine again, as its disk has it.
+    /// Starts a machine with the contents of its disk.
     pub(super) fn restart(&mut self, number: u64) {
         let machine = &self.machines[&number];
         let origin = match (&machine.file, machine.cluster) {
@@ -144,18 +143,18 @@ impl World {
         self.start(number, origin, &[]);
     }
 
-    /// Where one of them listens.
+    /// Returns the address of a machine.
     fn address_of(&self, number: u64) -> String {
         self.ports.get(&number).map_or(address(number), |port| format!("host{number}:{port}"))
     }
 
-    /// Who listens at an address now.
+    /// Returns the machine that listens at an address.
     fn at(&self, address: &str) -> Option<u64> {
         let number = address.trim_start_matches("host").split(':').next()?.parse().ok()?;
         (self.address_of(number) == address).then_some(number)
     }
 
-    /// The machine starts again, and listens elsewhere.
+    /// Restarts a machine at another port.
     pub(super) fn move_to(&mut self, number: u64, port: u64) {
         self.kill(number);
         self.dials.retain(|(_, to)| *to != number);
@@ -177,19 +176,19 @@ impl World {
         self.disconnect_all(|(a, b)| a == number || b == number);
     }
 
-    /// The connection between two ends.
+    /// Ends the connection of a pair.
     pub(super) fn disconnect_pair(&mut self, one: u64, other: u64) {
         self.disconnect_all(|pair| pair == (one.min(other), one.max(other)));
     }
 
-    /// Two never reach each other again, and of neither the other is told.
+    /// Breaks the connection of a pair for good, without an event.
     pub(super) fn part_silently(&mut self, one: u64, other: u64) {
         let pair = (one.min(other), one.max(other));
         self.apart.insert(pair);
         self.silent.insert(pair);
     }
 
-    /// One of two whose connection has broken without a word notices it.
+    /// Reports the end of a silently broken connection to one side.
     pub(super) fn notice(&mut self, one: u64, other: u64) {
         let epoch = self.up.remove(&(one.min(other), one.max(other))).expect("they were connected");
         let (peer, why) = (PeerId::new(other), "nothing is heard of it".to_owned());
@@ -208,7 +207,7 @@ impl World {
         }
     }
 
-    /// Connects whoever wants to be.
+    /// Connects machines that dial each other.
     pub(super) fn connect(&mut self) {
         for (from, to) in self.dials.clone() {
             let pair = (from.min(to), from.max(to));
@@ -233,7 +232,7 @@ impl World {
         }
     }
 
-    /// Cuts these off from all others, or from nobody.
+    /// Cuts these machines off from all others.
     pub(super) fn split(&mut self, side: &[u64]) {
         self.cut = side.iter().copied().collect();
         let apart: Vec<u64> =
@@ -276,7 +275,7 @@ impl World {
                         }
                     }
                 }
-                // Where somebody has been before nobody answers.
+                // An address that was left does not answer.
                 Effect::Dial(address) => self.dials.extend(self.at(address).map(|to| (number, to))),
                 Effect::Forget(address) => {
                     if let Some(to) = self.at(address) {
@@ -320,7 +319,7 @@ impl World {
         }
     }
 
-    /// Everything that can happen at once.
+    /// Executes everything that is due without time passing.
     pub(super) fn settle(&mut self) {
         loop {
             self.connect();
@@ -345,7 +344,7 @@ impl World {
         self.now = end;
     }
 
-    /// Nothing more is written anywhere; or all that was to be, and what comes is again written at once.
+    /// Stops completing writes, or completes all pending ones.
     pub(super) fn slow_disks(&mut self, slow: bool) {
         self.machines.values_mut().for_each(|machine| machine.slow_disk = slow);
         while !slow && let Some((number, write)) = self.unwritten() {
@@ -357,7 +356,7 @@ impl World {
         self.machines.iter_mut().find_map(|(number, machine)| Some((*number, machine.unwritten.pop_front()?)))
     }
 
-    /// One thing after the other, until that is so.
+    /// Executes single inputs until the condition is met.
     pub(super) fn run_until(&mut self, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             self.connect();
@@ -379,7 +378,7 @@ impl World {
         self.settle();
     }
 
-    /// One of them says this to another, whatever its node thinks of it; nothing if they are not connected.
+    /// Delivers a message that the sender's node has not sent, if the two are connected.
     pub(super) fn inject(&mut self, from: u64, to: u64, bytes: Vec<u8>) {
         if let Some(&epoch) = self.up.get(&(from.min(to), from.max(to))) {
             self.input(to, Input::Net(NetEvent::Message { from: PeerId::new(from), epoch, bytes }));
@@ -390,7 +389,7 @@ impl World {
         self.machines[&number].node.as_ref().expect("it runs")
     }
 
-    /// A client asks; its ticket.
+    /// Requests a slot, and returns the ticket.
     pub(super) fn acquire(&mut self, number: u64, wanted: Wanted) -> TicketId {
         let before = self.machines[&number].received.len();
         self.input(number, Input::Acquire { call: 1, wanted });
@@ -410,7 +409,7 @@ impl World {
         &self.machines[&number].received
     }
 
-    /// The last answer to a call.
+    /// Returns the last answer to a call.
     pub(super) fn answer(&self, number: u64) -> Option<&Result<Answer, Error>> {
         self.received(number).iter().rev().find_map(|effect| match effect {
             Effect::Answer { answer, .. } => Some(answer),
@@ -418,12 +417,12 @@ impl World {
         })
     }
 
-    /// Whether a ticket was told to stop.
+    /// Returns whether a client was asked to stop.
     pub(super) fn has_lost(&self, number: u64, ticket: TicketId) -> bool {
         self.received(number).iter().any(|effect| matches!(effect, Effect::Lost(lost, _) if *lost == ticket))
     }
 
-    /// Where a ticket ended, and why.
+    /// Returns why a ticket ended.
     pub(super) fn ended(&self, number: u64, ticket: TicketId) -> Option<&Error> {
         self.received(number).iter().find_map(|effect| match effect {
             Effect::Ended(ended, why) if *ended == ticket => Some(why),
