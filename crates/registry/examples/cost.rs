@@ -1,8 +1,8 @@
-//! What the register costs: writes on a real file beside bare ones of the same disk, and the time and the messages
-//! until a process has its session.
+//! Measures the registry: writes to a real file compared to bare ones on the same disk, and the time and messages until
+//! a process has its session.
 //!
 //! ```sh
-//! cargo run -p peerlock-registry --example cost [FOLDER]      # the profile for development is optimized, too
+//! cargo run -p peerlock-registry --example cost [DIRECTORY]      # the development profile is optimized, too
 //! ```
 
 use std::cmp::Reverse;
@@ -22,14 +22,14 @@ use peerlock_types::{PeerId, Rng, Span, Time};
 
 const CLUSTER: ClusterId = ClusterId::new(1 << 70);
 const WRITES: u64 = 300;
-/// One way between any two hosts: much longer than anything else that is waited for, so that it is what is counted.
+/// The one-way latency: much longer than all other delays, so that the result counts messages.
 const LATENCY: Span = Span::from_millis(400);
 
 fn main() -> io::Result<()> {
     let dir = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = dir.join(format!("peerlock-registry-cost-{}", std::process::id()));
     fs::create_dir_all(&dir)?;
-    // In turns, so that all of them meet the same disk.
+    // Alternating, so that all of them use the disk in the same state.
     let rounds: Vec<[f64; 3]> =
         (0..9).map(|_| Ok([bare(&dir)?, registry(&dir, 1)?, registry(&dir, 64)?])).collect::<io::Result<_>>()?;
     let median = |of: fn(&[f64; 3]) -> f64| {
@@ -68,7 +68,7 @@ fn bare(dir: &Path) -> io::Result<f64> {
     Ok(WRITES as f64 / started.elapsed().as_secs_f64())
 }
 
-/// A voter that is alone, with this many commands at a time.
+/// Measures a single voter with this many commands at a time.
 fn registry(dir: &Path, at_once: u64) -> io::Result<f64> {
     let host = PeerId::new(1);
     let mut disk = FileDisk::new(dir.join("registry"));
@@ -105,8 +105,8 @@ fn registry(dir: &Path, at_once: u64) -> io::Result<f64> {
     Ok(commands as f64 / started.elapsed().as_secs_f64())
 }
 
-/// How many milliseconds of writing there are between the founding of a cluster and its first session, beside the time
-/// until the next tick, which is not waited for here.
+/// Returns the milliseconds of writing from the creation of a cluster to its first session, without the wait for a
+/// tick.
 fn found(dir: &Path) -> io::Result<f64> {
     let mut disk = FileDisk::new(dir.join("founded"));
     let identity =
@@ -151,11 +151,11 @@ enum Event {
     Bytes(usize, usize, Vec<u8>),
 }
 
-/// How many messages follow each other until a process that comes to three voters, and asks the right one, has its
-/// session.
+/// Returns the number of consecutive messages until a new process of three voters' cluster, which asks the leader, has
+/// its session.
 fn opening() -> f64 {
     let mut members: Vec<Member> = Vec::new();
-    // Elections and sessions that fit such a slow network.
+    // Timeouts that suit such a slow network.
     let config = Config { election_ticks: 200, ..Config::default() };
     let identity = |host: u64| Identity {
         cluster: CLUSTER,

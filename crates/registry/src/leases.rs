@@ -6,7 +6,7 @@
 //! addition here is a grantor that may be replaced.
 //!
 //! ```text
-//!   peer      ──●─────────────────────────●······  uses tokens until t₀ + ttl by its own clock; its stop is latched
+//!   peer      ──●────────────────────────●·······  uses tokens until t₀ + ttl by its own clock; its stop is latched
 //!               │t₀ Renew 7        Yes 7 ▲
 //!   leader    ──▼──┬────────────┬────────●───────────────────────●── End: not before Yes + ttl · (1 + 3ρ) + slack
 //!                  │ round      │ applied up to it
@@ -33,20 +33,20 @@
 //!      has finished first.
 //!    - *The leader L' of an earlier term T' gave it.* A majority confirmed L' in T' in a round that *began after L'
 //!      had received the renewal*, so after t₀. A voter V of that majority also voted for L. It did so later, since it
-//!      confirmed T' before it left T'. With its vote, V reported how long ago it last took part in a round. L takes 1
-//!      − 3ρ of that, and so obtains a time not before V's last round, hence not before t₀. L counts from the latest
-//!      such time h of all its voters including itself, as if it had answered `Yes` at h.
+//!      confirmed T' before it left T'. With its vote, V reported how long ago it last took part in a round. L
+//!      subtracts (1 − 3ρ) of that from the present, and so obtains a time not before V's last round, hence not before
+//!      t₀. L counts from the latest such time h of all its voters including itself, as if it had answered `Yes` at h.
 //!    - *A leader of a later term* gives no `Yes`. It answers only with an entry of its own term applied. The committed
 //!      `End` precedes that entry in the log and has taken effect.
-//!
-//! This is why a round that is already under way does not suffice, and why the peer counts from the sending: the answer
-//! may be delayed for any time. A leader takes part in its own rounds. A voter that has restarted counts from its
-//! start. A vote without a report counts as one of this moment.
 //! 2. *The peer never continues.* Its stop is latched: a later `Yes` changes nothing, even if its t₀ + ttl has not
 //!    passed. It may come from T', or the peer may have ended the session itself.
 //! 3. *An effective `End` was decided in the term of its entry.* Otherwise L could decide, lose the leadership, and
 //!    have the entry appended in a later term whose leader has answered `Yes`. Therefore an entry of another term has
 //!    no effect. The comparison uses the entry's own term, which is the same at all voters.
+//!
+//! By 1, a round that is already in progress does not suffice, and the peer has to count from the sending, since the
+//! answer may be delayed for any time. A leader takes part in its own rounds. A voter that has restarted counts from its
+//! start. A vote without a report counts as one of this moment.
 //!
 //! An end that the process requests itself (`Leave`, or `replaces` in `Open`) needs only 2: the process stops before it
 //! sends the request.

@@ -1,11 +1,11 @@
-//! One session between leaders that come and go, in every order: the real `SessionClient`, `Leases` and `State`, and a
-//! log that is abstract.
+//! Explores one session under changing leaders, in every order of events: the real `SessionClient`, `Leases` and
+//! `State`, and an abstract log.
 //!
-//! What the engine does is assumed here, and nothing more: at any time the majority is in one term; a round is
-//! confirmed by a majority that is in the leader's term after the round began; an entry takes effect while the majority
-//! is in its term, or later if the next leader has it in its log; who is elected hears of no earlier time than that at
-//! which the last confirmed round began; a leader that was replaced may learn so at any later time. Letters and answers
-//! arrive late, or never. Time goes on in seconds, with a session of three.
+//! Assumptions about the engine: the majority is in one term at any time. A round is confirmed by a majority that is in
+//! the leader's term after the round began. An entry takes effect while the majority is in its term, or later if the
+//! next leader has it in its log. A new leader learns of a time not before the beginning of the last confirmed round. A
+//! former leader may learn that it was replaced at any later time. Messages arrive late or never. Time passes in
+//! seconds, with a session of three.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -19,10 +19,10 @@ use peerlock_registry::{
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 const S: SessionId = SessionId::new(1);
-/// The clock shows this when it begins, so that a leader may have been one before.
+/// The clock at the start, so that a leader may have existed before.
 const BEGIN: u64 = 100;
 const SECONDS: u64 = 5;
-/// At most this many renewals, rounds and answers are under way at once; older ones are lost.
+/// Maximum number of renewals, rounds and answers in flight. Older ones are lost.
 const UNDER_WAY: usize = 1;
 
 #[derive(Clone, Debug)]
@@ -32,39 +32,39 @@ struct Round {
     confirmed: bool,
 }
 
-/// Somebody who takes itself for the leader.
+/// A voter that considers itself the leader.
 #[derive(Clone, Debug)]
 struct Leader {
     term: u64,
     leases: Leases,
     waiting: Vec<u64>,
     rounds: Vec<Round>,
-    /// Ends that it has decided, each with the term of its entry. Nobody else has them yet.
+    /// Proposed ends, each with the term of its entry, not replicated yet.
     ends: Vec<Command>,
-    /// Whether the session is over in what it has applied: all that was decided while it led, and before.
+    /// Whether the session has ended in its applied state.
     knows_end: bool,
-    /// It has not applied yet what it has found in its log.
+    /// It has not applied everything in its log yet.
     lags: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Model {
     mutation: Option<Mutation>,
-    /// At most this many leaders.
+    /// Maximum number of leaders.
     terms: u64,
     now: u64,
     client: SessionClient,
-    /// Everything that is decided.
+    /// The committed state.
     state: State,
-    /// The majority's term; its leader is the last one of the list.
+    /// All leaders. The last one is that of the majority's term.
     leaders: Vec<Leader>,
     renewals: Vec<u64>,
     yeses: Vec<u64>,
-    /// The process has asked for the end of its own session.
+    /// The process has requested the end of its own session.
     leaves: bool,
-    /// What a former leader would try again, by sabotage only.
+    /// The proposals of a former leader, with `Mutation::OldTermEnds`.
     retried: Vec<Command>,
-    /// When the last round began that a majority has confirmed. Whoever is elected hears of a time that is not before.
+    /// When the last confirmed round began. A new leader learns of a time not before.
     received: u64,
 }
 
@@ -76,16 +76,16 @@ enum Step {
     Begin(usize),
     /// A majority answers a round.
     Confirm(usize, usize),
-    /// The leader hears of that, late or not.
+    /// The leader receives the confirmation.
     Hear(usize, usize),
-    /// A new leader has applied what it has found in its log.
+    /// A new leader has applied its log.
     Apply,
     Yes(usize),
-    /// The end that the leader has decided takes effect.
+    /// The end that the leader has proposed takes effect.
     Commit,
-    /// Another leader, with or without what the one before had not finished.
+    /// Another leader is elected, with or without its predecessor's last entries.
     Elect(bool),
-    /// A former leader learns that it is one.
+    /// A former leader steps down.
     Learn(usize),
     Leave,
 }
@@ -153,7 +153,7 @@ impl Model {
                     steps.push(Step::Confirm(at, number));
                 }
             }
-            // Who never learns it does all that who learns it does, and more; but for what it tries again after that.
+            // A leader that never steps down can do everything that one that does can do, except for the mutation.
             if at < last && self.mutation == Some(Mutation::OldTermEnds) {
                 steps.push(Step::Learn(at));
             }
@@ -212,7 +212,7 @@ impl Model {
             Step::Commit => self.commit(),
             Step::Elect(inherits) => {
                 if inherits {
-                    // What it has in its log it finishes before anything else, as an entry of the term before.
+                    // Entries in its log are committed first, with the previous term.
                     self.commit();
                 }
                 self.elect(true);
@@ -235,7 +235,7 @@ impl Model {
         }
     }
 
-    /// A leader acts on its clock.
+    /// A leader reads its clock.
     fn decide(&mut self, at: usize) {
         let sessions = self.state.sessions().iter().map(|(id, session)| (*id, session.ttl.span()));
         let leader = &mut self.leaders[at];
@@ -245,7 +245,7 @@ impl Model {
         }
     }
 
-    /// The client acts on its clock.
+    /// The client reads its clock.
     fn wake(&mut self) {
         match self.client.wake(time(self.now)) {
             Some(SessionRequest::Renew { session: S, renewal }) => {
@@ -257,7 +257,7 @@ impl Model {
         }
     }
 
-    /// A round is over, or none was needed.
+    /// Answers renewals.
     fn say_yes(&mut self, at: usize, renewals: Vec<u64>) {
         let leader = &mut self.leaders[at];
         for renewal in renewals {
@@ -309,20 +309,19 @@ impl Model {
         });
     }
 
-    /// Whether the client is done with the session: nothing that comes later can break the rule, unless there is no
-    /// latch.
+    /// Returns whether the client has stopped the session for good.
     fn is_done(&self) -> bool {
         self.client.session() != Some(S) && self.mutation != Some(Mutation::NoLatch)
     }
 
-    /// The one rule: who believes in the session is right to.
+    /// Returns whether the client uses a session that has ended.
     fn is_broken(&self) -> bool {
         self.state.is_over(S) && self.client.stands(time(self.now)) == Some(S)
     }
 
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        // Only who is still to be elected asks for it.
+        // Only a later election reads it.
         let received = (self.term() < self.terms).then_some(self.received);
         (self.now, received, self.state.is_over(S), self.leaves, &self.renewals, &self.yeses).hash(&mut hasher);
         // It is woken at every tick.
@@ -342,7 +341,7 @@ fn retain_newest<T>(things: &mut Vec<T>) {
     }
 }
 
-/// All states that can be reached, or a shortest way to one that must not be.
+/// Explores all reachable states. Returns their number, or a shortest path to a violation.
 fn explore(mutation: Option<Mutation>, terms: u64) -> Result<usize, Vec<Step>> {
     let start = Model::new(mutation, terms);
     let mut from: HashMap<u64, Option<(u64, Step)>> = HashMap::from([(start.fingerprint(), None)]);

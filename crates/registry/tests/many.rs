@@ -1,4 +1,4 @@
-//! Clusters with many resources, over a network that takes no letter above a megabyte and now and then loses one.
+//! Clusters with many resources, on a network that accepts messages of up to a megabyte and may lose some.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,7 +9,7 @@ use peerlock_registry::{
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 const CLUSTER: ClusterId = ClusterId::new(3);
-/// What the network takes, with what is around a letter.
+/// The longest message that the network accepts, without overhead.
 const MOST: usize = (1 << 20) - 1024;
 
 fn identity(host: u64) -> Identity {
@@ -27,24 +27,24 @@ struct World {
     members: BTreeMap<u64, Member>,
     now: Time,
     rng: Rng,
-    /// One in so many letters is lost; none if it is 0.
+    /// One of this many messages is lost; none if 0.
     loses: u64,
-    /// Of long letters only one arrives between two ticks.
+    /// Whether only one long message arrives per tick.
     is_slow: bool,
     too_long: usize,
-    /// What each of them was told to count, and has.
+    /// The generations whose `Close` was requested.
     closed: BTreeSet<(Label, u64)>,
-    /// How many each of them counts between two ticks, and what it has not got to.
+    /// How many censuses complete per tick, and those that are pending.
     pace: usize,
     uncounted: VecDeque<(u64, Command)>,
-    /// How often somebody was told to count something.
+    /// The number of `Opened` events received.
     sent: usize,
     joined: usize,
     ended: usize,
 }
 
 impl World {
-    /// One that founds, and others that know it.
+    /// Returns a cluster of a founder and others that know it.
     fn of(hosts: u64) -> Self {
         let mut members = BTreeMap::new();
         members.insert(1, Member::found(identity(1), Config::default(), Rng::new(1), Time::ZERO));
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// These take part in so many resources.
+    /// Makes these hosts parties of this many resources.
     fn join(&mut self, hosts: &[u64], resources: usize) {
         let before = self.joined;
         for &host in hosts {
@@ -159,7 +159,7 @@ impl World {
         panic!("{} of {} joined, {} open", self.joined - before, hosts.len() * resources, self.open());
     }
 
-    /// How many generations are not closed, as the first one's voter knows.
+    /// Returns the number of open generations in the state of the first voter.
     fn open(&self) -> usize {
         let state = self.members[&1].registry().expect("it votes").state();
         state.resources().values().filter(|resource| resource.coordinator().is_some() && !resource.is_closed()).count()
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-/// A loss of power meanwhile could leave voters that wait for a majority of the old ones, too.
+/// A power loss in between could leave voters that also wait for a majority of the old ones.
 #[test]
 fn a_change_of_voters_is_settled_in_the_tick_in_which_it_begins() {
     let mut world = World::of(1);
@@ -188,7 +188,7 @@ fn a_change_of_voters_is_settled_in_the_tick_in_which_it_begins() {
     }
 }
 
-/// About 25 bytes each: it was sent in one letter, which no network has taken.
+/// About 25 bytes per resource.
 #[test]
 fn a_snapshot_that_is_longer_than_a_letter_goes_in_pieces() {
     for loses in [0, 9] {
@@ -203,7 +203,7 @@ fn a_snapshot_that_is_longer_than_a_letter_goes_in_pieces() {
     }
 }
 
-/// The pieces of the first one, which nobody wanted any more, went out again and again.
+/// The pieces of an outdated snapshot must not be repeated.
 #[test]
 fn a_snapshot_that_is_old_when_it_has_come_is_followed_by_the_next() {
     let mut world = World::of(1);
@@ -211,7 +211,7 @@ fn a_snapshot_that_is_old_when_it_has_come_is_followed_by_the_next() {
     world.is_slow = true;
     [2, 3].into_iter().for_each(|host| world.start(host));
     for tick in 0..200 {
-        // As long as this goes on, a snapshot is old before it has come.
+        // Under load, a snapshot is outdated before it has arrived.
         for slots in 0..if tick < 30 { 200 } else { 0 } {
             let resource = Label::new("a-resource-with-a-name-0").unwrap();
             world
@@ -226,8 +226,8 @@ fn a_snapshot_that_is_old_when_it_has_come_is_followed_by_the_next() {
     assert_eq!(world.members[&1].registry().unwrap().state().conf().voters.len(), 3, "they have caught up");
 }
 
-/// As many generations as resources are opened by one entry. They are told and closed in windows, so that nobody is
-/// flooded and nobody else waits.
+/// One entry opens a generation per resource. They are announced and closed in windows, so that other requests are
+/// served.
 #[test]
 fn who_leaves_many_resources_is_gone_at_once_and_all_of_them_are_counted_soon() {
     let resources = std::env::var("RESOURCES").map_or(10_000, |value| value.parse().expect("a number"));
@@ -239,7 +239,7 @@ fn who_leaves_many_resources_is_gone_at_once_and_all_of_them_are_counted_soon() 
     assert_eq!(world.ended, 1, "it is gone within a tenth of a second");
     let mut ticks = 0;
     while world.open() > 0 {
-        // What a client asks meanwhile is not behind all of them.
+        // A client's request in the meantime is not queued behind all of them.
         let (session, joined) = (world.session(2), world.joined);
         let resource = Label::new(format!("new-{ticks}")).unwrap();
         world.members.get_mut(&2).unwrap().ask(Command::Join { session, resource, slots: 1 }, world.now);
@@ -252,8 +252,7 @@ fn who_leaves_many_resources_is_gone_at_once_and_all_of_them_are_counted_soon() 
     assert_eq!(world.too_long, 0);
 }
 
-/// Every generation was told again three times a second, 4,096 of them at a time, to whoever had not got to it yet: the
-/// slower a machine was, the more it had to do.
+/// Repeating all events at a fixed interval would add to the load of a slow machine.
 #[test]
 fn who_counts_slowly_is_not_told_the_same_again_and_again() {
     let resources = 6_000;

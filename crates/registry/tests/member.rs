@@ -1,4 +1,4 @@
-//! One process, told what it might be told: whose voter it becomes, and whom it asks.
+//! A single `Member`: when it starts and removes a voter, and which hosts it asks.
 
 use peerlock_registry::disk::Write;
 use peerlock_registry::wire::{self, Answer, Malformed, Question, RegistryMessage};
@@ -33,7 +33,7 @@ fn say(from: PeerId, member: &mut Member, registry_message: &RegistryMessage) ->
     member.take_outputs()
 }
 
-/// The questions among what is to be done.
+/// Returns the questions among these outputs.
 fn questions(take_outputs: &[Output]) -> Vec<(PeerId, u64, Question)> {
     let read = |output: &Output| match output {
         Output::Send(to, bytes) => match wire::decode(bytes, Versions::OURS, CLUSTER) {
@@ -45,12 +45,12 @@ fn questions(take_outputs: &[Output]) -> Vec<(PeerId, u64, Question)> {
     take_outputs.iter().filter_map(read).collect()
 }
 
-/// A process whose session is this.
+/// Returns a member with an open session.
 fn opened(session: SessionId, keeps: bool) -> Member {
     renewing(session, keeps).0
 }
 
-/// One whose session stands.
+/// Returns a member with a valid session.
 fn valid(session: SessionId) -> Member {
     let (mut member, number) = renewing(session, true);
     let answer = Answer::Yes { session, renewal: 1, voters: vec![OTHER] };
@@ -58,7 +58,7 @@ fn valid(session: SessionId) -> Member {
     member
 }
 
-/// One that has its session, and the number of the question by which it renews it for the first time.
+/// Returns a member with an open session, and the number of its first renewal.
 fn renewing(session: SessionId, keeps: bool) -> (Member, u64) {
     let mut member = Member::new(identity(keeps), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);
@@ -75,7 +75,7 @@ fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
     let (mine, others) = (SessionId::new(3), SessionId::new(2));
     let enlist = |voter, session| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone: false };
     let mut member = valid(mine);
-    // A letter for the process before this one, whose file is gone.
+    // For the previous process, whose file is lost.
     assert_eq!(delivery(&mut member, &enlist(5, others)), []);
     assert!(member.registry().is_none());
     let started = delivery(&mut member, &enlist(5, mine));
@@ -89,14 +89,14 @@ fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
     assert!(matches!(again[..], [Output::Write { number: 3, write: Write::Replace(_) }]), "{again:?}");
 }
 
-/// Only who leads or votes has anything to say of it: any other member could have a cluster's files removed.
+/// Only a leader or voter may send it. Otherwise any member could have the cluster's files removed.
 #[test]
 fn no_voter_begins_or_ends_because_just_anybody_says_so() {
     let (session, unauthenticated) = (SessionId::new(3), PeerId::new(7));
     let enlist = |voter, alone| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone };
     let retired = RegistryMessage::Retired { voter: VoterId::new(5) };
     let mut member = valid(session);
-    // What anybody says of who votes is no proof of it.
+    // An `Elsewhere` of an arbitrary host does not make it a voter.
     let number = member.look(Look::Cluster, Time::ZERO);
     let answer = Answer::Elsewhere { leader: None, voters: vec![unauthenticated] };
     say(unauthenticated, &mut member, &RegistryMessage::Answer { number, answer });
@@ -109,7 +109,7 @@ fn no_voter_begins_or_ends_because_just_anybody_says_so() {
     assert_eq!(member.registry().map(|registry| registry.voter()), Some(VoterId::new(5)));
 }
 
-/// Whoever has lost its seat hears of no leader any more.
+/// A removed voter has no leader.
 #[test]
 fn no_voter_ends_while_it_is_led() {
     let (mut member, _) = founder();
@@ -122,14 +122,14 @@ fn no_voter_ends_while_it_is_led() {
     assert_eq!(member.registry().map(|registry| registry.voter()), Some(voter));
 }
 
-/// It asked before there was anybody to ask, and does not wait for its next turn when its own voter is elected.
+/// Its question was sent before it was leader, and is sent again when it is elected.
 #[test]
 fn who_founds_a_cluster_has_its_session_with_the_first_round() {
     let (_, answered) = founder();
     assert!(matches!(answered[..], [Output::Answered(_, Outcome::Refused(Refusal::NoResource))]), "{answered:?}");
 }
 
-/// Who has founded a cluster and has its session, and what it heard of a first question.
+/// Returns a member that has created a cluster and opened its session, and the answers to a first question.
 fn founder() -> (Member, Vec<Output>) {
     let mut member = Member::found(identity(true), Config::default(), Rng::new(1), Time::ZERO);
     let resource = Label::new("r").expect("a short name");
@@ -207,7 +207,7 @@ fn a_late_answer_to_an_earlier_process_is_nobodys() {
     assert_eq!(member.client().session(), None);
 }
 
-/// Later sessions of the same process have clients of their own only.
+/// Later sessions of the process have no predecessor.
 #[test]
 fn only_the_first_session_of_a_process_takes_over_from_the_one_before_it() {
     let (before, name) = (SessionId::new(3), Label::new("r").expect("a short name"));
@@ -249,8 +249,7 @@ fn who_is_sent_elsewhere_asks_there_at_once_but_not_in_a_circle() {
     );
 }
 
-/// Once only those were asked whom somebody had named as voters: when the one that led died before it had named the
-/// others, a process that was linked with everybody was without a session for ever.
+/// The contacts are asked too: if the leader died before it named the other voters, the named voters would not suffice.
 #[test]
 fn who_is_not_answered_by_the_leader_asks_whom_it_has_met() {
     let mut member = opened(SessionId::new(3), true);
@@ -280,8 +279,8 @@ fn a_process_that_is_not_let_in_says_why() {
     assert_eq!(member.unexpected(), 0, "another cluster is told, and not strange");
 }
 
-/// The session of an earlier process will end, and with it comes the next generation. One that may not be used yet is
-/// told again, if it does not say that it has heard it: once it said so, and threw it away (seed 18755 of whole nodes).
+/// That session will end, which opens another generation. An event before the session is usable is not acknowledged,
+/// since it is dropped.
 #[test]
 fn what_is_told_to_an_earlier_session_of_the_host_or_before_this_one_stands_is_dropped() {
     let (mut member, number) = renewing(SessionId::new(3), true);
@@ -311,7 +310,7 @@ fn what_is_told_to_an_earlier_session_of_the_host_or_before_this_one_stands_is_d
     assert_eq!(wire::decode(bytes, Versions::OURS, CLUSTER), Ok((registry_message, 1)));
 }
 
-/// A learner that was dropped writes to nobody, and does not hear of it otherwise.
+/// A removed learner sends nothing, so it never receives `Retired`.
 #[test]
 fn a_host_with_one_seat_is_not_the_voter_that_it_was() {
     let session = SessionId::new(3);
@@ -341,13 +340,13 @@ fn who_gets_no_answer_says_whom_it_misses() {
     assert_eq!(member.missing(at(1099)), None, "it has just asked");
     let silent = vec![(OTHER, None), (third, None)];
     assert_eq!(member.missing(at(1100)), Some(Missing { since: at(100), silent, received: Vec::new() }));
-    // One of two voters is there, and has nothing to say.
+    // One of two voters replies, without a decision.
     let answer = Answer::Elsewhere { leader: None, voters: vec![OTHER, third] };
     let registry_message = RegistryMessage::Answer { number, answer };
     member.on_bytes(OTHER, &wire::encode(&registry_message, 1, CLUSTER), at(1200)).expect("a letter of ours");
     let missing = Missing { since: at(100), silent: vec![(third, None)], received: vec![OTHER] };
     assert_eq!(member.missing(at(1300)), Some(missing));
-    // Something is decided: all is well.
+    // A decision arrives.
     let registry_message = RegistryMessage::Answer { number, answer: Answer::Over { session: SessionId::new(1) } };
     member.on_bytes(third, &wire::encode(&registry_message, 1, CLUSTER), at(1400)).expect("a letter of ours");
     assert_eq!(member.missing(at(1400)), None);
@@ -375,7 +374,7 @@ fn who_stops_leaves_its_session_and_opens_no_other() {
     assert_eq!(member.next(), Time::END);
 }
 
-/// What it was told must be in what it sees.
+/// The result must reflect what this process knows.
 #[test]
 fn who_looks_says_what_it_knows_already() {
     let mut member = opened(SessionId::new(3), true);
@@ -387,7 +386,7 @@ fn who_looks_says_what_it_knows_already() {
     assert!(found.contains(&Output::Found(number, page)), "{found:?}");
 }
 
-/// Else it would never hear of it, since nobody of the recovered cluster has a reason to write to it.
+/// Otherwise it would never learn of the recovery, since the recovered cluster sends it nothing.
 #[test]
 fn who_asks_under_the_old_id_of_a_recovered_cluster_is_written_to_under_the_new_one() {
     let mut identity = identity(true);

@@ -1,10 +1,10 @@
-//! From when on a new leader counts sessions: from when its voters have last taken part in a round, and not from when
-//! itself has (the argument is in `leases.rs`).
+//! A new leader counts sessions from the last round that its voters took part in, not only from its own (see
+//! `leases.rs`).
 //!
 //! ```text
-//!   three voters 1, 2, 3 and a peer; 1 leads, 3 does not hear it any more
+//!   three voters 1, 2, 3 and a peer; 1 leads, and 3 receives nothing from it
 //!   peer ── renew ──► 1 ── round ──► 2        a majority, without 3
-//!   then 1 dies, and 3 is elected by 2;  or 2 dies, 1 gives up, and one of 1 and 3 is elected by the other
+//!   then 1 dies, and 2 elects 3;  or 2 dies, 1 steps down, and one of 1 and 3 elects the other
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -14,7 +14,7 @@ use peerlock_registry::{ClusterId, Config, Identity, Info, Label, Member, Mutati
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 const CLUSTER: ClusterId = ClusterId::new(3);
-/// It takes part, and never votes.
+/// A member that never votes.
 const PEER: u64 = 4;
 
 fn identity(host: u64) -> Identity {
@@ -27,7 +27,7 @@ fn identity(host: u64) -> Identity {
 struct World {
     members: BTreeMap<u64, Member>,
     now: Time,
-    /// Two that do not hear each other.
+    /// Pairs of hosts that do not reach each other.
     cut: Vec<(u64, u64)>,
 }
 
@@ -101,15 +101,15 @@ impl World {
     }
 }
 
-/// What came of one story.
+/// The result of a run.
 struct Story {
-    /// The peer's session was ended while the peer counted on it.
+    /// Whether the peer's session ended while the peer used it.
     is_broken: bool,
-    /// From when the last round may have been until the end.
+    /// From the last possible round until the end.
     ended_after: Span,
 }
 
-/// The peer, whose session was renewed after the third voter had heard of the leader, is cut off, and `dies` dies.
+/// Renews the peer's session while the third voter does not reach the leader, cuts the peer off, and kills `dies`.
 fn story(dies: u64, mutation: Option<Mutation>, seed: u64) -> Story {
     let mut world = World::new(mutation, seed);
     world.cut.push((1, 3));
@@ -138,7 +138,7 @@ fn a_new_leader_counts_from_the_last_round_that_its_voters_took_part_in() {
     for (dies, seed) in [1, 2].into_iter().flat_map(|dies| (0..10).map(move |seed| (dies, seed))) {
         let story = story(dies, None, seed);
         assert!(!story.is_broken, "{dies} dies, seed {seed}");
-        // From the last heartbeat on: not from the election, which is one to two seconds later.
+        // Counted from the last heartbeat, not from the election one or two seconds later.
         let (from, to) = (Span::from_millis(15_450), Span::from_millis(15_850));
         let took = story.ended_after;
         assert!(dies == 2 || from <= took && took <= to, "{dies} dies, seed {seed}: ended after {took}");

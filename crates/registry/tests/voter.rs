@@ -1,5 +1,4 @@
-//! One voter and its file, without a network: what it keeps, what it says when something is wrong, and that a disk that
-//! hangs does not hang it.
+//! A single voter and its file, without a network.
 
 use peerlock_registry::disk::{Disk, DiskThread, FileDisk, Write};
 use peerlock_registry::file::{Damage, cluster_of};
@@ -17,7 +16,7 @@ fn info(versions: Versions) -> Info {
     Info { name: Label::new("host").expect("a short name"), addresses: Vec::new(), versions, keeps: true }
 }
 
-/// A voter whose disk is as fast as its calls.
+/// A voter whose writes complete immediately.
 struct Voter {
     registry: Registry,
     file: Option<Vec<u8>>,
@@ -25,7 +24,7 @@ struct Voter {
     numbers: u64,
     answers: Vec<Answer>,
     sent: Vec<(Label, u64, EventKind)>,
-    /// Nothing is written any more.
+    /// Writes never complete.
     hangs: bool,
     writes: u64,
 }
@@ -139,7 +138,7 @@ fn a_voter_alone_leads_and_what_it_has_confirmed_is_there_after_a_restart() {
     assert_eq!(again.registry.state(), &before);
 }
 
-/// Nobody else could be heard or disturbed; but what a leader owes to the sessions of the one before it stays.
+/// No other voter could be disturbed. But it owes the sessions of the previous leader their time.
 #[test]
 fn a_voter_alone_leads_as_soon_as_its_file_is_there_and_gives_sessions_their_time_from_then_on() {
     let registry = Registry::found(Config::default(), CLUSTER, HOST, info(Versions::OURS), Rng::new(1), Time::ZERO);
@@ -151,14 +150,14 @@ fn a_voter_alone_leads_as_soon_as_its_file_is_there_and_gives_sessions_their_tim
     let restart = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
     let mut again = Voter::of(restart.expect("a whole file"));
     assert!(again.registry.is_leader());
-    // 15 s and 3 % of them and a quarter of a second, since it began.
+    // 15 s · 1.03 + 0.25 s after the start.
     again.ticks(20 * 15 + 13);
     assert!(again.registry.state().sessions().contains_key(&session), "the leader before may have said yes just now");
     again.ticks(2);
     assert!(again.registry.state().is_over(session));
 }
 
-/// If it crashed before its vote is on the disk it would lead in the same term once more, with other entries.
+/// After a crash before its vote is on disk it would lead in the same term again, with other entries.
 #[test]
 fn who_votes_alone_says_nothing_as_a_leader_before_its_vote_is_written() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
@@ -213,7 +212,7 @@ fn a_yes_is_given_after_a_round_and_names_its_renewal() {
     voter.ticks(1);
     let voters = vec![HOST];
     assert_eq!(voter.answers, [Answer::Yes { session, renewal: 41, voters }]);
-    // After its time, and not before.
+    // The session ends after its time, and not before.
     voter.ticks(20 * 15);
     assert!(voter.registry.state().sessions().contains_key(&session));
     voter.ticks(20);
@@ -238,7 +237,7 @@ fn nobody_asks_for_another_or_what_a_leader_decides() {
     assert!(!voter.registry.state().is_over(session));
 }
 
-/// `peerlock-registry`'s answer to "file size after 100,000 sessions": `SESSIONS=100000` makes as many.
+/// Set `SESSIONS=100000` for more.
 #[test]
 fn the_file_does_not_grow_with_what_is_over() {
     let sessions = std::env::var("SESSIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
@@ -278,7 +277,7 @@ fn join(session: SessionId, name: &str) -> Question {
     Question::Do(Command::Join { session, resource: Label::new(name).expect("a short name"), slots: 1 })
 }
 
-/// What the lost voters may have given out since is not given out again.
+/// Numbers that the lost voters may have allocated are not used again.
 #[test]
 fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
@@ -319,7 +318,7 @@ fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
 fn recovered_register_announces_nothing_in_its_quarantine() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
-    // It has ended, and a session of this duration may be in use all the same.
+    // The session has ended, but one of this duration may be in use.
     let long = voter.open_for(1, None, 60_000);
     voter.ask(Question::Do(Command::Leave { session: long }));
     let recovered = recover(&voter.file.clone().unwrap(), Versions::OURS, 7).expect("a whole file");
@@ -333,7 +332,7 @@ fn recovered_register_announces_nothing_in_its_quarantine() {
     again.ask(join(session, "r"));
     again.ticks(20 * 58);
     assert_eq!(again.sent, [], "61 s after it has started");
-    // What it has counted so far is lost with the process.
+    // A restart of the process starts the count again.
     let mut again = restart(&again.file.clone().unwrap());
     again.ticks(20 * 61);
     assert_eq!(again.sent, []);
@@ -378,7 +377,7 @@ fn a_coordinator_is_told_at_once_and_again_until_it_has_counted() {
     }));
     voter.ticks(20);
     assert_eq!(voter.sent.len(), 2);
-    // What has no deed that answers it is told until it was heard.
+    // Other events are repeated until they are acknowledged.
     voter.sent.clear();
     voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session, since: 1 }));
     voter.ticks(12);
@@ -397,7 +396,7 @@ fn a_new_leader_tells_everybody_some_in_every_tick() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
-    // As many as are open to one coordinator at a time.
+    // At most as many as may be open at one coordinator.
     for number in 0..1000 {
         voter.ask(join(session, &format!("r{number}")));
     }
@@ -465,7 +464,7 @@ fn what_is_there_is_seen_page_by_page() {
         let Some(Answer::Found(Found::Resources(page))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
         assert_eq!((names(&page), page.more), (found, false), "{name}");
     }
-    // Who does not know enough is no help.
+    // A voter that lags behind does not answer.
     voter.answers.clear();
     voter.ask(Question::Look { look: Look::Cluster, since: 1 << 20 });
     assert_eq!(voter.answers, []);
@@ -499,8 +498,7 @@ fn an_old_program_refuses_what_a_newer_one_has_written() {
 #[test]
 fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     let newer = Versions { min: 1, max: 2 };
-    // Founded by an old program, and then upgraded: the snapshot is of version 1, the entries after it are of version
-    // 2.
+    // Created by an old program and then upgraded: the snapshot has version 1, the entries after it have version 2.
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let file = voter.file.clone().unwrap();
@@ -525,7 +523,7 @@ fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     }
     upgraded.ask(Question::Do(open(2)));
     let file = upgraded.file.clone().unwrap();
-    // With the next tick nothing of the old version is left, for the program after this one.
+    // The next tick writes a new file, which the release after this one can read.
     upgraded.ticks(1);
     let later = Versions { min: 2, max: 3 };
     assert!(inspect(&file, later).is_err() && inspect(upgraded.file.as_ref().unwrap(), later).is_ok());
@@ -535,7 +533,7 @@ fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     assert_eq!(inspect(&file, newer), Ok((CLUSTER, 0)));
     old.ticks(60);
     let sentence = old.registry.halted().expect("it met an entry of version 2");
-    assert!(sentence.contains("is of version 2, and this program understands 1: upgrade it"), "{sentence}");
+    assert!(sentence.contains("has version 2, and this program understands 1: upgrade it"), "{sentence}");
     old.ask(Question::Do(open(3)));
     assert_eq!(old.answers, [], "and does nothing any more");
 }
@@ -549,7 +547,7 @@ fn letters_of_another_cluster_are_refused() {
     assert!(refused.contains(&CLUSTER.to_string()), "{refused}");
 }
 
-/// The same voter on a file of the machine, written by a thread of its own.
+/// A voter with a real file and the thread that writes it.
 #[test]
 fn a_real_file_is_written_behind_the_voters_back() {
     let dir = std::env::temp_dir().join(format!("peerlock-registry-voter-{}", std::process::id()));

@@ -12,7 +12,7 @@ fn record(entries: &[Entry]) -> Record {
     Record { snapshot: None, entries: entries.to_vec(), hard }
 }
 
-/// A file of these records, and where each one ends.
+/// Returns a file of these records, and the end of each.
 fn written(records: &[Record]) -> (Vec<u8>, Vec<usize>) {
     let (mut writer, mut bytes) = Writer::begin(HEADER_1, &records[0]);
     let mut ends = vec![bytes.len()];
@@ -35,7 +35,7 @@ fn what_was_written_comes_back_and_later_records_stand_over_earlier_ones() {
     assert_eq!((contents.header, contents.torn), (HEADER_1, 0));
     assert_eq!(contents.record.entries, [entry(1, 1, 40), entry(2, 1, 900), entry(3, 2, 1500)]);
     assert_eq!(contents.record.hard, Some(Hard { term: 2, vote: 1, commit: 2 }));
-    // A snapshot stands over everything before it.
+    // A snapshot replaces everything before it.
     let snapshot = Snapshot { index: 8, term: 2, state: vec![1] };
     let (bytes, _) = written(&[
         record(&[entry(1, 1, 4)]),
@@ -54,7 +54,7 @@ fn a_file_that_ends_within_its_last_record_is_cut_there() {
         assert_eq!(contents.record.entries.len(), 3, "{length}");
         assert_eq!(contents.torn, length - ends[1]);
     }
-    // The first one is there when the file is: it was synced before it took its place.
+    // The first record is complete, since the file was synced before it was renamed into place.
     for length in 0..ends[0] {
         assert!(read(&bytes[..length]).is_err(), "{length}");
     }
@@ -71,7 +71,7 @@ fn sectors_of_the_last_record_that_were_never_written_are_cut() {
     }
 }
 
-/// However little of a record lies in a sector.
+/// However short the part of a record in a sector is.
 #[test]
 fn a_hole_is_a_hole_wherever_the_record_begins_and_ends() {
     for length in (0..600).chain([1000, 1024]) {
@@ -84,8 +84,8 @@ fn a_hole_is_a_hole_wherever_the_record_begins_and_ends() {
     }
 }
 
-/// A record whose length ends in a zero byte, with any number of bytes in its first sector: what is zero in it by
-/// chance is no hole.
+/// A record whose length ends in a zero byte, with any number of bytes in its first sector: zeros that were written do
+/// not count as unwritten.
 #[test]
 fn a_zero_that_was_written_does_not_pass_for_a_hole() {
     let ends_in_zero = |length: &usize| Writer::begin(HEADER_1, &record(&[entry(2, 1, *length)])).1[HEADER] == 0;
@@ -124,7 +124,7 @@ fn a_hole_with_anything_behind_it_is_damage_and_not_torn() {
         holed[from..to].fill(0);
         assert!(matches!(read(&holed), Err(Damage::Record { .. })), "{from} to {to}");
     }
-    // A record of another file of the same voter is none of this one.
+    // A record of another file of the same voter is refused.
     let (mut other, more) = Writer::begin(Header { file: 8, ..HEADER_1 }, &record(&[entry(1, 1, 40)]));
     assert_eq!(more.len(), ends[0]);
     let mut mixed = bytes[..ends[0]].to_vec();
@@ -140,7 +140,7 @@ fn what_is_wrong_is_said_with_the_record_and_what_to_do() {
     assert!(sentence.starts_with(&format!("record 2 at byte {}", ends[0])), "{sentence}");
     assert!(sentence.contains("Move the file away"), "{sentence}");
     bytes[0] = b'x';
-    assert!(read(&bytes).unwrap_err().to_string().contains("no file of a register"));
+    assert!(read(&bytes).unwrap_err().to_string().contains("not a usable registry file"));
     let (mut newer, _) = three();
     newer[8] = 2;
     let sum = sum(&[&newer[..HEADER - SUM]]);

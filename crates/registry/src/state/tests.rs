@@ -1,7 +1,7 @@
 use super::*;
 use crate::command::{Incarnation, Opening};
 
-/// Fencing numbers of the first generation are above this.
+/// The fencing numbers of the first generation begin here.
 const N: u64 = 1 << 32;
 
 fn label(text: &str) -> Label {
@@ -16,7 +16,7 @@ fn info(max: u16, keeps: bool) -> Info {
     Info { name: label("host"), addresses: Vec::new(), versions: Versions { min: 1, max }, keeps }
 }
 
-/// The first request of the process of this number.
+/// Returns the first `Open` of a process.
 fn open(host: u64, process: u64, replaces: Option<SessionId>) -> Command {
     opening(host, (process, 0), replaces)
 }
@@ -35,14 +35,14 @@ fn opening(host: u64, (process, opening): (u64, u64), replaces: Option<SessionId
     }
 }
 
-/// What this asks, and it is a party of `r` and of a name that is unknown.
+/// Adds to an `Open` that it takes over `r` and an unknown resource.
 fn taking(open: Command) -> Command {
     let Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, .. } = open else { panic!("{open:?}") };
     let takes = vec![label("r"), label("unknown")];
     Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes }
 }
 
-/// Host 1 comes back, and answers for clients of its earlier session who are inside `r`.
+/// Returns the `Open` of a new process of host 1, which takes over `r`.
 fn take_over(process: u64, replaces: SessionId) -> Command {
     taking(open(1, process, Some(replaces)))
 }
@@ -75,7 +75,7 @@ fn detach(session: SessionId, fencing: u64) -> Command {
     Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl(), note: label("note") }
 }
 
-/// Hosts 1 to 3 with sessions 1 to 3, which take part in `r`.
+/// Returns hosts 1 to 3 with sessions 1 to 3, all parties of `r`.
 fn three() -> (State, [SessionId; 3]) {
     let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(1, true));
     let sessions = [1, 2, 3].map(SessionId::new);
@@ -94,7 +94,7 @@ fn resource(state: &State) -> &Resource {
 fn the_first_to_join_founds_and_the_answer_says_everything_that_a_joiner_must_know() {
     let (mut state, [first, ..]) = three();
     assert_eq!(resource(&state).parties().len(), 3);
-    // Whoever joins again, or wanted another number of slots, hears the same.
+    // The answer to a repeated `Join` is the same, whatever its number of slots.
     for slots in [2, 5] {
         let again = Command::Join { session: first, resource: label("r"), slots };
         let coordinator = (first, PeerId::new(1));
@@ -109,7 +109,7 @@ fn several_ends_in_one_entry_open_one_generation() {
     let (mut state, [a, b, c]) = three();
     assert_eq!(state.apply(1, end(&[a, b])), Outcome::Ended { sessions: vec![a, b] });
     assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (2, Some(c)));
-    // Who has ended is over for good, and ending it again changes nothing.
+    // An end is final, and a copy changes nothing.
     assert!(state.is_over(a) && !state.is_over(c) && !state.is_over(SessionId::new(4)));
     assert_eq!(state.apply(1, end(&[a])), Outcome::Ended { sessions: Vec::new() });
 }
@@ -145,7 +145,7 @@ fn slots_and_numbers_open_generations_once() {
     assert_eq!(state.apply(1, unknown), Outcome::Refused(Refusal::NoResource));
 }
 
-/// The state could not be read again from a certain generation on, and anybody may ask for another number of slots.
+/// Otherwise requests could use up the generations, and the state could not be decoded.
 #[test]
 fn slots_are_not_changed_until_there_are_no_generations_left() {
     let (mut state, _) = three();
@@ -158,7 +158,7 @@ fn slots_are_not_changed_until_there_are_no_generations_left() {
     assert_eq!(state.apply(1, renumber), Outcome::Refused(Refusal::Full));
 }
 
-/// Nobody could have read the register after that.
+/// Otherwise the registry could not be decoded.
 #[test]
 fn a_state_with_the_last_of_all_generations_can_be_read() {
     let (mut state, [a, b, c]) = three();
@@ -171,7 +171,7 @@ fn a_state_with_the_last_of_all_generations_can_be_read() {
     assert_eq!(State::decode(&state.encode(), Versions::OURS).as_ref(), Ok(&state));
 }
 
-/// After a number that nobody can have come to, no other one of that slot would have counted.
+/// Otherwise every later number of that slot would be smaller.
 #[test]
 fn a_number_of_a_generation_that_there_was_not_is_not_detached() {
     let (mut state, [a, ..]) = three();
@@ -180,7 +180,7 @@ fn a_number_of_a_generation_that_there_was_not_is_not_detached() {
     assert_eq!(state.apply(1, detach(a, next - 1)), Outcome::Done);
 }
 
-/// The engine ends the process that is to follow such a configuration.
+/// The engine panics on such a configuration.
 #[test]
 fn no_state_has_a_voter_without_a_number() {
     let (mut state, _) = three();
@@ -197,7 +197,7 @@ fn who_quits_is_a_party_no_more_and_does_so_once() {
     assert_eq!(state.apply(1, quit(a, 0)), Outcome::Refused(Refusal::OldGeneration));
     assert!(matches!(state.apply(1, quit(a, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
     assert!(!resource(&state).parties().contains_key(&a) && resource(&state).coordinator() != Some(a));
-    // It joins again, and the same letter comes late.
+    // A copy of the command arrives after the session has joined again.
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 2, .. }));
     assert_eq!(state.apply(1, quit(a, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert!(resource(&state).parties().contains_key(&a));
@@ -205,7 +205,7 @@ fn who_quits_is_a_party_no_more_and_does_so_once() {
         assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
         assert_eq!(state.apply(1, quit(session, generation + 1)), Outcome::Refused(Refusal::NoParty));
     }
-    // The name and its numbers stay.
+    // The resource and its generation remain.
     assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (5, None));
     assert!(matches!(state.apply(1, join(b)), Outcome::Joined { generation: 6, opened: true, .. }));
 }
@@ -218,7 +218,7 @@ fn remove(generation: u64) -> Command {
     Command::Remove { resource: label("r"), generation }
 }
 
-/// `r` without anybody who takes part in it, in generation 4.
+/// Returns a state in which `r` has no parties and generation 4.
 fn left() -> (State, [SessionId; 3]) {
     let (mut state, sessions) = three();
     for (session, generation) in sessions.into_iter().zip(1..) {
@@ -242,7 +242,7 @@ fn a_name_is_removed_when_nobody_takes_part_and_what_is_founded_later_begins_abo
         assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoResource));
     }
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "its generations are kept");
-    // It has as many slots as the first wants now, and so has every other name: nobody knows which were there.
+    // Any resource is created with the slots of its first `Join`, above the deleted one.
     let other = |name| Command::Join { session: b, resource: label(name), slots: 5 };
     for name in ["r", "other"] {
         let joined = state.apply(1, other(name));
@@ -250,7 +250,7 @@ fn a_name_is_removed_when_nobody_takes_part_and_what_is_founded_later_begins_abo
     }
 }
 
-/// Nor does anything else that was said of the one before.
+/// Nor do other late commands about the deleted resource.
 #[test]
 fn a_late_letter_does_not_remove_the_next_one_of_a_name() {
     let (mut state, [a, b, _]) = left();
@@ -267,7 +267,7 @@ fn a_late_letter_does_not_remove_the_next_one_of_a_name() {
     assert_eq!(state.apply(1, remove(6)), Outcome::Done);
 }
 
-/// Somebody may be inside though no session takes part.
+/// A client may hold a slot although there is no party.
 #[test]
 fn a_name_with_a_detached_grant_is_not_removed() {
     let (mut state, sessions) = three();
@@ -279,7 +279,7 @@ fn a_name_with_a_detached_grant_is_not_removed() {
     assert_eq!(state.granted().count(), 0);
 }
 
-/// Who does not know that it was forced out goes on as if it took part; nobody would tell it any more.
+/// Otherwise the evicted session would not be notified and continue as a party.
 #[test]
 fn a_name_is_not_removed_before_who_was_forced_out_has_heard_of_it() {
     let (mut state, [a, b, c]) = three();
@@ -291,7 +291,7 @@ fn a_name_is_not_removed_before_who_was_forced_out_has_heard_of_it() {
     let mut ended = state.clone();
     ended.apply(1, end(&[a]));
     assert_eq!(ended.apply(1, remove(4)), Outcome::Done);
-    // Or it has joined again and gives up its part in a later generation, of which it would not know otherwise.
+    // A `Quit` in a later generation shows that the session knows of the eviction.
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
     assert_eq!(state.apply(1, quit(a, 2)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(words(&state), [(a, 5, Topic::Opened), (a, 2, Topic::Expelled)]);
@@ -316,7 +316,7 @@ fn what_was_removed_leaves_nothing_but_a_number() {
         assert_eq!(generation, 2 * number + 1);
     }
     assert!(state.encode().len() <= before + 2, "{} bytes", state.encode().len() - before);
-    // Not so often that nobody else could open a generation.
+    // Deletions stop in time for the others to open generations.
     state.floor = MOST_REMOVED;
     let resource = name(1);
     state.apply(1, Command::Join { session: a, resource: resource.clone(), slots: 1 });
@@ -325,7 +325,7 @@ fn what_was_removed_leaves_nothing_but_a_number() {
     assert_eq!(state.apply(1, remove), Outcome::Refused(Refusal::Full));
 }
 
-/// The entry's own term decides, which is the same at all voters.
+/// The term of the entry decides, which is the same at all voters.
 #[test]
 fn an_end_that_was_decided_in_another_term_has_no_effect() {
     let (mut state, [a, ..]) = three();
@@ -334,7 +334,7 @@ fn an_end_that_was_decided_in_another_term_has_no_effect() {
         assert_eq!(state.apply(entry, end(&[a])), Outcome::Refused(Refusal::OldTerm));
     }
     assert_eq!(state, before);
-    // What a process asks itself was decided by nobody else.
+    // A process decides the end of its own session, in any term.
     assert!(matches!(state.apply(7, Command::Leave { session: a }), Outcome::Ended { .. }));
 }
 
@@ -345,7 +345,7 @@ fn the_same_nonce_is_the_same_session_and_a_new_process_takes_over_in_one_entry(
     assert_eq!(state.apply(1, open(1, 2, Some(a))), Outcome::Opened { session: SessionId::new(4) });
     assert!(state.is_over(a));
     assert_eq!(resource(&state).generation(), 2);
-    // Nobody ends another host's session that way.
+    // A session of another host does not end.
     state.apply(1, open(1, 3, Some(b)));
     assert!(!state.is_over(b));
 }
@@ -371,7 +371,7 @@ fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_ses
     assert_eq!(state.members().keys().map(|host| host.get()).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
-/// The words about `r`.
+/// Returns the pending events of `r`.
 fn words(state: &State) -> Vec<(SessionId, u64, Topic)> {
     state.talked_of(None).flat_map(|(_, resource)| resource.words()).collect()
 }
@@ -384,7 +384,8 @@ fn drop_detached(session: SessionId, fencing: u64) -> Command {
     Command::DropDetached { session, resource: label("r"), fencing }
 }
 
-/// Else a grant could be registered after its slot was made anew, or a late word take away the next one's.
+/// Otherwise a grant could be recorded after its slot's token was created again, or a late command could end the next
+/// one.
 #[test]
 fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() {
     let (mut state, [a, b, _]) = three();
@@ -403,7 +404,7 @@ fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() 
     assert_eq!(state.apply(1, detach(SessionId::new(4), N + 103)), Outcome::Refused(Refusal::NoParty));
 }
 
-/// Its client may ask any process of the host, and the first one may be gone.
+/// The client may ask any process of the host, and the first one may have ended.
 #[test]
 fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
     let (mut state, [a, ..]) = three();
@@ -418,7 +419,7 @@ fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
     assert!(resource(&state).detached().is_empty());
 }
 
-/// Both sessions of a host may stand for a while: the earlier one's clients are told nothing any more.
+/// Both sessions of a host may be valid for a while.
 #[test]
 fn what_a_later_session_has_renewed_an_earlier_one_does_not_take_back() {
     let (mut state, [a, ..]) = three();
@@ -432,7 +433,7 @@ fn what_a_later_session_has_renewed_an_earlier_one_does_not_take_back() {
     assert!(resource(&state).detached().is_empty());
 }
 
-/// Else who renews too late would be inside beside the one to whom the slot was given since.
+/// Otherwise a late renewal would restore a grant beside that of the slot's next holder.
 #[test]
 fn a_grant_that_is_over_does_not_come_back() {
     let (mut state, [a, ..]) = three();
@@ -446,14 +447,14 @@ fn a_grant_that_is_over_does_not_come_back() {
         assert_eq!(state.apply(1, detach(a, N + 99)), Outcome::Refused(Refusal::NoSuchGrant), "nor an older one");
         assert_eq!(state.apply(1, detach(a, N + 101)), Outcome::Done);
     }
-    // Of two that are there the younger may be over first.
+    // Of two grants the newer one may end first.
     state.apply(1, detach(a, N + 100));
     state.apply(1, detach(a, N + 101));
     state.apply(1, drop_detached(a, N + 101));
     assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
 }
 
-/// An earlier renewal may come late, by way of a leader that was cut off: its client was told the later one's end.
+/// A late renewal arrives after a longer one, whose end the client knows.
 #[test]
 fn a_renewal_does_not_make_a_grant_shorter() {
     let (mut state, [a, ..]) = three();
@@ -478,7 +479,7 @@ fn a_grant_lapses_in_its_last_stretch_only() {
     assert_eq!(state.apply(1, expire_detached(1)), Outcome::Refused(Refusal::NoSuchGrant));
 }
 
-/// What a coordinator was told when it began to count, it is told the end of; what came later it does not know.
+/// The coordinator is notified of the ends of grants that `Opened` contained, not of later ones.
 #[test]
 fn the_coordinator_hears_the_end_of_the_grants_that_it_has_heard_of() {
     let (mut state, [a, b, c]) = three();
@@ -499,7 +500,7 @@ fn the_coordinator_hears_the_end_of_the_grants_that_it_has_heard_of() {
     let (host, kind) = state.event(&label("r"), coordinator, 2, Topic::Expired(N + 100)).unwrap();
     assert_eq!((host, kind), (state.sessions()[&coordinator].host, EventKind::Expired { slot: 0, fencing: N + 100 }));
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "nor is any of it forgotten");
-    // The next one's coordinator begins without it.
+    // The next generation's coordinator starts without it.
     state.apply(1, Command::Renumber { resource: label("r"), generation: 2 });
     let next = resource(&state).coordinator().unwrap();
     assert_eq!(words(&state), [(next, 3, Topic::Opened)]);
@@ -526,7 +527,7 @@ fn a_generation_is_told_until_it_is_closed_and_closing_it_again_changes_nothing(
     assert_eq!(left, BTreeSet::from([coordinator, others[0]]));
 }
 
-/// Who joined in this generation was not asked in it; and who was asked and had nothing may have joined again since.
+/// A session that joined in this generation was not in the census. One that reported nothing may have joined again.
 #[test]
 fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
     let (mut state, [a, b, c]) = three();
@@ -537,7 +538,7 @@ fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
     let coordinator = resource(&state).coordinator().unwrap();
     let again = [a, b, c].into_iter().find(|it| *it != coordinator).unwrap();
     state.apply(1, join(again));
-    // It is still asked, since it may have something: its second letter may have been a late one.
+    // It stays in the census, since its second `Join` may have been a late copy.
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, b, c]);
     state.apply(1, close(coordinator, 2, &[]));
     let left: BTreeSet<SessionId> = resource(&state).parties().keys().copied().collect();
@@ -555,7 +556,7 @@ fn who_is_forced_out_is_told_so_and_the_others_count_without_it() {
     assert_eq!(words(&state), [(coordinator, 2, Topic::Opened), expelled]);
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, c]);
     assert_eq!(resource(&state).detached_before(), []);
-    // A late letter makes it a party again: it has not heard for all that.
+    // A late `Join` makes it a party again, but does not show that it knows of the eviction.
     state.apply(1, join(b));
     state.apply(1, close(coordinator, 2, &[a, c]));
     assert_eq!(words(&state), [expelled]);
@@ -573,7 +574,7 @@ fn late_expel_does_not_evict_a_session_that_joined_again() {
     let joined = state.clone();
     assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(state, joined);
-    // Nor one that a count had removed in the generation that was looked at.
+    // Nor does it evict a session that a census removed in the meantime.
     let coordinator = resource(&state).coordinator().unwrap();
     let idle = [a, c].into_iter().find(|it| *it != coordinator).unwrap();
     assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);
@@ -582,13 +583,13 @@ fn late_expel_does_not_evict_a_session_that_joined_again() {
     let joined = state.clone();
     assert_eq!(state.apply(1, expel(idle, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(state, joined);
-    // Another generation does not protect the participation that was looked at.
+    // A later generation does not protect the same participation.
     state.apply(1, end(&[a]));
     assert!(matches!(state.apply(1, expel(b, 2)), Outcome::Advanced(_)));
     assert!(resource(&state).detached().is_empty(), "what it has given goes with it");
 }
 
-/// The session that has given it is over, or takes part by now: neither matters.
+/// Whether the granting session has ended or is still a party.
 #[test]
 fn take_back_ends_one_grant_and_no_party() {
     let (mut state, [a, b, _]) = three();
@@ -602,7 +603,7 @@ fn take_back_ends_one_grant_and_no_party() {
     let coordinator = resource(&state).coordinator().unwrap();
     assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(N + 100))));
     assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [N + 101]);
-    // What is asked twice is done once, and the grant does not come back.
+    // A copy changes nothing, and the grant is not restored.
     let taken = state.clone();
     assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Done);
     assert_eq!(state, taken);
@@ -627,7 +628,7 @@ fn take_back_of_a_grant_that_was_renewed_elsewhere_is_refused() {
 fn late_resize_does_not_undo_a_newer_one() {
     let (mut state, [a, ..]) = three();
     assert!(matches!(state.apply(1, resize(3, 1)), Outcome::Advanced(_)));
-    // What else opens a generation does not make it void.
+    // Other generations in between do not matter.
     state.apply(1, end(&[a]));
     assert!(matches!(state.apply(1, resize(5, 2)), Outcome::Advanced(Opening { generation: 4, .. })));
     let resized = state.clone();
@@ -667,7 +668,8 @@ fn late_choice_of_voters_does_not_undo_a_newer_one() {
     assert_eq!(state.chosen(), None);
 }
 
-/// What the model of custody assumes: the end of the one and the part of the other are one entry, and one generation.
+/// Assumed by the model of custody: the end of the old session and the participation of the new one are one entry, and
+/// one generation.
 #[test]
 fn who_takes_over_is_asked_in_the_generation_that_the_end_of_the_one_before_opens() {
     let (mut state, [a, b, c]) = three();
@@ -679,10 +681,10 @@ fn who_takes_over_is_asked_in_the_generation_that_the_end_of_the_one_before_open
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, new]);
     assert!(state.is_over(a));
     assert_eq!(state.resources()[&label("other")].parties().len(), 0, "what it does not name it does not have");
-    // The same once more, late: nothing has changed.
+    // A copy changes nothing.
     assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: new });
     assert_eq!(resource(&state).generation(), 2);
-    // Who has nothing any more says so, and is no party.
+    // A session that reports nothing is removed.
     let coordinator = resource(&state).coordinator().unwrap();
     let close = Command::Close { session: coordinator, resource: label("r"), generation: 2, remaining: vec![b, c] };
     assert_eq!(state.apply(1, close), Outcome::Done);
@@ -698,7 +700,7 @@ fn who_takes_over_from_a_session_that_has_ended_is_asked_all_the_same() {
     assert!(resource(&state).asked().any(|asked| asked == SessionId::new(4)));
 }
 
-/// A process is killed when its session is open and before it has heard so: the next one reads the same file.
+/// A process is killed after its session was opened and before it stored it. The next one reads the same file.
 #[test]
 fn session_that_was_not_written_down_ends_with_the_one_it_replaced() {
     let (mut state, [a, b, c]) = three();
@@ -708,14 +710,14 @@ fn session_that_was_not_written_down_ends_with_the_one_it_replaced() {
     assert!(state.is_over(unheard), "nobody answers for it");
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, next]);
     assert_eq!(resource(&state).generation(), 3, "one for each entry");
-    // The next one is written down, and its process has asked for another session when it is killed.
+    // The next session is stored, and its process is killed after it has requested another one.
     assert_eq!(state.apply(1, opening(1, (11, 1), Some(next))), Outcome::Opened { session: last });
     assert_eq!(state.apply(1, take_over(12, next)), Outcome::Opened { session: SessionId::new(7) });
     assert!(state.is_over(next) && state.is_over(last));
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state));
 }
 
-/// Two agents of one data directory, one after the other, can have two sockets, and so two files of grants.
+/// Two agents of one data directory may have used two sockets, hence two takeover files.
 #[test]
 fn session_of_a_process_with_another_file_ends_by_its_time() {
     let (mut state, [a, ..]) = three();
@@ -726,7 +728,7 @@ fn session_of_a_process_with_another_file_ends_by_its_time() {
     assert!(state.is_over(a) && !state.is_over(other), "its clients may be inside, and nobody answers for them");
 }
 
-/// A copy that arrives late would open a session that no process uses, and end that of the process that runs.
+/// A late copy would open a session that no process uses, and end that of the current process.
 #[test]
 fn late_open_of_an_earlier_process_changes_nothing() {
     let (mut state, [a, ..]) = three();
@@ -769,7 +771,7 @@ fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
     state.apply(1, upgraded(2, b));
     let raise = Command::Raise { version: 2 };
     assert_eq!(state.apply(1, raise.clone()), Outcome::Refused(Refusal::Version(1)));
-    // Host 3 does not vote: it need not be waited for once it is gone, and has to be upgraded before it comes back.
+    // Host 3 does not vote. Without a session it is not waited for, and must be upgraded before it returns.
     state.apply(1, end(&[c]));
     assert_eq!(state.apply(1, Command::Raise { version: 3 }), Outcome::Refused(Refusal::Version(1)));
     assert_eq!(state.apply(1, raise), Outcome::Done);
@@ -779,7 +781,7 @@ fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
     assert_eq!(State::decode(&state.encode(), Versions { min: 1, max: 2 }), Ok(state));
 }
 
-/// A voter that was told to go before the others knew for good that it is none was missed when one of them restarted.
+/// A former voter that is removed too early can be missing when another voter restarts.
 #[test]
 fn a_change_of_voters_is_settled_by_an_entry_behind_the_last_one() {
     let (mut state, _) = three();
@@ -805,7 +807,7 @@ fn nothing_grows_without_a_bound() {
     for name in state.resources().len()..MOST_RESOURCES {
         assert!(matches!(state.apply(1, join(name)), Outcome::Joined { .. }));
     }
-    // What there is no room for never was: nobody who takes part, or did, is refused.
+    // A refused resource does not exist. Existing parties are not refused.
     assert_eq!(state.apply(1, join(0)), Outcome::Refused(Refusal::Full));
     assert!(matches!(state.apply(1, join(MOST_RESOURCES - 1)), Outcome::Joined { .. }));
     for host in 4..=MOST_MEMBERS as u64 {

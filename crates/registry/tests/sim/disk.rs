@@ -1,4 +1,4 @@
-//! A disk that does what disks do when the power fails.
+//! A disk with simulated power losses.
 
 use std::collections::VecDeque;
 use std::io;
@@ -6,49 +6,49 @@ use std::io;
 use peerlock_registry::disk::{Disk, Write};
 use peerlock_types::Rng;
 
-/// How an unconfirmed write may look after a crash.
+/// What an unconfirmed write leaves after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// As if it had never been.
+    /// Nothing.
     Lost,
-    /// It was done, only nobody heard of it.
+    /// All of it, but unconfirmed.
     Done,
-    /// Some of it, from the beginning.
+    /// A prefix.
     Torn,
-    /// All its length, but some sectors are zeros.
+    /// Its whole length, with some sectors zero.
     Holes,
 }
 
-/// What is safe, and what is under way.
+/// The stored file and the pending writes.
 #[derive(Clone, Debug, Default)]
 pub struct FakeDisk {
     safe: Option<Vec<u8>>,
     under_way: VecDeque<Write>,
-    /// How much of the end of what is safe was never confirmed, since the power failed meanwhile.
+    /// The length of the unconfirmed end of the stored file.
     unconfirmed: usize,
 }
 
 impl FakeDisk {
-    /// Begins a write that [`FakeDisk::finish`] confirms.
+    /// Starts a write that [`FakeDisk::finish`] confirms.
     pub fn begin(&mut self, write: Write) {
         self.under_way.push_back(write);
     }
 
-    /// The oldest write under way is done.
+    /// Completes the oldest pending write.
     pub fn finish(&mut self) {
         if let Some(write) = self.under_way.pop_front() {
             self.write(&write).expect("a fake disk has room");
         }
     }
 
-    /// The power fails.
+    /// Simulates a power loss.
     pub fn crash(&mut self, crash: Crash, rng: &mut Rng) {
         let Some(write) = self.under_way.pop_front() else { return };
         self.under_way.clear();
         let before = self.safe.as_ref().map_or(0, Vec::len);
         match (crash, &write) {
             (Crash::Lost, _) => {}
-            // A new file takes the place of the old one in a moment, after it was synced.
+            // A new file replaces the old one atomically, after it was synced.
             (Crash::Done, _) | (_, Write::Remove) => self.write(&write).expect("a fake disk has room"),
             (Crash::Torn | Crash::Holes, Write::Replace(_)) => {}
             (Crash::Torn, Write::Append(bytes)) => {
@@ -70,7 +70,7 @@ impl FakeDisk {
         }
     }
 
-    /// A bit turns over in what was confirmed. Whether there was one.
+    /// Flips a confirmed bit. Returns whether there was one.
     pub fn flip(&mut self, rng: &mut Rng) -> bool {
         let Some(file) = &mut self.safe else { return false };
         let confirmed = file.len() - self.unconfirmed;
@@ -82,13 +82,13 @@ impl FakeDisk {
         true
     }
 
-    /// The file is moved away.
+    /// Removes the file.
     pub fn lose(&mut self) {
         (self.safe, self.unconfirmed) = (None, 0);
         self.under_way.clear();
     }
 
-    /// Whether there is a file.
+    /// Returns whether there is a file.
     pub fn has_file(&self) -> bool {
         self.safe.is_some()
     }

@@ -1,7 +1,7 @@
-//! The register with its real engine, on fake disks, slow clocks and a bad network, from seeds.
+//! Simulates the registry with its real engine, on fake disks, drifting clocks and a faulty network, from seeds.
 //!
-//! As many runs as CI has time for; more with `RUNS=10000 cargo test -p peerlock-registry --test sim -- --nocapture`,
-//! one again, with its trace, with `SEED=7 RUNS=1 …`.
+//! For more runs: `RUNS=10000 cargo test -p peerlock-registry --test sim -- --nocapture`. To repeat one with its trace:
+//! `SEED=7 RUNS=1 …`.
 
 mod disk;
 mod setting;
@@ -15,7 +15,7 @@ use setting::Setting;
 use watch::{Counts, Violation};
 use world::World;
 
-/// How many runs are made where nobody says otherwise: about half a minute's.
+/// The default number of runs: about half a minute.
 const RUNS: u64 = 400;
 
 fn number(name: &str) -> Option<u64> {
@@ -28,7 +28,7 @@ fn run(setting: Setting) -> (Counts, Result<(), Violation>) {
     (world.watch.counts, result)
 }
 
-/// The last lines of a run that went wrong.
+/// Repeats a failed run and returns the end of its trace.
 fn retell(setting: Setting, violation: &Violation) -> String {
     let seed = setting.seed;
     let mut world = World::new(setting, true);
@@ -59,13 +59,13 @@ fn seeded_runs_keep_every_promise() {
     }
 }
 
-/// Each rule left out, with a seed that finds it. A change of the code may change what a seed stands for: then the next
-/// one that does is looked for, and printed.
+/// Every mutation, with a seed that detects it. If a change of the code changes the meaning of the seed, the next one
+/// that detects it is searched and printed.
 #[test]
 fn every_rule_that_is_left_out_is_missed() {
     type Case = (Mutation, u64, fn(&Violation) -> bool);
     let ended: fn(&Violation) -> bool = |violation| matches!(violation, Violation::TwoMayUse(..));
-    // Who has forgotten what it had confirmed contradicts what was decided, or itself.
+    // A voter that has forgotten a confirmation contradicts committed entries, or itself.
     let forgotten: fn(&Violation) -> bool =
         |violation| matches!(violation, Violation::Disagree(..) | Violation::Lost(_) | Violation::Unexpected(..));
     let untold: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Untold(_));
@@ -103,8 +103,8 @@ fn every_rule_that_is_left_out_is_missed() {
     }
 }
 
-/// Sessions as long as the product's, with its slack, and clocks that are wrong by more than is promised. The bound is
-/// 2.28 % (`leases.rs`): below it nothing happens, and well above it a session is used that has ended.
+/// Sessions and slack of the product, with clocks beyond the promised error. The bound is 2.28 % (`leases.rs`): below
+/// it there is no violation, and well above it an ended session is used.
 #[test]
 fn session_of_15_s_bears_clocks_2_percent_wrong_and_not_8() {
     let drifting = |ppm| {
@@ -112,7 +112,7 @@ fn session_of_15_s_bears_clocks_2_percent_wrong_and_not_8() {
         let mut ended = Vec::new();
         for seed in 0..number("RUNS").unwrap_or(RUNS) {
             let (ttl, slack) = (Span::from_secs(15), peerlock_registry::Config::default().slack);
-            // The runs are over too soon for sessions of this length to end and be replaced.
+            // The runs are too short for sessions of this length to end and be replaced.
             let (counts, result) = run(Setting { ppm, ttl, slack, is_judged: false, ..Setting::draw(seed) });
             all.add(counts);
             match result {

@@ -1,4 +1,4 @@
-//! What one seed stands for.
+//! The parameters of a run.
 
 use peerlock_registry::{Config, Mutation, Ttl};
 use peerlock_types::{Rng, Span};
@@ -7,32 +7,32 @@ use peerlock_types::{Rng, Span};
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub seed: u64,
-    /// Hosts with data folders; with 1, 3 or 7 of them there are 1, 3 or 5 voters.
+    /// Hosts with data directories. 1, 3 or 7 of them give 1, 3 or 5 voters.
     pub keepers: usize,
     /// Further peers, which never vote.
     pub others: usize,
     pub loss: f64,
     pub duplication: f64,
-    /// How many letters are late, by up to [`Setting::late_by`].
+    /// The fraction of messages that are delayed, by up to [`Setting::late_by`].
     pub late: f64,
     pub late_by: Span,
-    /// A trouble begins about so often.
+    /// The mean interval between faults.
     pub fault_every: Span,
-    /// Nothing crashes, but who hears whom changes all the time and much is late: several leaders at once.
+    /// No crashes, but frequent partitions and long delays: several leaders at once.
     pub is_cut: bool,
-    /// Who starts again does so as the next version.
+    /// Restarted processes have the next version.
     pub upgrades: bool,
-    /// Who votes is chosen by hand now and then; no voter is lost then.
+    /// An administrator chooses the voters now and then; no voter is lost then.
     pub chooses: bool,
-    /// Processes end in good order, too.
+    /// Processes also stop gracefully.
     pub stops: bool,
-    /// All voters but one are lost, and somebody goes on with that.
+    /// All voters but one are lost, and the cluster is recovered.
     pub recovers: bool,
-    /// Clocks are wrong by up to so many millionths.
+    /// Maximum error of clocks, in ppm.
     pub ppm: u64,
     pub ttl: Span,
     pub slack: Span,
-    /// What must be so in the end is looked at, and not only what must never happen.
+    /// Whether the final state is checked.
     pub is_judged: bool,
     pub mutation: Option<Mutation>,
 }
@@ -41,7 +41,7 @@ impl Setting {
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::stream(seed, 1);
         let keepers = [1, 3, 3, 4, 5, 7, 8][rng.below(7) as usize];
-        // Up to 20 peers in all; most runs are small, because faults meet there most often.
+        // Up to 20 peers. Most runs are small, because faults coincide there most often.
         let others = if rng.chance(0.1) { rng.below(13) } else { rng.below(4) } as usize;
         let rate = |rng: &mut Rng, most: f64| if rng.chance(0.4) { 0.0 } else { most * rng.unit() };
         let is_cut = rng.chance(0.3);
@@ -83,7 +83,7 @@ impl Setting {
         setting
     }
 
-    /// Shorter times than the product's, so that more happens; and no slack, which would hide an error of the rule's.
+    /// Shorter timeouts than the product's, so that more happens. No slack, which would hide an error of the rule.
     pub fn config(&self) -> Config {
         Config {
             slack: self.slack,

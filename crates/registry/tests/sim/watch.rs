@@ -1,4 +1,4 @@
-//! What must hold at every moment. Watches, and never steers.
+//! Invariants, checked at every event. Watches, and never changes the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,72 +11,72 @@ use peerlock_types::{Key, PeerId, Time, mix};
 
 use crate::words::Words;
 
-/// What was promised and not kept.
+/// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A peer uses a session that the register has ended: somebody else may have what it uses.
+    /// A peer uses a session that the registry has ended.
     TwoMayUse(PeerId, SessionId),
-    /// Two processes believe in the same session.
+    /// Two processes use the same session.
     Shared(PeerId, SessionId),
-    /// Two voters have applied different things.
+    /// Two voters have applied different entries.
     Disagree(PeerId, u64),
-    /// Something that was confirmed is not there.
+    /// Something confirmed is missing.
     Lost(String),
-    /// A voter's file was begun a second time: it may have forgotten a vote.
+    /// A voter's first file was started twice: the voter may have forgotten a vote.
     StartedTwice(VoterId),
-    /// A flipped bit was not noticed.
+    /// A flipped bit was not detected.
     Unnoticed(PeerId),
-    /// A file that only a loss of power had befallen was refused.
+    /// A file was refused after a mere power loss.
     Refused(PeerId, String),
-    /// Nobody troubles anybody, and this peer is still without a session.
+    /// A peer has no session although there are no faults.
     NoSession(PeerId),
-    /// A session is told something else than before, or of a generation that was closed long ago.
+    /// An event was repeated with other content, or for a generation closed long ago.
     Mistold(PeerId, String),
-    /// Something that a session must know was not told.
+    /// A session has not received an event that it needs.
     Untold(String),
-    /// A grant that was over is there again.
+    /// An ended grant was restored.
     Revived(String),
-    /// A generation was used before a recovery and is used again.
+    /// A generation was reused.
     Reused(String),
-    /// A process does not see what it was told.
+    /// A query does not reflect what the process knows.
     Unseen(PeerId, String),
-    /// A copy of a command that was done before would change something.
+    /// A late copy of a command changes something.
     Late(String),
-    /// Two sessions of a host stand of which one was opened in place of the same one as the other: its process was
-    /// killed before it heard so, and resources wait for it.
+    /// Two valid sessions of a host replaced the same one: one of their processes was killed before it received its
+    /// session, and resources wait for it.
     Unwritten(SessionId, SessionId),
-    /// Others vote than those that were chosen.
+    /// The voters are not the chosen ones.
     SetVoters(String),
-    /// A letter that made no sense.
+    /// A malformed message.
     Unexpected(PeerId, String),
 }
 
-/// What has been seen so far.
+/// What the watcher has observed so far.
 #[derive(Default)]
 pub struct Watch {
-    /// Every session that a peer ever believed in, and which process of it.
+    /// Every session ever used, with its peer and process.
     believed: BTreeMap<SessionId, (PeerId, u64)>,
-    /// Of these, those that any voter has ever seen ended.
+    /// Those that any voter has ended.
     ended: BTreeSet<SessionId>,
-    /// Of these, those that a recovered register has ended in its quarantine: they may still be in use.
+    /// Those that a recovered registry ended in its quarantine: they may still be in use.
     doubtful: BTreeSet<SessionId>,
-    /// What the state is after each entry.
+    /// A digest of the state after each entry.
     digests: BTreeMap<(ClusterId, u64), Key>,
     pub words: Words,
-    /// The last entry that each voter was seen at.
+    /// The last entry observed at each voter.
     applied: BTreeMap<PeerId, u64>,
-    /// Voters whose first file was begun.
+    /// Voters that have started their first file.
     started: BTreeSet<VoterId>,
-    /// What peers were told.
+    /// Confirmed commands.
     confirmed: Vec<(Command, Outcome)>,
     mutation: Option<Mutation>,
-    /// What the sessions that were opened were asked for with.
+    /// The `Open` of each session.
     opened: BTreeMap<SessionId, Command>,
     recovered: bool,
     pub counts: Counts,
 }
 
-/// How much has happened, to see that a run says something.
+/// Statistics, to show that a run has covered something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub events: u64,
@@ -85,7 +85,7 @@ pub struct Counts {
     pub answers: u64,
     pub most_voters: usize,
     pub crashes: u64,
-    /// Voters that lost their file or host, and those of them that were replaced by the end.
+    /// Voters that lost their file or host, and those of them that were replaced.
     pub wounds: u64,
     pub healed: u64,
     pub torn: u64,
@@ -94,26 +94,25 @@ pub struct Counts {
     pub partitions: u64,
     pub freezes: u64,
     pub compactions: u64,
-    /// Clusters that have gone on to the next version.
+    /// Clusters that have reached the next version.
     pub raised: u64,
-    /// Words that were told, and ends of grants among them.
+    /// Events received, and some kinds of them.
     pub sent: u64,
     pub expired: u64,
     pub expelled: u64,
-    /// Grants that were given back by a later session than the one that gave them.
+    /// Grants dropped by a later session than the one that gave them.
     pub given_back: u64,
-    /// Processes that ended in good order; those that led when they began to, and of these those that did not at the
-    /// end.
+    /// Processes that stopped gracefully; those of them that led, and of these those that transferred the leadership.
     pub stops: u64,
     pub led: u64,
     pub resigned: u64,
     pub recovered: u64,
     pub chosen: u64,
-    /// Names that were removed, changes of a number of slots, and grants that were taken back by others.
+    /// Deleted resources, resized resources and revoked grants.
     pub removed: u64,
     pub resized: u64,
     pub taken_back: u64,
-    /// Commands that were applied once more, to see that nothing changes.
+    /// Commands that were applied again to check that nothing changes.
     pub repeated: u64,
 }
 
@@ -149,15 +148,15 @@ impl Counts {
         self.repeated += run.repeated;
     }
 
-    /// Many runs in which nothing happens would say nothing.
+    /// Checks that the runs have covered enough.
     pub fn check(&self) {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
         let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
         let names = [self.removed, self.resized, self.taken_back, self.repeated];
-        // Not all can be: some could not be heard.
+        // Not all: some were cut off.
         assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not resign: {self}");
-        // Nor these: some hosts are gone with nobody to take their place, or went just before the end.
+        // Not all: some hosts have no replacement, or failed just before the end.
         assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
         assert!(
             all.iter().chain(&more).chain(&late).chain(&names).all(|count| *count > 10) && self.most_voters == 5,
@@ -190,8 +189,7 @@ impl Watch {
         Self { mutation, ..Self::default() }
     }
 
-    /// A peer's part has changed; `beliefs` are all sessions that peers believe in at this moment, each by its own
-    /// clock, and which process of the peer does.
+    /// Checks a change at a peer. `beliefs` are all sessions that processes consider valid at this moment.
     pub fn look(
         &mut self,
         now: Time,
@@ -263,7 +261,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A copy of any command that was done arrives now. One command for each state: a run has hundreds.
+    /// Applies a late copy of a confirmed command. One per state, since a run has hundreds.
     fn look_at_late_copy(&mut self, state: &State, index: u64) -> Result<(), Violation> {
         for (id, it) in state.sessions().iter().filter(|(id, _)| !self.opened.contains_key(id)).collect::<Vec<_>>() {
             let Session { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
@@ -272,7 +270,7 @@ impl Watch {
             self.opened.insert(*id, open);
         }
         let done: Vec<&Command> = match self.recovered {
-            // The recovered cluster does not read what was asked of the one before.
+            // The recovered cluster rejects messages of its predecessor.
             true => Vec::new(),
             false => {
                 let confirmed = self.confirmed.iter().filter(|(_, it)| !matches!(it, Outcome::Refused(_)));
@@ -291,7 +289,7 @@ impl Watch {
         }
     }
 
-    /// A file takes the place of another, or is the first.
+    /// Checks a new file.
     pub fn on_file(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let header = file::read(bytes).expect("a file that was just made is whole").header;
         self.counts.compactions += 1;
@@ -301,20 +299,20 @@ impl Watch {
         Ok(())
     }
 
-    /// A peer was told that this is so.
+    /// Records a confirmed command.
     pub fn on_answer(&mut self, now: Time, by: PeerId, command: Command, outcome: Outcome) {
         self.counts.answers += 1;
         self.words.on_answer(now, by, &command, &outcome, &mut self.counts);
         self.confirmed.push((command, outcome));
     }
 
-    /// Somebody has decided that a majority is lost.
+    /// Records a recovery.
     pub fn on_recovered(&mut self) {
         self.counts.recovered += 1;
         self.recovered = true;
     }
 
-    /// A session is told something. Whether it is the first time.
+    /// Checks an event. Returns whether it is new.
     pub fn on_event(
         &mut self,
         now: Time,
@@ -331,7 +329,7 @@ impl Watch {
         Ok(is_new)
     }
 
-    /// A process sees who there is. Its own session is among them, unless it is over.
+    /// Checks a view: it contains the process's own session, unless that has ended.
     pub fn on_view(&self, at: PeerId, asked_as: Option<SessionId>, view: &View) -> Result<(), Violation> {
         let stands = |session: &SessionId| view.sessions.iter().any(|(it, host, _)| (it, *host) == (session, at));
         let is_there = |session: &SessionId| stands(session) || self.ended.contains(session);
@@ -341,24 +339,24 @@ impl Watch {
         }
     }
 
-    /// A process sees which grants its host has given.
+    /// Checks the grants of a host.
     pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
         if self.recovered { Ok(()) } else { self.words.on_grants(at, asked, page) }
     }
 
-    /// All is quiet: everybody who is there knows what it must.
+    /// After a period without faults: every live session has received its events.
     pub fn look_for_untold(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
         self.words.look_for_untold(now, state, there)
     }
 
-    /// All is quiet: what was confirmed must be in every voter's state.
+    /// After a period without faults: everything confirmed is in this voter's state.
     pub fn look_for_confirmed(&self, registry: &Registry) -> Result<(), Violation> {
         let state = registry.state();
-        // Of a name that was removed it is known that no later one begins below it.
+        // Of a deleted resource only the floor is known.
         let has_come_to = |name: &Label, generation: u64| {
             state.resources().get(name).map_or(state.floor(), |it| it.generation()) >= generation
         };
-        // What the lost voters had confirmed last is lost with them.
+        // Confirmed commands may be lost in a recovery.
         for (command, outcome) in self.confirmed.iter().filter(|_| !self.recovered) {
             let is_there = match (command, outcome) {
                 (_, Outcome::Opened { session, .. }) => {
@@ -386,9 +384,8 @@ impl Watch {
     }
 }
 
-/// What a late copy may change, because it harms nothing. A `Join` makes a session that stands a party again, which
-/// then answers that it has nothing, or founds the name again. A `Detach` of a grant that stands makes its time begin
-/// again.
+/// Returns whether a late copy may change the state in this way, because it is harmless. A `Join` makes a valid session
+/// a party again, which then reports nothing, or creates the resource again. A `Detach` renews a valid grant.
 fn may_change(command: &Command, before: &State, after: &State) -> bool {
     let others = |name: &Label| {
         let of = |state: &State| state.resources().iter().filter(|it| it.0 != name).map(|it| it.1.clone()).collect();
@@ -423,13 +420,13 @@ fn may_change(command: &Command, before: &State, after: &State) -> bool {
                 && others(resource)
                 && of(before, resource).zip(of(after, resource)).is_some_and(|(before, after)| same(before, after))
         }
-        // A host that keeps nothing is forgotten with its last session, and no process of it comes back.
+        // A host without a data directory is removed with its last session, and has no later process.
         Command::Open { host, .. } => !before.members().contains_key(host),
         _ => false,
     }
 }
 
-/// A moment for a trace.
+/// Formats a time for a trace.
 pub fn stamp(now: Time) -> String {
     format!("{:>10.4}", now.as_secs_f64())
 }

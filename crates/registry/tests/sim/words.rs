@@ -1,4 +1,4 @@
-//! What sessions are told and what they see of resources: that all of it is told, and nothing else.
+//! Checks events and query results of sessions: all of them, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,42 +7,42 @@ use peerlock_types::{PeerId, Span, Time};
 
 use crate::watch::{Counts, Violation};
 
-/// After this much time a word that can be told is told.
+/// An event arrives within this time.
 const TOLD_WITHIN: Span = Span::from_secs(1);
-/// No letter is on its way for as long, nor is anybody frozen.
+/// No message is delayed, and no host is frozen, for as long.
 const FORGOTTEN: Span = Span::from_secs(15);
 
 /// Resource and fencing number.
 type Grant = (Label, u64);
 
-/// What is known of the words that had to be told.
+/// The expected and received events.
 #[derive(Default)]
 pub struct Words {
     cluster: Option<ClusterId>,
-    /// When each generation was first seen, and of which cluster.
+    /// When each generation was first observed, and its cluster.
     generations: BTreeMap<(Label, u64), (ClusterId, Time)>,
-    /// What was told when each one was opened.
+    /// The content of each `Opened`.
     opened: BTreeMap<(Label, u64), EventKind>,
     sent: BTreeSet<(Label, SessionId, u64, Topic)>,
-    /// When a coordinator heard that its generation is closed.
+    /// When each `Close` was answered.
     closed: BTreeMap<(Label, u64), Time>,
-    /// The latest generation of each name, whether it was removed since or not.
+    /// The latest generation of each resource, including deleted ones.
     latest: BTreeMap<Label, u64>,
-    /// Who was forced out last in which generation, and when somebody heard that.
+    /// The latest eviction of each session: its generation, and when it was confirmed.
     expelled: BTreeMap<(Label, SessionId), (u64, Time)>,
-    /// In which generation a session has asked last to take part no more.
+    /// The latest generation in which each session sent a `Quit`.
     quit: BTreeMap<(Label, SessionId), u64>,
-    /// Grants in the newest state, those that have been and are not in it any more, and those that were confirmed.
+    /// Grants in the newest state, ended ones, and confirmed ones.
     held: BTreeMap<Grant, SessionId>,
     over: BTreeMap<Grant, Time>,
     given: BTreeMap<Grant, (PeerId, Time)>,
 }
 
 impl Words {
-    /// The newest state so far.
+    /// Checks the newest state.
     pub fn look(&mut self, now: Time, state: &State) -> Result<(), Violation> {
         if self.cluster != Some(state.cluster()) {
-            // What was known before a recovery may be lost, or come back.
+            // Observations from before a recovery may be lost or come back.
             self.cluster = Some(state.cluster());
             self.held.clear();
             self.over.clear();
@@ -71,7 +71,7 @@ impl Words {
         Ok(())
     }
 
-    /// A session is told something: whether it is the first time.
+    /// Checks an event. Returns whether it is new.
     pub fn on_event(
         &mut self,
         now: Time,
@@ -91,7 +91,7 @@ impl Words {
         Ok(self.sent.insert((resource.clone(), session, generation, kind.topic())))
     }
 
-    /// A peer was told that this is so.
+    /// Records a confirmed command.
     pub fn on_answer(&mut self, now: Time, by: PeerId, command: &Command, outcome: &Outcome, counts: &mut Counts) {
         match (command, outcome) {
             (Command::Close { resource, generation, .. }, Outcome::Done) => {
@@ -108,7 +108,7 @@ impl Words {
                 self.expelled.insert((resource.clone(), *session), (opening.generation, now));
             }
             (Command::Detach { resource, fencing, .. }, Outcome::Done) => {
-                // It may be over in the same step.
+                // It may have ended in the same step.
                 let grant = (resource.clone(), *fencing);
                 if self.held.contains_key(&grant) {
                     self.given.entry(grant).or_insert((by, now));
@@ -123,7 +123,7 @@ impl Words {
         }
     }
 
-    /// A process sees which grants its host has given: all that were confirmed when it asked, unless they are over.
+    /// Checks a host's grants: all confirmed before the query, except for ended ones.
     pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
         let found: BTreeSet<Grant> = page
             .resources
@@ -137,7 +137,7 @@ impl Words {
         }
     }
 
-    /// Everybody who is there knows what it must, if it is not too new.
+    /// Checks that all live sessions have received their events, except for very recent ones.
     pub fn look_for_untold(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
         let is_due = |since: Option<&Time>| since.is_some_and(|since| now >= *since + TOLD_WITHIN);
         for (name, resource) in state.resources() {
@@ -164,7 +164,7 @@ impl Words {
             let is_it = |event: &&(Label, SessionId, u64, Topic)| {
                 (&event.0, event.1, event.3) == (name, *session, Topic::Expelled) && event.2 >= *generation
             };
-            // Who gives up its part in a later generation knows of that.
+            // A `Quit` in a later generation shows that the session knows of the eviction.
             let knows = self.quit.get(&(name.clone(), *session)).is_some_and(|quit| quit >= generation);
             let was_notified = knows || self.sent.iter().any(|event| is_it(&event));
             if there.contains(session) && state.sessions().contains_key(session) && is_due(Some(since)) && !was_notified

@@ -1,4 +1,4 @@
-//! Hosts, their clocks, their disks, the network between them, and what goes wrong: all from one seed.
+//! Hosts, clocks, disks, the network and faults, all from one seed.
 
 mod clients;
 mod disaster;
@@ -21,12 +21,12 @@ use crate::disk::FakeDisk;
 use crate::setting::Setting;
 use crate::watch::{Violation, Watch, stamp};
 
-/// When trouble begins, when it is over, and when everybody must have a session again: after three elections' time.
+/// When faults begin and end. Every host must have a session three election timeouts later.
 const FAULT: Span = Span::from_secs(4);
 const QUIET: Span = Span::from_secs(24);
-/// Nothing is asked in this time before the end, so that everything can be told.
+/// No commands are sent in this period before the end, so that all events can arrive.
 const JUDGEMENT_CALM: Span = Span::from_secs(1);
-/// How long a process has to end in good order.
+/// How long a process may take to stop gracefully.
 const STOP: Span = Span::from_secs(1);
 const CLUSTER: ClusterId = ClusterId::new(0xc1);
 
@@ -40,11 +40,11 @@ enum Event {
     },
     Written(usize, u64, u64),
     Start(usize),
-    /// The process ends in good order and starts again, perhaps as the next version.
+    /// The process stops gracefully and starts again, perhaps with the next version.
     Stop(usize),
-    /// Whether it has come to that end or not.
+    /// The process ends, whether its stop is complete or not.
     Off(usize, u64),
-    /// A coordinator has counted.
+    /// A coordinator has completed a census.
     Counted(usize, u64, Count),
     /// See `disaster.rs`.
     CutOff,
@@ -55,7 +55,7 @@ enum Event {
     Fail(usize, u64),
     Load(usize),
     Fault,
-    /// Those with `true` hear nobody else, and are not heard.
+    /// Separates the hosts with `true` from the others.
     Part(Vec<bool>),
     Quiet,
     Judgement,
@@ -64,10 +64,10 @@ enum Event {
 struct Host {
     member: Option<Member>,
     disk: FakeDisk,
-    /// How fast its clock runs, in millionths, and what it showed at the beginning.
+    /// The rate of its clock in ppm, and its initial value.
     rate: u64,
     offset: Span,
-    /// Which process of the host this is.
+    /// The number of its process.
     process: u64,
     frozen: bool,
     missed: Vec<Event>,
@@ -75,21 +75,21 @@ struct Host {
     disk_busy: Time,
     is_full: bool,
     gone: bool,
-    /// The cluster that its folder names.
+    /// The cluster in its data directory.
     cluster: ClusterId,
     asked: BTreeMap<u64, Command>,
-    /// What it looks at: since when, and as which session.
+    /// Open queries: when they were sent, and in which session.
     looks: BTreeMap<u64, (Time, Option<SessionId>)>,
-    /// What an administrator who looks at something there wants.
+    /// The administrator's commands that wait for a query.
     orders: BTreeMap<u64, Order>,
-    /// What its file of grants names: its cluster, and the last session that it has heard to be open.
+    /// The takeover file: its cluster and the last session known to be open.
     written: Option<(ClusterId, SessionId)>,
-    /// The session as which it has looked for its grants.
+    /// The session in which it has queried its grants.
     looked_as: Option<SessionId>,
     grants: BTreeSet<Grant>,
-    /// What it has last heard of resources.
+    /// The latest generation known of each resource.
     generations: BTreeMap<Label, u64>,
-    /// Whether it led when it began to stop.
+    /// Set while it stops: whether it led at the beginning.
     stopping: Option<bool>,
     /// A restart must refuse its file.
     is_flipped: bool,
@@ -103,14 +103,14 @@ pub struct World {
     scheduled: u64,
     hosts: Vec<Host>,
     cut: BTreeSet<(usize, usize)>,
-    /// What is said to this host until then is late by so much.
+    /// Messages to this host are delayed by this much until then.
     held: (usize, Time, Span),
-    /// Voters whose files were lost or damaged, or whose hosts are gone.
+    /// Voters whose file or host was lost or damaged.
     wounded: BTreeSet<VoterId>,
     quiet: bool,
-    /// The last fencing number that was given.
+    /// The last fencing number.
     fencing: u64,
-    /// Who is to be left when the other voters are lost; nobody hears it meanwhile, and it hears nobody.
+    /// The host that survives the loss of the other voters. It is cut off until then.
     survivor: Option<usize>,
     network: Rng,
     faults: Rng,
@@ -210,7 +210,7 @@ impl World {
         Ok(())
     }
 
-    /// What has happened, if that was written down.
+    /// Returns the trace, if enabled.
     pub fn trace(&self) -> &str {
         self.trace.as_deref().unwrap_or_default()
     }
@@ -231,7 +231,7 @@ impl World {
         Time::ZERO + offset + Span::from_nanos((u128::from(self.now.as_nanos()) * u128::from(rate) / 1_000_000) as u64)
     }
 
-    /// The first moment at which a host's clock shows this.
+    /// Returns the first moment at which a host's clock shows this time.
     fn real(&self, host: usize, local: Time) -> Time {
         let Host { rate, offset, .. } = self.hosts[host];
         let since = local.since(Time::ZERO + offset).as_nanos();
@@ -298,7 +298,7 @@ impl World {
                 let now = self.local(to);
                 if let Some(member) = &mut self.hosts[to].member {
                     let received = member.on_bytes(peer(from), &bytes, now);
-                    // As the node does: a member that has a session does not believe it.
+                    // As in the node: a member with a session ignores it.
                     let has_session = member.client().stands(now).is_some();
                     if let Err(Malformed::Recovered { theirs, .. }) = received
                         && !has_session
@@ -325,14 +325,14 @@ impl World {
         Ok(())
     }
 
-    /// Does what a host wants done, and has it watched.
+    /// Executes a host's outputs, and has them checked.
     fn settle(&mut self, host: usize) -> Result<(), Violation> {
         let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
         for output in member.take_outputs() {
             match output {
                 Output::Refused(why) => {
                     self.note(|| format!("{host} is refused: {why}"));
-                    // Somebody reads the sentence and upgrades it.
+                    // An administrator reads the error and upgrades the host.
                     if matches!(why, Refusal::Version(_)) {
                         self.stop(host);
                         return self.start(host);
@@ -371,7 +371,7 @@ impl World {
         Ok(())
     }
 
-    /// All sessions that processes consider valid at this moment.
+    /// Returns all sessions that processes consider valid at this moment.
     fn beliefs(&self) -> Vec<(PeerId, u64, SessionId)> {
         let beliefs = (0..self.hosts.len()).filter_map(|host| {
             let session = self.hosts[host].member.as_ref()?.client().stands(self.local(host))?;
@@ -439,7 +439,7 @@ impl World {
         self.schedule(done, Event::Written(host, self.hosts[host].process, number));
     }
 
-    /// What a process of a host goes on with.
+    /// Returns what a new process of a host takes over.
     fn predecessor(&self, host: usize) -> Option<Predecessor> {
         let Host { written, cluster, generations, .. } = &self.hosts[host];
         let (_, session) = (*written).filter(|(of, _)| host < self.setting.keepers && of == cluster)?;
@@ -468,10 +468,10 @@ impl World {
             predecessor: self.predecessor(host),
         };
         let config = self.setting.config();
-        // As a member's file of addresses would say: everybody with a data folder.
+        // All hosts with a data directory, as in a member's address file.
         let contacts: Vec<PeerId> = (0..self.setting.keepers).filter(|it| *it != host).map(peer).collect();
         let file = self.hosts[host].disk.load().expect("a fake disk can be read");
-        // A voter's file of a cluster that was recovered since is of no use.
+        // A file of a cluster that was recovered since is ignored.
         let is_old = |file: &Vec<u8>| file::cluster_of(file).is_ok_and(|it| self.hosts[host].cluster.follows(it));
         let file = file.filter(|file| !is_old(file));
         let is_founder = host == 0 && process == 1;
@@ -486,7 +486,7 @@ impl World {
                 }
                 Err(damage) => {
                     self.note(|| format!("{host}: {damage}"));
-                    // Somebody reads the sentence and moves the file away.
+                    // An administrator reads the error and moves the file away.
                     self.hosts[host].disk.lose();
                     Member::new(identity, config, contacts, rng, now)
                 }
@@ -526,7 +526,7 @@ impl World {
         self.schedule(self.now + Span::from_millis(200), Event::Start(host));
     }
 
-    /// From now on nobody is troubled.
+    /// Ends all faults.
     fn make_quiet(&mut self) {
         self.note(|| "quiet".to_owned());
         self.quiet = true;
@@ -541,7 +541,7 @@ impl World {
         }
     }
 
-    /// Three elections' time after the last trouble.
+    /// Checks the final state, three election timeouts after the last fault.
     fn judge(&mut self) -> Result<(), Violation> {
         for host in (0..self.hosts.len()).filter(|host| !self.hosts[*host].gone) {
             let Some(member) = &self.hosts[host].member else { return Err(Violation::NoSession(peer(host))) };
@@ -550,7 +550,7 @@ impl World {
             }
         }
         let voters = self.hosts.iter().filter_map(|host| host.member.as_ref()?.registry());
-        // The newest, should there be none in this very moment, or one that does not know yet that it is none.
+        // The newest, since there may be no leader, or a former one that has not learned of its successor.
         let leader = voters.max_by_key(|it| (it.is_leader(), it.term(), it.applied()));
         let Some(leader) = leader else { return Err(Violation::Lost("all voters".to_owned())) };
         let beliefs =

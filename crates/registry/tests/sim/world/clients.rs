@@ -1,4 +1,4 @@
-//! What processes do with the register: what their clients want, and what they do with what they are told.
+//! The clients and administrators of the simulated peers, and their reactions to events.
 
 use peerlock_registry::{Command, EventKind, Found, Label, Look, MOST_ON_PAGE, Opening, Outcome, SessionId, Ttl};
 use peerlock_types::{PeerId, Span};
@@ -6,7 +6,7 @@ use peerlock_types::{PeerId, Span};
 use super::{Event, JUDGEMENT_CALM, World, peer};
 use crate::watch::Violation;
 
-/// What a coordinator asks when it has counted.
+/// A completed census, to be closed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Count {
     resource: Label,
@@ -15,22 +15,22 @@ pub(super) struct Count {
     remaining: Vec<SessionId>,
 }
 
-/// What an administrator wants, who looks first.
+/// An administrator's command, which follows a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Resize(u32),
-    /// One of the parties, by chance.
+    /// Evicts a random party.
     Expel(u64),
-    /// One of the detached grants, by chance.
+    /// Revokes a random detached grant.
     TakeBack(u64),
     SetVoters(Option<Vec<PeerId>>),
 }
 
-/// A grant that outlives its session, as its host remembers it.
+/// A detached grant, as its host remembers it.
 pub(super) type Grant = (Label, u32, u64);
 
 impl World {
-    /// What a peer's clients might want.
+    /// Sends a random command or query.
     pub(super) fn make_load(&mut self, host: usize) -> Result<(), Violation> {
         let pause = self.load.exponential(Span::from_millis(700));
         self.schedule(self.now + pause, Event::Load(host));
@@ -82,7 +82,7 @@ impl World {
     }
 
     fn ask(&mut self, host: usize, command: Command) -> Result<(), Violation> {
-        // What happens just before the end has no time to be told.
+        // Events of later commands could not arrive before the end.
         if self.now + JUDGEMENT_CALM >= self.judgement() {
             return Ok(());
         }
@@ -110,7 +110,7 @@ impl World {
         self.settle(host)
     }
 
-    /// An administrator sees what there is, and commands.
+    /// Sends an administrator's command, given the result of the query.
     fn on_order(&mut self, host: usize, order: Order, found: Found) -> Result<(), Violation> {
         let command = match (order, found) {
             (Order::SetVoters(hosts), Found::Cluster(view)) => Some(Command::SetVoters { hosts, after: view.choices }),
@@ -135,7 +135,7 @@ impl World {
         command.map_or(Ok(()), |command| self.ask(host, command))
     }
 
-    /// A process with a new session looks for what its host has given before.
+    /// Queries the host's grants in a new session.
     pub(super) fn look_for_grants(&mut self, host: usize) -> Result<(), Violation> {
         let session = self.hosts[host].member.as_ref().and_then(|it| it.client().stands(self.local(host)));
         if session.is_none() || self.hosts[host].looked_as == session {
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// A session is told something. A coordinator counts for a while, and sometimes for ever.
+    /// Handles an event. A coordinator takes a random time for the census, and sometimes never completes it.
     pub(super) fn on_event(
         &mut self,
         host: usize,
@@ -219,7 +219,7 @@ impl World {
         let is_left =
             matches!((&command, &outcome), (Command::Quit { .. }, Outcome::Advanced(it)) if it.coordinator.is_none());
         self.watch.on_answer(self.now, peer(host), command, outcome.clone());
-        // Whoever was the last to take part removes the name.
+        // The last party that quits deletes the resource.
         match outcome {
             Outcome::Advanced(Opening { resource, generation, .. }) if is_left => {
                 self.ask(host, Command::Remove { resource, generation })

@@ -1,4 +1,4 @@
-//! What cannot be borne: a majority of the voters is lost, and somebody decides to go on with what is left.
+//! The permanent loss of a majority of the voters, and the recovery from the remaining one.
 
 use peerlock_registry::disk::{Disk as _, Write};
 use peerlock_registry::{Registry, Ttl, recover, recover_within};
@@ -7,12 +7,12 @@ use peerlock_types::{Rng, Span, Time};
 use super::{Event, World};
 use crate::watch::Violation;
 
-/// When one voter is cut off, so that it does not know everything; when the others are lost; and how much later the
-/// register is recovered at most: sessions of the lost voters may still be in use.
+/// When one voter is cut off, so that it lags behind; when the others are lost; and the maximum time until the
+/// recovery, when sessions of the lost voters may still be in use.
 const CUT_OFF: Span = Span::from_secs(12);
 const LOST: Span = Span::from_secs(14);
 const DECIDED_WITHIN: Span = Span::from_secs(6);
-/// The shortest quarantine, so that the sessions in the file decide.
+/// The minimum quarantine in ms: short, so that the sessions in the file decide.
 const LEAST: u64 = 100;
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
     }
 
     pub(super) fn cut_off(&mut self) {
-        // One that has been told to learn, and has not yet, is nothing to go on with.
+        // A learner that has received nothing cannot be recovered from.
         let votes = |host: &usize| {
             let file = self.hosts[*host].disk.clone().load().expect("a fake disk can be read");
             file.is_some_and(|file| recover(&file, self.versions(*host), 0).is_ok())

@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! Fault injection.
 
 use peerlock_registry::Registry;
 use peerlock_types::{Span, Time};
@@ -6,27 +6,27 @@ use peerlock_types::{Span, Time};
 use super::{Event, Host, QUIET, World};
 use crate::disk::Crash;
 
-/// A trouble that a host or the network can be in.
+/// A fault of a host or of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     Crash(usize),
     Freeze(usize),
     SlowDisk(usize),
     FullDisk(usize),
-    /// Everybody on one side.
+    /// Splits the hosts into two sides.
     Split(u64),
-    /// Nobody hears this host, or it hears nobody.
+    /// This host receives nothing, or nothing that it sends is received.
     OneWay(usize, bool),
-    /// These two do not hear each other.
+    /// These two do not reach each other.
     Pair(usize, usize),
-    /// The leader keeps these peers and loses the other voters, who will elect another one.
+    /// Separates the leader, with these peers, from the other voters, which elect another one.
     Usurp(u64),
     Heal,
 }
 
 impl World {
-    /// Whether another voter may lose its file: a majority has to be left, so one at a time, and not while the voters
-    /// change.
+    /// Returns whether another voter may lose its file. A majority has to remain, so one at a time, and not during a
+    /// change of voters.
     fn may_wound(&self) -> bool {
         let newest =
             self.hosts.iter().filter_map(|host| host.member.as_ref()?.registry()).max_by_key(|it| it.applied());
@@ -95,7 +95,7 @@ impl World {
                 let with_it: Vec<bool> = (0..count)
                     .map(|host| host == leader || !votes(&self.hosts[host]) && (retained >> host) & 1 == 1)
                     .collect();
-                // What the others say to it is late from now on, and is nothing at all from a moment later on.
+                // Messages of the others to it are delayed from now on, and cut off a moment later.
                 let moment = self.now + Span::from_millis(300);
                 let late_by = self.faults.between(Span::from_millis(500), Span::from_millis(2500));
                 self.held = (leader, moment, late_by);
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// The process is gone, and what it was about to write is not written.
+    /// Ends the process without its pending writes.
     pub(super) fn stop(&mut self, host: usize) {
         let it = &mut self.hosts[host];
         (it.member, it.frozen, it.disk_busy, it.stopping) = (None, false, Time::ZERO, None);
@@ -116,7 +116,7 @@ impl World {
         it.disk.crash(Crash::Lost, &mut self.faults);
     }
 
-    /// Two sides that do not hear each other.
+    /// Separates two sides.
     pub(super) fn part(&mut self, side: impl Fn(usize) -> bool) {
         let count = self.hosts.len();
         let pairs = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
