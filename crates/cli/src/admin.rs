@@ -1,4 +1,4 @@
-//! `peerlock voters`, `resize`, `remove`, `recover`, and `release` of what others hold: what an operator decides.
+//! Commands of the administrator: `peerlock voters`, `resize`, `remove`, `drain`, `recover`, and `release --slot`.
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ use crate::look::{holders, host_name, table};
 use crate::say::say;
 use crate::{Error, Result, dir, duration};
 
-/// How often we look whether an agent has gone.
+/// Interval of checks whether an agent has exited.
 const LOOK: Duration = Duration::from_millis(50);
-/// At most so many names are removed at a time.
+/// How many names are removed concurrently.
 const AT_ONCE: usize = 64;
 
-/// See which hosts vote on the cluster's register, or say which
+/// Show or set the voters: the hosts whose majority decides
 ///
-/// One, three or five hosts with a data folder keep what the cluster must not forget. The cluster chooses them itself,
-/// unless somebody does.
+/// One, three or five hosts with a data directory store the cluster's registry. The cluster chooses them unless they
+/// are set.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -39,78 +39,80 @@ Examples:
   peerlock voters --set db1,db2,db3                      by name, or by number if names are not unique
   peerlock voters --auto")]
 pub struct Voters {
-    /// These hosts vote from now on, and nobody else
+    /// Make these hosts the voters, by name or number
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', conflicts_with = "auto")]
     set: Vec<String>,
-    /// The cluster chooses again
+    /// Let the cluster choose the voters again
     #[arg(long)]
     auto: bool,
-    /// JSON instead of a table
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// Give a resource another number of slots, also while it is in use
+/// Change the number of slots of a resource, also while it is in use
 ///
-/// Slots that are too many go when they are left: nobody who is inside is stopped.
+/// If there are fewer slots, surplus holders keep theirs until they release them.
 #[derive(Args)]
 pub struct Resize {
-    /// The resource
+    /// Name of the resource
     name: String,
-    /// How many may be inside at a time from now on
+    /// New number of slots
     slots: u32,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// Remove names that nobody uses
+/// Remove resources that are not in use
 ///
-/// The cluster forgets them, with their numbers of slots. Who asks for one later founds it again, with higher fencing
-/// numbers. A name that somebody holds or waits for stays as it is, and so does whoever holds it (75).
+/// A later request creates the resource again, with higher fencing numbers. A resource that is held or waited for is
+/// not removed (exit code 75).
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   peerlock remove build-4711
   peerlock remove --prefix build-                        all that nobody uses; `peerlock ls build-` lists them")]
 pub struct Remove {
-    /// The resources
+    /// Names of the resources
     #[arg(value_name = "NAME", required_unless_present = "prefix")]
     names: Vec<String>,
-    /// All whose names begin with this
+    /// Remove all resources with this prefix
     #[arg(long, value_parser = NonEmptyStringValueParser::new(), conflicts_with = "names")]
     prefix: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// Let the jobs of this machine finish, take no new ones, and end the agent
+/// Let the jobs of this machine finish, accept no new ones, and stop the agent
 ///
-/// Those who wait are sent away (their `run` ends with 69). The agent ends when the last slot is given back, and so
-/// does this command; slots of `acquire` are not waited for. After that commands on this machine start no agent (69)
-/// until `peerlock agent` does. Who only wants another agent, after an upgrade, has no need of it: `peerlock agent
-/// --replace`, or `systemctl restart`, stop no job.
+/// Waiting requests are refused (their `run` exits with 69). The agent and this command exit when the last slot is
+/// released; slots of `acquire` are not waited for. Afterwards commands on this machine do not start an agent (69)
+/// until `peerlock agent` does.
+///
+/// An upgrade needs no drain: `peerlock agent --replace` and `systemctl restart peerlock` stop no job.
 #[derive(Args)]
 pub struct Drain {
-    /// How long to wait for the agent's end; it goes on draining after that, and this ends with 75 [default: as long as
-    /// it takes]
+    /// Wait at most this long for the agent to exit [default: no limit]
+    ///
+    /// After that, draining continues and this command exits with 75.
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// Go on after the loss of a majority of the voters, from what this machine's folder knows
+/// Recover from a permanent loss of quorum, using this machine's data directory
 ///
-/// For when a majority of the voters will never come back; otherwise bring them back. Run it on one of those that are
-/// left, with its agent stopped, and only on that one.
+/// Only if most voters are lost for good; otherwise restart them. Run it on one remaining voter only, with its agent
+/// stopped.
 #[derive(Args)]
 pub struct Recover {
-    /// The folder of the agent [default: as for `agent`]
+    /// Data directory of the agent [default: as for `agent`]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -122,7 +124,7 @@ pub async fn drain(options: &Drain) -> Result<ExitCode> {
     };
     let drained = agent.process().await?;
     agent.drain().await?;
-    // Another agent may be at the same place as soon as this one has ended.
+    // Another agent may answer at the same address as soon as this one has exited.
     let gone = async {
         loop {
             match agent.process().await {
@@ -135,11 +137,11 @@ pub async fn drain(options: &Drain) -> Result<ExitCode> {
     match timeout(options.wait.unwrap_or(Duration::MAX), gone).await {
         Ok(None) => Ok(ExitCode::SUCCESS),
         Ok(Some(next)) => {
-            say(format_args!("the agent that was drained has ended, and another one runs here (process {next})"));
+            say(format_args!("the drained agent has exited, and another one is running (process {next})"));
             Ok(ExitCode::from(exit::NOT_ACQUIRED))
         }
         Err(_) => {
-            say("jobs still hold slots here: the agent lets nobody else in, and ends when they have finished");
+            say("jobs still hold slots: the agent refuses new requests, and exits when they have finished");
             Ok(ExitCode::from(exit::NOT_ACQUIRED))
         }
     }
@@ -162,7 +164,7 @@ pub async fn voters(options: &Voters) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let row = |peer: &PeerView| {
-        let part = if peer.keeps { part(peer.voter) } else { "never: it has no data folder" };
+        let part = if peer.keeps { part(peer.voter) } else { "never: no data directory" };
         [peer.name.clone(), peer.peer.to_string(), peer.address.clone(), part.to_owned()]
     };
     let head = format!("cluster {}\n", cluster.cluster);
@@ -170,7 +172,7 @@ pub async fn voters(options: &Voters) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A host's part in keeping the register, for people.
+/// Returns a host's voter role in words.
 pub fn part(voter: Voter) -> &'static str {
     match voter {
         Voter::No => "no",
@@ -181,14 +183,14 @@ pub fn part(voter: Voter) -> &'static str {
     }
 }
 
-/// A host by its name, its number or its address.
+/// Finds a host by its name, number or address.
 fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
     let is_it = |peer: &&PeerView| peer.name == host || peer.peer.to_string() == host || peer.address == host;
     let mut found = known.iter().filter(is_it);
     match (found.next(), found.next()) {
         (Some(peer), None) => Ok(peer.peer),
-        (Some(_), Some(_)) => Err(Error::Usage(format!("several hosts are called {host}: give the number of one"))),
-        (None, _) => Err(Error::Usage(format!("no member is called {host}: `peerlock peers` lists them"))),
+        (Some(_), Some(_)) => Err(Error::Usage(format!("several hosts have the name {host}: give a number"))),
+        (None, _) => Err(Error::Usage(format!("no member has the name {host}: `peerlock peers` lists them"))),
     }
 }
 
@@ -214,7 +216,7 @@ pub async fn remove(options: &Remove) -> Result<ExitCode> {
     let mut refused: Vec<peerlock::Error> =
         removed.buffer_unordered(AT_ONCE).filter_map(|removed| ready(removed.err())).collect().await;
     if options.prefix.is_some() {
-        // Somebody else has removed it since it was listed.
+        // Another client may have removed it since it was listed.
         refused.retain(|error| error.class() != Class::NoSuchResource);
     }
     if is_one && let Some(error) = refused.pop() {
@@ -227,7 +229,7 @@ pub async fn remove(options: &Remove) -> Result<ExitCode> {
     Ok(refused.first().map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.class().exit_code())))
 }
 
-/// Gets a slot back from whoever holds it: asks it to stop and waits for that, or takes it away by force.
+/// Revokes a slot and waits for its holder to stop, or evicts the holder's host by force.
 pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bool) -> Result<()> {
     let details = client.show(name).await?;
     let held = || details.holders.iter().filter(|holder| !holder.free);
@@ -236,7 +238,7 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
         (Some(holder), None, _) => holder,
         (None, _, Some(slot)) if slot >= details.slots => {
             let slots = details.slots;
-            return Err(Error::Usage(format!("{name} has no slot {slot}: they are numbered from 0 to {}", slots - 1)));
+            return Err(Error::Usage(format!("{name} has no slot {slot}: its slots are 0 to {}", slots - 1)));
         }
         (None, _, slot) => {
             let which = slot.map_or_else(|| "every slot".to_owned(), |slot| format!("slot {slot}"));
@@ -245,7 +247,7 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
         }
         (Some(_), Some(_), _) => {
             let held = holders(&details);
-            let message = format!("several slots of {name} are held: say which with --slot\n{}", held.trim_end());
+            let message = format!("several slots of {name} are held: choose one with --slot\n{}", held.trim_end());
             return Err(Error::Usage(message));
         }
     };
@@ -253,7 +255,7 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
         client.expel(name, holder.peer).await?;
         for taken in held().filter(|taken| taken.peer == holder.peer) {
             say(format_args!(
-                "{} was taken away by force, and may go on beside others until it hears of it",
+                "{} was taken away by force; its job may run beside others until it is notified",
                 in_words(taken, name)
             ));
         }
@@ -261,24 +263,25 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
     }
     let Some(fencing) = holder.client.as_ref().and_then(|client| client.fencing) else {
         let message = format!(
-            "{}: that host has not told who it is, so nobody can be asked to stop. The slot is free when the session \
-             of that host has ended; only --force does not wait for that",
+            "{}: that host has not reported its holder, which therefore cannot be asked to stop. The slot is free when \
+             the session of that host expires; --force does not wait for that",
             in_words(holder, name)
         );
         return Err(peerlock::Error::Refused { class: Class::Unavailable, message }.into());
     };
-    say(format_args!("{} {}", in_words(holder, name), if holder.detached { "is freed" } else { "is asked to stop" }));
+    let effect = if holder.detached { "is released" } else { "is asked to stop" };
+    say(format_args!("{} {effect}", in_words(holder, name)));
     match client.revoke(name, fencing).await {
-        // It has left by itself meanwhile.
+        // The holder has released it meanwhile.
         Ok(()) | Err(peerlock::Error::Lost) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Which slot, and who holds it.
+/// Returns the slot and its holder in words.
 fn in_words(holder: &SlotView, name: &str) -> String {
     let client = holder.client.as_ref();
-    let label = client.map(|client| client.label.as_str()).filter(|label| !label.is_empty()).unwrap_or("somebody");
+    let label = client.map(|client| client.label.as_str()).filter(|label| !label.is_empty()).unwrap_or("a client");
     let pid = client.and_then(|client| client.pid).map(|pid| format!(", process {pid}")).unwrap_or_default();
     format!("slot {} of {name}, held by {label} on {}{pid},", holder.slot, host_name(&holder.host, holder.peer))
 }
@@ -290,52 +293,51 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     };
     let path = dir.join("registry");
     let file = |source| Error::File { path: path.clone(), source };
-    // Before a folder is made for a lock that nobody needs.
+    // Checked before the lock, which would create the directory.
     std::fs::metadata(&path).map_err(file)?;
     let socket = dir::last(&dir).map(|last| last.socket).unwrap_or_default();
     let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket };
     let _only_one = DataDir::take(&dir, Duration::ZERO, &me, || false).await?;
-    // Only now: an agent that is just ending still writes.
+    // Read with the lock held: an exiting agent may still write.
     let bytes = std::fs::read(&path).map_err(file)?;
     let damaged = |why: peerlock_registry::file::Damage| file(std::io::Error::other(why.to_string()));
     let recovered = recovered(&bytes, Versions::OURS, random()).map_err(damaged)?;
     let (term, index) = recovered.last;
     let quarantine = recovered.quarantine.as_nanos().div_ceil(1_000_000_000);
     let risk = format!(
-        "This makes {} the only voter, with what it knew last (term {term}, entry {index}).\n\
-         - What the lost voters have confirmed since is lost: resources, their slots, detached grants.\n\
-         - Of several folders that are left, take the one with the highest term, and of these the highest entry.\n\
-         - Nothing is granted until {} s after the agent has started: sessions that the lost voters opened may be \
-         valid until then. An agent with a longer --session that has joined since this folder was last up to date \
-         is not covered: stop it first.\n\
-         - The cluster has another id from now on ({}). Old members that meet it go over to it, voters without what \
-         they had kept.\n\
-         - A majority of the old voters that comes back after all goes on beside it, and both let clients in: see to \
-         it that it does not.\n",
+        "This makes {} the only voter, with the registry as of term {term}, entry {index}.\n\
+         - Later changes that the lost voters confirmed are lost: resources, their slots, detached grants.\n\
+         - If several data directories remain, recover the one with the highest term, then the highest entry.\n\
+         - Nothing is granted in the first {} s after the agent has started: sessions that the lost voters opened may \
+         be valid until then. An agent with a longer --session that has joined since this registry was up to date is \
+         not covered: stop it first.\n\
+         - The cluster gets a new ID, {}. Old members that connect to it change to it; former voters discard their \
+         registry.\n\
+         - If a majority of the old voters returns, both clusters grant slots: prevent that.\n",
         dir.display(),
         quarantine,
         recovered.cluster
     );
     if !options.yes && !agreed(&risk)? {
-        return Err(Error::Usage("nothing was changed. Answer with yes on a terminal, or give --yes".into()));
+        return Err(Error::Usage("nothing was changed: answer yes on a terminal, or give --yes".into()));
     }
     store::replace(&dir, recovered.file, recovered.cluster).map_err(StartError::from)?;
     print(&format!(
-        "Recovered. Start the agent of this folder: it grants nothing for the first {} s. Agents of the old cluster \
-         end when they meet it, and belong to it when they are started again.\n",
+        "Recovered. Start the agent of this data directory: it grants nothing for the first {} s. Agents of the old \
+         cluster exit when they connect to it, and are members of it when they are started again.\n",
         quarantine
     ))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks a person, if there is one.
+/// Asks for confirmation on a terminal.
 fn agreed(risk: &str) -> Result<bool> {
     let mut out = stderr();
     out.write_all(risk.as_bytes())?;
     if !stdin().is_terminal() {
         return Ok(false);
     }
-    out.write_all(b"Go on? Type yes: ")?;
+    out.write_all(b"Continue? Type yes: ")?;
     let mut answer = String::new();
     stdin().read_line(&mut answer)?;
     Ok(answer.trim() == "yes")

@@ -1,12 +1,12 @@
-//! An agent's data folder: one agent at a time, which says in it who it is.
+//! The data directory of an agent, which one process uses at a time.
 //!
 //! ```text
-//! agent.lock   locked by the agent that runs: its process, its socket, whether it ends by itself; its machine, and in
-//!              the end that it has left in good order
-//! agent.log    what an agent says that a command has started
-//! drained      there is one if the agent was drained: commands do not start another one
-//! identity     who it is to the others
-//! secret       what the members of its cluster have in common
+//! agent.lock   locked by the running agent: its process, its socket, whether it exits by itself, its machine, and in
+//!              the end that it exited cleanly
+//! agent.log    the log of an agent that a command started
+//! drained      exists if the agent was drained: commands do not start another one
+//! identity     the key of the host
+//! secret       the cluster secret
 //! ```
 
 use std::fs::{self, DirBuilder, File};
@@ -28,21 +28,21 @@ use tokio::time::sleep;
 
 use crate::{Error, Result};
 
-/// How often we look whether the agent before us has gone.
+/// Interval of attempts to take the directory.
 const LOOK: Duration = Duration::from_millis(20);
-/// Whoever only looks whether the folder is taken has its lock for a moment, which is shorter than this.
+/// Longer than [`is_taken`] holds the lock.
 const GLANCE: Duration = Duration::from_millis(200);
-/// The name of the log of an agent that a command has started.
+/// The log of an agent that a command started.
 pub const LOG: &str = "agent.log";
-/// A log that is longer than this at an agent's start is moved aside.
+/// A longer log is rotated at the agent's start.
 pub const LONGEST_LOG: u64 = 1 << 20;
-/// The name of the file that marks a data folder as drained.
+/// The file that marks a data directory as drained.
 const DRAINED: &str = "drained";
 
-/// Before the machine's ID in `agent.lock`, and what is there when its agent has ended in good order.
+/// The prefix of the machine's ID in `agent.lock`, and the mark of a clean exit.
 const MACHINE: &str = "machine ";
 const ENDED: &str = "ended";
-/// File systems that several machines can have mounted, by the number that statfs(2) gives.
+/// File systems that several machines can mount, by their magic number in statfs(2).
 const SHARED: [(u32, &str); 12] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
@@ -58,14 +58,14 @@ const SHARED: [(u32, &str); 12] = [
     (0x0116_1970, "GFS2"),
 ];
 
-/// A data folder that is ours until it is dropped.
+/// The lock of a data directory. Dropping it releases the directory.
 pub struct DataDir {
     lock: Flock<File>,
 }
 
 impl DataDir {
-    /// Takes the folder, and makes it if there is none. An agent that is in it has so long to go, as long as `waits`
-    /// says that it is worth waiting for: two with one identity would push each other out.
+    /// Takes the directory, creating it if necessary. Waits for the current agent while `waits` returns true, at most
+    /// for `patience`: two processes with one identity would replace each other's connections.
     pub async fn take(path: &Path, patience: Duration, me: &Occupant, mut waits: impl FnMut() -> bool) -> Result<Self> {
         let unusable = |source| Error::Dir { path: path.to_owned(), source };
         private(path)?;
@@ -75,7 +75,7 @@ impl DataDir {
         let mut lock = loop {
             file = match lock(file) {
                 Ok(lock) if is_same(&lock, &lock_path) => break lock,
-                // It was removed meanwhile: another agent may lock the file that has its name now.
+                // The file was removed meanwhile: another agent may lock its successor.
                 Ok(_) => open(&lock_path).map_err(unusable)?,
                 Err((file, Errno::EWOULDBLOCK)) if waits() && since.elapsed() < patience => file,
                 Err((file, Errno::EWOULDBLOCK)) if since.elapsed() < GLANCE => file,
@@ -89,14 +89,14 @@ impl DataDir {
         };
         let machine = machine();
         let mut before = String::new();
-        // One that cannot be read is of no agent.
+        // An unreadable file names no agent.
         _ = lock.read_to_string(&mut before);
         if let (Some(here), Some(there)) = (&machine, left_open(&before))
             && here != there
         {
             return Err(Error::OtherMachine { path: path.to_owned(), machine: there.to_owned() });
         }
-        // Cut off only then: whoever reads it meanwhile finds this one or the one before, and not nobody.
+        // Truncated last: concurrent readers find the previous agent or this one.
         let machine = machine.map(|id| format!("{MACHINE}{id}\n")).unwrap_or_default();
         let text = me.to_text() + &machine;
         lock.rewind().and_then(|()| lock.write_all(text.as_bytes())).map_err(unusable)?;
@@ -104,63 +104,63 @@ impl DataDir {
         Ok(Self { lock })
     }
 
-    /// Gives the folder up in good order: an agent of another machine may have it.
+    /// Releases the directory after a clean exit, so that another machine may use it.
     pub fn end(mut self) {
-        // Where it cannot be written, another machine asks a person.
+        // Without the mark, an agent on another machine refuses to start.
         _ = self.lock.seek(SeekFrom::End(0)).and_then(|_| writeln!(self.lock, "{ENDED}"));
     }
 }
 
-/// Returns whether a path still names the file that is open.
+/// Returns whether a path still names the open file.
 fn is_same(file: &File, path: &Path) -> bool {
     let id = |found: io::Result<fs::Metadata>| found.map(|file| (file.dev(), file.ino())).ok();
     id(file.metadata()).is_some_and(|open| id(fs::metadata(path)) == Some(open))
 }
 
-/// The ID of this machine, if it has one.
+/// Returns the ID of this machine, if it has one.
 fn machine() -> Option<String> {
     let id = fs::read_to_string("/etc/machine-id").ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// The machine of the last agent, by what it has written into `agent.lock`, unless it ended in good order.
+/// Returns the machine of the last agent from the text of `agent.lock`, unless it exited cleanly.
 fn left_open(text: &str) -> Option<&str> {
     let machine = text.lines().find_map(|line| line.strip_prefix(MACHINE));
     machine.filter(|_| text.lines().all(|line| line != ENDED))
 }
 
-/// Refuses a data folder that other machines may use at the same time, where a lock may be one machine's only, or be
-/// lost while its agent runs.
+/// Refuses a data directory on a file system that other machines may use: its locks may be local to one machine, or be
+/// lost while the agent runs.
 pub fn check_filesystem(path: &Path) -> Result<()> {
     private(path)?;
     let found = statfs(path).map_err(|error| Error::Dir { path: path.to_owned(), source: error.into() })?;
-    // A number of 32 bits, which some systems have with a sign.
+    // A 32-bit number, which is signed on some systems.
     match shared((found.filesystem_type().0 & 0xffff_ffff) as u64) {
         Some(kind) => Err(Error::SharedFilesystem { path: path.to_owned(), kind }),
         None => Ok(()),
     }
 }
 
-/// The name of a file system that several machines can have mounted, by its number.
+/// Returns the name of a shared file system by its magic number.
 fn shared(magic: u64) -> Option<&'static str> {
     SHARED.iter().find(|(known, _)| u64::from(*known) == magic).map(|(_, name)| *name)
 }
 
-/// The last agent of a folder, whether it runs or not.
+/// Returns the last agent of a directory, whether it runs or not.
 pub fn last(path: &Path) -> Option<Occupant> {
     places::last_agent(path).ok().flatten()
 }
 
-/// Where the next agent of a folder has its socket. The usual place depends on who asks: a shell has
-/// `$XDG_RUNTIME_DIR`, and cron has not. So it is where the last one was, if that runs or has not gone in good order:
-/// those who held slots or waited there look for the next one there, and what they had is written beside it. The
-/// machine's own agent is where all users look for it, and one whose place was said is there.
+/// Returns the socket for the next agent of a directory. The default depends on the environment: a shell has
+/// `$XDG_RUNTIME_DIR`, cron has not. So the last agent's socket is reused if that agent runs or did not exit cleanly:
+/// its clients look for a successor there, and its takeover file is beside it. The machine's agent and an agent with a
+/// named socket use exactly that.
 pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
     if places::is_socket_named() || path == Path::new(places::SYSTEM_DATA_DIR) {
         return usual;
     }
     let is_left = |socket: &PathBuf| {
-        // Where nobody has this folder, whoever answers there is the agent of another one.
+        // If the directory is not taken, an answering socket belongs to the agent of another one.
         let is_ours = || is_taken(path) || UnixStream::connect(socket).is_err();
         let is_private = || socket.parent().is_some_and(|dir| private(dir).is_ok());
         socket.is_absolute() && socket.exists() && is_private() && is_ours()
@@ -168,28 +168,28 @@ pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
     last(path).map(|last| last.socket).filter(is_left).unwrap_or(usual)
 }
 
-/// Whether an agent runs with this folder.
+/// Returns whether an agent runs with this directory.
 pub fn is_taken(path: &Path) -> bool {
     File::open(path.join("agent.lock")).is_ok_and(|file| lock(file).is_err())
 }
 
-/// The process of the agent that has this folder, if it has it indeed: what is written there may be of one before it.
+/// Returns the process of the agent that has the directory, after verifying it: the file may name an earlier process.
 pub fn holder(path: &Path) -> Option<Pid> {
     let Occupant { pid, socket, .. } = last(path).filter(|_| is_taken(path))?;
     let pid = i32::try_from(pid).ok()?;
     let lock = fs::canonicalize(path.join("agent.lock")).ok()?;
     let mut open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let has_it = open.any(|file| fs::read_link(file.path()).is_ok_and(|file| file == lock));
-    // Into one that has rights which we have not, as root's has that systemd did not start, we cannot look.
+    // `/proc` does not show the files of a process with more privileges.
     (has_it || listener(&socket) == Some(pid)).then(|| Pid::from_raw(pid))
 }
 
-/// The process that listens at a socket.
+/// Returns the process that listens at a socket.
 fn listener(socket: &Path) -> Option<i32> {
     Some(getsockopt(&UnixStream::connect(socket).ok()?, PeerCredentials).ok()?.pid())
 }
 
-/// Where an agent that nobody watches writes what it has to say.
+/// Opens the log for an agent that a command starts, and rotates it if it is long.
 pub fn log(path: &Path) -> Result<(File, PathBuf)> {
     let unusable = |source| Error::Dir { path: path.to_owned(), source };
     private(path)?;
@@ -200,22 +200,22 @@ pub fn log(path: &Path) -> Result<(File, PathBuf)> {
     Ok((open_log(&log).map_err(unusable)?, log))
 }
 
-/// Opens a log, to append to it.
+/// Opens a log for appending.
 pub fn open_log(log: &Path) -> io::Result<File> {
     File::options().append(true).create(true).mode(0o600).open(log)
 }
 
-/// Moves a log aside. The one that was there is lost.
+/// Rotates a log. Replaces the previous one.
 pub fn move_log(log: &Path) -> io::Result<()> {
     fs::rename(log, log.with_extension("log.old"))
 }
 
-/// Marks the folder: its agent was drained, and commands do not start another one.
+/// Marks the directory as drained: commands do not start an agent.
 pub fn mark_drained(path: &Path) -> io::Result<()> {
     File::options().append(true).create(true).mode(0o600).open(path.join(DRAINED)).map(drop)
 }
 
-/// Whether its agent was drained and not started again since.
+/// Returns whether the agent was drained and not restarted since.
 pub fn is_drained(path: &Path) -> bool {
     path.join(DRAINED).exists()
 }
@@ -228,8 +228,8 @@ pub fn unmark_drained(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A folder of this user's own, which is made if there is none. Whoever could write into it could put other files and
-/// sockets there, and whoever could open its locks could hold them.
+/// Creates a private directory, or checks an existing one. A user who could write to it could replace files and
+/// sockets; one who could open its locks could hold them.
 pub fn private(path: &Path) -> Result<()> {
     let unusable = |source| Error::Dir { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
@@ -238,9 +238,9 @@ pub fn private(path: &Path) -> Result<()> {
     check_parents(path, [0, geteuid().as_raw(), overflow_uid()])
 }
 
-/// Refuses a directory below one in which others could rename it: one that belongs to another user than these, or in
-/// which all users may write and rename what is not theirs. One in which its group may write is accepted: users'
-/// directories are made so where each user has a group.
+/// Refuses a path that other users could rename: a parent directory with another owner than these, or one that is
+/// world-writable without the sticky bit. Group-writable parents are accepted: they are common where each user has a
+/// group.
 fn check_parents(path: &Path, owners: [u32; 3]) -> Result<()> {
     let path = fs::canonicalize(path).map_err(|source| Error::Dir { path: path.to_owned(), source })?;
     for parent in path.ancestors().skip(1) {
@@ -256,13 +256,13 @@ fn check_parents(path: &Path, owners: [u32; 3]) -> Result<()> {
     Ok(())
 }
 
-/// The user as whom the system shows those that it has no number for, as the real root in a container without one.
+/// Returns the user ID that the kernel shows for unmapped users, such as the real root in a user namespace.
 fn overflow_uid() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
     text.trim().parse().unwrap_or(65_534)
 }
 
-/// Root could do everything anyway.
+/// Accepts root as an owner, who has all rights anyway.
 fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     match (mode & 0o022, [0, geteuid().as_raw()].contains(&owner)) {
         (0, true) => Ok(()),
@@ -271,15 +271,15 @@ fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     }
 }
 
-/// Opens a file that is locked, which only this user can: also one that a program of before has made for others to
-/// read.
+/// Opens or creates a lock file that only this user can open, also one that an earlier version made readable for
+/// others.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-/// Locks a file unless somebody else has.
+/// Locks a file without waiting.
 pub fn lock(file: File) -> std::result::Result<Flock<File>, (File, Errno)> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
 }
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_could_write_into_is_not_used() {
+    fn directory_writable_by_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
         private(&path).unwrap();
@@ -299,7 +299,7 @@ mod tests {
         for (bits, good) in [(0o755, true), (0o770, false), (0o777, false), (0o702, false), (0o500, true)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(bits)).unwrap();
             assert_eq!(private(&path).is_ok(), good, "{bits:o}");
-            assert_eq!(mode(&path), bits, "it is the owner's to change");
+            assert_eq!(mode(&path), bits, "the check changes nothing");
         }
         let me = geteuid().as_raw();
         let of = |owner| check_private(&path, owner, 0o700);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn only_file_systems_of_one_machine_are_accepted() {
+    fn shared_file_systems_are_refused() {
         let named = [0x6969, 0xff53_4d42, 0x6573_5546].map(shared);
         assert_eq!(named, [Some("NFS"), Some("SMB"), Some("FUSE")]);
         // ext4, XFS, Btrfs, ZFS, tmpfs, overlay.
@@ -335,13 +335,13 @@ mod tests {
     }
 
     #[test]
-    fn machine_counts_until_its_agent_has_ended() {
+    fn machine_is_recorded_until_its_agent_exits_cleanly() {
         assert_eq!(left_open("7\nstays\n/s\nmachine ab\n"), Some("ab"));
         assert_eq!(left_open("7\nstays\n/s\nmachine ab\nended\n"), None);
         assert_eq!(left_open("7\nstays\n/s\n"), None, "of an earlier version");
     }
 
-    /// Two agents had a lock each when a person removed the file between opening and locking it.
+    /// A user removed the file between open and lock, so two agents each had a lock.
     #[tokio::test]
     async fn lock_file_that_was_removed_is_not_the_lock() {
         let dir = tempfile::tempdir().unwrap();
@@ -367,23 +367,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_agent_is_where_the_last_one_has_left_its_socket() {
+    async fn next_agent_reuses_the_socket_of_a_killed_one() {
         let dir = tempfile::tempdir().unwrap();
         let (data, usual) = (dir.path().join("data"), PathBuf::from("/run/user/7/peerlock/agent.sock"));
-        assert_eq!(place(&data, usual.clone()), usual, "there was none");
+        assert_eq!(place(&data, usual.clone()), usual, "no agent before");
         let socket = dir.path().join("run/agent.sock");
         let me = Occupant { pid: 7, ends_by_itself: true, socket: socket.clone() };
         let _taken = DataDir::take(&data, Duration::ZERO, &me, || true).await.unwrap();
-        assert_eq!(place(&data, usual.clone()), usual, "it has ended in good order");
+        assert_eq!(place(&data, usual.clone()), usual, "it exited cleanly");
         private(&dir.path().join("run")).unwrap();
         File::create(&socket).unwrap();
         assert_eq!(place(&data, usual.clone()), socket);
         fs::set_permissions(dir.path().join("run"), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(place(&data, usual.clone()), usual, "others could take its place");
+        assert_eq!(place(&data, usual.clone()), usual, "other users could replace it");
     }
 
     #[tokio::test]
-    async fn a_folder_has_one_agent_at_a_time_and_tells_which() {
+    async fn directory_has_one_agent_which_it_names() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
         let first = Occupant { pid: 7, ends_by_itself: true, socket: "/run/a b/agent.sock".into() };
@@ -393,11 +393,11 @@ mod tests {
         let second = Occupant { pid: 8, ends_by_itself: false, socket: "x".into() };
         let error = DataDir::take(&path, Duration::ZERO, &second, || true).await.err().unwrap().to_string();
         assert!(error.contains("(process 7)"), "{error}");
-        assert_eq!(last(&path), Some(first), "who was refused has changed nothing");
-        // So has who need not wait any more, however long it could.
+        assert_eq!(last(&path), Some(first), "the refused agent has changed nothing");
+        // A caller that stops waiting fails immediately.
         let in_vain = DataDir::take(&path, Duration::from_secs(3600), &second, || false).await;
         assert!(in_vain.is_err());
-        // Who has time waits for the first to go.
+        // A caller with patience takes the directory when it is released.
         let waits = DataDir::take(&path, Duration::from_secs(60), &second, || true);
         let (second_has_it, ()) = tokio::join!(waits, async { drop(taken) });
         assert!(second_has_it.is_ok() && last(&path) == Some(second));

@@ -303,6 +303,7 @@ pub mod exit {
                 _ => SYSTEM,
             },
             StartError::Places(_) => CANNOT_CREATE,
+            StartError::Dir(error) if error.is_full() => crate::exit::IO,
             StartError::Dir(_) | StartError::Token { .. } => NO_INPUT,
             StartError::Unresolved { .. } => UNAVAILABLE,
             StartError::OnlyItself { .. } | StartError::ExpectsTooFew { .. } => USAGE,

@@ -1,4 +1,4 @@
-//! Being a peer: where to listen, whom to join, with which secret.
+//! A peer in this process: its address, the hosts to join, and its secret.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -16,73 +16,78 @@ use tokio::time::timeout;
 
 use crate::{Error, Result};
 
-/// Longer than a peer waits when it leaves until others have confirmed what it gave them.
+/// Longer than a leaving peer waits for the confirmation of its last messages.
 const LEAVING: Duration = Duration::from_secs(10);
 
-/// How a process takes part as a peer.
+/// The options of a peer.
 #[derive(Args)]
 #[command(next_help_heading = "As a peer")]
 pub struct PeerArgs {
-    /// Where to listen for other peers [default: 0.0.0.0:7400; any free port if that one is taken, for `run` and for an
-    /// agent that a command has started, which listens on 127.0.0.1 while it is alone in its cluster]
+    /// Address for other peers [default: 0.0.0.0:7400]
+    ///
+    /// If port 7400 is in use, `run` and agents started by a command use any free port. An agent started by a command
+    /// listens on 127.0.0.1 while it is alone in its cluster.
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Where other machines reach it, if not where it listens: behind a forwarded port, or in a container. Port 0 is
-    /// the one that it listens on
+    /// Address that other machines dial, if it differs from --listen
+    ///
+    /// For forwarded ports and containers. Port 0 stands for the listening port.
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<SocketAddr>,
-    /// A peer to join the cluster of: HOST or HOST:PORT. Repeatable; one that answers is enough
+    /// Join the cluster of this peer, HOST or HOST:PORT; repeat for several
     #[arg(long, value_name = "ADDR", value_parser = NonEmptyStringValueParser::new())]
     pub join: Vec<String>,
-    /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in
-    /// the data folder, made at the first start]
+    /// Cluster secret, mode 600, the same on all machines [default: `secret` in the data directory]
+    ///
+    /// The default file is created at the first start.
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// The folder for secret and identity [default: $PEERLOCK_DATA_DIR, $XDG_DATA_HOME/peerlock or
-    /// ~/.local/share/peerlock; /var/lib/peerlock for root]
+    /// Data directory, with secret and identity
+    ///
+    /// Default: $PEERLOCK_DATA_DIR, $XDG_DATA_HOME/peerlock or ~/.local/share/peerlock; /var/lib/peerlock for root.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
-/// What an agent has, and a peer that only runs a command has not.
+/// The settings of an agent's peer that the peer of a single command lacks.
 #[derive(Default)]
 pub struct Kind {
-    /// Who it is, if it is always the same.
+    /// A persistent identity.
     pub identity: Option<Identity>,
-    /// Rather on any port than not at all.
+    /// Use any port if the default one is taken.
     pub any_port: bool,
-    /// For peers of this machine only, unless it was said where to listen.
+    /// Listen on loopback unless an address is given.
     pub is_local: bool,
-    /// What it keeps, and what those before it have kept.
+    /// The data directory, and what it contains.
     pub dir: Option<(Store, Known)>,
-    /// Where it writes down what it grants, and what the one before it has left there.
+    /// The takeover file, and the predecessor's grants in it.
     pub grants: Option<(GrantFile, Option<Predecessor>)>,
-    /// How many have to meet before one of them founds a cluster.
+    /// The number of agents that create a cluster.
     pub expect: Option<usize>,
-    /// How long its session stands.
+    /// The session length.
     pub session: Option<Duration>,
-    /// How many descriptors are for connections with other peers.
+    /// The number of descriptors for connections with other peers.
     pub descriptors: Option<usize>,
 }
 
-/// A peer that can start.
+/// A peer that is ready to start.
 pub struct Prepared {
     builder: PeerBuilder,
     secret: PathBuf,
     is_first: bool,
 }
 
-/// A peer that has started.
+/// A running peer.
 pub struct LocalPeer {
     pub peer: Peer,
-    /// The secret's file.
+    /// The secret file.
     pub secret: PathBuf,
-    /// It began a cluster of its own.
+    /// It has created its cluster.
     pub is_first: bool,
 }
 
 impl PeerArgs {
-    /// Whether something was said that only a peer can do.
+    /// Returns whether an option was given that only a peer has.
     pub fn is_asked_for(&self) -> bool {
         !self.join.is_empty() || self.listen.is_some() || self.secret_file.is_some() || self.data_dir.is_some()
     }
@@ -94,12 +99,12 @@ impl PeerArgs {
         }
     }
 
-    /// Starts a peer that keeps nothing.
+    /// Starts a peer without a data directory.
     pub async fn start(&self) -> Result<LocalPeer> {
         self.prepare(Kind { any_port: true, ..Kind::default() })?.start().await
     }
 
-    /// Reads and makes what the peer needs, so that only the network can still be in its way.
+    /// Reads or creates the peer's files, so that only the network can prevent its start.
     pub fn prepare(&self, kind: Kind) -> Result<Prepared> {
         let knows = kind.dir.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.registry.is_some());
         let (path, secret) = self.secret(&self.data_dir()?, knows)?;
@@ -121,13 +126,13 @@ impl PeerArgs {
         Ok(Prepared { builder, secret: path, is_first: self.join.is_empty() })
     }
 
-    /// Asks the hosts of `--join` to which clusters they belong, as the peer that this will be.
+    /// Queries the clusters of the hosts of `--join`, with the identity of the future peer.
     pub async fn probe(&self, identity: &Identity, ours: ClusterId) -> Result<Vec<Probe>> {
         let (_, secret) = self.secret(&self.data_dir()?, true)?;
         Ok(peerlock::probe(self.address(false, false)?, identity.clone(), secret, &self.join, ours).await?)
     }
 
-    /// A secret that was named must be there, and so must that of a cluster that is joined; our own is made.
+    /// Loads the secret. A named file and the secret of an existing cluster must exist; otherwise it is created.
     fn secret(&self, data_dir: &Path, knows_cluster: bool) -> Result<(PathBuf, Secret)> {
         let own = || places::secret(data_dir);
         let path = self.secret_file.clone().unwrap_or_else(own);
@@ -141,11 +146,11 @@ impl PeerArgs {
         Ok((path, secret.map_err(StartError::from)?))
     }
 
-    /// Whether what was named is there: the secret, and an address of this machine.
+    /// Checks that the named secret exists, and that the address belongs to this machine.
     pub fn check(&self) -> Result<()> {
         self.secret_file.as_deref().map(Secret::load).transpose().map_err(StartError::from)?;
         match self.listen {
-            // With any port: the one that is meant may be that of the agent before this one.
+            // With any port, because the predecessor may still use the given one.
             Some(address) => TcpListener::bind((address.ip(), 0)).map(drop).map_err(|source| unheard(address, source)),
             None => Ok(()),
         }
@@ -155,7 +160,7 @@ impl PeerArgs {
         let ip = if is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
         let usual = |port| SocketAddr::new(ip.into(), port);
         let address = self.listen.unwrap_or(usual(PORT));
-        // Asked before there is anything else: where the port is taken, another may do.
+        // Checked before the start, so that another port can be chosen.
         match TcpListener::bind(address) {
             Err(source) if source.kind() == ErrorKind::AddrInUse => match self.listen {
                 None if any_port => Ok(usual(0)),
@@ -179,19 +184,19 @@ impl Prepared {
 }
 
 impl LocalPeer {
-    /// Where other machines can dial it, as far as we can tell.
+    /// Returns the address for other machines, as far as it is known.
     pub fn address(&self) -> SocketAddr {
         let notified = self.peer.advertised();
         net::dialable(notified).first().copied().unwrap_or(notified)
     }
 
-    /// Says goodbye to the others, but not for ever. Whether they know.
+    /// Leaves the cluster for now. Returns whether the cluster has confirmed it.
     pub async fn leave(self) -> bool {
         timeout(LEAVING, self.peer.leave()).await.unwrap_or(false)
     }
 }
 
-/// Where those on the same machine reach who listens here.
+/// Returns the address at which processes of this machine reach a listening address.
 pub fn on_this_machine(address: SocketAddr) -> SocketAddr {
     let loopback = |ip: IpAddr| match ip {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),

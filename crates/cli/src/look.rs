@@ -1,4 +1,4 @@
-//! `peerlock ls`, `show`, `peers` and `watch`: what an agent sees.
+//! `peerlock ls`, `show`, `peers` and `watch`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,40 +17,40 @@ use crate::admin::part;
 use crate::client::{AgentArgs, print};
 use crate::run::roughly;
 
-/// How the answer is wanted, and from whom.
+/// The options of a query.
 #[derive(Args)]
 struct Asked {
-    /// JSON instead of a table
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// List the resources of the cluster, by name
+/// List the resources of the cluster by name
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  peerlock ls\n  peerlock ls backup/\n  peerlock ls --limit 100 --after backup/db7\n  \
                         peerlock ls --json | jq -r '.[].name'"
 )]
 pub struct Ls {
-    /// Only those whose names begin with this
+    /// Only names with this prefix
     prefix: Option<String>,
-    /// Only those that come after this name: the last one of the page before
+    /// Only names after this one, for the next page
     #[arg(long, value_name = "NAME")]
     after: Option<Name>,
-    /// At most so many [default: all]
+    /// At most this many [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     #[command(flatten)]
     asked: Asked,
 }
 
-/// Show who holds the slots of a resource and who waits, in the whole cluster
+/// Show the holders and the queue of a resource, in the whole cluster
 #[derive(Args)]
 #[command(after_help = "Example:\n  peerlock show backup\n  peerlock show --json backup | jq '.queue | length'")]
 pub struct Show {
-    /// The resource
+    /// Name of the resource
     name: String,
     #[command(flatten)]
     asked: Asked,
@@ -63,11 +63,11 @@ pub struct Peers {
     asked: Asked,
 }
 
-/// Follow what happens at the agent, one line per event
+/// Print the events of the agent, one line each
 #[derive(Args)]
 #[command(after_help = "Example:\n  peerlock watch backup\n  peerlock watch --json | jq 'select(.event == \"lost\")'")]
 pub struct Watch {
-    /// Only this resource
+    /// Only events of this resource
     name: Option<String>,
     #[command(flatten)]
     asked: Asked,
@@ -103,7 +103,7 @@ pub async fn watch(options: &Watch) -> Result<ExitCode> {
             && !options.asked.json
             && !hosts.contains_key(peer)
         {
-            // Those whose names are known by then: one that has just joined is called by its number and address.
+            // A peer that has just joined may have no known name yet.
             let known = client.peers().await.unwrap_or_default();
             hosts.extend(known.into_iter().filter(|peer| !peer.name.is_empty()).map(|peer| (peer.peer, peer.name)));
         }
@@ -113,8 +113,7 @@ pub async fn watch(options: &Watch) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Columns as wide as what is in them, with their names above. Other members may say what they like: nothing of it
-/// reaches a terminal as anything but text.
+/// Formats a table with aligned columns. Control characters are escaped, because labels come from other members.
 pub fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String {
     let rows = rows.into_iter().map(|row| row.map(|cell| visible(&cell).into_owned()));
     let rows: Vec<[String; N]> = std::iter::once(heads.map(str::to_uppercase)).chain(rows).collect();
@@ -152,7 +151,7 @@ fn details(details: &ResourceDetails) -> String {
     head + &table(PLACES, rows)
 }
 
-/// Those who are inside, for whoever has to say which.
+/// Formats the holders of a resource.
 pub fn holders(details: &ResourceDetails) -> String {
     table(PLACES, details.holders.iter().filter(|slot| !slot.free).map(holder).collect())
 }
@@ -168,7 +167,7 @@ fn holder(slot: &SlotView) -> [String; PLACES.len()] {
     [place, client.fencing, client.age, ends, host, client.pid, client.label]
 }
 
-/// A client in words; `?` if its host has not told, and nothing where there is nothing to tell.
+/// A client's details in words; `?` if its host has not reported them.
 struct Known {
     label: String,
     pid: String,
@@ -190,7 +189,7 @@ impl Known {
     }
 }
 
-/// What people call a host, or its number if nobody has told.
+/// Returns a host's name, or its number if the name is unknown.
 pub fn host_name(name: &str, peer: PeerId) -> String {
     if name.is_empty() { peer.to_string() } else { name.to_owned() }
 }
@@ -218,24 +217,24 @@ fn known(all: &[PeerView]) -> String {
     table(["host", "address", "state", "for", "votes", "session", "version", "number"], all.iter().map(row).collect())
 }
 
-/// One event for a person: time, resource, what.
+/// Formats an event: time, request, what happened.
 fn line(happening: &Happening, hosts: &BTreeMap<PeerId, String>) -> String {
     let host = |peer: &PeerId| host_name(hosts.get(peer).map_or("", String::as_str), *peer);
     let seconds = happening.at.as_secs() % 86_400;
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let what = match &happening.event {
-        Event::Waiting { label, ahead: Some(ahead), .. } => format!("waits with {ahead} ahead: {label}"),
+        Event::Waiting { label, ahead: Some(ahead), .. } => format!("waits, {ahead} ahead: {label}"),
         Event::Waiting { label, ahead: None, .. } => format!("waits: {label}"),
         Event::Granted { label, slot, fencing, waited, .. } => {
-            format!("has slot {slot} with fencing number {fencing} after {}: {label}", roughly(*waited))
+            format!("acquired slot {slot}, fencing number {fencing}, after {}: {label}", roughly(*waited))
         }
         Event::Released { held, .. } => format!("released after {}", roughly(*held)),
-        Event::Withdrawn { why, .. } => format!("waits no more: {why}"),
-        Event::Lost { why, .. } => format!("must stop: {why}"),
+        Event::Withdrawn { why, .. } => format!("withdrawn: {why}"),
+        Event::Lost { why, .. } => format!("lost: {why}"),
         Event::PeerUp { peer, address } => format!("{} is up at {address}", host(peer)),
         Event::PeerDown { peer, why } => format!("{} is down: {why}", host(peer)),
-        Event::Unreached { address, why } => format!("nobody was reached at {address}: {why}"),
-        Event::Missed { count } => format!("{count} events were too fast for us"),
+        Event::Unreached { address, why } => format!("cannot connect to {address}: {why}"),
+        Event::Missed { count } => format!("{count} events were dropped: output too slow"),
         other => other.kind().replace('_', " "),
     };
     let host = happening.event.client().map_or_else(String::new, |(name, ticket)| format!("{name} #{ticket} "));
@@ -247,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_is_text() {
+    fn control_characters_of_members_are_escaped() {
         let rows = vec![["slot 0".to_owned(), "\u{1b}]0;owned\u{7}\u{1b}[2Jred\n".to_owned()]];
         let shown = table(["place", "client"], rows);
         assert_eq!(shown.lines().count(), 2, "{shown:?}");

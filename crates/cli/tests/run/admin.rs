@@ -109,7 +109,7 @@ fn a_slot_has_to_be_named_if_there_are_several_and_to_be_there() {
     });
     let free = (0..3).find(|slot| !holders.contains(slot)).unwrap();
     for (options, expected, words) in [
-        ("--slot 3".to_owned(), 64, &["no slot 3", "from 0 to 2"][..]),
+        ("--slot 3".to_owned(), 64, &["no slot 3", "slots are 0 to 2"][..]),
         (format!("--slot {free}"), 0, &["is free"]),
         ("--force".to_owned(), 64, &["several slots", "one", "two"]),
         (format!("--slot {} --grant x", holders[0]), 64, &["--grant"]),
@@ -137,7 +137,7 @@ fn force_does_not_wait_and_whoever_was_inside_is_killed() {
     waits.waits_behind(0);
     let (code, _, said) = ends(here, "release r --slot 0 --force");
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("by force") && said.contains("may go on beside others"), "{said}");
+    assert!(said.contains("by force") && said.contains("may run beside others"), "{said}");
     assert_eq!(waits.ends_with(0), "next\n");
     // Others may be inside: it has no time to stop.
     holder.ends_with(76);

@@ -287,7 +287,7 @@ fn what_happens_can_be_watched() {
         assert_eq!(event["name"], "one", "{line}");
     }
     let (_, out, _) = all.ends();
-    assert!(out.contains("two #") && out.contains("has slot 0 with fencing number"), "{out}");
+    assert!(out.contains("two #") && out.contains("acquired slot 0, fencing number"), "{out}");
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn drain_does_not_wait_for_the_next_agent() {
     agent.ends_with(0);
     drain.send(Signal::SIGCONT);
     let (code, _, said) = drain.ends();
-    assert!(code == 75 && said.contains("another one runs"), "{code}: {said}");
+    assert!(code == 75 && said.contains("another one is running"), "{code}: {said}");
     std::fs::write(dir.path("go"), "").unwrap();
     holder.ends_with(0);
     dir.run("--try r", "exit 7").ends_with(7);

@@ -127,9 +127,9 @@ fn who_votes_can_be_seen_and_chosen() {
     // All hosts are called the same here: only a number or an address says which.
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let said = refused(&mut voters(&format!("--set {}", name.trim())), 64);
-    assert!(said.contains("several hosts are called"), "{said}");
+    assert!(said.contains("several hosts have the name"), "{said}");
     let said = refused(&mut voters("--set nobody"), 64);
-    assert!(said.contains("no member is called nobody") && said.contains("peerlock peers"), "{said}");
+    assert!(said.contains("no member has the name nobody") && said.contains("peerlock peers"), "{said}");
     refused(&mut voters(&format!("--set {}", cluster.addresses[1])), 0);
     cluster.until_voters(&[1]);
     token(&cluster.folders[2], "r");
@@ -158,11 +158,11 @@ fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
     let files = || ["cluster", "registry"].map(|name| fs::read(cluster.folders[0].path("data").join(name)).unwrap());
     let was = files();
     let said = refused(&mut recover(""), 64);
-    for words in ["is lost", "highest term", "another id", "nothing was changed", "--yes"] {
+    for words in ["is lost", "highest term", "a new ID", "nothing was changed", "--yes"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(files() == was, "nobody has said yes");
-    assert!(said.contains("Nothing is granted until 16 s after"), "as long as the default session: {said}");
+    assert!(said.contains("Nothing is granted in the first 16 s after"), "as long as the default session: {said}");
     refused(&mut recover("--yes"), 0);
     assert!(files() != was);
     cluster.start(0);

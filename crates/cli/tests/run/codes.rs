@@ -35,7 +35,7 @@ fn the_command_knows_its_slot() {
     let value = |name: &str| out.lines().find_map(|line| line.strip_prefix(&format!("PEERLOCK_{name}="))).unwrap();
     assert_eq!(value("NAME"), "two");
     let granted = run.notifies("granted");
-    assert_eq!(value("TOKEN"), granted["fencing"].to_string());
+    assert_eq!(value("FENCING"), granted["fencing"].to_string());
     assert_eq!(value("SLOT"), granted["slot"].to_string());
     // 30 seconds, less what is for dying.
     let now: f64 = out.lines().last().unwrap().parse().unwrap();

@@ -31,7 +31,7 @@ fn join_with_nonlocal_bind_founds_no_cluster() {
             code=0; /run/program agent --join 10.9.9.9 2>/run/log || code=$?
             echo \"code $code\"; ls /var/lib/peerlock; tail -1 /run/log >&2'",
     );
-    assert_eq!(out, "code 69\nagent.lock\nidentity\nsecret\n", "{said}");
+    assert_eq!(out, "code 69\nagent.lock\nidentity\nprocess\nsecret\n", "{said}");
     assert!(said.contains("10.9.9.9:7400"), "{said}");
 }
 
@@ -49,7 +49,7 @@ fn join_of_a_name_that_means_this_host_is_refused() {
         unshare --net sh -c 'ip link set lo up; exec /run/program agent --join db1' 2>/run/log; echo \"code $?\"
         ls /var/lib/peerlock; tail -1 /run/log >&2",
     );
-    assert_eq!(out, "code 64\nagent.lock\nidentity\nsecret\n", "{said}");
+    assert_eq!(out, "code 64\nagent.lock\nidentity\nprocess\nsecret\n", "{said}");
     assert!(said.contains("only this host itself (db1)") && said.contains("--expect 1"), "{said}");
 }
 
