@@ -1,8 +1,8 @@
-//! How fast the simulator is, beside the floor measured in the same run, and what a peer costs.
+//! The speed of the simulator relative to a floor measured in the same run, and the cost of a peer.
 //!
 //! `cargo bench -p peerlock-sim`. The floor is the bare queue: as many events as the run has, each popped and pushed
-//! again while as many others wait. All of them are put in order, and in the run only what is no message, since those
-//! take equally long. The ratio is what counts; the machine makes the rest.
+//! again while as many others wait. The floor sorts all events; the run sorts only those that are not messages, since
+//! these have equal delays. The ratio is the result; absolute numbers depend on the machine.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -17,7 +17,7 @@ use peerlock_sim::{Bare, Closed, ClosedLoop, Experiment, Faults, Hold, Links, Se
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 const SLOTS: u32 = 3;
-/// Enough for a steady reading, little enough to be patient with.
+/// Enough for a stable result in a tolerable time.
 const ROUNDS: usize = 5;
 
 fn main() {
@@ -32,7 +32,7 @@ fn main() {
     for (protocol, more) in [("Fair-K", None), ("late binding", Some("--late"))] {
         println!("\n{protocol}\n{:>9}  {:>14}  {:>16}", "peers", "bytes per peer", "million events/s");
         for peers in ["100", "1000", "10000", "100000", "1000000"] {
-            // A process of its own, so that its peak is its own.
+            // A process of its own, so that its memory peak is its own.
             let me = std::env::current_exe().expect("the benchmark knows where it is");
             let status = Command::new(me).arg(format!("--peers={peers}")).args(more).status();
             assert!(status.is_ok_and(|status| status.success()), "{peers} peers did not work");
@@ -124,7 +124,7 @@ fn floor(waiting: usize, events: u64) -> std::time::Duration {
     start.elapsed()
 }
 
-/// One growing run; prints its line of the table.
+/// Runs a protocol with a growing number of peers, and prints its line of the table.
 fn grow<P: Observe<Timer: std::hash::Hash>>(peers: usize, protocol: fn(usize) -> Vec<P>) {
     let entries = (200_000 / peers).max(1) as u32;
     let experiment = experiment(peers, entries);
@@ -137,7 +137,7 @@ fn grow<P: Observe<Timer: std::hash::Hash>>(peers: usize, protocol: fn(usize) ->
     }
 }
 
-/// The most memory this process has had, where the system tells.
+/// Returns the peak memory of this process, if the system reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! Seeded runs of the product's own peers with as much going wrong as they promise to bear.
+//! Seeded runs of the product's peers with all tolerated faults.
 //!
 //! `cargo run -p peerlock-sim --example node_runs -- [storm] [RUNS [FIRST_SEED]]`, and to see every event of one:
 //! `cargo run -p peerlock-sim --example node_runs -- [storm] trace SEED`

@@ -1,4 +1,5 @@
-//! Many whole nodes in virtual time: churn of one in a hundred a minute, and a rack of one in fifty that dies at once.
+//! Many whole nodes in virtual time: churn of one in a hundred a minute, and a rack of one in fifty that crashes at
+//! once.
 //!
 //! `cargo run -p peerlock-sim --example scale -- [PEERS [RESOURCES [SECONDS [SEED]]]]`; results in
 //! `docs/notes/2026-11-19-scale.md`.
@@ -11,9 +12,9 @@ use peerlock_sim::workload::Visits;
 use peerlock_sim::{Faults, Nodes, Spells};
 use peerlock_types::Span;
 
-/// So many have a data folder, and may vote.
+/// The number of peers with a data directory, which may vote.
 const KEEPERS: u64 = 100;
-/// At so many of them one more client asks for each resource in the end, and all are to be served.
+/// The number of peers at which one last client requests each resource; all must be served.
 const LAST: u64 = 20;
 
 fn main() {
@@ -21,7 +22,7 @@ fn main() {
     let number = |at: usize, default| arguments.get(at).copied().unwrap_or(default);
     let (peers, resources, seconds, seed) = (number(0, 1000), number(1, 100), number(2, 60), number(3, 1));
     let millis = Span::from_millis;
-    // 500 a second begin, and all are there for a while before anybody asks for anything.
+    // 500 peers start per second, and all run for a while before the first request.
     let begin = Span::from_secs(peers / 500 + 20);
     let visits = Visits {
         resources: resources as usize,
@@ -41,7 +42,7 @@ fn main() {
         last_hosts: LAST,
         rift: false,
     };
-    // One in a hundred a minute, and away for as long as a machine takes to start.
+    // One in a hundred a minute, down for as long as a machine takes to start.
     let churn = Spells { every: Span::from_secs(60) * 100 / peers, last: Span::from_secs(20) };
     let faults = Faults {
         quiet: begin,
@@ -72,7 +73,7 @@ fn main() {
     for name in ["asked", "crashed", "lost", "notified", "served last", "longest standstill, ms"] {
         println!("{name}: {}", report.numbers.count(name));
     }
-    // What keeps connections up is not among them.
+    // Messages that keep connections alive are not included.
     let seconds = report.numbers.count("last came, ms") as f64 / 1000.0;
     let each = |count: u64| count as f64 / peers as f64 / seconds;
     for (kind, count) in &report.messages {
@@ -80,7 +81,7 @@ fn main() {
     }
 }
 
-/// The most memory that this process has had.
+/// Returns the peak memory of this process.
 fn peak_megabytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

@@ -1,11 +1,9 @@
-//! Seeded runs of whole peers on overlays with everything going wrong: is anybody ever let in beside another, and is
-//! everybody served in the end?
+//! Seeded runs of peers on overlays with all faults, which count concurrent holders and unserved clients.
 //!
 //! `cargo run --release -p peerlock-sim --example swarm_runs PROTOCOL [RUNS [FIRST_SEED]]`
 //!
-//! Runs are done until in RUNS of them fewer than 2m − n replicas of every resource lost their memory within any one
-//! lease time. In none of these may anything go wrong; what happens in the others is counted. With RUNS 1 the whole
-//! report of that one seed is shown.
+//! Runs until in RUNS of them fewer than 2m − n replicas of every resource lost their memory within any one lease. None
+//! of these may have a violation; those of the others are counted. With RUNS 1 the whole report of that seed is shown.
 
 #[path = "../tests/rough_swarm/mod.rs"]
 mod rough_swarm;
@@ -16,7 +14,7 @@ use peerlock_protocols::{Coordinator, E2e, NonE2e, Sigma, coordinator, e2e, non_
 use peerlock_sim::{Failure, Harm, Report, Rounds};
 use rayon::prelude::*;
 
-/// As many runs at a time.
+/// The number of runs per batch.
 const BATCH: u64 = 500;
 
 type Run = fn(&Rounds) -> Result<Report, Box<Failure>>;
@@ -62,7 +60,7 @@ fn play(run: Run, seed: u64) -> Report {
     run(&rough_swarm::draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"))
 }
 
-/// True if nothing went wrong where nothing may.
+/// Whether no run within the bound had a violation.
 fn many(name: &str, run: Run, wanted: u64, first: u64) -> bool {
     let (mut few, mut runs, mut seed, mut holds) = (0, 0, first, true);
     let (mut within, mut beyond, mut events) = (Harm::default(), Harm::default(), 0);

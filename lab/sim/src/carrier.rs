@@ -1,4 +1,4 @@
-//! When a message arrives.
+//! Arrival times of messages.
 
 use peerlock_types::{PeerId, Rng, Span, Time};
 use rustc_hash::FxHashMap;
@@ -11,32 +11,32 @@ use crate::names;
 pub enum Links {
     /// First sent, first delivered.
     Ordered,
-    /// Each message takes its own time.
+    /// Each message has its own delay.
     Unordered,
 }
 
 names!("links", Links { Ordered = "ordered", Unordered = "unordered" });
 
-/// Carries messages: how long each takes, and whether it may overtake another.
+/// Computes the arrival times of messages.
 #[derive(Debug)]
 pub struct Carrier {
     latency: Latency,
     links: Links,
-    /// Messages on one link do not all take as long.
+    /// Delays on one link differ.
     varies: bool,
-    /// When the last message on a link arrives. Only kept where a later one could overtake it.
+    /// The arrival of the last message on a link. Kept only if a later one could overtake it.
     last_arrival: FxHashMap<(PeerId, PeerId), Time>,
     rng: Rng,
 }
 
 impl Carrier {
-    /// Nothing is under way. Some messages may be delayed beyond what the links say.
+    /// Creates a carrier. `are_delayed` says that faults delay some messages.
     pub fn new(latency: Latency, links: Links, are_delayed: bool, rng: Rng) -> Self {
         let varies = latency.varies() || are_delayed;
         Self { latency, links, varies, last_arrival: FxHashMap::default(), rng }
     }
 
-    /// When a message that is sent `now` arrives, if it is held up for `delay`.
+    /// Returns the arrival of a message sent `now` with an extra `delay`.
     #[inline]
     pub fn arrival(&mut self, now: Time, from: PeerId, to: PeerId, delay: Span) -> Time {
         let at = now + self.latency.sample(from, to, &mut self.rng) + delay;
@@ -46,15 +46,15 @@ impl Carrier {
         self.after_others(at, from, to)
     }
 
-    // Apart, so that looking at the clock is short where all messages on a link take as long.
+    // Out of line, so that the check is short if delays on a link are equal.
     #[inline(never)]
     fn after_others(&mut self, at: Time, from: PeerId, to: PeerId) -> Time {
         let last = self.last_arrival.entry((from, to)).or_default();
-        *last = at.max(*last); // Of the same moment, the first pushed comes first.
+        *last = at.max(*last); // At the same moment, the first pushed comes first.
         *last
     }
 
-    /// No message will go from one of these two to the other any more.
+    /// Forgets the links between two peers that exchange no further messages.
     pub fn forget(&mut self, one: PeerId, other: PeerId) {
         self.last_arrival.remove(&(one, other));
         self.last_arrival.remove(&(other, one));

@@ -1,4 +1,4 @@
-//! Custody in a closed loop: the product's own peers, beside what papers have.
+//! Custody in a closed loop: the product's peers, for comparison with the papers' protocols.
 
 use std::cell::Cell;
 
@@ -16,44 +16,43 @@ use crate::watch::{Always, Fencing, Idle, Messages, Order, Recovery, Standstill,
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
 
-/// A write to a disk takes this long on average: our choice.
+/// The mean duration of a disk write: our choice.
 const DISK: Span = Span::from_millis(5);
 
-/// Where nobody has been let in for so many sessions, and as many times as long as a partition lasts on average, nobody
-/// will be.
+/// The run is given up after this many sessions without a grant, plus as many mean partition lengths.
 const PATIENCE: u64 = 20;
 
-/// One setting of whole peers in a closed loop for one resource, to be tried several times. They are told nothing of
-/// who is gone: sessions end in the register.
+/// One setting of whole peers in a closed loop for one resource, run several times. Crashes are not reported to them:
+/// sessions expire in the registry.
 #[derive(Clone, Debug)]
 pub struct Custody {
-    /// How many peers. The first one founds the cluster, and all others join.
+    /// The number of peers. The first one creates the cluster, and all others join.
     pub peers: usize,
-    /// How many of them keep the register: 1, 3 or 5.
+    /// The number of voters: 1, 3 or 5.
     pub voters: u32,
-    /// How many may be inside at a time.
+    /// The number of slots.
     pub slots: u32,
-    /// How long a session stands after a renewal.
+    /// The session length.
     pub session: Ttl,
-    /// Who asks when, and stays how long.
+    /// When clients request, and how long they hold.
     pub workload: Closed,
-    /// How long messages take.
+    /// The message delays.
     pub network: Network,
-    /// What goes wrong.
+    /// The faults to inject.
     pub faults: Faults,
-    /// Broken rules are counted instead of stopping the run.
+    /// Counts broken rules instead of stopping the run.
     pub count_violations: bool,
-    /// How many of each peer's first entries the steady state leaves out.
+    /// How many of each peer's first entries the steady state omits.
     pub warm_up: u32,
-    /// How often it is run, each time with the random numbers of its own seed.
+    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random numbers.
+    /// The seed of all random streams.
     pub seed: u64,
 }
 
 impl Custody {
-    /// Runs all trials, on as many threads as rayon has; the report does not depend on their number. `progress` is told
-    /// how many trials have ended since it was told last.
+    /// Runs all trials on rayon's threads. The report does not depend on their number. `progress` receives the number
+    /// of trials that have ended since its last call.
     ///
     /// # Errors
     /// A rule was broken.
@@ -61,8 +60,8 @@ impl Custody {
         trials::run(self, self.trials, self.seed, progress)
     }
 
-    /// How many peers, the first ones, have data folders, so that this many of them vote: as the register decides
-    /// itself, one for one or two of them, three for three to six, five for more.
+    /// Returns how many peers, from the first on, need data directories so that this many vote. The registry uses one
+    /// voter for one or two of them, three for three to six, five for more.
     pub const fn keepers(voters: u32) -> usize {
         match voters {
             0..=1 => 1,
@@ -115,7 +114,7 @@ impl Setting for Custody {
             disk: DISK,
             make: Box::new(make),
         };
-        // A partition lasts as long as chance will have it, and whoever is cut off is served after it.
+        // A partition may last any time; the parted peers are served after it.
         let parted = faults.partitions.map_or(Span::ZERO, |(_, Spells { last, .. })| last);
         let patience = (session.span() + parted) * PATIENCE;
         let load = ClosedLoop::new(workload.clone(), 0, true, seed).insisting(patience);

@@ -1,4 +1,4 @@
-//! The peers of a world, by number; numbers are never used again.
+//! The peers of a world, by number; numbers are never reused.
 
 use std::collections::VecDeque;
 
@@ -6,18 +6,18 @@ use peerlock_types::{PeerId, Rng};
 
 use crate::actor::Actor;
 
-/// All peers, and what is left of those that crashed.
+/// All peers, and the disks of those that crashed.
 pub(crate) struct Hosts<A: Actor> {
     /// Peers 0, 1, 2 …; `None` while they are down.
     residents: Vec<Option<A>>,
     disks: Vec<Storage<A>>,
-    /// Peers after them that come, ask once and go, from the oldest that is there to the newest. Those who have gone
-    /// leave no trace but behind others who are there, so that memory is bounded by those.
+    /// Temporary peers with higher numbers, from the oldest running to the newest. Removed peers are trimmed at the
+    /// front, so that memory is bounded by the running ones.
     visitors: VecDeque<Option<A>>,
     gone: usize,
 }
 
-/// The disk of a resident, and what is being written to it, oldest first.
+/// The disk of a permanent peer, and its pending writes, oldest first.
 struct Storage<A: Actor> {
     disk: A::Disk,
     under_way: VecDeque<A::Write>,
@@ -28,19 +28,19 @@ impl<A: Actor> Hosts<A> {
         Self { residents: Vec::new(), disks: Vec::new(), visitors: VecDeque::new(), gone: 0 }
     }
 
-    /// The number of the next peer.
+    /// Returns the number of the next peer.
     pub fn next(&self) -> PeerId {
         PeerId::new((self.residents.len() + self.gone + self.visitors.len()) as u64)
     }
 
-    /// Takes a peer up, or knows of one that lives elsewhere; its number is [`Hosts::next`].
+    /// Adds a permanent peer with the number [`Hosts::next`]; `None` if it is in another process.
     pub fn add(&mut self, actor: Option<A>) {
         assert_eq!(self.gone + self.visitors.len(), 0, "residents have the first numbers");
         self.residents.push(actor);
         self.disks.push(Storage { disk: A::Disk::default(), under_way: VecDeque::new() });
     }
 
-    /// The same for a peer that will go again and be forgotten.
+    /// Adds a temporary peer.
     pub fn add_visitor(&mut self, actor: Option<A>) {
         self.visitors.push_back(actor);
     }
@@ -61,7 +61,7 @@ impl<A: Actor> Hosts<A> {
         self.visitor_mut(peer)
     }
 
-    // These two apart, so that looking up a resident is short enough to be done in place.
+    // Out of line, so that the lookup of a permanent peer can be inlined.
     fn visitor(&self, peer: PeerId) -> Option<&A> {
         self.visitors.get(peer.index().checked_sub(self.residents.len() + self.gone)?)?.as_ref()
     }
@@ -70,7 +70,7 @@ impl<A: Actor> Hosts<A> {
         self.visitors.get_mut(peer.index().checked_sub(self.residents.len() + self.gone)?)?.as_mut()
     }
 
-    /// A peer is gone, or down.
+    /// Removes a peer that has crashed or departed.
     pub fn remove(&mut self, peer: PeerId) -> Option<A> {
         if let Some(resident) = self.residents.get_mut(peer.index()) {
             return resident.take();
@@ -84,33 +84,34 @@ impl<A: Actor> Hosts<A> {
         actor
     }
 
-    /// What a resident keeps through crashes.
+    /// Returns the disk of a permanent peer.
     pub fn disk(&self, peer: PeerId) -> &A::Disk {
         &self.disks[peer.index()].disk
     }
 
-    /// A resident begins to write.
+    /// Starts a write.
     pub fn begin_write(&mut self, peer: PeerId, write: A::Write) {
         self.disks[peer.index()].under_way.push_back(write);
     }
 
-    /// A resident writes something that only its machine can forget.
+    /// Writes at once to storage that survives a crash of the peer but not of its machine.
     pub fn keep(&mut self, peer: PeerId, write: A::Write) {
         A::write(&mut self.disks[peer.index()].disk, write);
     }
 
-    /// The machine of a resident was started anew.
+    /// Reboots the machine of a peer.
     pub fn reboot(&mut self, peer: PeerId) {
         A::reboot(&mut self.disks[peer.index()].disk);
     }
 
-    /// The oldest write under way is done.
+    /// Completes the oldest pending write.
     pub fn finish_write(&mut self, peer: PeerId) {
         let Storage { disk, under_way } = &mut self.disks[peer.index()];
         A::write(disk, under_way.pop_front().expect("what is done was begun"));
     }
 
-    /// A resident has crashed: of what it was writing, the first may be there, or some of it. Whether it was writing.
+    /// Drops the pending writes of a crashed peer; the first may take effect, wholly or in part. Returns whether there
+    /// were any.
     pub fn tear(&mut self, peer: PeerId, rng: &mut Rng) -> bool {
         let Some(Storage { disk, under_way }) = self.disks.get_mut(peer.index()) else { return false };
         let first = std::mem::take(under_way).pop_front();
@@ -119,29 +120,29 @@ impl<A: Actor> Hosts<A> {
         was_writing
     }
 
-    /// The disk of a resident is gone.
+    /// Replaces the disk of a peer by an empty one.
     pub fn lose_disk(&mut self, peer: PeerId) {
         A::lose(&mut self.disks[peer.index()].disk);
     }
 
-    /// A resident that was down is there again.
+    /// Restarts a peer.
     pub fn put_back(&mut self, peer: PeerId, actor: A) {
         let before = self.residents[peer.index()].replace(actor);
         assert!(before.is_none(), "peer {peer} was not down");
     }
 
-    /// All residents that are not down.
+    /// Returns all permanent peers that are up.
     pub fn up(&self) -> impl Iterator<Item = PeerId> {
         let is_up = |(number, resident): (usize, &Option<A>)| resident.is_some().then(|| PeerId::new(number as u64));
         self.residents.iter().enumerate().filter_map(is_up)
     }
 
-    /// How many residents there are, those that are down included.
+    /// Returns the number of permanent peers, including those that are down.
     pub fn residents(&self) -> usize {
         self.residents.len()
     }
 
-    /// A resident that is not down, if chance finds one: where nearly all are down there may be none.
+    /// Draws a permanent peer that is up; may find none if nearly all are down.
     pub fn any(&self, rng: &mut Rng) -> Option<PeerId> {
         let peer = PeerId::new(rng.below(self.residents.len().max(1) as u64));
         self.get(peer).map(|_| peer)

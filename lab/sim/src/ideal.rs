@@ -1,8 +1,7 @@
-//! The ideal: one line for all slots, kept by a moderator who knows everything at once. A bound, not a protocol.
+//! The ideal: one queue for all slots, kept by a moderator with instant global knowledge. A bound, not a protocol.
 //!
-//! Whoever leaves knows the oldest request in the world and sends it the token: one message, no slot idle for longer
-//! than that while anybody waits, and nobody ever passed. No real protocol can know that much; the difference to it is
-//! what a real one pays for distance.
+//! A releasing client knows the oldest request in the world and sends it the token: one message, no longer idle time
+//! while a client waits, and strict order. The difference to a real protocol is the cost of distance.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;
 
-/// A peer whose moderator knows everything.
+/// A peer with an omniscient moderator.
 #[derive(Debug)]
 pub struct Ideal {
     me: PeerId,
     moderator: Rc<RefCell<Moderator>>,
-    /// Our clients inside, and their tokens.
+    /// The holders of this peer, and their tokens.
     inside: Vec<(Ticket, Token)>,
-    /// Tokens on their way to our clients from peers that had no use for them.
+    /// Idle tokens on their way to clients of this peer.
     coming: Vec<(Ticket, Token)>,
 }
 
@@ -32,11 +31,11 @@ struct Moderator {
     slots: u32,
     latency: Latency,
     waiting: VecDeque<Claim>,
-    /// Tokens nobody uses, and where they are.
+    /// Idle tokens, and their peers.
     free: VecDeque<(PeerId, Token)>,
 }
 
-/// A token, sent by who leaves to the oldest request.
+/// A token, sent by the releasing client to the oldest request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Handover {
     to: Ticket,
@@ -50,8 +49,7 @@ impl fmt::Display for Handover {
 }
 
 impl Ideal {
-    /// All peers of a run, with one moderator. It knows how far apart they are: a token that lies idle is sent for
-    /// without a message.
+    /// Creates all peers of a run with one moderator. It knows the delays: an idle token is fetched without a message.
     pub fn peers(peers: usize, slots: u32, latency: &Latency) -> Vec<Self> {
         let free = (0..slots).map(|slot| (PeerId::new(u64::from(slot) % peers as u64), Token::new(slot))).collect();
         let moderator = Moderator { slots, latency: latency.clone(), waiting: VecDeque::new(), free };
@@ -73,7 +71,7 @@ impl Ideal {
 
 impl Protocol for Ideal {
     type Message = Handover;
-    /// A token that was sent for arrives for this client.
+    /// An idle token arrives for this client.
     type Timer = Ticket;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
@@ -127,7 +125,7 @@ impl Observe for Ideal {
         0
     }
 
-    /// Nobody forwards requests to anybody.
+    /// Requests are not forwarded.
     fn trees(&self) -> usize {
         0
     }

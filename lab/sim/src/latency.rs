@@ -1,8 +1,8 @@
-//! How long messages take: the same for all, drawn per pair or per message, measured, or made like the Internet.
+//! Message delays: constant, random per pair or per message, measured, or Internet-like.
 //!
-//! A [`Model`] is what a person asked for; [`Model::load`] reads its file, if it has one, and from the [`Network`] each
-//! trial draws its [`Latency`]. Nothing here remembers a pair: what belongs to a pair is hashed from the seed and
-//! its two numbers, so that a million peers cost no more per message than ten.
+//! A [`Model`] is the parsed specification. [`Model::load`] reads its file, if any, into a [`Network`], from which each
+//! trial draws its [`Latency`]. No pair is stored: its values are hashed from the seed and the two numbers, so that the
+//! cost per message does not depend on the number of peers.
 
 mod king;
 mod matrix;
@@ -18,28 +18,28 @@ use thiserror::Error;
 pub use king::King;
 pub use matrix::{Matrix, MatrixError, Table};
 
-/// How long a message takes from one peer to another. Peers are numbered from 0; a clone shares the tables.
+/// The message delays between peers, which are numbered from 0. A clone shares the tables.
 #[derive(Clone, Debug)]
 pub enum Latency {
     /// Every message takes this long.
     Constant(Span),
-    /// Each pair of peers has a delay of its own, the same both ways and for ever.
+    /// Each pair of peers has a fixed delay, the same both ways.
     PerPair(PerPair),
-    /// Each message has a delay of its own.
+    /// Each message has its own delay.
     PerMessage {
         /// The shortest delay.
         low: Span,
         /// The longest delay.
         high: Span,
     },
-    /// Delays that were measured between hosts; each peer is one of them.
+    /// Measured delays between hosts; each peer is one of them.
     Matrix(Matrix),
     /// Delays like those between the hosts of the King data set.
     King(King),
 }
 
 impl Latency {
-    /// The one-way delay of one message. What a peer's delay to itself would be is left open: no link goes there.
+    /// Returns the one-way delay of one message between two different peers.
     ///
     /// # Panics
     /// If a peer is not among those a [`Latency::Matrix`] or [`Latency::King`] was built for.
@@ -54,7 +54,7 @@ impl Latency {
         }
     }
 
-    /// No message takes longer, if that is known.
+    /// Returns the longest possible delay, if it is known.
     pub fn longest(&self) -> Option<Span> {
         match self {
             Self::Constant(delay) => Some(*delay),
@@ -64,17 +64,17 @@ impl Latency {
         }
     }
 
-    /// True if two messages on one link may take different times, so that an ordered link needs a clock of its own.
+    /// Whether two messages on one link may take different times, so that an ordered link must track arrivals.
     pub fn varies(&self) -> bool {
         matches!(self, Self::PerMessage { low, high } if low < high)
     }
 }
 
-/// A delay per unordered pair of peers, uniform between two bounds and never stored.
+/// A uniform delay per unordered pair of peers, computed on demand.
 #[derive(Clone, Copy, Debug)]
 pub struct PerPair {
     low: Span,
-    /// How many nanoseconds there are to choose from.
+    /// The number of possible delays in nanoseconds.
     choices: u64,
     salt: u64,
 }
@@ -91,18 +91,19 @@ impl PerPair {
     }
 }
 
-/// Sixty-four bits that belong to an unordered pair of peers. `salt` is a mixed seed, so that near seeds are strangers.
+/// Hashes an unordered pair of peers to 64 bits. `salt` is a mixed seed, so that similar seeds give unrelated values.
 #[inline]
 fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
     let (low, high) = (one.get().min(other.get()), one.get().max(other.get()));
     mix(salt ^ low ^ high.rotate_left(32))
 }
 
-/// A latency model as it is asked for on the command line.
+/// A latency model as the command line names it.
 ///
 /// ```
 /// use peerlock_types::Span;
 /// use peerlock_sim::latency::Model;
+///
 /// let model: Model = "uniform:0s..200ms".parse()?;
 /// assert_eq!(model, Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) });
 /// let latency = model.load(100)?.latency(100, 1);
@@ -127,23 +128,22 @@ pub enum Model {
         /// The longest delay.
         high: Span,
     },
-    /// `king`: made to look like the King data set, see [`King`].
+    /// `king`: modelled on the King data set, see [`King`].
     King,
     /// `matrix:FILE`: measured, see [`Matrix`].
     Matrix(PathBuf),
 }
 
 impl Model {
-    /// Whether there is a place for any number of peers: measured delays, and those made like them, have a
-    /// fixed number of hosts.
+    /// Whether the model supports any number of peers. Measured and King delays have a fixed number of hosts.
     pub fn is_boundless(&self) -> bool {
         !matches!(self, Self::King | Self::Matrix(_))
     }
 
-    /// Reads what has to be read for up to `peers` peers.
+    /// Reads the model's file for up to `peers` peers.
     ///
     /// # Errors
-    /// Only a matrix can fail: its file cannot be read, is no matrix, or has fewer hosts than there are peers.
+    /// If the file of a matrix cannot be read, is malformed, or has fewer hosts than there are peers.
     pub fn load(&self, peers: usize) -> Result<Network, MatrixError> {
         Ok(Network(match self {
             Self::Constant(delay) => Source::Constant(*delay),
@@ -155,7 +155,7 @@ impl Model {
     }
 }
 
-/// A latency model with everything it needs; each trial draws its own hosts and pairs from it.
+/// A latency model with its data; each trial draws its own hosts and pairs from it.
 #[derive(Clone, Debug)]
 pub struct Network(Source);
 
@@ -169,7 +169,7 @@ enum Source {
 }
 
 impl Network {
-    /// The delays between peers 0 to `peers` − 1. The same seed gives the same hosts and pairs.
+    /// Returns the delays between peers 0 to `peers` − 1. The same seed gives the same hosts and pairs.
     pub fn latency(&self, peers: usize, seed: u64) -> Latency {
         match &self.0 {
             Source::Constant(delay) => Latency::Constant(*delay),
@@ -181,27 +181,27 @@ impl Network {
     }
 }
 
-/// Why a text names no latency model.
+/// Why a latency model cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ModelError {
-    /// No such model.
+    /// The model is unknown.
     #[error("unknown latency {0:?}: use constant:1s, uniform:0s..200ms, jitter:0s..200ms, king or matrix:FILE")]
     Unknown(String),
-    /// A duration in it cannot be read.
+    /// A duration is malformed.
     #[error("in latency {latency:?}, {reason}")]
     Span {
         /// The whole text.
         latency: String,
-        /// What is wrong with the duration.
+        /// The error of the duration.
         reason: SpanError,
     },
-    /// Not two durations.
+    /// There are not two durations.
     #[error("latency {0:?} needs a range: write the shortest and the longest delay, such as 0s..200ms")]
     NoRange(String),
     /// The first duration is longer than the second.
     #[error("latency {0:?} has its range backwards: write the shorter delay first, such as 0s..200ms")]
     Backwards(String),
-    /// No message would take any time.
+    /// The longest delay is zero.
     #[error("latency {0:?} is zero: the longest delay must be more than 0s")]
     Zero(String),
     /// A matrix without a file.
@@ -209,7 +209,7 @@ pub enum ModelError {
     NoFile(String),
 }
 
-/// As it is read.
+/// The form that is parsed.
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -244,7 +244,7 @@ fn range(latency: &str, bounds: &str) -> Result<(Span, Span), ModelError> {
     if low > high { Err(ModelError::Backwards(latency.into())) } else { Ok((low, high)) }
 }
 
-/// The longest delay of a model. With none at all, a run could go round for ever at one moment.
+/// Parses the longest delay of a model. Without any delay, a run could loop forever at one moment.
 fn longest(latency: &str, delay: &str) -> Result<Span, ModelError> {
     match span(latency, delay)? {
         Span::ZERO => Err(ModelError::Zero(latency.into())),

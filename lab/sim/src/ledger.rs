@@ -1,42 +1,42 @@
-//! Every request that has not been served yet, in the order they were made.
+//! The unserved requests, in the order of arrival.
 
 use std::collections::VecDeque;
 
 use peerlock_types::{PeerId, Ticket, Time};
 
-/// Somebody who waits, or is inside.
+/// A client that waits or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The peer whose client it is.
+    /// Its peer.
     pub peer: PeerId,
-    /// Its name, used once in a run.
+    /// Its ticket, unique in a run.
     pub ticket: Ticket,
-    /// What it wants or has, by number.
+    /// The number of its resource.
     pub resource: usize,
-    /// When it asked: its wait counts from here.
+    /// The time of its request, from which its wait counts.
     pub asked: Time,
-    /// It will crash as soon as it is inside.
+    /// It will crash as soon as it holds.
     pub(crate) is_doomed: bool,
 }
 
-/// Gives out tickets and remembers them as long as somebody waits. Ticket numbers count up over the whole run, so the
-/// oldest open request is at the front, and any other is found without searching.
+/// Issues tickets and keeps the waiting requests. Ticket numbers increase over the whole run, so the oldest open
+/// request is at the front, and any other is found without searching.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// From the oldest waiting request to the newest; `None` for those that were struck out before it.
+    /// From the oldest waiting request to the newest; `None` for those removed out of order.
     open: VecDeque<Option<Client>>,
-    /// How many have left `open` at the front; tickets start at 1.
+    /// The number of entries removed at the front; tickets start at 1.
     gone: u64,
     waiting: usize,
 }
 
 impl Ledger {
-    /// The ticket that will be given next.
+    /// Returns the next ticket.
     pub(crate) fn next(&self) -> Ticket {
         Ticket::new(self.gone + self.open.len() as u64 + 1)
     }
 
-    /// Notes a request and gives it the next ticket.
+    /// Adds a request with the next ticket.
     #[inline]
     pub(crate) fn ask(&mut self, peer: PeerId, resource: usize, asked: Time, is_doomed: bool) -> Client {
         let ticket = self.next();
@@ -46,7 +46,7 @@ impl Ledger {
         client
     }
 
-    /// Strikes out a request that was granted, or that nobody waits for any more; `None` if it is not waiting.
+    /// Removes a request that was granted or has ended; `None` if it is not waiting.
     #[inline]
     pub(crate) fn inject(&mut self, ticket: Ticket) -> Option<Client> {
         let at = ticket.get().checked_sub(self.gone + 1)?;
@@ -59,22 +59,22 @@ impl Ledger {
         Some(client)
     }
 
-    /// Who has been waiting longest.
+    /// Returns the oldest waiting client.
     pub fn oldest(&self) -> Option<Client> {
         *self.open.front()?
     }
 
-    /// Who has this ticket, if it waits.
+    /// Returns the waiting client with this ticket.
     pub fn get(&self, ticket: Ticket) -> Option<Client> {
         *self.open.get(usize::try_from(ticket.get().checked_sub(self.gone + 1)?).ok()?)?
     }
 
-    /// Everybody who waits, the oldest first.
+    /// Returns all waiting clients, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Client> {
         self.open.iter().flatten()
     }
 
-    /// Clients that wait, for all resources together.
+    /// Returns the number of waiting clients, for all resources together.
     pub fn waiting(&self) -> usize {
         self.waiting
     }

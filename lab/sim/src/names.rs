@@ -1,8 +1,8 @@
-//! Things that a person calls by name.
+//! Enums whose variants have names on the command line.
 
 use thiserror::Error;
 
-/// Nothing of this kind has this name.
+/// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown {what} {name:?}: use {}", .known.join(" or "))] // All of them have two so far.
 pub struct UnknownName {
@@ -12,14 +12,14 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    /// It is none of the `known` ones.
+    /// Creates the error for a name that is not among `known`.
     pub fn new(what: &'static str, name: &str, known: &'static [&'static str]) -> Self {
         Self { what, name: name.into(), known }
     }
 }
 
-/// Gives each variant of an enum its name: how it is shown, and what it is parsed from. The first word is what such a
-/// thing is called in errors.
+/// Implements `Display` and `FromStr` for an enum by the names of its variants. The first argument is the noun for
+/// error messages.
 ///
 /// ```
 /// #[derive(Debug, PartialEq)]

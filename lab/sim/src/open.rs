@@ -1,4 +1,4 @@
-//! An open workload: clients that come, ask replicas once and go; replicas that forget, and messages that get lost.
+//! An open workload: clients that request once and depart, beside replicas that may be reset.
 
 use peerlock_protocols::Observe;
 use peerlock_types::{PeerId, Span, Time};
@@ -14,35 +14,35 @@ use crate::watch::{Always, Costs, Fencing, Idle, Messages, Order, Resets, Watch,
 use crate::workload::{OpenWorkload, Poisson};
 use crate::world::{Setup, World};
 
-/// One setting of a protocol with replicas and one slot, to be tried several times.
+/// One setting of a protocol with replicas and one slot, run several times.
 #[derive(Clone, Debug)]
 pub struct Open {
-    /// How many replicas: peers 0 to n − 1. Every client is a peer of its own after them.
+    /// The number of replicas: peers 0 to n − 1. Every client is a further peer.
     pub replicas: u32,
-    /// When clients come, and how long they stay inside.
+    /// When clients arrive, and how long they hold.
     pub workload: Poisson,
-    /// How long messages take. It must have a place for any number of peers.
+    /// The message delays. The model must support any number of peers.
     pub network: Network,
     /// Whether messages may overtake each other.
     pub links: Links,
-    /// What goes wrong.
+    /// The faults to inject.
     pub faults: Faults,
-    /// How long the protocol's votes are good for without renewal. A client that has finished answers for twice as
-    /// long, and resets are counted within it.
+    /// The lease of the protocol's votes. A client that is done answers messages for twice as long, and resets are
+    /// counted within it.
     pub lease: Span,
-    /// Two inside at a time, and fencing numbers that do not increase, are counted instead of stopping the run.
+    /// Counts concurrent holders and fencing numbers that do not increase instead of stopping the run.
     pub count_violations: bool,
-    /// How often it is run, each time with the random numbers of its own seed.
+    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random numbers.
+    /// The seed of all random streams.
     pub seed: u64,
 }
 
 impl Open {
-    /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
+    /// Runs all trials on rayon's threads. The report does not depend on their number.
     ///
-    /// `new_peer` makes a peer, replica or client, from its number. `progress` is told how many trials have ended since
-    /// it was told last.
+    /// `new_peer` makes a peer, replica or client, from its number. `progress` receives the number of trials that have
+    /// ended since its last call.
     ///
     /// # Errors
     /// A rule was broken.
@@ -54,7 +54,7 @@ impl Open {
         trials::run(&Of { open: self, new_peer }, self.trials, self.seed, progress)
     }
 
-    /// Does with it whatever `driver` does.
+    /// Passes this setting to `driver`.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
         new_peer: impl Fn(PeerId) -> P + Sync,
@@ -70,7 +70,7 @@ struct Of<'a, F> {
     new_peer: F,
 }
 
-/// Votes of a majority are for one.
+/// A majority of votes elects one client.
 const SLOTS: u32 = 1;
 
 impl<P, F> Setting for Of<'_, F>

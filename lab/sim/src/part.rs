@@ -1,5 +1,5 @@
-//! Some peers of a world, played in real time, while the others live in other processes: what is outside of such a
-//! part, and what it leaves behind for whoever judges the whole run.
+//! Runs of a world in several processes and in real time. This module has the interface of one process's part to the
+//! others, and the records that are checked together afterwards.
 //!
 //! ```text
 //!    World ──Arrive is due──► Outside ──bytes──► Outside ──Came::Message──► World of another process
@@ -7,8 +7,8 @@
 //!      └──on_grant, on_send …──► Recorder ──Record──► World::replay ──on_grant, on_send …──► the usual watchers
 //! ```
 //!
-//! It is the loop of the simulator that plays it, with its workloads, timers, delays and faults; only that time passes
-//! by itself, and that whoever a message is for may be elsewhere. See `world/part.rs`.
+//! The event loop, workloads, timers, delays and faults are those of the simulator. Only time passes by itself, and the
+//! receiver of a message may be in another process. See `world/part.rs`.
 
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Ticket, Time};
@@ -21,19 +21,19 @@ use crate::report::{Report, put_together};
 use crate::trials::{self, Failure, SHOWN, Setting, notified, seed_of};
 use crate::watch::{Broken, Mark, Trace, Watch};
 
-/// Which peers live in which process.
+/// The assignment of peers to processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// This process.
+    /// The number of this process.
     pub me: usize,
-    /// How many processes there are in which peers live together, taking turns.
+    /// The number of processes that run several peers, assigned in turn.
     pub together: usize,
-    /// Those who live alone, each in a process of its own after those: who is to die without company.
+    /// Peers with a process of their own, numbered after those: it can be killed without affecting others.
     pub apart: Vec<PeerId>,
 }
 
 impl Share {
-    /// The process of a peer.
+    /// Returns the process of a peer.
     pub fn home(&self, peer: PeerId) -> usize {
         match self.apart.iter().position(|&alone| alone == peer) {
             Some(at) => self.together + at,
@@ -41,149 +41,149 @@ impl Share {
         }
     }
 
-    /// Whether a peer lives in this process.
+    /// Whether a peer is in this process.
     pub fn is_here(&self, peer: PeerId) -> bool {
         self.home(peer) == self.me
     }
 
-    /// Processes in all: those that peers share, and one for each who lives alone.
+    /// Returns the number of processes of both kinds.
     pub fn processes(&self) -> usize {
         self.together + self.apart.len()
     }
 }
 
-/// The rest of the world, and the time.
+/// The other processes, and the time.
 pub trait Outside<A: Actor> {
-    /// How long the run has been going on.
+    /// Returns the time since the start of the run.
     fn now(&mut self) -> Time;
 
-    /// Hands a message over whose time on the way is over. All messages go this way, also those for peers here.
+    /// Sends a message whose delay is over. All messages take this path, also those within a process.
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message);
 
-    /// Whether everybody here has been served, and nobody here will ask any more; told when it has changed.
+    /// Reports a change: whether all clients of this process are served and none will request again.
     fn served(&mut self, is_served: bool);
 
-    /// Waits until something has come, or until then.
+    /// Waits for an event from outside, or until the given time.
     fn wait(&mut self, until: Option<Time>) -> Came<A::Message>;
 }
 
-/// What comes from outside.
+/// An event from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Came<M> {
-    /// Nothing, and it is time to go on.
+    /// None: the given time has come.
     Nothing,
     /// A message has arrived.
     Message {
-        /// A peer of another process.
+        /// The sender, a peer of another process.
         from: PeerId,
-        /// Who shall get it.
+        /// The receiver.
         to: PeerId,
-        /// As the other process has sent it.
+        /// The message as it was sent.
         message: M,
     },
-    /// A process has gone, and these peers with it.
+    /// A process has ended, and these peers with it.
     Gone(Vec<PeerId>),
     /// The run is over.
     Stop,
 }
 
-/// What can be put on a wire and be read again.
+/// A type that can be sent between processes.
 pub trait Wire: Serialize + DeserializeOwned {}
 
 impl<T: Serialize + DeserializeOwned> Wire for T {}
 
-/// Something that happened at a peer, as its process has written it down. Tickets are that process's own.
+/// An event of a peer, as its process has recorded it. Tickets are local to the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<M, N> {
-    /// A client asks.
+    /// A client requests.
     Asked {
-        /// Whose client it is.
+        /// The client's peer.
         peer: PeerId,
-        /// New with this record; it stands for this client until it leaves or gives up.
+        /// New with this record; identifies the client until it leaves or gives up.
         ticket: Ticket,
-        /// The resource, by its number in the run.
+        /// The number of the resource.
         resource: usize,
     },
-    /// A client is inside.
+    /// A client enters.
     Entered {
-        /// Whose client it is.
+        /// The client's peer.
         peer: PeerId,
-        /// As it has asked.
+        /// The ticket of its request.
         ticket: Ticket,
-        /// Where, and under which number.
+        /// The slot and the fencing number.
         grant: Grant,
     },
-    /// A client is inside no longer.
+    /// A client has left.
     Left {
-        /// Whose client it is.
+        /// The client's peer.
         peer: PeerId,
-        /// As it has asked.
+        /// The ticket of its request.
         ticket: Ticket,
     },
-    /// A client does not wait any more.
+    /// A client has stopped waiting.
     GaveUp {
-        /// Whose client it is.
+        /// The client's peer.
         peer: PeerId,
-        /// As it has asked.
+        /// The ticket of its request.
         ticket: Ticket,
     },
-    /// A peer is about to lose what it keeps for others.
+    /// A peer is about to lose its memory.
     Reset(PeerId),
-    /// The process of a peer was killed, and its clients with it: nobody there has written down what became of them.
+    /// The process of a peer was killed with its clients, of which there are no further records.
     Killed(PeerId),
-    /// A peer has crashed. What became of its clients stands in other records.
+    /// A peer has crashed. The ends of its clients are in other records.
     Crashed(PeerId),
     /// A message is sent.
     Sent {
-        /// The peer that says it.
+        /// The sender.
         from: PeerId,
-        /// The peer that is to hear it.
+        /// The receiver.
         to: PeerId,
-        /// As it goes over the socket.
+        /// The message.
         message: M,
     },
-    /// It is on its way, and will arrive then at the soonest.
+    /// The message sent last will arrive at `arrives` at the earliest.
     OnWay {
-        /// The peer whose message it is, the last that it sent.
+        /// Its sender.
         from: PeerId,
-        /// When it will be there.
+        /// The earliest arrival.
         arrives: Time,
     },
     /// A message has arrived.
     Delivered {
-        /// As it was in [`Record::Sent`].
+        /// The sender, as in [`Record::Sent`].
         from: PeerId,
-        /// Who gets it.
+        /// The receiver.
         to: PeerId,
-        /// As it came: under faults perhaps twice.
+        /// The message; under faults it may arrive twice.
         message: M,
     },
-    /// What only this kind of peer has to tell.
+    /// A note of this kind of peer.
     Noted {
-        /// Who tells it.
+        /// Its peer.
         peer: PeerId,
-        /// What it tells.
+        /// The note.
         note: N,
     },
     /// A round begins with these peers of the process.
     Round(Vec<PeerId>),
-    /// A client did not ask, since its peer waits already.
+    /// A client did not request, since its peer waits already.
     Skipped,
     /// The last round is over.
     Drain(Vec<PeerId>),
 }
 
-/// What peers of this kind leave behind.
+/// The record type of a kind of peer.
 pub type RecordOf<A> = Record<<A as Actor>::Message, <A as Actor>::Note>;
 
-/// A watcher that judges nothing: it writes everything down for somebody who knows what happened elsewhere, too.
+/// A watcher that checks nothing and records every event, for a later check with the other processes' records.
 #[derive(Debug)]
 pub struct Recorder<S> {
     sink: S,
 }
 
 impl<S> Recorder<S> {
-    /// Everything goes into this sink.
+    /// Creates a recorder that writes to this sink.
     pub fn new(sink: S) -> Self {
         Self { sink }
     }
@@ -254,29 +254,29 @@ where
     }
 }
 
-/// What a process has counted that stands in no record: clients that lost their grant, messages that were lost, and
-/// so on. For [`World::replay`](crate::World::replay).
+/// The counts of a process that are in no record, such as lost grants and messages. For
+/// [`World::replay`](crate::World::replay).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// By the world, in the order of the names.
+    /// The world's counts, in the order of the names.
     pub(crate) world: Vec<u64>,
-    /// By the workload.
+    /// The workload's counts.
     pub(crate) load: Vec<u64>,
 }
 
-/// What is done with a setting: it is simulated, or played in several processes, or a run of those is judged. A setting
-/// has its own types for everything, so this is a call and not a value.
+/// A way to run a setting: simulated, in several processes, or as a check of their records. A trait, since each setting
+/// has its own types.
 pub trait Drive {
-    /// What comes out.
+    /// The result.
     type Output;
 
-    /// Does it, with a setting of which there are to be so many trials with this seed.
+    /// Runs this many trials of a setting with this seed.
     fn drive<S>(self, setting: &S, trials: u32, seed: u64) -> Self::Output
     where
         S: Setting<Actor: Actor<Message: Wire, Note: Wire + Clone>>;
 }
 
-/// All trials in virtual time, on as many threads as rayon has. The closure is told of every trial that has ended.
+/// Runs all trials in virtual time on rayon's threads. Calls the closure for every trial that has ended.
 #[derive(Debug)]
 pub struct Simulated<F>(pub F);
 
@@ -291,15 +291,15 @@ impl<F: Fn(u64) + Sync> Drive for Simulated<F> {
     }
 }
 
-/// What the processes of one run have left behind.
+/// The results of all processes of one run.
 pub struct Run<A: Actor> {
-    /// In the order of time.
+    /// The records in the order of time.
     pub records: Vec<(Time, RecordOf<A>)>,
-    /// Of each process that lived to tell.
+    /// The counts of each process that was not killed.
     pub counted: Vec<Counted>,
 }
 
-/// Shows runs of real peers to the watchers of a setting, one trial after the other, and puts together what they say.
+/// Passes the records of real runs to the watchers of a setting, one trial after the other, and merges the results.
 ///
 /// # Errors
 /// A rule was broken.
@@ -311,7 +311,7 @@ pub fn judge<S: Setting>(setting: &S, runs: &[Run<S::Actor>], seed: u64) -> Resu
         run.counted.iter().for_each(|counted| world.add_counted(counted));
         if let Err(violation) = world.replay(&run.records) {
             let mut again = setting.world(trial_seed, |rules, _| (Trace::of_last(SHOWN), rules));
-            let _ = again.replay(&run.records); // The same again, for its trace.
+            let _ = again.replay(&run.records); // Repeats the replay for its trace.
             return Err(notified(&again.watch.0, trial, seed, violation));
         }
         sheets.push(world.sheet(setting.resources()));

@@ -1,4 +1,4 @@
-//! The event queue: what happens next, by (time, sequence).
+//! The event queue, sorted by (time, sequence).
 
 use std::collections::VecDeque;
 
@@ -6,30 +6,29 @@ use peerlock_types::{PeerId, Time};
 
 /// Events in order of time; events of one moment in the order they were pushed or posted.
 ///
-/// The heap moves small keys about; the events themselves stay put in a slab whose places are used again, so a queue
-/// that has reached its size allocates no more. Messages that are posted in the order in which they arrive, as they are
-/// where all take as long, stand in a row beside the heap, and are not put in order at all.
+/// The heap moves small keys; the events stay in a slab whose entries are reused, so a queue of constant size does not
+/// allocate. Messages posted in the order of their arrival, as with constant delays, are in a FIFO beside the heap and
+/// are not sorted.
 #[derive(Debug)]
 pub struct Queue<E, M> {
-    /// Each comes before those at twice its place and one, and two, more: the earliest is the first.
+    /// A binary heap: the children of index i are at 2i + 1 and 2i + 2, and the earliest key is first.
     heap: Vec<Key>,
-    /// The row, and in the same order what its messages say: apart, since a processor that moves what it has only just
-    /// written, in pieces of another size, has to wait for that.
+    /// The keys of the FIFO. The messages are in a parallel FIFO: reading back freshly written data in pieces of
+    /// another size would stall the processor.
     posted: VecDeque<(Key, PeerId, PeerId)>,
     messages: VecDeque<M>,
     events: Vec<Option<E>>,
     free: Vec<u32>,
     pushed: u64,
-    /// The first event was taken, and its key is still there: what is pushed next takes its place, which puts the heap
-    /// in order once instead of twice. Most events push another. That is why the heap is our own.
+    /// The first event was taken, and its key remains: the next push replaces it, so that the heap is restored once
+    /// instead of twice. Most events push another. This is why the heap is our own.
     is_first_gone: bool,
-    /// What comes first is a message that was posted, as [`Queue::first`] has found.
+    /// The earliest event is a posted message, as [`Queue::first`] has found.
     is_posted: bool,
 }
 
-/// The moment, then which push it was, then the place in the slab, from the highest bit to the lowest: one number,
-/// since the heap does little else than compare and move keys. 38 bits of pushes are hours of the fastest run, 26 bits
-/// of places more memory than there is.
+/// From the highest bit to the lowest: the time, the push number, the slab index. One number, since the heap mostly
+/// compares and moves keys. 38 bits of pushes are hours of the fastest run, 26 bits of indices exceed any memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(u128);
 
@@ -56,7 +55,7 @@ impl Key {
 }
 
 impl<E, M> Queue<E, M> {
-    /// An empty queue with room for `events` before it has to grow.
+    /// Creates an empty queue with a capacity of `events`.
     pub fn with_capacity(events: usize) -> Self {
         Self {
             heap: Vec::with_capacity(events),
@@ -70,7 +69,7 @@ impl<E, M> Queue<E, M> {
         }
     }
 
-    /// Puts `event` in line for `at`. In place, so that an event is written once, to where it stays.
+    /// Queues `event` for `at`. Inlined, so that the event is written once, to its final place.
     #[inline(always)]
     pub fn push(&mut self, at: Time, event: E) {
         let place = if self.is_first_gone { self.heap[0].place() } else { self.room() };
@@ -79,13 +78,13 @@ impl<E, M> Queue<E, M> {
         self.enqueue(key);
     }
 
-    /// Whether a message that arrives then may be [posted](Queue::post): not before those that were.
+    /// Whether a message that arrives at `at` may be [posted](Queue::post): not before any posted one.
     #[inline(always)]
     pub fn is_last(&self, at: Time) -> bool {
         self.posted.back().is_none_or(|(last, ..)| last.at() <= at)
     }
 
-    /// Puts a message in line behind all that were posted.
+    /// Appends a message to the posted ones.
     #[inline(always)]
     pub fn post(&mut self, at: Time, from: PeerId, to: PeerId, message: M) {
         debug_assert!(self.is_last(at), "it arrives before one that was posted");
@@ -94,7 +93,7 @@ impl<E, M> Queue<E, M> {
         self.messages.push_back(message);
     }
 
-    /// Takes the earliest message out that was posted, if nothing comes before it, as [`Queue::first`] has found.
+    /// Takes the earliest posted message, if [`Queue::first`] has found it to be the earliest event.
     #[inline(always)]
     pub fn take_message(&mut self) -> Option<(PeerId, PeerId, M)> {
         if !self.is_posted {
@@ -104,14 +103,14 @@ impl<E, M> Queue<E, M> {
         self.messages.pop_front().map(|message| (from, to, message))
     }
 
-    /// The key of what is pushed now; whatever is posted has no place.
+    /// Returns the key of the next push; posted messages have no slab index.
     #[inline]
     fn key(&mut self, at: Time, place: usize) -> Key {
         self.pushed += 1;
         Key::new(at, self.pushed, place)
     }
 
-    /// A place that is free.
+    /// Returns a free slab index.
     fn room(&mut self) -> usize {
         self.free.pop().map_or_else(
             || {
@@ -126,7 +125,7 @@ impl<E, M> Queue<E, M> {
         if std::mem::take(&mut self.is_first_gone) { self.sink(key) } else { self.rise(key) }
     }
 
-    /// Takes the earliest event out: [`Queue::first`] has just said that there is one, and it was not posted.
+    /// Takes the earliest event. [`Queue::first`] must have returned its time just before, and it must not be posted.
     #[inline(always)]
     pub fn take_first(&mut self) -> E {
         debug_assert!(!self.is_posted, "what comes first is a message");
@@ -134,7 +133,7 @@ impl<E, M> Queue<E, M> {
         self.events[self.heap[0].place()].take().expect("every key in the heap has its event")
     }
 
-    /// When the earliest event is due.
+    /// Returns the time of the earliest event.
     #[inline(always)]
     pub fn first(&mut self) -> Option<Time> {
         if self.is_first_gone {
@@ -145,7 +144,7 @@ impl<E, M> Queue<E, M> {
         if self.is_posted { posted } else { pushed }.map(|key| key.at())
     }
 
-    /// The first key, whose event is gone, goes as well.
+    /// Removes the first key, whose event was taken.
     fn remove_first(&mut self) {
         self.is_first_gone = false;
         self.free.push(self.heap[0].place() as u32);
@@ -156,12 +155,12 @@ impl<E, M> Queue<E, M> {
         }
     }
 
-    /// Puts a key instead of the first one to where it belongs.
+    /// Replaces the first key and restores the heap downwards.
     fn sink(&mut self, key: Key) {
         let heap = &mut self.heap[..];
         let (mut at, mut child) = (0, 1);
         while child < heap.len() {
-            // Which of two comes first is as good as chance: no branch, since none could be foretold.
+            // Branch-free: the outcome is unpredictable.
             if child + 1 < heap.len() {
                 child += usize::from(heap[child + 1] < heap[child]);
             }
@@ -174,7 +173,7 @@ impl<E, M> Queue<E, M> {
         heap[at] = key;
     }
 
-    /// Puts one more key to where it belongs.
+    /// Adds a key and restores the heap upwards.
     fn rise(&mut self, key: Key) {
         let mut at = self.heap.len();
         self.heap.push(key);
@@ -189,12 +188,12 @@ impl<E, M> Queue<E, M> {
         self.heap[at] = key;
     }
 
-    /// How many events wait.
+    /// Returns the number of queued events.
     pub fn len(&self) -> usize {
         self.heap.len() - usize::from(self.is_first_gone) + self.posted.len()
     }
 
-    /// Whether nothing is left to happen.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -219,7 +218,7 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// Beside a tree: some that are posted where they may be, and pushed where not, among others.
+    /// Compares with a tree: some events posted where allowed, pushed otherwise, among others.
     #[test]
     fn what_is_posted_keeps_its_place_among_what_is_pushed() {
         let mut rng = Rng::new(1);

@@ -1,4 +1,4 @@
-//! What comes out of runs.
+//! The results of runs.
 
 mod numbers;
 
@@ -9,61 +9,60 @@ pub use numbers::Numbers;
 use crate::statistics::{self, Summary};
 use crate::watch::{Cost, Flow, Received, Round};
 
-/// What came out of all trials of one setting, whatever kind of run it was. Most numbers have a name only
-/// ([`Report::numbers`]): those of watchers, and of the world, which counts `asked`, `lost`, `refused`, `withdrawn`,
-/// `crashed`, `restarted`, `resets` and `unexpected`.
+/// The merged results of all trials of a setting. Most numbers are accessible by name only ([`Report::numbers`]): those
+/// of watchers, and the world's `asked`, `lost`, `refused`, `withdrawn`, `crashed`, `restarted`, `resets` and
+/// `unexpected`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Trials that all of this was put together from.
+    /// The number of trials.
     pub trials: u32,
-    /// How often somebody went inside.
+    /// The number of grants.
     pub entries: u64,
     /// Waits over the whole runs.
     pub wait: Option<WaitSummary>,
-    /// Waits in steady state, or while an open workload was measured; `None` if the runs were too short to have one.
+    /// Waits in steady state, or in the measured window of an open workload; `None` if the runs were too short.
     pub steady: Option<WaitSummary>,
-    /// The longest wait of each peer of each trial in steady state, in order.
+    /// The longest wait of each peer of each trial in steady state, sorted.
     pub longest_of_peers: Vec<Span>,
-    /// How `longest_of_peers` is spread.
+    /// The distribution of `longest_of_peers`.
     pub per_peer_max: Option<PerPeerMax>,
-    /// Messages by type. In rounds: those of the rounds, one for every hop and every direct message.
+    /// Messages by type. In rounds: each hop and each direct message during the rounds.
     pub messages: Vec<(&'static str, u64)>,
-    /// Messages and entries in steady state, while an open workload was measured, or during the rounds.
+    /// Messages and entries in steady state, in the measured window, or during the rounds.
     pub steady_flow: Flow,
-    /// All else that was counted, by name.
+    /// All other counts, by name.
     pub numbers: Numbers,
-    /// How resources fared of which fewer than 2m − n replicas lost their memory within any one lease time …
+    /// Violations at resources of which fewer than 2m − n replicas were reset within any one lease …
     pub within: Harm,
-    /// … and the others, for which no quorum promises anything.
+    /// … and at the others, for which a quorum guarantees nothing.
     pub beyond: Harm,
-    /// The client of an open workload whose messages are most in relation to the bound of its place, and how many
-    /// replicas that bound is for.
+    /// The client of an open workload with the highest message count relative to its bound, and the number of replicas
+    /// of that bound.
     pub worst: Option<(Cost, u32)>,
-    /// Round by round, if there are rounds.
+    /// The counts of each round, if there are rounds.
     pub rounds: Vec<Round>,
-    /// Messages of the protocol that a peer got in a round, for all peers and rounds: Figures 4a–c of the E2E paper.
+    /// The distribution of messages per peer and round: Figures 4a–c of the E2E paper.
     pub received: Received,
-    /// How many events were simulated, in all trials together.
+    /// The number of simulated events, over all trials.
     pub events: u64,
-    /// Why the first trial was stopped that was, with its number and the time in it.
+    /// Why the first stopped trial was stopped, with its number and the time.
     pub stop: Option<String>,
-    /// Each trial by itself, in order, as if there had been no other. Empty in those reports themselves.
+    /// The report of each trial, in order. Empty in those reports themselves.
     pub each: Vec<Report>,
 }
 
 impl Report {
-    /// Messages of the protocol, of all types.
+    /// Returns the number of protocol messages of all types.
     pub fn sent(&self) -> u64 {
         self.messages.iter().map(|&(_, count)| count).sum()
     }
 
-    /// How many entries there were while messages were counted: in rounds those of the rounds, without what follows
-    /// them.
+    /// Returns the number of entries while messages were counted: with rounds, those during the rounds.
     pub fn entries_with_messages(&self) -> u64 {
         if self.rounds.is_empty() { self.entries } else { self.steady_flow.entries }
     }
 
-    /// Messages sent for each of those entries; 0 if there were none.
+    /// Returns the messages per such entry; 0 without entries.
     pub fn messages_per_entry(&self) -> f64 {
         match self.entries_with_messages() {
             0 => 0.0,
@@ -71,20 +70,20 @@ impl Report {
         }
     }
 
-    /// The same, both counted in steady state; `None` if nobody went inside then.
+    /// Returns the messages per entry in steady state; `None` without entries.
     pub fn steady_messages_per_entry(&self) -> Option<f64> {
         let Flow { entries, messages } = self.steady_flow;
         (entries > 0).then(|| messages as f64 / entries as f64)
     }
 
-    /// Entries per second while an open workload was measured.
+    /// Returns the entries per second in the measured window of an open workload.
     pub fn throughput(&self) -> Option<f64> {
         let measured = Span::from_nanos(self.numbers.count("nanoseconds measured"));
         (measured > Span::ZERO).then(|| self.steady_flow.entries as f64 / measured.as_secs_f64())
     }
 
-    /// Every trial by itself, a line for each: entries, waits in steady state and over the whole run in seconds,
-    /// messages, and what went wrong.
+    /// Returns a CSV line for each trial: entries, waits in steady state and in the whole run in seconds, messages,
+    /// violations.
     pub fn trials_csv(&self) -> String {
         let mut csv = String::from(
             "trial,entries,mean wait (s),longest wait (s),whole mean wait (s),whole longest wait (s),messages,\
@@ -109,44 +108,43 @@ impl Report {
         csv
     }
 
-    /// How all resources fared, whatever was forgotten.
+    /// Returns the violations at all resources, whatever was reset.
     pub fn harm(&self) -> Harm {
         self.within.plus(self.beyond)
     }
 
-    /// The messages of the worst client over the bound of its place, of an open workload.
+    /// Returns the highest message count of a client relative to its bound, in an open workload.
     pub fn worst_of_bound(&self) -> Option<f64> {
         self.worst.map(|(cost, replicas)| cost.of_bound(replicas))
     }
 }
 
-/// How resources fared, to the very end. One resource of one trial counts as one.
+/// Violations at resources, until the end of the run. Each resource of each trial counts separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Harm {
-    /// Resources that this is about, over all trials.
+    /// The number of resources, over all trials.
     pub resources: u64,
-    /// How many clients went inside.
+    /// The number of grants.
     pub grants: u64,
-    /// How many of them while there was no room.
+    /// Grants that exceeded the number of slots.
     pub violations: u64,
-    /// How many of them with a fencing number no larger than an earlier one.
+    /// Grants with a fencing number no larger than an earlier one.
     pub fencing_back: u64,
-    /// Requests that were never served, though their peers lived and everybody else had left.
+    /// Requests that were never served, though their peers were up and all holders had left.
     pub stuck: u64,
-    /// Trials that were stopped, since a peer had found its own state broken or messages bred. It counts at the first
-    /// resource.
+    /// Trials stopped because a peer panicked or messages multiplied. Counted at the first resource.
     pub stopped: u64,
-    /// The most replicas of one resource that lost their memory within one lease time, in any trial.
+    /// The most replicas of one resource that were reset within one lease, in any trial.
     pub most_forgotten: u32,
 }
 
 impl Harm {
-    /// Nothing happened that may not happen.
+    /// Whether there were no violations.
     pub fn is_none(&self) -> bool {
         self.violations + self.fencing_back + self.stuck + self.stopped == 0
     }
 
-    /// The sum of both.
+    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             resources: self.resources + other.resources,
@@ -170,28 +168,28 @@ pub struct WaitSummary {
 }
 
 impl WaitSummary {
-    /// Of all waits, which are brought into another order, and the longest of each trial; `None` if nobody waited.
+    /// Summarises all waits, which it reorders, and the longest of each trial; `None` without waits.
     fn of(waits: &mut [Span], trial_longest: &[Span]) -> Option<Self> {
         Some(Self { all: Summary::of(waits)?, mean_of_trial_max: statistics::mean(trial_longest)? })
     }
 }
 
-/// How the longest waits of single peers are spread, in seconds.
+/// The distribution of the longest waits of single peers, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerPeerMax {
-    /// The luckiest peer.
+    /// The minimum.
     pub min: f64,
-    /// One peer in ten has at most this.
+    /// The 10th percentile.
     pub p10: f64,
     /// The 50th percentile.
     pub p50: f64,
-    /// Nine peers in ten have at most this.
+    /// The 90th percentile.
     pub p90: f64,
-    /// The unluckiest peer.
+    /// The maximum.
     pub max: f64,
 }
 
-/// What one trial leaves behind. Every watcher writes down its part, and nobody else's.
+/// The results of one trial. Every watcher fills in its own part.
 #[derive(Clone, Debug, Default)]
 pub struct Sheet {
     pub(crate) steady: Vec<Span>,
@@ -199,7 +197,7 @@ pub struct Sheet {
     pub(crate) longest: Vec<Span>,
     pub(crate) messages: Vec<(&'static str, u64)>,
     pub(crate) flow: Flow,
-    /// Numbers that need nothing but a name.
+    /// Counts that need only a name.
     pub numbers: Numbers,
     /// For each resource.
     pub(crate) harm: Vec<Harm>,
@@ -211,14 +209,14 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// For this many resources.
+    /// Creates a sheet for this many resources.
     pub(crate) fn new(resources: usize) -> Self {
         Self { harm: vec![Harm { resources: 1, ..Harm::default() }; resources], ..Self::default() }
     }
 }
 
-/// Puts what trials leave behind together, in their order. A quorum promises something as long as fewer replicas of a
-/// resource than `bound` forget within a lease time.
+/// Merges the results of trials, in order. A quorum gives its guarantee to a resource while fewer than `bound` of its
+/// replicas are reset within a lease.
 pub(crate) fn put_together(trials: Vec<Sheet>, bound: u32) -> Report {
     if trials.len() == 1 {
         let only = sum_up(trials, bound);
@@ -253,7 +251,7 @@ fn sum_up(trials: Vec<Sheet>, bound: u32) -> Report {
 }
 
 impl Report {
-    /// Adds one trial, but for its waits.
+    /// Adds one trial, except its waits.
     fn add(&mut self, trial: Sheet, bound: u32) {
         self.events += trial.events;
         self.steady_flow.entries += trial.flow.entries;

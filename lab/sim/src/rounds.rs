@@ -1,17 +1,18 @@
-//! Rounds: whole peers on an overlay, many resources, churn and faults.
+//! Rounds: peers on an overlay, many resources, churn and faults.
 //!
-//! The workload of the E2E paper's §VI and of the coordinator paper's §5: a round is "the amount of work done by the
-//! nodes in the network", so many requests by random peers for random resources, and each resource that somebody has is
-//! released with probability ½. Rounds here are spans of virtual time: what belongs to a round begins at random moments
-//! of its first half, and the second half lets the messages settle.
+//! The workload of the E2E paper's §VI and of the coordinator paper's §5. A round is "the amount of work done by the
+//! nodes in the network": a number of requests by random peers for random resources, and the release of each held
+//! resource with probability ½. Rounds here are spans of virtual time: a round's events begin at random moments of its
+//! first half, and the messages settle in the second.
 //!
-//! After the last round nobody asks any more, everybody leaves, and the run goes on until nobody waits, or for `drain`
-//! at most. A client that still waits then is stuck. What is sent after the last round is not counted.
+//! After the last round there are no more requests, all holders release, and the run continues until no client waits,
+//! for at most `drain`. A client that still waits then is stuck. Messages after the last round are not counted.
 //!
 //! ```
 //! use peerlock_types::Span;
 //! use peerlock_protocols::sigma::{Config, Sigma};
 //! use peerlock_sim::Rounds;
+//!
 //! let rounds = Rounds { peers: 100, resources: 5, rounds: 3, trials: 1, ..Rounds::default() };
 //! let report = rounds.run(|me, replicas| Sigma::new(me, replicas, Config::REPAIRED), |_| {})?;
 //! assert_eq!(report.numbers.count("asked in rounds") + report.numbers.count("skipped"), 60);
@@ -40,7 +41,7 @@ use crate::watch::{Always, Burden, Fencing, Memory, PerRound, Watch, always_seei
 use crate::workload::{InRounds, Load};
 use crate::world::{Setup, World};
 
-/// Who finds the owner of a key, and how.
+/// The overlay that locates the owner of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverlayKind {
     /// See [`peerlock_overlay::chord`].
@@ -52,49 +53,49 @@ pub enum OverlayKind {
 names!("overlay", OverlayKind { Chord = "chord", Pastry = "pastry" });
 names!("load", Load { Whole = "whole", PerPeer = "per-peer" });
 
-/// One setting, to be tried several times. By default Table 1 of the E2E paper.
+/// One setting, run several times. The default is Table 1 of the E2E paper.
 #[derive(Clone, Debug)]
 pub struct Rounds {
-    /// How many peers there are at the beginning, settled.
+    /// The number of peers at the start, settled.
     pub peers: usize,
-    /// What they route by.
+    /// The overlay.
     pub overlay: OverlayKind,
-    /// Resources that peers ask for, each with replicas of its own.
+    /// The number of resources, each with its own replicas.
     pub resources: usize,
-    /// How many logical replicas each has, and how many votes win.
+    /// The number of logical replicas of each resource, and the votes to win.
     pub quorum: Quorum,
-    /// How long before the first round every resource is asked for once, so that whoever has to be elected is; not at
-    /// all if zero. What is sent meanwhile is not counted.
+    /// The time before the first round, in which every resource is requested once so that elections are over; zero for
+    /// none. Its messages are not counted.
     pub settle: Span,
-    /// Rounds that are counted.
+    /// The number of counted rounds.
     pub rounds: usize,
-    /// From the beginning of one round to that of the next.
+    /// The length of a round.
     pub round: Span,
-    /// How many requests there are in a round …
+    /// The number of requests in a round …
     pub requests: usize,
-    /// … in all or at each peer. A peer does not ask for what one of its clients has or waits for: that request is
+    /// … in all or at each peer. A request for a resource that another client of the peer holds or waits for is
     /// skipped.
     pub load: Load,
-    /// The rate of churn (§VI.C): half as many peers fail silently in each round, and half as many come. Peers whose
-    /// clients wait or are inside do not fail by this.
+    /// The rate of churn (§VI.C): half as many peers fail silently in each round, and half as many join. Peers whose
+    /// clients wait or hold are exempt.
     pub churn: usize,
-    /// How long messages take. With churn or crashes it must have a place for any number of peers.
+    /// The message delays. With churn or crashes the model must support any number of peers.
     pub network: Network,
     /// Whether messages may overtake each other.
     pub links: Links,
-    /// What else goes wrong. A client that crashes takes its peer with it, and another peer comes for it; every peer's
-    /// memory of what it keeps for others has a life of its own.
+    /// Other faults. A client that crashes takes its peer with it, and another peer replaces it; every peer is reset
+    /// independently.
     pub faults: Faults,
-    /// How long the protocol's votes are good for without renewal: what is forgotten is counted within it.
+    /// The lease of the protocol's votes: resets are counted within it.
     pub lease: Span,
-    /// How long the run goes on after the last round until nobody waits any more, at most.
+    /// The longest time after the last round until no client waits.
     pub drain: Span,
-    /// Broken rules are counted instead of stopping the run: two inside, fencing numbers that do not increase, requests
-    /// that are never served, and, where nothing goes wrong, messages that make no sense.
+    /// Counts broken rules instead of stopping the run: two holders, fencing numbers that do not increase, requests
+    /// that are never served, and, without faults, unexpected messages.
     pub count_violations: bool,
-    /// How often it is run, each time with the random numbers of its own seed.
+    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random numbers.
+    /// The seed of all random streams.
     pub seed: u64,
 }
 
@@ -108,7 +109,7 @@ impl Default for Rounds {
             quorum: Quorum::new(10, 6), // The smallest majority: the paper's "majority of replica votes".
             settle: Span::ZERO,
             rounds: 20,
-            round: Span::from_secs(10), // Our choice: half of it is some ten ways through the overlay and back.
+            round: Span::from_secs(10), // Our choice: half of it is some ten paths through the overlay and back.
             requests: 20,
             load: Load::Whole,
             churn: 0,
@@ -125,10 +126,10 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
+    /// Runs all trials on rayon's threads. The report does not depend on their number.
     ///
-    /// `new_peer` makes a peer's part in the protocol of one resource, from its number and the resource's replicas.
-    /// `progress` is told how many trials have ended since it was told last.
+    /// `new_peer` makes a peer's protocol instance for one resource, from its number and the resource's replicas.
+    /// `progress` receives the number of trials that have ended since its last call.
     ///
     /// # Errors
     /// A rule was broken.
@@ -144,7 +145,7 @@ impl Rounds {
         }
     }
 
-    /// Does with it whatever `driver` does.
+    /// Passes this setting to `driver`.
     pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
         new_peer: impl Fn(PeerId, &Replicas) -> P + Sync,
@@ -161,13 +162,12 @@ impl Rounds {
         Of { rounds: self, catalogue, overlay: PhantomData }
     }
 
-    /// Whether anything can go wrong, so that peers must look after the overlay and confirm hops, and messages may find
-    /// no way.
+    /// Whether any fault is possible, so that peers must maintain the overlay and confirm hops, and routing may fail.
     pub(crate) fn is_rough(&self) -> bool {
         self.churn > 0 || self.faults != Faults::default()
     }
 
-    /// Whether messages that find no way break no rule.
+    /// Whether a routing failure is allowed.
     pub(crate) fn is_lenient(&self) -> bool {
         self.is_rough() || self.count_violations
     }
@@ -180,13 +180,13 @@ struct Of<'a, O, P, F> {
     overlay: PhantomData<fn() -> (O, P)>,
 }
 
-/// Where a peer lies: somewhere else in every trial.
+/// Returns the position of a peer, which differs between trials.
 fn node(peer: PeerId, seed: u64) -> Node {
     let high = mix(seed ^ mix(peer.get()));
     Node { key: Key::new(u128::from(high) << 64 | u128::from(mix(high))), peer }
 }
 
-/// Everybody's overlay, which knows whom it should know; by number.
+/// Creates the settled overlays of all peers, by number.
 fn settled<O: Settled>(peers: usize, seed: u64) -> impl Iterator<Item = O> {
     let mut nodes: Vec<Node> = (0..peers as u64).map(|peer| node(PeerId::new(peer), seed)).collect();
     nodes.sort_unstable();
@@ -195,7 +195,7 @@ fn settled<O: Settled>(peers: usize, seed: u64) -> impl Iterator<Item = O> {
     places.into_iter().map(move |place| O::converged(&nodes, place, O::CONFIG))
 }
 
-/// Votes of a majority are for one.
+/// A majority of votes elects one client.
 const SLOTS: u32 = 1;
 
 impl<'a, O, P, F> Setting for &'a Of<'a, O, P, F>

@@ -1,11 +1,12 @@
-//! Means, exact quantiles and spreads, in integers as long as possible so that no order of summing shows.
+//! Means, exact quantiles and spreads, computed in integers as far as possible so that results do not depend on the
+//! order of summation.
 
 use peerlock_types::Span;
 
-/// What a set of waiting times looks like, in seconds.
+/// A summary of waiting times, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Waits that all of this was computed from.
+    /// The number of waits.
     pub count: u64,
     /// The arithmetic mean.
     pub mean: f64,
@@ -22,7 +23,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises `spans`, which are brought into another order; `None` if there are none.
+    /// Summarises `spans`, which it reorders; `None` if there are none.
     pub fn of(spans: &mut [Span]) -> Option<Self> {
         let mean = mean(spans)?;
         let max = spans.iter().max()?.as_secs_f64();
@@ -31,18 +32,18 @@ impl Summary {
     }
 }
 
-/// The arithmetic mean in seconds; `None` of nothing.
+/// Returns the arithmetic mean in seconds; `None` of nothing.
 pub fn mean(spans: &[Span]) -> Option<f64> {
     let total: u128 = spans.iter().map(|span| u128::from(span.as_nanos())).sum();
     (!spans.is_empty()).then(|| total as f64 / spans.len() as f64 / 1e9)
 }
 
-/// Of each percentage, which go up: the smallest of `spans` that at least that many of 100 do not exceed (nearest rank:
-/// always one of them), in seconds. Brings `spans` into another order: each is looked for only among those that the one
-/// before it leaves above itself.
+/// Returns, for each of the increasing percentages, the smallest of `spans` that at least that many of 100 do not
+/// exceed (nearest rank: always one of them), in seconds. Reorders `spans`: each quantile is searched only above the
+/// previous one.
 ///
 /// # Panics
-/// Nothing has no quantile.
+/// If `spans` is empty.
 pub fn quantiles<const N: usize>(spans: &mut [Span], percents: [usize; N]) -> [f64; N] {
     let (all, mut below) = (spans.len(), 0);
     percents.map(|percent| {

@@ -1,4 +1,4 @@
-//! Many trials of one setting: run in parallel, put together in order.
+//! Runs many trials of a setting in parallel and merges their results in order.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,67 +13,66 @@ use crate::watch::{Trace, Watch};
 use crate::workload::Workload;
 use crate::world::{Violation, World};
 
-/// How many events are shown when a rule is broken.
+/// The number of events shown with a broken rule.
 pub(crate) const SHOWN: usize = 24;
 
 /// A rule was broken in one of the trials.
 #[derive(Clone, Debug, Error)]
 #[error("trial {trial} with seed {seed} broke a rule {violation}\nThe last events:\n{}", .events.join("\n"))]
 pub struct Failure {
-    /// Which trial, counted from 0.
+    /// The number of the trial, from 0.
     pub trial: u32,
     /// The seed of the experiment.
     pub seed: u64,
-    /// What went wrong.
+    /// The broken rule.
     pub violation: Violation,
-    /// What happened just before.
+    /// The events just before it.
     pub events: Vec<String>,
 }
 
-/// One setting: what a trial of it is.
+/// One setting, from which trials are made.
 pub trait Setting: Sync {
-    /// Who lives in it.
+    /// The kind of peers.
     type Actor: Actor;
-    /// What happens to them.
+    /// The workload.
     type Workload: Workload<Self::Actor>;
-    /// What must hold.
+    /// The watchers that check.
     type Rules: Watch<Self::Actor>;
-    /// What is counted, without stopping anything.
+    /// The watchers that only count.
     type Counts: Watch<Self::Actor>;
 
-    /// A world with all its peers, in which nothing has happened yet. What it is watched by is made of rules and
-    /// counts.
+    /// Creates a world with all its peers. `watch` combines rules and counts into its watcher.
     fn world<W: Watch<Self::Actor>>(
         &self,
         seed: u64,
         watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
     ) -> World<'_, Self::Actor, Self::Workload, W>;
 
-    /// Whether a trial that a broken rule has stopped is counted, instead of stopping all of them.
+    /// Whether a broken rule is counted and ends only its trial, instead of all.
     fn counts(&self) -> bool {
         false
     }
 
-    /// Resources that are asked for: each has a line of its own in the sheet.
+    /// Returns the number of resources, each of which has an entry in the sheet.
     fn resources(&self) -> usize {
         1
     }
 
-    /// As many replicas of a resource must forget within a lease time for a quorum to promise nothing.
+    /// Returns the number of resets of a resource's replicas within a lease from which on a quorum guarantees nothing.
     fn bound(&self) -> u32 {
         u32::MAX
     }
 }
 
-/// Runs all trials, on as many threads as rayon has; neither the report nor which failure is told depends on their
-/// number. `progress` is told of every trial that has ended.
+/// Runs all trials on rayon's threads. Neither the report nor the choice of the reported failure depends on their
+/// number. `progress` is called for every trial that has ended.
 pub(crate) fn run<S: Setting>(
     setting: &S,
     trials: u32,
     seed: u64,
     progress: impl Fn(u64) + Sync,
 ) -> Result<Report, Box<Failure>> {
-    // Of those that fail the first is told: when one has failed, only those before it still matter.
+    // The first failure is reported: after one, only the trials before it matter.
     let failed = AtomicU32::new(u32::MAX);
     let ended = |number| {
         if number > failed.load(Relaxed) {
@@ -104,7 +103,7 @@ fn run_trial<S: Setting>(setting: &S, number: u32, seed: u64) -> Result<Sheet, B
     }
 }
 
-/// Runs a failed trial again with a trace: the same seed gives the same run.
+/// Repeats a failed trial with a trace: the same seed gives the same run.
 fn explain<S: Setting>(setting: &S, trial: u32, seed: u64, violation: Violation) -> Box<Failure> {
     let mut again = setting.world(seed_of(trial, seed), |rules, _| (Trace::of_last(SHOWN), rules));
     let same = again.run();
@@ -112,13 +111,13 @@ fn explain<S: Setting>(setting: &S, trial: u32, seed: u64, violation: Violation)
     notified(&again.watch.0, trial, seed, violation)
 }
 
-/// A failure with what happened just before it.
+/// Creates a failure with the events just before it.
 pub(crate) fn notified(trace: &Trace, trial: u32, seed: u64, violation: Violation) -> Box<Failure> {
     let events = trace.lines().map(String::from).collect();
     Box::new(Failure { trial, seed, violation, events })
 }
 
-/// The seed of one trial.
+/// Returns the seed of one trial.
 pub fn seed_of(trial: u32, seed: u64) -> u64 {
     Rng::stream(seed, trial.into()).bits()
 }

@@ -1,4 +1,4 @@
-//! Custody beside the protocols of the papers: whole peers in a closed loop, when many of them fail at once.
+//! Custody in a closed loop when many peers fail at once.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_sim::latency::Model;
@@ -7,7 +7,7 @@ use peerlock_types::Span;
 
 const SECOND: Span = Span::from_secs(1);
 
-/// Twelve peers that stay for a second each, three at a time; broken rules stop the run.
+/// Twelve peers and three slots, held for a second each; broken rules stop the run.
 fn custody(voters: u32, faults: Faults) -> Custody {
     Custody {
         peers: 12,
@@ -36,8 +36,8 @@ fn everybody_is_served_when_nothing_goes_wrong() {
     assert!(longest < 12.0, "{longest}");
 }
 
-/// Half of all fail at one moment. Where two of the three voters are among them nobody is let in any more, and who asks
-/// is told so and counted; else all go on.
+/// Half of the peers crash at one moment. Without a majority of the voters, requests are refused and counted; otherwise
+/// all continue.
 #[test]
 fn it_goes_on_with_a_majority_of_the_voters_and_stops_without() {
     let faults = Faults { catastrophe: Some((0.5, SECOND * 10)), ..Faults::default() };

@@ -1,4 +1,4 @@
-//! What a crash leaves behind: clients that were told an end, and disks with a write under way.
+//! The effects of a crash on clients with an end, and on disks with a pending write.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::cell::Cell;
@@ -13,13 +13,13 @@ use peerlock_types::{PeerId, Rng, Span, Time};
 
 const TOLD: Span = Span::from_secs(5);
 
-/// A peer that lets everybody in at once, until an end; and writes one number after another.
+/// A peer that grants every request at once, with an end, and writes one number after another.
 struct Careless(u64);
 
-/// What it may be told.
+/// Its commands.
 #[derive(Debug)]
 enum Order {
-    /// All clients may stay longer.
+    /// Extend all clients' ends.
     Renew,
     Write,
 }
@@ -28,7 +28,7 @@ impl Actor for Careless {
     type Message = Never;
     type Timer = Never;
     type Command = Order;
-    /// A number is safe.
+    /// The last synced number.
     type Note = u64;
     type Disk = u64;
     type Write = u64;
@@ -73,7 +73,7 @@ impl Actor for Careless {
     }
 }
 
-/// What happens, by the second.
+/// The events, by the second.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Ask(u64),
@@ -88,7 +88,7 @@ struct Script<'a> {
     acts: &'a [(u64, Act)],
     until: Span,
     safe: &'a Cell<u64>,
-    /// How often a write was there that nobody had confirmed, and how often it was not.
+    /// How often an unconfirmed write was on the disk, and how often not.
     found: [u64; 2],
 }
 
@@ -158,7 +158,7 @@ fn world<'a>(peers: u64, faults: Faults, script: Script<'a>) -> World<'a, Carele
     world
 }
 
-/// A client asks at 0 and is told that it may stay for 5 s; then another asks elsewhere.
+/// A client requests at 0 and gets an end at 5 s; then another requests elsewhere.
 #[test]
 fn a_client_is_inside_until_it_leaves_or_the_end_that_it_was_told() {
     use Act::{Ask, Crash, Leave, Renew};
@@ -170,7 +170,7 @@ fn a_client_is_inside_until_it_leaves_or_the_end_that_it_was_told() {
         (&[(3, Renew), (9, Ask(1))], true),
         (&[(1, Crash), (4, Ask(1))], false),
         (&[(1, Crash), (6, Ask(1))], true),
-        // Nobody hears that it would like to leave.
+        // Its request to release reaches no peer.
         (&[(1, Crash), (2, Leave), (4, Ask(1))], false),
         (&[(3, Renew), (4, Crash), (7, Ask(1))], false),
         (&[(1, Crash), (3, Renew), (6, Ask(1))], true),

@@ -1,4 +1,4 @@
-//! Fair-K on the bench: the paper's plateau, safety in rough weather, and the same bytes from the same seed.
+//! Fair-K: the paper's plateau, safety under jitter, and deterministic reports.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::fair_k::Config;
@@ -52,7 +52,7 @@ fn the_mean_wait_is_the_closed_bound_wherever_it_is_saturated() {
     }
 }
 
-/// However long messages take, or peers are out of reach: who will be served is not given up.
+/// A run with slow messages or long faults is not given up.
 #[test]
 fn a_run_lasts_as_long_as_its_messages_and_its_faults() {
     let slow = experiment(5, 2, "10s", 0.5, "constant:2h", 3);
@@ -71,7 +71,7 @@ fn the_ideal_reaches_the_same_bound_and_keeps_the_order() {
     assert_eq!(report.numbers.count("order inversions"), 0);
 }
 
-/// Every rule is watched in every run; this is only about which runs.
+/// All rules are checked in every run; this test selects the runs.
 #[test]
 fn no_rule_is_broken_in_rough_weather() {
     for latency in ["constant:1s", "uniform:0s..4s", "jitter:0s..4s", "king"] {
@@ -100,7 +100,7 @@ fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
     assert_ne!(once, fair_k(&Experiment { seed: 2, ..experiment.clone() }, Config::REPAIRED));
 }
 
-/// Ordered links differ from unordered ones only where a message could overtake another.
+/// Ordered links differ from unordered ones only if a message can overtake another.
 #[test]
 fn the_order_of_links_matters_only_with_jitter() {
     for (latency, matters) in [("constant:1s", false), ("uniform:0s..2s", false), ("jitter:0s..2s", true)] {
@@ -110,15 +110,15 @@ fn the_order_of_links_matters_only_with_jitter() {
     }
 }
 
-/// With one slot, nobody goes in before one who asked more than two message times earlier: not even where stays are so
-/// short that a token has gone before word of it comes to the coordinator, and wherever messages overtake each other.
+/// With one slot, no client enters before one that requested more than two message times earlier, even if holds are so
+/// short that a token has moved on before the coordinator is notified, and with unordered messages.
 #[test]
 fn with_one_slot_nobody_is_passed_by() {
     for latency in ["constant:1s", "uniform:0s..4s", "jitter:0s..4s"] {
         for (peers, hold, think) in [(3, "1us", 2.0), (10, "1us", 5.0), (10, "10ms", 0.5), (30, "exp:1s", 0.2)] {
             for (links, reach) in [(Links::Unordered, 1), (Links::Unordered, 2), (Links::Ordered, 8)] {
                 let experiment = Experiment { links, ..experiment(peers, 1, hold, think, latency, 100) };
-                // The role stays: on its way from one to the next, it has to be found.
+                // The role is fixed: a moving one must be found first.
                 let config = fair_k_late::Config { term: u32::MAX, reach, ..fair_k_late::Config::default() };
                 let late = run(&experiment, |me, layout| FairKLate::new(me, layout, config));
                 assert_eq!(late.numbers.count("passed by"), 0, "{latency}, {peers} peers, {hold}, {links:?}, {reach}");
@@ -136,7 +136,7 @@ fn with_one_slot_nobody_is_passed_by() {
     }
 }
 
-/// One stay in fifty lasts as long as a thousand others, and few wait. The watcher fails above the bound.
+/// One hold in fifty lasts as long as a thousand others, and few clients wait. The watcher fails above the bound.
 #[test]
 fn passes_are_bounded_where_few_stays_are_very_long() {
     let stays = |short: Span, long: u64| Hold::TwoPoint { short, long: short * long, long_share: 0.02 };
@@ -155,14 +155,14 @@ fn passes_are_bounded_where_few_stays_are_very_long() {
     }
 }
 
-/// The same is seen where somebody is: Fair-K lets who holds a token in again.
+/// The watcher counts passes if there are any: Fair-K re-admits a peer that has a token.
 #[test]
 fn who_is_passed_by_is_seen() {
     let report = fair_k(&experiment(10, 1, "1us", 5.0, "constant:1s", 100), Config::PRINTED);
     assert!(report.numbers.count("passed by") > 0, "{:?}", report.numbers);
 }
 
-/// However short the stays are: a hand-over is one message, and the order that of the ideal but for a message or two.
+/// For any hold time, a hand-over takes one message, and the order is that of the ideal within a message or two.
 #[test]
 fn short_stays_cost_no_more_than_the_hand_over() {
     for hold in ["1us", "10ms"] {
@@ -180,13 +180,13 @@ fn short_stays_cost_no_more_than_the_hand_over() {
     }
 }
 
-/// As long as nobody dies, custody differs from late binding in one message per entry: the arrival number. Leaving and
-/// entering are one message apart, so that waits are those of the bound.
+/// Without crashes, custody differs from late binding in one message per entry: the arrival number. A hand-over is one
+/// message, so that waits match the bound.
 #[test]
 fn custody_costs_at_most_one_message_more_than_late_binding() {
     for (slots, hold) in [(1, "10s"), (3, "10s"), (3, "exp:10s"), (10, "10s")] {
         let experiment = experiment(100, slots, hold, 0.5, "constant:1s", 200);
-        // From the same beginning: all tokens at the coordinator, and a role that stays there.
+        // From the same initial state: all tokens at the coordinator, and a role that stays there.
         let late = run(&experiment, |me, layout| {
             let tokens = vec![layout.root; layout.tokens.len()];
             let config = fair_k_late::Config { term: u32::MAX, ..fair_k_late::Config::default() };

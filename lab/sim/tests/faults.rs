@@ -1,5 +1,5 @@
-//! Every fault with every workload and every kind of peer: what each does, that watchers see what it breaks, and that a
-//! run with faults is as repeatable as one without.
+//! Every fault with every workload and kind of peer: its effect, the violations that watchers detect, and the
+//! determinism of runs with faults.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::backed::{self, Ring};
@@ -15,7 +15,7 @@ const fn seconds(every: u64, last: u64) -> Spells {
     Spells { every: Span::from_secs(every), last: Span::from_secs(last) }
 }
 
-/// Each kind by itself, and what of it is counted.
+/// Each fault, with the name of its count.
 fn each() -> Vec<(Faults, &'static str)> {
     let none = Faults::default();
     let partition = |cut| Faults { partitions: Some((cut, seconds(20, 5))), ..none };
@@ -39,7 +39,7 @@ fn each() -> Vec<(Faults, &'static str)> {
     ]
 }
 
-/// Six clients of five servers, with what it takes for one minute of trouble.
+/// Six clients of five servers, for a minute of faults.
 fn closed(faults: Faults) -> Experiment {
     Experiment {
         peers: 11,
@@ -114,9 +114,8 @@ fn on_overlay(faults: Faults) -> Result<Report, Box<Failure>> {
 /// One trial under these faults.
 type Run = fn(Faults) -> Result<Report, Box<Failure>>;
 
-/// The whole table: no run goes on for ever or lets nobody in; each fault strikes and makes a difference; and the same
-/// seed gives the same report. Only Fair-K may find itself in a state that cannot be, where messages come twice or
-/// peers forget.
+/// Every run ends and grants slots, each fault has an effect, and the same seed gives the same report. Only Fair-K may
+/// panic, if messages are duplicated or peers reset.
 #[test]
 fn every_fault_strikes_under_every_workload() {
     let runs: [(&str, Run); 5] = [
@@ -148,7 +147,7 @@ fn every_fault_strikes_under_every_workload() {
     }
 }
 
-/// What only slows messages or peers down breaks no rule of Fair-K; what loses messages loses tokens, and somebody is
+/// Faults that only delay messages or peers break no rule of Fair-K; lost messages lose tokens, and some client is
 /// never served.
 #[test]
 fn fair_k_bears_delays_and_nothing_that_is_lost() {
@@ -166,8 +165,8 @@ fn fair_k_bears_delays_and_nothing_that_is_lost() {
     assert!(run(Faults { deaths: Some(Span::from_secs(40)), ..none }).stuck > 0);
 }
 
-/// A trial in which a peer finds its own state broken is stopped and counted, and the others go on; whichever threads
-/// they are on, the first is told.
+/// A trial in which a peer panics is stopped and counted, and the others continue. The first one is reported, on any
+/// number of threads.
 #[test]
 fn a_trial_that_is_stopped_is_counted_and_the_others_go_on() {
     let twice = Faults { duplication: 0.0005, ..Faults::default() };
@@ -183,7 +182,7 @@ fn a_trial_that_is_stopped_is_counted_and_the_others_go_on() {
     assert_eq!(lines.lines().filter(|line| line.ends_with(",1")).count() as u64, report.harm().stopped, "{lines}");
 }
 
-/// … and where nobody counts, the run stops and tells why.
+/// Without counting, the run stops and reports the rule.
 #[test]
 fn a_broken_rule_stops_a_closed_loop_with_faults() {
     let stops = |faults| {
@@ -196,10 +195,8 @@ fn a_broken_rule_stops_a_closed_loop_with_faults() {
     assert!(twice.contains("a peer has panicked: a root is the coordinator"), "{twice}");
 }
 
-/// Whatever happens at a frozen peer happens when it thaws: nobody is let in or out there meanwhile, and nothing is
+/// Events at a frozen peer are deferred until it thaws: no client enters or leaves there meanwhile, and no event is
 /// lost.
-/// A replica that restarts has forgotten, and is not what it was in the beginning: it knows that it must not vote
-/// before nobody can be inside with a vote that it does not remember.
 #[test]
 fn who_restarts_knows_that_it_has_forgotten() {
     let crashes = Faults { crashes: Some(seconds(5, 1)), ..Faults::default() };
@@ -221,7 +218,7 @@ fn a_frozen_peer_loses_time_and_nothing_else() {
     assert!(mean(&frozen) > 2.0 * mean(&calm), "{} and {}", mean(&frozen), mean(&calm));
 }
 
-/// Twenty peers, every state with two copies, and those who live are told after 2 s, if at all.
+/// Twenty peers with two backups each; the others are notified after 2 s, if at all.
 fn backed(faults: Faults) -> Result<Report, Box<Failure>> {
     let experiment = Experiment { peers: 20, servers: 0, slots: 2, trials: 10, ..closed(faults) };
     let layout = Layout::printed(20, 2);
@@ -231,7 +228,8 @@ fn backed(faults: Faults) -> Result<Report, Box<Failure>> {
     experiment.run(|_| peers().map(|me| Backed::new(me, &ring, config, part)).collect(), |_| {})
 }
 
-/// Exactly the share that was asked for dies, at one moment; who is told goes on, who is not waits for ever.
+/// Exactly the given share crashes, at one moment; with notifications the others continue, without them they wait
+/// forever.
 #[test]
 fn after_a_catastrophe_those_who_are_told_go_on() {
     let catastrophe = Some((0.5, Span::from_secs(10)));
@@ -243,8 +241,8 @@ fn after_a_catastrophe_those_who_are_told_go_on() {
     assert!(untold.harm().stuck > 0 && untold.harm().violations == 0, "{:?}", untold.harm());
 }
 
-/// Backups believe whoever says that one is gone: where that is wrong, two act for one, until too many are inside or a
-/// peer finds its own state broken.
+/// Backups trust reports of crashes: after a wrong one, two peers act for one, until too many clients hold or a peer
+/// panics.
 #[test]
 fn wrong_suspicions_let_too_many_in() {
     let detection = Some(Span::from_secs(2));
@@ -259,8 +257,7 @@ fn wrong_suspicions_let_too_many_in() {
     }
 }
 
-/// Among many peers everybody is told of everybody on the other side: more than a million words, which are not all in
-/// line at once.
+/// A partition among many peers causes more than a million notifications, which are not all queued at once.
 #[test]
 fn a_partition_among_many_is_told_to_one_after_the_other() {
     let partitions = Some((Cut::Whole, seconds(10, 10)));

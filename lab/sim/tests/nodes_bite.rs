@@ -1,5 +1,5 @@
-//! Would the runs of whole nodes see a mistake? Each of these is made on purpose, in the node or in the register, and
-//! must be seen: by a watcher, by what a node asserts of itself, or because somebody is never served.
+//! Mutations of the node and the registry, each of which the runs of whole nodes must detect: by a watcher, by an
+//! assertion of a node, or by a client that is never served.
 
 #[path = "nodes/plan.rs"]
 #[allow(dead_code, reason = "other users of these plans want more of them")]
@@ -10,7 +10,7 @@ use peerlock_registry::Mutation as InRegister;
 use peerlock_sim::Nodes;
 use rayon::prelude::*;
 
-/// How many runs may pass before a mistake is seen.
+/// The number of runs within which a mutation must be detected.
 const WITHIN: u64 = 2000;
 
 #[derive(Clone, Copy, Debug)]
@@ -27,27 +27,27 @@ fn plan_with(mistake: Mistake, seed: u64) -> Nodes {
     plan
 }
 
-/// What is wrong with this run, if it is what this mistake leads to.
+/// Runs a seed with a mutation, and returns the violation if it is one of those expected.
 fn found(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
     let what = plan_with(mistake, seed).run().err()?.violation.to_string();
     words.iter().any(|word| what.contains(word)).then_some((seed, what))
 }
 
-/// Too many are inside.
+/// Too many holders.
 const TWO: &[&str] = &["is let in as number", "gives fencing number"];
-/// Somebody is forgotten.
+/// A client is not served.
 const STUCK: &[&str] = &["never served", "who was to be served", "who has waited since"];
-/// Or a node finds it itself before that.
+/// … or a node's assertion fails first.
 const TWO_OR_ASSERTED: &[&str] = &["is let in as number", "gives fencing number", "has panicked"];
-/// A node finds it itself.
+/// A node's assertion fails.
 const ASSERTED: &[&str] = &["has panicked"];
 
-/// Each mistake with a seed that shows it and what is seen. (Counting a session from the answer is too rare here, one
-/// run in thousands; the register's own simulation shows it in every tenth.) A change of the code may change what a
-/// seed stands for: then the first one that shows it is looked for, and printed.
+/// Each mutation with a seed that shows it and the violations. (A session counted from the answer is too rare here, one
+/// run in thousands; the registry's own simulation shows it in every tenth.) A code change may change what a seed
+/// shows: then the test searches for the first seed that shows it, and prints it.
 #[test]
 fn every_mistake_is_seen() {
-    std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
+    std::panic::set_hook(Box::new(|_| {})); // Failed assertions are expected here.
     let table: [(Mistake, u64, &[&str]); 32] = [
         (Mistake::Node(Mutation::Resend), 6, STUCK),
         (Mistake::Node(Mutation::Ack), 29, STUCK),
@@ -85,7 +85,7 @@ fn every_mistake_is_seen() {
     let pages = [include_str!("../../docs/simulate.md"), include_str!("../../docs/papers/guards.md")];
     assert!(pages.iter().all(|page| page.contains(&format!(" {} mistakes ", table.len()))), "the pages say how many");
     let mut unseen = Vec::new();
-    // One of them alone: MISTAKE=DetachedUntold, from this seed on: SEED=2000.
+    // Selects one mutation, MISTAKE=DetachedUntold, and its first seed, SEED=2000.
     let only = std::env::var("MISTAKE").ok();
     let from = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let is_meant = |mistake: &Mistake| only.as_ref().is_none_or(|only| format!("{mistake:?}").contains(only));

@@ -1,4 +1,4 @@
-//! Sigma and its strawman in an open workload, on replicas that forget.
+//! Sigma and its strawman in an open workload, on replicas that are reset.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod rough;
@@ -11,7 +11,7 @@ use peerlock_sim::{Failure, Faults, Hold, Links, Open, Poisson, Report};
 use peerlock_types::{PeerId, Span};
 use rough::Rough;
 
-/// How many rough minutes.
+/// The number of fault runs, a minute each.
 const RUNS: u64 = 500;
 
 /// The paper's setting (§5), but for five minutes in all.
@@ -83,7 +83,7 @@ fn replicas_that_forget_cost_little() {
 }
 
 /// §5: "message cost … is asymptotically bound by 4n": a REQUEST, its RESPONSE, the grant and a RELEASE for each
-/// replica; the grant is the RESPONSE where nobody else is.
+/// replica; without contention the grant is the RESPONSE.
 #[test]
 fn a_lonely_client_costs_three_messages_per_replica() {
     let flow = sigma(&open(0.05, "constant:100ms"), 24).steady_flow;
@@ -115,19 +115,19 @@ fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
     assert!(once.numbers.count("crashed") > 0 && once.numbers.count("resets") > 0);
 }
 
-/// A crash inside holds everybody up until the lease ends, and no longer.
+/// A crashed holder blocks others only until its lease expires.
 #[test]
 fn after_a_crash_the_lease_ends_and_others_get_in() {
     let faults = Faults { client_crash: 0.2, ..Faults::default() };
     let report = sigma(&Open { faults, ..open(0.2, "constant:100ms") }, 24);
     let (came, crashed) = (report.numbers.count("asked"), report.numbers.count("crashed"));
     assert!(crashed > 3, "{report:?}");
-    assert!(came < crashed + report.entries + 10, "{report:?}"); // Some who went inside crashed there.
+    assert!(came < crashed + report.entries + 10, "{report:?}"); // Some of the clients that entered crashed.
     let longest = report.wait.unwrap().all.max;
     assert!((8.0..60.0).contains(&longest), "{longest}");
 }
 
-/// Whoever stays longer than the strawman's lease, which is never renewed, loses it, and is told.
+/// A client that holds longer than the strawman's lease, which is never renewed, loses its grant and is notified.
 #[test]
 fn a_grant_may_be_lost() {
     let mut open = open(0.02, "constant:100ms");
@@ -137,7 +137,7 @@ fn a_grant_may_be_lost() {
     assert!(lost > 0 && lost <= report.entries, "{report:?}");
 }
 
-/// A violation stops a run and is shown, unless the run is there to count them.
+/// A violation stops a run and is reported, unless violations are counted.
 #[test]
 fn violations_stop_a_run_unless_they_are_counted() {
     let mut open = open(1.0, "uniform:0s..200ms");
@@ -150,8 +150,8 @@ fn violations_stop_a_run_unless_they_are_counted() {
     assert!(report.harm().violations > 0 && report.numbers.count("resets within a lease") >= 2, "{report:?}");
 }
 
-/// Clients that leave at once, as they do in the paper's figures, are seen beside each other all the same: replicas
-/// that forget half of the time let somebody in before anybody can know that the last one has left.
+/// Clients that release at once, as in the paper's figures, still cause violations: replicas that are reset often grant
+/// before the release of the last holder can be known.
 #[test]
 fn stays_of_no_time_hide_nothing() {
     let mut open = open(3.0, "constant:100ms");
@@ -164,8 +164,8 @@ fn stays_of_no_time_hide_nothing() {
     assert_eq!(violations(1_000_000), 0);
 }
 
-/// Seeded runs with everything going wrong: nobody is let in beside another as long as fewer than 2m − n replicas are
-/// reset within one lease time. `cargo run --release -p peerlock-sim --example fault_runs` does ten thousand.
+/// Seeded runs with all faults: no two clients hold while fewer than 2m − n replicas are reset within one lease. `cargo
+/// run --release -p peerlock-sim --example fault_runs` plays ten thousand.
 #[test]
 fn nobody_is_inside_with_another_while_enough_replicas_remember() {
     let (mut few, mut many, mut entries) = (0, 0, 0);
@@ -183,7 +183,7 @@ fn nobody_is_inside_with_another_while_enough_replicas_remember() {
     assert!(few > RUNS / 3 && many > RUNS / 10, "{few} runs within the bound, {many} beyond it");
 }
 
-/// The runs above would show it if clients did not know when their leases end.
+/// Shows that the runs above depend on clients that know the end of their lease.
 #[test]
 fn without_leases_that_clients_know_somebody_is() {
     let config = sigma::Config { client_leases: false, ..sigma::Config::REPAIRED };
@@ -192,8 +192,8 @@ fn without_leases_that_clients_know_somebody_is() {
     assert!(violations > 0, "nothing happens without them: then these runs prove nothing");
 }
 
-/// They would hardly show it if grants had no numbers: that takes a YIELD, and an old answer that comes after it. Where
-/// messages take longer than a retry, and half of them come twice, it happens once in a thousand entries.
+/// The runs above rarely depend on numbered grants: that takes a YIELD followed by an old answer. If messages take
+/// longer than a retry, and half of them arrive twice, it happens once in a thousand entries.
 #[test]
 fn without_numbered_grants_somebody_is_where_old_answers_come_late() {
     let mut late = open(0.3, "jitter:0s..1s");

@@ -1,4 +1,4 @@
-//! A part of a world in real time.
+//! One process's part of a world in real time.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::token::Layout;
@@ -9,7 +9,8 @@ use peerlock_sim::{
 };
 use peerlock_types::{PeerId, Span, Time};
 
-/// A clock that goes on by a minute whenever it is read: no process keeps up with it. The run is over when it is asked.
+/// A clock that advances by a minute whenever it is read, so that no process keeps up. The run ends at the first
+/// receive.
 #[derive(Default)]
 struct TooFast(u64);
 

@@ -1,5 +1,5 @@
-//! Each watcher sees the one fault it is there for. The protocol here is a caricature: a peer lets everybody in at
-//! once, and has one fault of choice.
+//! Each watcher detects the fault it is for. The protocol here grants every request at once, and has one selectable
+//! fault.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::{Cx, Grant, Never, Observe, Protocol};
@@ -30,7 +30,7 @@ struct Caricature {
     tokens: usize,
     coordinator: bool,
     parent: Option<PeerId>,
-    /// The request that waits, and how many more replies it waits for.
+    /// The waiting request, and the number of replies it waits for.
     waits: Option<(Ticket, u32)>,
 }
 
@@ -111,7 +111,7 @@ impl Observe for Caricature {
     }
 }
 
-/// One peer, or two for the faults that take two: each then has a slot of its own, but for `LetsTwoIn`.
+/// Runs one peer, or two for the faults that need two: each then has its own slot, except for `LetsTwoIn`.
 fn run(fault: Fault) -> Result<(), String> {
     let pair = matches!(
         fault,
@@ -134,7 +134,7 @@ fn run(fault: Fault) -> Result<(), String> {
     let peer = |number| Caricature {
         me: PeerId::new(number),
         fault,
-        // Far apart, so that only the fault in question repeats a number.
+        // Far apart, so that only the fault under test repeats a number.
         given: 1000 * number,
         tokens: if pair { 1 } else { 2 },
         coordinator: number == 0,
@@ -179,8 +179,7 @@ fn a_failure_names_the_seed_the_trial_and_the_last_events() {
     assert!(error.contains("enters slot 0, fencing 7"), "{error}");
 }
 
-/// The same protocol under an open workload, whose clients stay for a while or for no time at all. In rounds it is the
-/// clerk's turn, in `rounds/`.
+/// The same protocol in an open workload, with and without a hold time. `rounds/` tests it in rounds.
 #[test]
 fn a_broken_protocol_is_caught_under_an_open_workload() {
     let run = |fault, hold| {
@@ -195,7 +194,7 @@ fn a_broken_protocol_is_caught_under_an_open_workload() {
             trials: 1,
             seed: 42,
         };
-        let (me, tokens, coordinator, parent) = (PeerId::new(0), 0, false, None); // Everybody goes to slot 0.
+        let (me, tokens, coordinator, parent) = (PeerId::new(0), 0, false, None); // All clients use slot 0.
         let given = |peer: PeerId| 1000 * peer.get();
         let peer =
             |peer: PeerId| Caricature { me, fault, given: given(peer), tokens, coordinator, parent, waits: None };

@@ -4,11 +4,11 @@ use peerlock_types::PeerId;
 use super::{Actor, Cx, Effect, Hands, Input};
 use crate::watch::Broken;
 
-/// Another peer seems to be gone.
+/// A report that another peer has crashed.
 #[derive(Clone, Copy, Debug)]
 pub struct Gone(PeerId);
 
-/// A protocol by itself: one resource, and every message goes straight to whom it is for.
+/// A protocol on its own: one resource, and every message goes directly to its destination.
 #[derive(Debug)]
 pub struct Bare<P>(pub P);
 
@@ -52,7 +52,7 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
 
     #[inline(always)]
     fn effects(buffers: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken> {
-        // From the end, where a list gives its elements away at the least cost. Most steps have one or two.
+        // Reversed and popped, which is the cheapest way to drain a list. Most steps have one or two effects.
         if buffers.len() > 1 {
             buffers.reverse();
         }
@@ -67,7 +67,7 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
     }
 }
 
-/// What a protocol by itself wants of the world, in the world's words.
+/// Converts a protocol's effect to one of the world.
 fn in_words_of_the_world<P: Observe<Timer: std::hash::Hash>>(
     effect: protocol::Effect<P::Message, P::Timer>,
 ) -> Effect<Bare<P>> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Actor, Cx, Effect, Hands, Input};
 use crate::watch::Broken;
 
-/// A whole peer: an overlay, and a protocol for each resource.
+/// A peer on an overlay, with a protocol instance for each resource.
 pub struct OnOverlay<'a, O: Overlay, P: Observe, F> {
     peer: Peer<O, P, &'a Catalogue<F>>,
     catalogue: &'a Catalogue<F>,
@@ -19,7 +19,7 @@ impl<'a, O: Overlay, P: Observe, F> OnOverlay<'a, O, P, F>
 where
     F: Fn(PeerId, &Replicas) -> P,
 {
-    /// A peer with this overlay, and no part in any resource yet.
+    /// Creates a peer with this overlay and no protocol instances yet.
     pub fn new(overlay: O, catalogue: &'a Catalogue<F>, config: peer::Config) -> Self {
         Self { peer: Peer::new(overlay, catalogue, config), catalogue }
     }
@@ -27,22 +27,22 @@ where
 
 /// A peer that routes messages to the owners of keys.
 pub trait Routing: Actor<Command = PeerId, Note = OverlayNote> {
-    /// What it owns, if it is in the overlay.
+    /// Returns the keys that the peer owns, if it is in the overlay.
     fn range(&self) -> Option<KeyRange>;
 
     /// Whether this message is on its way to the owner of a key.
     fn is_hop(message: &Self::Message) -> bool;
 
-    /// The timer by which it looks after the overlay, and how often it does.
+    /// Returns the timer of the overlay's maintenance, and its period.
     fn upkeep() -> (Self::Timer, Span);
 }
 
-/// What happens at a peer beside what becomes of its clients.
+/// Reports beside grants and their ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum OverlayNote {
-    /// It owns these keys from now on, and no others; none if it is not in the overlay any more.
+    /// The peer owns exactly these keys; `None` if it is not in the overlay.
     Owns(Option<KeyRange>),
-    /// A message for the owner of this key found no way.
+    /// A message to the owner of this key could not be routed.
     Undelivered(Key),
 }
 
@@ -54,7 +54,7 @@ where
 {
     type Message = Wire<O::Message, P::Message>;
     type Timer = Timer<P::Timer>;
-    /// Join by way of this peer.
+    /// Join through this peer.
     type Command = PeerId;
     type Note = OverlayNote;
     type Disk = ();
@@ -63,7 +63,7 @@ where
 
     const KINDS: &'static [&'static str] = P::KINDS;
 
-    /// Messages between overlays, and confirmations of hops, are upkeep.
+    /// Messages between overlays, and confirmations of hops, are maintenance.
     fn kind(message: &Self::Message) -> Option<usize> {
         match message {
             Wire::Overlay(_) | Wire::Got { .. } => None,
@@ -120,9 +120,9 @@ where
     }
 }
 
-/// An overlay with its defaults, of which peers can be made that have settled.
+/// An overlay with defaults, which can start settled.
 pub trait Settled: Overlay {
-    /// How the overlay is set up in a simulation.
+    /// The overlay's configuration in a simulation.
     const CONFIG: overlay::Config;
 }
 
@@ -134,16 +134,16 @@ impl Settled for Pastry {
     const CONFIG: overlay::Config = overlay::Config::PASTRY;
 }
 
-/// The resources that there are: "/resource/0" and so on, each with replicas of its own.
+/// The resources "/resource/0" and so on, each with its own replicas.
 #[derive(Debug)]
 pub struct Catalogue<F> {
-    /// By key, so that they are found.
+    /// Sorted by key, for lookup.
     resources: Vec<(Key, Replicas)>,
     new_peer: F,
 }
 
 impl<F> Catalogue<F> {
-    /// This many resources. `new_peer` makes a peer's part in the protocol of one of them.
+    /// Creates this many resources. `new_peer` makes a peer's protocol instance for one of them.
     pub fn new(resources: usize, quorum: Quorum, new_peer: F) -> Self {
         let resource = |number| {
             let name = format!("/resource/{number}");
@@ -154,7 +154,7 @@ impl<F> Catalogue<F> {
         Self { resources, new_peer }
     }
 
-    /// The replicas of each resource.
+    /// Returns the replicas of each resource.
     pub fn replicas(&self) -> impl ExactSizeIterator<Item = &Replicas> {
         self.resources.iter().map(|resource| &resource.1)
     }

@@ -1,4 +1,4 @@
-//! The product's own peer as an actor: a whole node with its clients, its data folder and its connections.
+//! The product's peer as an actor: a node with its clients, data directory and connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,118 +19,118 @@ mod dir;
 
 pub use dir::{Dir, Write};
 
-/// The product's own peer, with its clients and its connections.
+/// The product's peer, with its clients and its connections.
 ///
-/// Clients differ, as real ones do: most have their lease renewed by the peer, some renew it themselves, a few forget
-/// to, some are detached; most wait as long as it takes, some for a while, some not at all.
+/// Clients differ, as real ones do. The peer renews most leases; some clients renew themselves, a few forget to, some
+/// grants are detached. Most clients wait without limit, some for a while, some not at all.
 pub struct Whole {
     node: Node,
     connections: Connections,
     visits: BTreeMap<Ticket, Visit>,
     tickets: BTreeMap<TicketId, Ticket>,
     slots: Option<u32>,
-    /// Clients wait as long as it takes.
+    /// Clients wait without limit.
     is_patient: bool,
-    /// When the node was last told to be woken.
+    /// The last wake-up time set for the node.
     wake: Option<Time>,
-    /// What is being written, oldest first: how it is answered.
+    /// Pending writes, oldest first, with the input that confirms each.
     under_way: VecDeque<Option<node::Input>>,
     /// Empty between steps.
     buffers: (Vec<node::Input>, Vec<node::Effect>),
 }
 
-/// One request of a client, from when it asks until it is out again.
+/// A client, from its request until it is done.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     ticket: Option<TicketId>,
     is_inside: bool,
-    /// How often it renews its lease by itself.
+    /// How often it renews its own lease.
     renews: Option<Span>,
 }
 
-/// What a node may be told beside requests and releases.
+/// Commands beside requests and releases.
 #[derive(Debug)]
 pub enum Command {
-    /// Begin, and look for peers at these hosts and at those in the folder.
+    /// Start, and connect to these hosts and to those in the directory.
     Start(Vec<PeerId>, Dir),
-    /// A client that an earlier process has let in wants to go on with what it has of a resource.
+    /// A client of an earlier process resumes its grant of a resource.
     Resume(Ticket, usize),
-    /// Take no more clients, and have those go who are here.
+    /// Drain: accept no client, and notify the present ones to leave.
     Drain,
-    /// A person wants a resource to have this many slots.
+    /// Resize a resource.
     Resize(usize, u32),
-    /// A person wants a resource removed, if nobody uses it.
+    /// Delete a resource, if it is not in use.
     Remove(usize),
-    /// A person takes away by force what a host has of a resource.
+    /// Evict a host from a resource.
     Force(usize, PeerId),
-    /// A person says who shall vote, or leaves it to the register.
+    /// Choose the voters, or leave the choice to the registry.
     Voters(Option<Vec<PeerId>>),
-    /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served;
-    /// or they differ again.
+    /// Whether clients wait without limit and have their leases renewed, so that all must be served; otherwise they
+    /// differ.
     Patience(bool),
 }
 
-/// What happens at a node beside what becomes of its clients.
+/// Reports of a node beside grants and their ends.
 #[derive(Clone, Debug)]
 pub enum Note {
-    /// It is in the cluster.
+    /// It has joined the cluster.
     Joined,
-    /// It has stopped in good order.
+    /// It has shut down.
     Left,
-    /// A client was told this, and holds and waits for nothing any more.
+    /// A client received this error, and neither holds nor waits.
     Notified(Ticket, Error),
-    /// A client whose process has ended is known to this one.
+    /// The node knows a client of an earlier process.
     Returned(Ticket),
-    /// A client whose process has ended goes on here.
+    /// A client of an earlier process has resumed here.
     Resumed(Ticket),
-    /// A resource was removed from here.
+    /// A resource was deleted by this node.
     Removed,
     /// It has met a host of another cluster.
     OtherCluster(ClusterId, ClusterId),
-    /// For its log.
+    /// A notice for its log.
     Notice(Notice),
 }
 
 /// The names of the timers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Timer {
-    /// The node wants to be woken.
+    /// The node's next wake-up.
     Wake,
-    /// Connections are to be looked after.
+    /// Maintenance of connections.
     Beat,
     /// A client renews its lease.
     Renew(Ticket),
 }
 
-/// How a host begins.
+/// How a host starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It founds the cluster if its folder is empty.
+    /// It creates the cluster if its directory is empty.
     Founder,
-    /// It joins one; `expect` is how many must have met for one to be founded.
+    /// It joins one; `expect` hosts must be connected before they create one.
     Joiner {
-        /// As the command line's `--expect`.
+        /// The command line's `--expect`.
         expect: Option<usize>,
     },
-    /// It joins one, and has no folder.
+    /// It joins one, without a data directory.
     Guest,
 }
 
-/// Where a closed loop has no word of its own, this many of the first hosts are known to everybody.
+/// The number of first hosts that every host knows in a closed loop.
 const KNOWN: u64 = 7;
 
-/// The number of all calls that people make by hand: no ticket of a client has it.
+/// The call number of all administrative commands; no client's ticket has it.
 const ADMIN: u64 = u64::MAX;
 
-/// The same for removals, less the number of the resource: they take a while, and are told apart.
+/// The call number of deletions, less the resource's number: they take a while, and must be distinguished.
 const REMOVALS: u64 = ADMIN - 1;
 
-/// What a resource is called.
+/// Returns the name of a resource.
 pub fn name_of(resource: usize) -> Name {
     format!("r{resource}").parse().expect("a name")
 }
 
-/// Where a peer listens.
+/// Returns the address of a peer.
 pub fn address(peer: PeerId) -> String {
     format!("peer:{peer}")
 }
@@ -139,7 +139,7 @@ fn peer_at(address: &str) -> Option<PeerId> {
     address.strip_prefix("peer:").and_then(|number| number.parse().ok()).map(PeerId::new)
 }
 
-/// What becomes of a connection, as a node hears it.
+/// Converts a change of a connection to an input of the node.
 fn as_input(change: Change) -> node::Input {
     node::Input::Net(match change {
         Change::Up(peer, epoch) => NetEvent::Up { peer, epoch, address: address(peer) },
@@ -150,10 +150,10 @@ fn as_input(change: Change) -> node::Input {
 }
 
 impl Whole {
-    /// A host's process, the nth of all in this run. Everything that is random about it is in `seed`.
+    /// Creates the `life`-th process of a run on a host. All its randomness comes from `seed`.
     ///
     /// # Panics
-    /// If the folder's file is damaged: no crash does that.
+    /// If the registry file is damaged: no crash causes that.
     pub fn new(me: PeerId, role: Role, dir: &Dir, life: u64, seed: u64, setting: NodeSetting) -> Self {
         let mut rng = Rng::stream(seed, 1000 + life);
         let fresh = ClusterId::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()));
@@ -183,12 +183,12 @@ impl Whole {
         }
     }
 
-    /// The voter of this host, if it has one.
+    /// Returns the voter of this host, if it has one.
     pub fn registry(&self) -> Option<&Registry> {
         self.node.registry()
     }
 
-    /// A client's wishes, drawn at random.
+    /// Draws a client's request and its renewal interval.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
             let taken_over_as = Some(ticket.get().to_string());
@@ -223,14 +223,14 @@ impl Whole {
         }
     }
 
-    /// A client is done, whatever comes of it: its node's ticket.
+    /// Removes a client that is done, and returns its node ticket.
     fn forget(&mut self, ticket: Ticket) -> Option<TicketId> {
         let id = self.visits.remove(&ticket)?.ticket?;
         self.tickets.remove(&id);
         Some(id)
     }
 
-    /// Hands what has happened to the node, and does what it wants done.
+    /// Passes an input to the node and carries out its effects.
     fn settle(&mut self, input: Option<node::Input>, cx: &mut Cx<'_>, out: &mut Vec<Effect<Self>>) {
         let (mut inputs, mut effects) = take(&mut self.buffers);
         inputs.extend(input);
@@ -292,8 +292,8 @@ impl Whole {
                 }
             }
             node::Effect::Lost(id, _) => {
-                // Half of them go at once and say so; the others use the time that they have left. Who has lost it
-                // before it heard that it had it is told so next.
+                // Half of the clients release at once; the others use the remaining time. A client that loses its slot
+                // before it has the grant is notified next.
                 if cx.rng.chance(0.5)
                     && let Some(&ticket) = self.tickets.get(&id)
                     && self.visits.get(&ticket).is_some_and(|visit| visit.is_inside)
@@ -320,7 +320,7 @@ impl Whole {
     fn on_returned(&mut self, id: TicketId, note: &str, inputs: &mut Vec<node::Input>, out: &mut Vec<Effect<Self>>) {
         let ticket = Ticket::new(note.parse().expect("it was written here"));
         if self.visits.contains_key(&ticket) {
-            // Its client never heard of it, and has asked again.
+            // Its client never received the grant, and has requested again.
             return inputs.push(node::Input::Release { call: None, ticket: id });
         }
         self.tickets.insert(id, ticket);
@@ -345,7 +345,7 @@ impl Whole {
         let (Some(&ticket), Some((grant, _))) = (self.tickets.get(&id), self.node.grant(id)) else { return };
         let visit = self.visits.get_mut(&ticket).expect("a ticket is a client's");
         if std::mem::replace(&mut visit.is_inside, true) {
-            // It was let in by an earlier process.
+            // An earlier process granted it.
             out.push(Effect::Note(Note::Resumed(ticket)));
             return out.push(Effect::Until { ticket, until });
         }
@@ -381,14 +381,14 @@ impl Whole {
     }
 }
 
-/// What all nodes of a run have in common.
+/// The parameters of all nodes of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetting {
-    /// How many slots each resource has; `None` if its clients take it as it is, since people change that.
+    /// The number of slots of each resource; `None` if requests leave it open, since administrators resize.
     pub slots: Option<u32>,
-    /// How long a session stands after a renewal.
+    /// The session length.
     pub session: Ttl,
-    /// How patient nodes are.
+    /// The node's timeouts.
     pub config: node::Config,
 }
 
@@ -417,7 +417,7 @@ impl Actor for Whole {
     const KINDS: &'static [&'static str] = &["resource", "register", "link"];
     const REPORTS_ENDS: bool = true;
 
-    /// What keeps connections up is upkeep.
+    /// Messages that keep connections alive are maintenance.
     fn kind(message: &Self::Message) -> Option<usize> {
         match &message.0.segment {
             Segment::Data(_, bytes) => Some(match node::purpose(bytes) {

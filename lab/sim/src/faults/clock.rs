@@ -1,33 +1,33 @@
 use peerlock_types::{Rng, Span, Time};
 
-/// A peer's clock, as far off as the peer is unlucky.
+/// A peer's inaccurate clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     offset: Span,
-    /// Parts of a million that it counts in a millionth of the true time.
+    /// Millionths of its time per true second.
     rate: u64,
 }
 
 const TRUE: u64 = 1_000_000;
 
 impl Clock {
-    /// Ahead by up to `offset`, and fast or slow by up to `ppm` parts in a million.
+    /// Draws a clock that is ahead by up to `offset`, and fast or slow by up to `ppm` parts per million.
     pub fn drawn(rng: &mut Rng, offset: Span, ppm: u64) -> Self {
         Self { offset: rng.between(Span::ZERO, offset), rate: TRUE - ppm + rng.below(2 * ppm + 1) }
     }
 
-    /// What it shows.
+    /// Returns its reading at `now`.
     pub fn read(self, now: Time) -> Time {
         let nanos = u128::from(now.as_nanos()) * u128::from(self.rate) / u128::from(TRUE);
         Time::from_nanos(nanos as u64) + self.offset
     }
 
-    /// The true length of what it shows as `span`; rounded up, since no timer fires early.
+    /// Converts a span of its time to true time, rounded up, since no timer fires early.
     pub fn true_length(self, span: Span) -> Span {
         Span::from_nanos((u128::from(span.as_nanos()) * u128::from(TRUE)).div_ceil(u128::from(self.rate)) as u64)
     }
 
-    /// The first moment at which it shows this.
+    /// Returns the first moment at which it reads `shows`.
     pub fn when(self, shows: Time) -> Time {
         let nanos = u128::from(shows.since(Time::ZERO + self.offset).as_nanos()) * u128::from(TRUE);
         Time::from_nanos(nanos.div_ceil(u128::from(self.rate)) as u64)

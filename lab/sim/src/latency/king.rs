@@ -4,21 +4,21 @@ use peerlock_types::{PeerId, Rng, Span, mix};
 
 use super::pair_hash;
 
-/// Where hosts are, in milliseconds of round trip: three discs whose edges blur, for three continents.
+/// The locations of hosts, in milliseconds of round trip: three discs with blurred edges, for three continents.
 const REGIONS: [Region; 3] = [
     Region { share: 0.63, x: 0.0, y: 0.0, spread: 27.0 },
     Region { share: 0.19, x: 142.0, y: 0.0, spread: 28.0 },
     Region { share: 0.18, x: -140.0, y: 114.0, spread: 25.0 },
 ];
 
-/// What the last stretch to a host costs: u / (1 − u + `ACCESS_LIMIT`) times this many milliseconds of round trip, for
-/// a host that is better off than the share 1 − u of all. Half of the hosts pay less than this, a few very much more.
+/// The access delay of a host: u / (1 − u + `ACCESS_LIMIT`) times this many milliseconds of round trip, for a host at
+/// quantile u. It is the median; a few hosts have very much more.
 const ACCESS: f64 = 9.2;
 
-/// Keeps the worst access finite: the smaller, the longer the tail.
+/// Keeps the worst access delay finite: the smaller, the longer the tail.
 const ACCESS_LIMIT: f64 = 0.0132;
 
-/// A pair is at most this share nearer or farther than its places say: routes are no straight lines.
+/// The largest relative deviation of a pair from its distance: routes are not straight lines.
 const DETOUR: f32 = 0.30;
 
 /// The longest round trip, in milliseconds.
@@ -27,7 +27,7 @@ const LONGEST: f32 = 800.0;
 /// Nanoseconds one way for a millisecond of round trip.
 const ONE_WAY: f32 = 500_000.0;
 
-/// The stream from which hosts are drawn.
+/// The random stream of the hosts.
 const STREAM: u64 = u64::from_be_bytes(*b"kinghost");
 
 struct Region {
@@ -39,17 +39,17 @@ struct Region {
 
 /// Delays like those between the 1740 name servers of the King data set, for any number of hosts.
 ///
-/// The measured matrix may not be shipped, so this is a generator with a handful of parameters. A host has a place on
-/// a plane and an access height (the height vectors of Dabek et al., *Vivaldi*, SIGCOMM 2004); a round trip is the
-/// distance plus both heights, times a detour that is hashed from the pair, cut off at 800 ms; a message takes half of
-/// it. The plane and the heights alone never violate the triangle inequality: the detours do. A host takes 12 bytes
-/// and a pair none.
+/// The measured matrix may not be redistributed, so this is a generator with a few parameters. A host has a location on
+/// a plane and an access height (the height vectors of Dabek et al., *Vivaldi*, SIGCOMM 2004). A round trip is the
+/// distance plus both heights, times a detour hashed from the pair, at most 800 ms; a message takes half of it.
+/// Locations and heights alone never violate the triangle inequality: the detours do. A host takes 12 bytes and a pair
+/// none.
 ///
-/// Hosts are drawn in strata: n hosts get one height out of each n-th of the distribution, and each continent its
-/// share, so that 300 hosts already have the tail of 1740.
+/// Hosts are drawn in strata: one height from each n-th of the distribution, and each continent its share, so that 300
+/// hosts already have the tail of 1740.
 ///
-/// Round trips in milliseconds over all pairs, smallest and largest of seeds 1 to 5. A violation is a pair and a third
-/// host by way of which it is shorter, counted as a share of all pairs with a third host. (That is a third of the share
+/// Round trips in milliseconds over all pairs, smallest and largest of seeds 1 to 5. A violation is a pair with a
+/// shorter path through a third host, counted as a share of all pairs with a third host. (That is a third of the share
 /// of triangles. By this count 490 measured hosts of PlanetLab have 5.7 %.)
 ///
 /// | | mean | median | p90 | p99 | max | violations |
@@ -64,7 +64,7 @@ pub struct King {
     salt: u64,
 }
 
-/// In milliseconds of round trip.
+/// A host, in milliseconds of round trip.
 #[derive(Clone, Copy, Debug)]
 struct Host {
     x: f32,
@@ -73,7 +73,7 @@ struct Host {
 }
 
 impl King {
-    /// This many hosts, drawn from the seed.
+    /// Draws this many hosts from the seed.
     pub fn new(hosts: usize, seed: u64) -> Self {
         let mut rng = Rng::stream(seed, STREAM);
         let (places, heights) = (strata(hosts, &mut rng), strata(hosts, &mut rng));
@@ -85,7 +85,7 @@ impl King {
     pub(super) fn delay(&self, from: PeerId, to: PeerId) -> Span {
         let (a, b) = (self.hosts[from.index()], self.hosts[to.index()]);
         let (x, y) = (a.x - b.x, a.y - b.y);
-        // The brackets keep the sum the same both ways.
+        // The parentheses make the sum the same both ways.
         let straight = (x * x + y * y).sqrt() + (a.height + b.height);
         let round_trip = straight * (1.0 + DETOUR * triangular(pair_hash(self.salt, from, to)));
         Span::from_nanos((round_trip.min(LONGEST) * ONE_WAY) as u64)
@@ -93,7 +93,7 @@ impl King {
 }
 
 impl Host {
-    /// The host at these two places, from 0 to 1, of the distributions.
+    /// Creates the host at these two quantiles of the distributions.
     fn new(mut place: f64, height: f64, rng: &mut Rng) -> Self {
         let mut region = &REGIONS[0];
         for next in &REGIONS[1..] {
@@ -111,7 +111,7 @@ impl Host {
     }
 }
 
-/// One number out of each n-th of the range from 0 to 1, in random order.
+/// Draws one number from each n-th of the range from 0 to 1, in random order.
 fn strata(n: usize, rng: &mut Rng) -> Vec<f64> {
     let mut strata: Vec<f64> = (0..n).map(|i| (i as f64 + rng.unit()) / n as f64).collect();
     for i in (1..n).rev() {
@@ -120,7 +120,7 @@ fn strata(n: usize, rng: &mut Rng) -> Vec<f64> {
     strata
 }
 
-/// A number from −1 to 1, most often near 0: the sum of two uniform ones.
+/// Returns a number from −1 to 1 with a triangular distribution: the sum of two uniform ones.
 #[inline]
 fn triangular(hash: u64) -> f32 {
     const SCALE: f32 = 1.0 / (1u64 << 32) as f32;
@@ -142,7 +142,7 @@ mod tests {
         violations: f64,
     }
 
-    /// Of the round trips, in milliseconds.
+    /// Computes the statistics of the round trips, in milliseconds.
     fn statistics(hosts: usize, seed: u64) -> Statistics {
         let king = King::new(hosts, seed);
         let rtt = |a: usize, b: usize| 2e3 * king.delay(PeerId::new(a as u64), PeerId::new(b as u64)).as_secs_f64();
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// By what share of the published number each may differ; the maximum is where round trips are cut off.
+    /// Each tuple: the allowed relative deviation from the published numbers. The maximum is the cut-off.
     #[test]
     fn the_statistics_of_the_king_data_set() {
         for (hosts, mean, median, p90, p99) in

@@ -12,32 +12,31 @@
 //! 1,2 89
 //! ```
 //!
-//! Hosts are numbered from 1. A line `i,j t` is the delay of one message between two hosts, *one way*, in whole
-//! milliseconds in `mking-t` and microseconds in `uking-t`. As p2psim's own reader (`e2egraph.C`) has it, a negative
-//! delay was not measured and a delay of 0 counts as 1. Lines that begin with `node`, `failure_model`, `noise` or
-//! `loss_rate` are passed over: they say nothing of delays, or what the simulator has models of its own for.
+//! Hosts are numbered from 1. A line `i,j t` is the *one-way* delay between two hosts, in whole milliseconds in
+//! `mking-t` and microseconds in `uking-t`. As in p2psim's own reader (`e2egraph.C`), a negative delay was not measured
+//! and a delay of 0 counts as 1. Lines that begin with `node`, `failure_model`, `noise` or `loss_rate` are skipped.
 //!
 //! **An all-pairs matrix** otherwise, such as `matrix` of the King data set: one line per host, numbers separated by
 //! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured; any other
-//! negative number is a mistake. The diagonal is not used.
+//! negative number is an error. The diagonal is ignored.
 //!
-//! In both, empty lines and lines that begin with `#` are passed over.
+//! In both, empty lines and lines that begin with `#` are skipped.
 //!
-//! **Units.** No file says its own. If the median round trip is above 10,000 the file is in microseconds (as
-//! milliseconds these would be 10 s; King's median is 160 ms, which is 160,000 µs), otherwise in milliseconds. So
-//! `matrix` and `uking-t` are read as microseconds, `mking-t` and the usual tables as milliseconds, and a matrix of a
-//! fast local network has to be given in milliseconds, with decimals.
+//! **Units.** The files do not name their unit. If the median round trip is above 10,000 the file is in microseconds
+//! (as milliseconds these would be 10 s; King's median is 160 ms, which is 160,000 µs), otherwise in milliseconds. So
+//! `matrix` and `uking-t` are read as microseconds, `mking-t` and the usual tables as milliseconds. A matrix of a fast
+//! local network must be in milliseconds, with decimals.
 //!
-//! *What this rests on.* The files were not at hand. That `matrix` holds round trips in microseconds and `mking-t`
-//! one-way milliseconds is inferred from p2psim's reader (a delay is that of one message), from a script written for it
-//! (which halves round trips), and from the published sizes, 19 and 17 MiB: files with King's statistics come to 19.3
-//! and 17.4 MiB in these units, and to 18.3 and 17.9 MiB with one-way and round-trip times the other way about.
-//! `uking-t` (23 MiB published, 21.8 by this count) is taken for microseconds by its name.
+//! *Basis.* The files were not available. The units of `matrix` (round trips in microseconds) and `mking-t` (one-way
+//! milliseconds) are inferred from p2psim's reader, from a script written for it that halves round trips, and from the
+//! published sizes, 19 and 17 MiB: files with King's statistics take 19.3 and 17.4 MiB in these units, and 18.3 and
+//! 17.9 MiB with one-way and round-trip times exchanged. `uking-t` (23 MiB published, 21.8 computed) is assumed to be
+//! in microseconds by its name.
 //!
-//! **Gaps.** What was not measured takes the delay of the other direction, or else the median of all that were.
+//! **Gaps.** A missing delay is that of the other direction, or else the median of all measured ones.
 //!
-//! **More hosts than peers.** As many as needed are drawn by the seed and keep the order of the file; so a matrix of
-//! just the right size is used as it stands.
+//! **More hosts than peers.** The seed selects as many as needed, in the order of the file; a matrix of the right size
+//! is used as it is.
 
 use std::fs;
 use std::io;
@@ -47,19 +46,19 @@ use std::sync::Arc;
 use peerlock_types::{PeerId, Rng, Span};
 use thiserror::Error;
 
-/// Above this median, numbers are microseconds.
+/// A larger median means microseconds.
 const MICROSECONDS_ABOVE: f64 = 10_000.0;
 
-/// The largest number a file may hold: an hour in microseconds.
+/// The largest number in a file: an hour in microseconds.
 const LARGEST: f64 = 3.6e9;
 
 /// The most hosts of a file; their matrix takes 800 MB while it is read.
 const MOST_HOSTS: usize = 10_000;
 
-/// What stands in a [`Table`] for a round trip that was not measured.
+/// The entry of a [`Table`] for a round trip that was not measured.
 const GAP: f64 = 0.0;
 
-/// The stream from which hosts are drawn.
+/// The random stream of the hosts.
 const STREAM: u64 = u64::from_be_bytes(*b"mtxhosts");
 
 /// Why a latency matrix cannot be used.
@@ -68,19 +67,19 @@ pub enum MatrixError {
     /// The file cannot be read.
     #[error("cannot read the latency matrix {file}: {reason}")]
     Unreadable {
-        /// The file that was to be read.
+        /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         reason: io::Error,
     },
-    /// The file is no matrix.
+    /// The file is malformed.
     #[error("the latency matrix {file} is wrong in line {line}: {what}")]
     Malformed {
-        /// The file that was read.
+        /// The file.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error.
         what: String,
     },
     /// There are not enough hosts.
@@ -88,11 +87,11 @@ pub enum MatrixError {
         "the latency matrix {file} has {hosts} hosts, too few for {peers} peers: use fewer peers or a larger matrix"
     )]
     TooSmall {
-        /// The file with too few hosts.
+        /// The file.
         file: PathBuf,
-        /// Its rows.
+        /// Its number of rows.
         hosts: usize,
-        /// How many were asked for.
+        /// The number of peers.
         peers: usize,
     },
 }
@@ -101,13 +100,13 @@ pub enum MatrixError {
 /// or any other) or a topology of p2psim (`mking-t`).
 ///
 /// A file that begins with `topology` or `failure_model` holds one-way delays, any other one line of round trips per
-/// host. Numbers are milliseconds, unless the median round trip is above 10,000: then microseconds. What was not
-/// measured (−1, or 0 between two hosts) takes the delay of the other direction or else the median. If there are more
-/// hosts than peers, the seed draws which ones are used.
+/// host. Numbers are milliseconds, or microseconds if the median round trip is above 10,000. A missing delay (−1, or 0
+/// between two hosts) is that of the other direction or else the median. If there are more hosts than peers, the seed
+/// selects them.
 #[derive(Clone, Debug)]
 pub struct Matrix {
     peers: usize,
-    /// One way, row by row.
+    /// One-way delays, row by row.
     delays: Arc<[Span]>,
 }
 
@@ -118,7 +117,7 @@ impl Matrix {
     }
 }
 
-/// This many of the hosts, in the order of the file.
+/// Selects this many of the hosts, in the order of the file.
 fn choose(hosts: usize, wanted: usize, rng: &mut Rng) -> Vec<usize> {
     let mut all: Vec<usize> = (0..hosts).collect();
     for i in 0..wanted {
@@ -129,14 +128,14 @@ fn choose(hosts: usize, wanted: usize, rng: &mut Rng) -> Vec<usize> {
     all
 }
 
-/// What a file says: round trips in its own unit, row by row, with gaps.
+/// The content of a file: round trips in its own unit, row by row, with gaps.
 #[derive(Debug)]
 pub struct Table {
     hosts: usize,
     round_trips: Vec<f64>,
 }
 
-/// What is wrong with a file, and where.
+/// An error in a file, and its line.
 #[derive(Debug)]
 struct Fault {
     line: usize,
@@ -148,10 +147,10 @@ fn fault<T>(line: usize, what: impl Into<String>) -> Result<T, Fault> {
 }
 
 impl Table {
-    /// Reads a file that shall serve at least `peers` peers.
+    /// Reads a file for at least `peers` peers.
     ///
     /// # Errors
-    /// If the file cannot be read, is no matrix or has too few hosts.
+    /// If the file cannot be read, is malformed or has too few hosts.
     pub fn read(file: &Path, peers: usize) -> Result<Self, MatrixError> {
         let text = fs::read_to_string(file).map_err(|reason| MatrixError::Unreadable { file: file.into(), reason })?;
         let table = Self::parse(&text).map_err(|Fault { line, what }| MatrixError::Malformed {
@@ -165,7 +164,7 @@ impl Table {
         Ok(table)
     }
 
-    /// The delays between `peers` of the hosts, drawn by the seed.
+    /// Returns the delays between `peers` of the hosts, selected by the seed.
     pub fn draw(&self, peers: usize, seed: u64) -> Matrix {
         let hosts = choose(self.hosts, peers, &mut Rng::stream(seed, STREAM));
         Matrix { peers, delays: self.delays(&hosts) }
@@ -185,7 +184,7 @@ impl Table {
         Ok(table)
     }
 
-    /// One line of round trips per host.
+    /// Parses one line of round trips per host.
     fn square<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, Fault> {
         let (mut hosts, mut rows, mut last) = (0, 0, 0);
         let mut round_trips = Vec::new();
@@ -216,7 +215,7 @@ impl Table {
         Ok(Self { hosts, round_trips })
     }
 
-    /// p2psim's `E2EGraph`: one line per pair.
+    /// Parses p2psim's `E2EGraph`: one line per pair.
     fn topology<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, Fault> {
         let passed_over = |row| matches!(first_word(row), "node" | "failure_model" | "noise" | "loss_rate");
         let mut lines = lines.filter(|(_, row)| !passed_over(row));
@@ -239,14 +238,14 @@ impl Table {
             let (from, to) = (host(line, from, hosts)?, host(line, to, hosts)?);
             let delay = number(line, delay)?;
             if from != to {
-                // Negative: not measured. Zero: too short for the unit, and p2psim takes it for 1.
+                // Negative: not measured. Zero: below the unit; p2psim uses 1.
                 round_trips[from * hosts + to] = if delay < 0.0 { GAP } else { 2.0 * delay.max(1.0) };
             }
         }
         Ok(Self { hosts, round_trips })
     }
 
-    /// The one-way delays between these hosts, without gaps.
+    /// Returns the one-way delays between these hosts, without gaps.
     fn delays(&self, hosts: &[usize]) -> Arc<[Span]> {
         let mut measured: Vec<f64> = self.round_trips.iter().copied().filter(|&x| x != GAP).collect();
         let middle = measured.len() / 2;
@@ -278,7 +277,7 @@ fn number(line: usize, word: &str) -> Result<f64, Fault> {
     }
 }
 
-/// The place of a host that p2psim numbers from 1.
+/// Parses a host number of p2psim, which counts from 1, into an index.
 fn host(line: usize, word: &str, hosts: usize) -> Result<usize, Fault> {
     match word.parse::<usize>() {
         Ok(number) if (1..=hosts).contains(&number) => Ok(number - 1),
@@ -304,7 +303,7 @@ mod tests {
         Table::read(file(text).path(), peers).map(|table| table.draw(peers, seed))
     }
 
-    /// Every delay in microseconds, row by row.
+    /// Returns every delay in microseconds, row by row.
     fn micros(matrix: &Matrix) -> Vec<u64> {
         matrix.delays.iter().map(|delay| delay.as_nanos() / 1000).collect()
     }
@@ -401,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Host i is 1000 + i ms from all before it, so that a delay names its host.
+    /// Host i is 1000 + i ms from all before it, so that a delay identifies its host.
     #[test]
     fn the_seed_draws_the_hosts_and_the_file_gives_their_order() {
         let row = |a: u64| (0..50).map(|b| (1000 + a.max(b)).to_string()).collect::<Vec<_>>().join(" ");

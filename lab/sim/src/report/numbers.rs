@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Numbers by name, put together over trials.
+/// Numbers by name, merged over trials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Numbers(BTreeMap<&'static str, Number>);
 
@@ -15,17 +15,17 @@ enum Number {
 }
 
 impl Numbers {
-    /// A count, to be added up over the trials.
+    /// Adds a count that is summed over the trials.
     pub fn sum(&mut self, name: &'static str, count: u64) {
         self.put(name, Number::Sum(count));
     }
 
-    /// A count of which the largest of any trial is of interest.
+    /// Adds a count of which the maximum over the trials is reported.
     pub fn most(&mut self, name: &'static str, count: u64) {
         self.put(name, Number::Most(count));
     }
 
-    /// A value of which the mean over the trials is of interest.
+    /// Adds a value of which the mean over the trials is reported.
     pub fn mean(&mut self, name: &'static str, value: f64) {
         self.put(name, Number::Mean(value));
     }
@@ -35,7 +35,7 @@ impl Numbers {
         assert!(before.is_none(), "two watchers count {name:?}");
     }
 
-    /// Adds the numbers of another trial to these.
+    /// Merges the numbers of another trial.
     pub(crate) fn add(&mut self, other: Self) {
         for (name, more) in other.0 {
             let sum = match (self.0.get(name), more) {
@@ -48,7 +48,7 @@ impl Numbers {
         }
     }
 
-    /// There are no more trials than these.
+    /// Ends the merge of this many trials.
     pub(crate) fn end(&mut self, trials: u32) {
         for number in self.0.values_mut() {
             if let Number::Mean(sum) = number {
@@ -57,7 +57,7 @@ impl Numbers {
         }
     }
 
-    /// A count by its name; 0 if nobody counted that in this kind of run.
+    /// Returns a count by its name; 0 if this kind of run does not have it.
     pub fn count(&self, name: &str) -> u64 {
         match self.0.get(name) {
             Some(Number::Sum(count) | Number::Most(count)) => *count,
@@ -65,7 +65,7 @@ impl Numbers {
         }
     }
 
-    /// A number of any kind by its name; `None` if this kind of run has no such number.
+    /// Returns a number of any kind by its name; `None` if this kind of run does not have it.
     pub fn get(&self, name: &str) -> Option<f64> {
         Some(match *self.0.get(name)? {
             Number::Sum(count) | Number::Most(count) => count as f64,
@@ -73,7 +73,7 @@ impl Numbers {
         })
     }
 
-    /// The names of all of them, in order.
+    /// Returns all names, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
     }

@@ -6,8 +6,8 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// How many messages of the protocol the busiest peer gets in a whole run, and when the last client went inside: what
-/// throughput is counted by.
+/// Counts the messages that the busiest peer receives in a run, and records the time of the last grant: the measures of
+/// throughput.
 #[derive(Debug, Default)]
 pub struct Burden {
     got: Vec<u64>,

@@ -6,11 +6,11 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// What each client of an open run costs. Peers 0 to n − 1 are the replicas, everybody after them is a client.
+/// Counts the messages of each client of an open run. Peers 0 to n − 1 are the replicas, all others are clients.
 #[derive(Debug)]
 pub struct Costs {
     replicas: usize,
-    /// The place of YIELD among the types of messages, if there is one.
+    /// The kind of YIELD, if there is one.
     yields: Option<usize>,
     waiting: u64,
     clients: Vec<Cost>,
@@ -19,29 +19,29 @@ pub struct Costs {
 /// The messages from and to one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// How many there were.
+    /// All messages.
     pub messages: u64,
-    /// How many of them were YIELDs.
+    /// The YIELDs among them.
     pub yields: u64,
-    /// How many waited when it had come, itself included.
+    /// The number of waiting clients at its arrival, including itself.
     pub place: u64,
 }
 
 impl Cost {
-    /// Four messages with each of n replicas, and a retry with its answer for each e-fold of the place, of which the
-    /// last is seldom a whole one: 4n + 2n ⌈ln P⌉.
+    /// Returns the bound 4n + 2n ⌈ln P⌉: four messages with each of n replicas, and a retry with its answer for each
+    /// e-fold of the place P, rounded up.
     pub fn bound(&self, replicas: u32) -> f64 {
         f64::from(replicas) * (4.0 + 2.0 * (self.place.max(1) as f64).ln().ceil())
     }
 
-    /// Its messages over that bound.
+    /// Returns the ratio of its messages to that bound.
     pub fn of_bound(&self, replicas: u32) -> f64 {
         self.messages as f64 / self.bound(replicas)
     }
 }
 
 impl Costs {
-    /// For peers of kind `A`, of which this many are replicas.
+    /// Creates the watcher for peers of kind `A`, of which this many are replicas.
     pub fn of<A: Actor>(replicas: u32) -> Self {
         let yields = A::KINDS.iter().position(|kind| *kind == "yield");
         Self { replicas: replicas as usize, yields, waiting: 0, clients: Vec::new() }
@@ -74,7 +74,7 @@ impl<A: Actor> Watch<A> for Costs {
         Ok(())
     }
 
-    /// The client whose messages are most in relation to the bound of its place, and the most YIELDs of any.
+    /// Reports the client with the highest ratio to its bound, and the most YIELDs of any.
     fn fill(&mut self, sheet: &mut Sheet) {
         let replicas = self.replicas as u32;
         let share = |cost: &Cost| cost.of_bound(replicas);

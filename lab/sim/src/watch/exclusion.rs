@@ -6,24 +6,24 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// At most k inside of each resource, and at the end everybody has been.
-///
+/// Checks that each resource has at most k holders, and that every request is served in the end.
 #[derive(Debug)]
 pub struct Exclusion {
     slots: usize,
     resources: Vec<Inside>,
     counts: bool,
     sees_instants: bool,
-    /// Who left last at the moment of its entry, of which resource and when: what its peer sends is word of it.
+    /// The last client that released at the moment of its entry: its peer, resource and time. A message of its peer
+    /// makes the release known.
     leaver: Option<(PeerId, usize, Time)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Inside {
     inside: usize,
-    /// When somebody last came, and who came at that moment.
+    /// The time of the last entry, and the tickets of that moment.
     entered: (Time, Vec<Ticket>),
-    /// Those who came and left at one moment.
+    /// Clients that entered and released at one moment.
     passed: Vec<Passed>,
     grants: u64,
     violations: u64,
@@ -34,7 +34,7 @@ struct Inside {
 struct Passed {
     peer: PeerId,
     left: Time,
-    /// When somebody else can know it; nobody, where nothing was said, or all that was said is lost.
+    /// When another peer can know; `None` if no message was sent, or all are lost.
     known: Option<Time>,
 }
 
@@ -45,8 +45,8 @@ impl Passed {
 }
 
 impl Exclusion {
-    /// For this many resources with `slots` slots each. Where it is known that the rule will be broken, and the
-    /// question is how often, it `counts`: a client who is let in as one too many is counted, and the run goes on.
+    /// Creates the watcher for this many resources with `slots` slots each. `counts` counts violations and lets the run
+    /// continue, for settings in which they are expected.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         Self {
             slots: slots as usize,
@@ -57,10 +57,10 @@ impl Exclusion {
         }
     }
 
-    /// A client that leaves at the very moment in which it was let in counts as inside until somebody else can know
-    /// that it has left: until the first word that its peer sends from then on arrives. Nobody may be let in before,
-    /// for the same run would let two in if it had stayed for a while. Not to be watched where clients are told ends:
-    /// such an end may have come before its client was let in, and needs no word.
+    /// Counts a client that releases at the moment of its entry as a holder until another peer can know of the release:
+    /// until the first message that its peer sends from then on arrives. An earlier grant is a violation, since the
+    /// same run would have two holders with a longer hold time. Not for clients that know the end of their grant: such
+    /// an end may have passed before the entry, and needs no message.
     pub fn seeing_instants(mut self) -> Self {
         self.sees_instants = true;
         self
@@ -78,7 +78,7 @@ impl<A: Actor> Watch<A> for Exclusion {
         }
         resource.entered.1.push(client.ticket);
         resource.passed.retain(|passed| passed.counts_as_inside(now));
-        // Within a peer a slot goes from one client to the next without a word.
+        // Within a peer a slot moves without a message.
         let passed = resource.passed.iter().filter(|passed| passed.peer != client.peer).count();
         if resource.inside + passed <= self.slots {
             return Ok(());
@@ -142,7 +142,7 @@ mod tests {
     use crate::actor::Bare;
     use crate::ideal::Ideal;
 
-    /// One comes and leaves at once, which is heard of after so long if at all; another comes so much later.
+    /// A client releases at once, which is known after `known`, if at all; a client of peer `other` enters `later`.
     fn meet(known: Option<u64>, other: u64, later: u64) -> Result<(), Broken> {
         let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 1, false).seeing_instants();
         let mut ledger = Ledger::default();
@@ -171,7 +171,7 @@ mod tests {
         assert!(is_refused(meet(None, 2, 0)), "nothing is said, at the same moment");
         assert_eq!(meet(None, 2, 1), Ok(()), "nothing is said, or all of it is lost: it may be a lease that has ended");
     }
-    /// With several slots somebody else may come at the very moment in which one leaves that came before.
+    /// With several slots, another client may enter at the very moment in which an earlier holder releases.
     #[test]
     fn who_leaves_when_another_comes_has_not_left_at_once() {
         let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 2, false).seeing_instants();

@@ -6,7 +6,7 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// Fencing numbers increase on every slot, and no two grants of a resource have the same.
+/// Checks that fencing numbers increase on every slot and are unique within a resource.
 #[derive(Debug)]
 pub struct Fencing {
     resources: Vec<Given>,
@@ -15,27 +15,27 @@ pub struct Fencing {
 
 #[derive(Clone, Debug)]
 struct Given {
-    /// All of them by slot, for the check at the end: two slots may go up side by side and still meet.
+    /// All numbers by slot, for the check at the end: those of two slots may increase and still meet.
     all: Vec<Vec<u64>>,
     back: u64,
 }
 
 impl Fencing {
-    /// For this many resources with `slots` slots each. Where it is known that the rule will be broken it `counts`:
-    /// numbers that do not increase are counted, and the run goes on.
+    /// Creates the watcher for this many resources with `slots` slots each. `counts` counts numbers that do not
+    /// increase and lets the run continue.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         let given = Given { all: vec![Vec::new(); slots as usize], back: 0 };
         Self { resources: vec![given; resources], counts }
     }
 }
 
-/// Which of these were given before, once for each time.
+/// Returns the duplicates among these, once for each repetition.
 fn given_twice(all: &[Vec<u64>]) -> Vec<u64> {
     let (lowest, highest) =
         (all.iter().filter_map(|slot| slot.first()).min(), all.iter().filter_map(|slot| slot.last()).max());
     let (Some(lowest), Some(highest)) = (lowest, highest) else { return Vec::new() };
     let given: usize = all.iter().map(Vec::len).sum();
-    // Nearly all numbers of the range are given as a rule: then a mark for each takes far less than to sort them.
+    // Usually nearly all numbers of the range occur: marking them is then much cheaper than sorting.
     if let Ok(range) = usize::try_from(highest - lowest)
         && range / 8 <= given
     {

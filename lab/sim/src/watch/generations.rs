@@ -10,20 +10,20 @@ use crate::actor::Whole;
 use crate::actor::whole::name_of;
 use crate::ledger::{Client, Ledger};
 
-/// Fencing numbers of a generation are between this much times its number and the next one's.
+/// The fencing numbers of generation g are from this times g to this times g + 1.
 const NUMBERS: u64 = 1 << 32;
 
-/// Whoever is let in is one of at most as many as there are slots *since the generation of the grant*, which is the one
-/// in its fencing number, as the register has decided it: resources are resized while they are in use. Who was forced
-/// out does not count. Fencing numbers increase on every slot, and none is given twice; who was forced out and does not
-/// know it goes on in its own generation, so that where there is force they increase in each by itself. And in the end
-/// everybody has been served.
+/// Checks exclusion under resizing. With each grant, the number of holders is at most the number of slots *since the
+/// generation of the grant*, which is part of its fencing number. Evicted holders do not count.
+///
+/// Fencing numbers increase on every slot and are unique. An evicted holder that is not notified yet continues in its
+/// own generation, so with evictions they increase within each generation. In the end every client has been served.
 #[derive(Debug)]
 pub struct Generations {
     resources: Vec<Found>,
-    /// Of which resources somebody is among [`Found::fresh`].
+    /// The resources with clients in [`Found::fresh`].
     fresh: BTreeSet<usize>,
-    /// Up to where the voter of each host was seen to have applied: nothing else changes what it knows.
+    /// The last applied index of each host's voter: what it knows changes only with it.
     applied: BTreeMap<PeerId, u64>,
     by_force: bool,
 }
@@ -31,26 +31,25 @@ pub struct Generations {
 #[derive(Debug)]
 struct Found {
     name: Label,
-    /// How many slots there are from which generation on.
+    /// The number of slots from each generation on.
     slots: BTreeMap<u64, u32>,
-    /// Which host was forced out, and the generation that began with it.
+    /// Evicted hosts, and the generation that each eviction opened.
     expelled: Vec<(PeerId, u64)>,
-    /// Where there is force: all grants that ever were detached. Who takes one away that a session of before has given
-    /// opens no generation.
+    /// With evictions: all grants that were ever detached. Revoking one of an earlier session opens no generation.
     detached: BTreeSet<u64>,
-    /// The last fencing number of each slot, where there is force of each generation.
+    /// The last fencing number of each slot; with evictions, of each generation.
     last: BTreeMap<(u64, u32), u64>,
-    /// All of them.
+    /// All fencing numbers.
     given: BTreeSet<u64>,
-    /// Who is inside, and its fencing number.
+    /// The holders and their fencing numbers.
     inside: Vec<(Client, u64)>,
-    /// Who was let in in the step that is not over; or in a generation that nobody who is there has applied: the only
-    /// voter that did may have crashed in that very step.
+    /// Grants of the current step, or of a generation that no running voter has applied: the only one that did may have
+    /// crashed in that very step.
     fresh: Vec<(Client, u64)>,
 }
 
 impl Found {
-    /// A voter has applied this.
+    /// Records a state that a voter has applied.
     fn learn(&mut self, state: &State, by_force: bool) {
         let Some(resource) = state.resources().get(&self.name) else { return };
         if by_force {
@@ -71,7 +70,7 @@ impl Found {
         }
     }
 
-    /// The number of a grant.
+    /// Checks the fencing number of a grant.
     fn number(&mut self, client: &Client, grant: Grant, by_force: bool) -> Result<(), Broken> {
         let Grant { slot, fencing } = grant;
         let apart = if by_force { fencing / NUMBERS } else { 0 };
@@ -90,7 +89,7 @@ impl Found {
 
     fn check(&self, client: &Client, fencing: u64) -> Result<(), Broken> {
         let (peer, generation) = (client.peer, fencing / NUMBERS);
-        // Its client may have been told a while after it had the slot, when another generation had adopted it.
+        // The client may receive the grant later than its peer, after another generation has adopted it.
         let since = self.slots.range(generation..).map(|(_, slots)| slots).max();
         let Some(slots) = since else { return Ok(()) };
         let slots = *slots as usize;
@@ -107,7 +106,7 @@ impl Found {
 }
 
 impl Generations {
-    /// For this many resources, where somebody may be forced out or not.
+    /// Creates the watcher for this many resources. `by_force` says whether evictions occur.
     pub fn new(resources: usize, by_force: bool) -> Self {
         let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("what can be a name can be a label");
         let found = |name| Found {
@@ -126,8 +125,8 @@ impl Generations {
 }
 
 impl Watch<Whole> for Generations {
-    /// Every voter is asked what it has applied: whoever has done so first. Only then is it known what a grant of the
-    /// same step must keep to.
+    /// Reads what each voter has applied, whichever is first. Only then are the limits for the grants of the same step
+    /// known.
     fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Whole) -> Result<(), Broken> {
         if let Some(registry) = actor.registry()
             && self.applied.insert(peer, registry.applied()) != Some(registry.applied())
@@ -185,7 +184,7 @@ impl Watch<Whole> for Generations {
 mod tests {
     use super::*;
 
-    /// Who was forced out may go on below the others' numbers, but not below its own.
+    /// An evicted holder may continue below the others' numbers, but not below its own.
     #[test]
     fn numbers_increase_in_each_generation_where_there_is_force() {
         let client = Ledger::default().ask(PeerId::new(3), 0, Time::ZERO, false);

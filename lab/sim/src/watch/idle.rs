@@ -6,7 +6,7 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// Slot time that is lost: a slot is free, and somebody waits.
+/// Measures lost slot time: a slot is free while a client waits.
 #[derive(Debug)]
 pub struct Idle {
     slots: u64,
@@ -18,19 +18,19 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// For a resource with `slots` slots.
+    /// Creates the watcher for a resource with `slots` slots.
     pub fn new(slots: u32) -> Self {
         Self { slots: slots.into(), inside: 0, waiting: 0, since: Time::ZERO, lost: 0 }
     }
 
-    /// The share of all slot time until the last event that was lost, from 0 to 1.
+    /// Returns the lost share of all slot time until the last event, from 0 to 1.
     fn fraction(&self) -> f64 {
         let all = u128::from(self.slots) * u128::from(self.since.as_nanos());
         if all == 0 { 0.0 } else { self.lost as f64 / all as f64 }
     }
 
     fn advance(&mut self, now: Time) {
-        // More may be inside than there are slots when a protocol is broken; that is another watcher's business.
+        // A broken protocol may have more holders than slots; another watcher reports that.
         let free = self.slots.saturating_sub(self.inside).min(self.waiting);
         self.lost += u128::from(free) * u128::from(now.since(self.since).as_nanos());
         self.since = now;

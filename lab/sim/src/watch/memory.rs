@@ -1,5 +1,5 @@
-//! Which replicas remember: a logical replica is wherever its key is, and whoever becomes its owner begins with
-//! nothing.
+//! Tracks the memory of logical replicas. A replica is at the owner of its key, and a new owner starts with empty
+//! state.
 
 use peerlock_overlay::KeyRange;
 use peerlock_protocols::Replicas;
@@ -15,27 +15,27 @@ struct Place {
     key: Key,
     resource: usize,
     replica: u64,
-    /// How many live peers think that the key is theirs.
+    /// The number of running peers that consider themselves its owner.
     owners: u32,
 }
 
-/// Counts, for each resource, how many of its replicas lost their memory within one lease time.
+/// Counts, for each resource, how many of its replicas lost their memory within one lease.
 ///
-/// A replica loses it when its owner fails or forgets, and when somebody else becomes its owner. As long as two peers
-/// think that they own it, it has two memories, and counts as losing it all the time.
+/// A replica loses it when its owner fails, is reset, or is replaced by another owner. While two peers consider
+/// themselves owners, it has two memories, and counts as losing it all the time.
 #[derive(Debug)]
 pub struct Memory {
     places: Vec<Place>,
     resets: Vec<Resets>,
-    /// What each peer owns.
+    /// The keys that each peer owns.
     ranges: Vec<Option<KeyRange>>,
-    /// How often replicas lost their memory.
+    /// The number of losses.
     forgotten: u64,
     undelivered: u64,
 }
 
 impl Memory {
-    /// Of settled peers, which own these keys: each key has one owner.
+    /// Creates the watcher for settled peers, which own these keys: each key has one owner.
     pub fn new<'a>(resources: impl Iterator<Item = &'a Replicas>, ranges: Vec<Option<KeyRange>>, lease: Span) -> Self {
         let (mut places, mut resets) = (Vec::new(), Vec::new());
         for (resource, replicas) in resources.enumerate() {
@@ -46,7 +46,7 @@ impl Memory {
         Self { places, resets, ranges, forgotten: 0, undelivered: 0 }
     }
 
-    /// A peer owns this from now on.
+    /// Records the keys that a peer owns now.
     fn owns(&mut self, now: Time, peer: PeerId, range: Option<KeyRange>) {
         if self.ranges.len() <= peer.index() {
             self.ranges.resize(peer.index() + 1, None);
@@ -55,7 +55,7 @@ impl Memory {
         self.moved(now, before, range);
     }
 
-    /// A peer that owned `before` owns `after` from now on.
+    /// Records a change of a peer's keys.
     fn moved(&mut self, now: Time, before: Option<KeyRange>, after: Option<KeyRange>) {
         let has = |range: Option<KeyRange>, key| range.is_some_and(|range| range.contains(key));
         for at in 0..self.places.len() {
@@ -69,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// A peer that owns `range` has lost what it kept for others.
+    /// Records the reset of a peer that owns `range`.
     fn reset(&mut self, now: Time, range: Option<KeyRange>) {
         for at in 0..self.places.len() {
             if range.is_some_and(|range| range.contains(self.places[at].key)) {
@@ -78,7 +78,7 @@ impl Memory {
         }
     }
 
-    /// Replicas that have two owners have always just forgotten.
+    /// A replica with two owners counts as lost at every moment.
     fn forget(&mut self, now: Time, at: usize) {
         self.forgotten += 1;
         let Place { resource, replica, .. } = self.places[at];
@@ -128,7 +128,7 @@ mod tests {
         Time::ZERO + Span::from_secs(second)
     }
 
-    /// Just this key.
+    /// Returns the range of just this key.
     fn only(key: Key) -> Option<KeyRange> {
         Some(KeyRange { after: Key::new(key.get() - 1), last: key })
     }
@@ -140,7 +140,7 @@ mod tests {
         let mut memory = Memory::new([&replicas].into_iter(), Vec::new(), Span::from_secs(10));
         let most = |memory: &Memory| memory.resets[0].most();
 
-        memory.moved(second(0), None, a); // Two owners now.
+        memory.moved(second(0), None, a); // Two owners.
         assert_eq!(most(&memory), 1);
         memory.reset(second(50), b);
         assert_eq!(most(&memory), 2, "what has two owners counts long after");

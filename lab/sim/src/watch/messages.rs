@@ -4,12 +4,12 @@ use super::{Broken, Watch};
 use crate::actor::Actor;
 use crate::report::Sheet;
 
-/// How many messages of each type were sent, in the order of [`Actor::KINDS`].
+/// Counts the sent messages of each type, in the order of [`Actor::KINDS`].
 #[derive(Debug)]
 pub struct Messages(Vec<u64>);
 
 impl Messages {
-    /// Counts the messages of peers of kind `A`.
+    /// Creates the watcher for peers of kind `A`.
     pub fn of<A: Actor>() -> Self {
         Self(vec![0; A::KINDS.len()])
     }

@@ -6,9 +6,9 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// Order inversions: clients who went inside while somebody who had asked earlier was waiting.
+/// Counts order inversions: clients that entered while an earlier request was waiting.
 ///
-/// Not a rule: no protocol without a global clock can know the order of asking. It is counted.
+/// Not a rule, since no protocol without a global clock can know the order of requests.
 #[derive(Debug, Default)]
 pub struct Order {
     inversions: u64,

@@ -9,28 +9,28 @@ use crate::actor::{Actor, Routing};
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// What rounds of whole peers are measured by: who asked and went inside, and what was sent, round by round. Nothing
-/// counts before the first round, and after the last one only how long clients waited.
+/// Counts requests, grants and messages round by round. Nothing counts before the first round, and only waiting times
+/// count after the last one.
 #[derive(Debug)]
 pub struct PerRound {
     rounds: Vec<Round>,
     is_over: bool,
-    /// Messages of the protocol by type: one for every hop of a routed message, and one for every direct message.
+    /// Protocol messages by type: each hop of a routed message, and each direct message.
     messages: Vec<u64>,
-    /// How many of these were hops of routed messages.
+    /// The hops among them.
     hops: u64,
     /// Messages between overlays, and confirmations of hops.
     upkeep: u64,
-    /// Messages of the protocol that each peer got in this round.
+    /// The protocol messages that each peer received in this round.
     got: Vec<u32>,
     received: Received,
     waits: Vec<Span>,
-    /// Who was still waiting when the last round was over.
+    /// The clients still waiting at the end of the last round.
     waiting: u64,
 }
 
 impl PerRound {
-    /// For peers of kind `A`.
+    /// Creates the watcher for peers of kind `A`.
     pub fn of<A: Actor>() -> Self {
         Self {
             rounds: Vec::new(),
@@ -129,16 +129,16 @@ impl<A: Routing> Watch<A> for PerRound {
     }
 }
 
-/// What was counted in one round.
+/// The counts of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// How many clients asked.
+    /// Requests.
     pub asked: u64,
-    /// How many did not, since another client of their peer had the resource or waited for it.
+    /// Requests skipped because another client of the peer held the resource or waited for it.
     pub skipped: u64,
-    /// How many went inside.
+    /// Grants.
     pub grants: u64,
-    /// Messages of the protocol that were sent.
+    /// Sent protocol messages.
     pub messages: u64,
 }
 
@@ -151,14 +151,14 @@ impl Round {
     }
 }
 
-/// How many peers got how many messages in a round.
+/// The distribution of received messages per peer and round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     peers: BTreeMap<u32, u64>,
 }
 
 impl Received {
-    /// A peer got this many in a round.
+    /// Counts a peer that received this many in a round.
     pub(crate) fn add(&mut self, messages: u32) {
         *self.peers.entry(messages).or_default() += 1;
     }
@@ -169,23 +169,23 @@ impl Received {
         }
     }
 
-    /// How many messages, and how many times a peer got just as many in a round; the fewest messages first.
+    /// Returns each number of messages with its frequency, fewest messages first.
     pub fn counts(&self) -> impl Iterator<Item = (u32, u64)> {
         self.peers.iter().map(|(&messages, &peers)| (messages, peers))
     }
 
-    /// How many pairs of a peer and a round there are.
+    /// Returns the number of pairs of a peer and a round.
     pub fn total(&self) -> u64 {
         self.peers.values().sum()
     }
 
-    /// The mean; `None` of nothing.
+    /// Returns the mean; `None` of nothing.
     pub fn mean(&self) -> Option<f64> {
         let all: u64 = self.counts().map(|(messages, peers)| u64::from(messages) * peers).sum();
         (self.total() > 0).then(|| all as f64 / self.total() as f64)
     }
 
-    /// The fewest messages that at least `percent` of 100 do not exceed (nearest rank); `None` of nothing.
+    /// Returns the fewest messages that at least `percent` of 100 do not exceed (nearest rank); `None` of nothing.
     pub fn quantile(&self, percent: u64) -> Option<u32> {
         let rank = (self.total() * percent).div_ceil(100).max(1);
         let mut below = 0;

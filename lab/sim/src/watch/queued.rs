@@ -5,10 +5,10 @@ use super::{Broken, Mark, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 
-/// A client that asks after [`Mark::Quiet`] enters after all that had asked for the resource clearly earlier. Where
-/// there are several slots, it enters only after those that had done so since then, too. One that has waited from
-/// before may have been told to the holder of a long stay alone: it is passed by later ones, up to the bound of
-/// [`Passing`], before it is told to another holder.
+/// Checks the order of requests after [`Mark::Quiet`]: a client enters after all that requested the resource clearly
+/// earlier. With several slots, it enters only after those that also requested after the mark. An earlier one may be
+/// bound to the holder of a long grant alone: later ones pass it, up to the bound of [`Passing`], before it is bound to
+/// another holder.
 ///
 /// [`Passing`]: super::Passing
 #[derive(Debug)]
@@ -19,7 +19,8 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Asking takes less than `clearly`, whoever asks, and there are at most this many slots.
+    /// Creates the watcher. A request reaches the coordinator in less than `clearly`, and there are at most this many
+    /// slots.
     pub fn new(clearly: Span, slots: u32) -> Self {
         Self { from: Time::END, clearly, slots }
     }

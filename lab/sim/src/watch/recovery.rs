@@ -6,7 +6,7 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// How long it takes after the first crash until all slots of a resource are in use again.
+/// Measures the time from the first crash until all slots of a resource are held again.
 #[derive(Debug)]
 pub struct Recovery {
     slots: usize,
@@ -16,12 +16,12 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// For one resource with this many slots.
+    /// Creates the watcher for one resource with this many slots.
     pub fn new(slots: u32) -> Self {
         Self { slots: slots as usize, inside: 0, struck: None, took: None }
     }
 
-    /// Whether all slots are in use, and have been since then.
+    /// Records the recovery if all slots are held, and have been since then.
     fn look(&mut self, since: Time) {
         let Some(struck) = self.struck else { return };
         if self.took.is_none() && self.inside >= self.slots {
@@ -38,7 +38,7 @@ impl<A: Actor> Watch<A> for Recovery {
     }
 
     fn on_leave(&mut self, now: Time, _client: &Client) -> Result<(), Broken> {
-        // None of those who crashed was inside, if all slots have been in use since.
+        // If all slots were held since the crash, no holder has crashed.
         if let Some(struck) = self.struck.filter(|struck| *struck < now) {
             self.look(struck);
         }
@@ -63,7 +63,7 @@ mod tests {
     use crate::actor::Bare;
     use crate::ideal::Ideal;
 
-    /// Two slots, in use by two clients; whoever is named crashes or leaves at some second, and others come.
+    /// Plays events of two slots held by two clients: crashes, releases and entries at given seconds.
     fn took(events: &[(u64, &str)]) -> Option<Span> {
         let mut watcher = Recovery::new(2);
         let watch: &mut dyn Watch<Bare<Ideal>> = &mut watcher;

@@ -6,7 +6,7 @@ use super::{Broken, Watch};
 use crate::actor::Actor;
 use crate::report::Sheet;
 
-/// The most replicas that were reset within any one lease time: what decides whether a quorum can break.
+/// Counts the most replicas reset within any one lease, which decides whether a quorum can break.
 #[derive(Debug)]
 pub struct Resets {
     lease: Span,
@@ -15,19 +15,19 @@ pub struct Resets {
 }
 
 impl Resets {
-    /// For votes that are good for this long.
+    /// Creates the watcher for votes with this lease.
     pub fn within(lease: Span) -> Self {
         Self { lease, recent: VecDeque::new(), most: 0 }
     }
 
-    /// Replica number `replica` has lost its memory.
+    /// Records that replica number `replica` was reset.
     pub(crate) fn note(&mut self, now: Time, replica: u64) {
         self.recent.retain(|&(at, other)| now.since(at) <= self.lease && other != replica);
         self.recent.push_back((now, replica));
         self.most = self.most.max(u32::try_from(self.recent.len()).unwrap_or(u32::MAX));
     }
 
-    /// The most replicas that were reset within one lease time.
+    /// Returns the most replicas that were reset within one lease.
     pub fn most(&self) -> u32 {
         self.most
     }
@@ -48,7 +48,7 @@ impl<A: Actor> Watch<A> for Resets {
 mod tests {
     use super::*;
 
-    /// A replica that forgets twice has only one vote to forget.
+    /// A replica that is reset twice has only one vote to lose.
     #[test]
     fn resets_are_counted_by_replica_and_within_a_lease() {
         let mut resets = Resets::within(Span::from_secs(10));

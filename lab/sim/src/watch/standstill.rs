@@ -6,7 +6,7 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// The longest time for which somebody waited for a resource, a slot was free and nobody was let in.
+/// Measures the longest time in which a client waited and a slot was free without any grant.
 #[derive(Debug)]
 pub struct Standstill {
     slots: usize,
@@ -22,12 +22,12 @@ struct Still {
 }
 
 impl Standstill {
-    /// For this many resources with `slots` slots each.
+    /// Creates the watcher for this many resources with `slots` slots each.
     pub fn new(resources: usize, slots: u32) -> Self {
         Self { slots: slots as usize, resources: vec![Still::default(); resources], longest: Span::ZERO }
     }
 
-    /// Something has changed; whether somebody was let in.
+    /// Applies a change of a resource; `is_entry` ends the standstill.
     fn change(&mut self, now: Time, resource: usize, change: impl FnOnce(&mut Still), is_entry: bool) {
         let still = &mut self.resources[resource];
         change(still);

@@ -1,5 +1,5 @@
-//! Rules about what the peers and the messages under way are, taken together. All three keep a count that each step
-//! changes a little, so that none has to look at every peer.
+//! Rules on all peers and messages together. All three update a count with each step, so that no step inspects every
+//! peer.
 
 use std::hash::Hash;
 
@@ -10,13 +10,14 @@ use super::{Broken, Watch};
 use crate::actor::Bare;
 use crate::ledger::Ledger;
 
-/// All three; or none, in a run in which messages get lost, come twice or peers crash: tokens are lost there, and that
-/// is no fault of the protocol's.
+/// All three rules; or none, in a run with lost or duplicated messages or crashes: there tokens may be lost without a
+/// defect of the protocol.
 #[derive(Debug)]
 pub struct Structure(Option<Whole>);
 
 impl Structure {
-    /// For these peers, before the first event. Where they have nothing of all that there is nothing to check.
+    /// Creates the rules for these peers, before the first event. Protocols without tokens, coordinator and trees have
+    /// none.
     pub fn of<P: Observe>(peers: &[P]) -> Self {
         let (counted, trees) = (Counted::of(peers), Tree::of(peers));
         let has_any = counted.expected.is_some() || P::HAS_COORDINATOR || !trees.is_empty();
@@ -72,7 +73,7 @@ struct Whole {
     trees: Vec<Tree>,
 }
 
-/// What a peer has that is counted.
+/// The counted properties of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Has {
     tokens: usize,
@@ -86,10 +87,10 @@ impl Has {
     }
 }
 
-/// Exactly k tokens, held or under way; and exactly one coordinator, or one message that makes somebody coordinator.
+/// Checks for exactly k tokens, held or under way, and exactly one coordinator, at a peer or under way.
 #[derive(Debug)]
 struct Counted {
-    /// How many tokens there must be; `None` for protocols without tokens.
+    /// The number of tokens; `None` for protocols without tokens.
     expected: Option<usize>,
     peers: Vec<Has>,
     tokens: usize,
@@ -114,7 +115,7 @@ impl Counted {
 
     #[inline]
     fn note(&mut self, peer: PeerId, has: Has) {
-        // Whether anything has changed is not asked: nobody could foretell that, a processor included.
+        // Unconditional: a branch on whether anything has changed could not be predicted.
         let before = std::mem::replace(&mut self.peers[peer.index()], has);
         self.tokens = self.tokens - before.tokens + has.tokens;
         self.coordinators = self.coordinators - usize::from(before.is_coordinator) + usize::from(has.is_coordinator);
@@ -126,7 +127,7 @@ impl Counted {
             || (has_coordinator && self.coordinators + self.coordinators_under_way != 1)
     }
 
-    // Apart, so that a step that breaks no rule makes no room for words.
+    // Out of line, so that the common case needs no stack space for the message.
     #[cold]
     fn broken(&self, peer: PeerId) -> Broken {
         let &Self { tokens, tokens_under_way, coordinators, coordinators_under_way, .. } = self;
@@ -148,20 +149,20 @@ impl Counted {
 /// How far a moved pointer is followed at once.
 const FOLLOWED: usize = 128;
 
-/// Parent pointers form no cycle, in one of a protocol's trees.
+/// Checks that parent pointers form no cycle, in one of a protocol's trees.
 ///
-/// A pointer that moves is followed upwards, since any new cycle goes through it. Under load the trees are as deep as
-/// the queue is long, so beyond `FOLLOWED` peers the walk stops, and the whole tree is looked over once for every as
-/// many moves as there are peers, and at the end.
+/// A pointer that moves is followed upwards, since any new cycle contains it. Under load a tree is as deep as the queue
+/// is long, so the walk stops after `FOLLOWED` peers, and the whole tree is checked after as many moves as there are
+/// peers, and at the end.
 #[derive(Debug)]
 struct Tree {
     parents: Vec<Option<PeerId>>,
-    /// How many pointers have moved since the whole tree was looked over.
+    /// The number of moves since the last check of the whole tree.
     moved: usize,
 }
 
 impl Tree {
-    /// All trees of these peers, before the first event.
+    /// Creates all trees of these peers, before the first event.
     fn of<P: Observe>(peers: &[P]) -> Vec<Self> {
         let trees = peers.first().map_or(0, P::trees);
         let parents = |tree| peers.iter().map(|peer| peer.parent_in(tree)).collect();
@@ -188,7 +189,7 @@ impl Tree {
         if self.moved < self.parents.len() { Ok(()) } else { self.look_over() }
     }
 
-    /// Follows every pointer once: a walk that meets its own trail goes in a circle.
+    /// Follows every pointer once: a walk that meets its own path is a cycle.
     fn look_over(&mut self) -> Result<(), Broken> {
         self.moved = 0;
         let mut trail_of: Vec<usize> = vec![usize::MAX; self.parents.len()];

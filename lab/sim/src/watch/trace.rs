@@ -8,7 +8,7 @@ use super::{Broken, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 
-/// The last events, one line each. Only a run that is known to fail is traced: it is run again with the same seed.
+/// Keeps the last events, one line each. Only failed runs are traced: they are repeated with the same seed.
 #[derive(Debug)]
 pub struct Trace {
     lines: VecDeque<String>,
@@ -16,12 +16,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Keeps the last `most` events.
+    /// Creates a trace of the last `most` events.
     pub fn of_last(most: usize) -> Self {
         Self { lines: VecDeque::with_capacity(most), most }
     }
 
-    /// The events, oldest first.
+    /// Returns the events, oldest first.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }

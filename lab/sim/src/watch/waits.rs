@@ -8,18 +8,18 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// How long everybody waited, in the whole run and in its steady state.
+/// Collects waiting times, in the whole run and in its steady state.
 ///
-/// The steady state leaves out each peer's first entries, while the queue builds up, and everything after the first
-/// peer's last entry, while it runs dry. Messages have no one entry that they belong to: they count from when
-/// the peers have had their first entries on average.
+/// The steady state omits each peer's first entries, while the queue builds up, and everything after the first peer's
+/// last entry, while it drains. Messages belong to no single entry: they count from the time at which the peers have
+/// had their first entries on average.
 #[derive(Debug)]
 pub struct Waits {
     warm_up: u32,
     entries: u32,
-    /// How often each peer has been inside.
+    /// The number of each peer's grants.
     been: Vec<u32>,
-    /// How many entries are still to come until messages count.
+    /// The number of entries before messages count.
     warming_up: u64,
     over: bool,
     steady: Vec<Span>,
@@ -32,15 +32,15 @@ pub struct Waits {
 /// Messages and entries in steady state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// How often somebody went inside.
+    /// The number of grants.
     pub entries: u64,
-    /// How many messages of the protocol were sent, without what keeps connections or an overlay up.
+    /// The number of protocol messages, without maintenance of connections or the overlay.
     pub messages: u64,
 }
 
 impl Waits {
-    /// For `peers` peers, all but the first `servers` of which go inside `entries` times each. The first `warm_up` of
-    /// these are left out of the steady state.
+    /// Creates the watcher for `peers` peers, all but the first `servers` of which have `entries` grants each. The
+    /// first `warm_up` of these are not in the steady state.
     pub fn new(peers: usize, servers: usize, entries: u32, warm_up: u32) -> Self {
         Self {
             warm_up,
@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn the_steady_state_has_a_beginning_and_an_end() {
         let mut waits = Waits::new(3, 1, 3, 1);
-        // Peer 0 never asks. Peer 1 is first through with its three entries; what peer 2 does after that is not steady
-        // any more.
+        // Peer 0 never requests. Peer 1 ends its three entries first; later entries of peer 2 are not in the steady
+        // state.
         for (peer, secs) in [(1, 1), (2, 2), (1, 3), (2, 4), (1, 5), (2, 6)] {
             waits.note(PeerId::new(peer), Span::from_secs(secs));
             waits.note_message();
         }
-        // Those that follow the second, third and fourth entry; the fifth is the last of the steady state.
+        // Messages after the second, third and fourth entry; the fifth is the last of the steady state.
         assert_eq!(waits.flow, Flow { entries: 3, messages: 3 });
         let secs = |spans: Vec<Span>| spans.into_iter().map(|span| span.as_secs_f64()).collect::<Vec<_>>();
         assert_eq!(secs(waits.steady), [3.0, 4.0, 5.0]);

@@ -8,7 +8,7 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// What an open run is measured by: waits, entries and messages within a window of time.
+/// Measures an open run: waits, entries and messages within a window of time.
 #[derive(Debug)]
 pub struct Window {
     from: Time,
@@ -18,7 +18,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// From this moment to the end of the run.
+    /// Creates a window from this moment to the end of the run.
     pub fn from(from: Time) -> Self {
         Self { from, inside: Vec::new(), before: Vec::new(), flow: Flow::default() }
     }

@@ -7,70 +7,69 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Watch};
 use crate::world::World;
 
-/// The closed think/hold loop: a peer thinks for an exponential time, asks, waits, stays inside, leaves, and thinks
-/// again, until it has been inside `entries` times (Fair-K paper, §4).
+/// The closed think/hold loop: a peer thinks for an exponential time, requests, waits, holds, releases, and thinks
+/// again, until it has had `entries` grants (Fair-K paper, §4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
-    /// The mean time between leaving and asking again: 1/λ.
+    /// The mean time between a release and the next request: 1/λ.
     pub think: Span,
-    /// How long a client stays inside.
+    /// The hold time.
     pub hold: Hold,
-    /// How often each peer goes inside.
+    /// The number of grants of each peer.
     pub entries: u32,
 }
 
-/// A [`Closed`] workload at work, for one resource.
+/// A running [`Closed`] workload, for one resource.
 #[derive(Debug)]
 pub struct ClosedLoop {
     workload: Closed,
-    /// How many peers never ask: the first ones.
+    /// The number of peers, from the first on, that never request.
     servers: usize,
-    /// Clients may be sent away.
+    /// Whether clients may be refused.
     is_lenient: bool,
-    /// Who is sent away asks again.
+    /// Whether refused clients request again.
     insists: bool,
-    /// How many more times each peer will ask.
+    /// The number of each peer's remaining requests.
     to_come: Vec<u32>,
     thinking: usize,
-    /// When somebody was last let in.
+    /// The time of the last grant.
     progress: Time,
-    /// The run is given up when nobody has been let in for this long: much longer than any lease, and than anybody
-    /// thinks, stays or is out of reach.
+    /// The run is given up after this long without a grant: much longer than any lease, think time, hold time or fault.
     patience: Span,
     rng: Rng,
 }
 
 impl ClosedLoop {
-    /// For all peers of a world but the first `servers`; each seed gives another. In a lenient one clients may be sent
-    /// away.
+    /// Creates the workload for all peers of a world but the first `servers`. If it `is_lenient`, clients may be
+    /// refused.
     pub fn new(workload: Closed, servers: usize, is_lenient: bool, seed: u64) -> Self {
-        // In seconds with a point: whole nanoseconds would overflow with stays of years.
+        // In floating-point seconds: nanoseconds would overflow with hold times of years.
         let patience = Span::from_secs_f64(3600.0 + 100.0 * (workload.think.as_secs_f64() + workload.hold.mean()));
         let (to_come, progress, rng) = (Vec::new(), Time::ZERO, Rng::stream(seed, 0));
         Self { workload, servers, is_lenient, insists: false, to_come, thinking: 0, progress, patience, rng }
     }
 
-    /// Messages take up to `message`, and what goes wrong lasts for `faults` on average: nobody is given up for that.
+    /// Extends the patience to message delays up to `message` and faults that last for `faults` on average.
     pub fn waiting_for(mut self, message: Span, faults: Span) -> Self {
         let patience = Span::from_secs_f64((1000.0 * message.as_secs_f64()).max(100.0 * faults.as_secs_f64()));
         self.patience = self.patience.max(patience);
         self
     }
 
-    /// Who is sent away asks again, until it has been inside as often as it wants. The run is given up when nobody has
-    /// been let in for `patience`; whoever is still to come then was not served.
+    /// Makes refused clients request again until they have had all their grants. The run is given up after `patience`
+    /// without a grant; the remaining requests then count as unserved.
     pub fn insisting(mut self, patience: Span) -> Self {
         (self.insists, self.patience) = (true, patience);
         self
     }
 
-    /// A peer's process begins.
+    /// Starts a peer's process.
     fn begin<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
         let commands = A::begin(peer, world.disk(peer));
         commands.into_iter().try_for_each(|command| world.command(peer, command))
     }
 
-    /// All but the servers go inside as often as is wanted, those who live elsewhere there.
+    /// Schedules the first request of all peers of this process except the servers.
     fn everybody_asks<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
         let (entries, servers) = (world.load.workload.entries, world.load.servers);
         let is_client = |number: &usize| *number >= servers && !world.is_elsewhere(PeerId::new(*number as u64));
@@ -91,7 +90,7 @@ impl ClosedLoop {
 }
 
 impl<A: Actor> Workload<A> for ClosedLoop {
-    /// This peer asks.
+    /// This peer requests.
     type Event = PeerId;
     const SERVES_ALL: bool = true;
 
@@ -170,8 +169,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         Self::everybody_asks(world);
     }
 
-    /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some
-    /// protocols' upkeep.
+    /// Random faults never end by themselves, nor do retries for lost messages and some protocols' maintenance.
     #[inline]
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
         let load = &world.load;

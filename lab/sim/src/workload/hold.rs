@@ -4,26 +4,26 @@ use std::str::FromStr;
 use peerlock_types::{Rng, Span, SpanError};
 use thiserror::Error;
 
-/// How long a client stays inside.
+/// The distribution of hold times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Hold {
-    /// Always as long.
+    /// Constant.
     Constant(Span),
     /// Exponential, with this mean.
     Exponential(Span),
-    /// Short, or with probability `long_share` long.
+    /// Short, or long with probability `long_share`.
     TwoPoint {
-        /// The short stay.
+        /// The short hold time.
         short: Span,
-        /// The long stay.
+        /// The long hold time.
         long: Span,
-        /// How many stays are long, from 0 to 1.
+        /// The share of long hold times, from 0 to 1.
         long_share: f64,
     },
 }
 
 impl Hold {
-    /// Draws how long one client stays inside.
+    /// Draws a hold time.
     pub fn sample(&self, rng: &mut Rng) -> Span {
         match *self {
             Self::Constant(span) => span,
@@ -38,7 +38,7 @@ impl Hold {
         }
     }
 
-    /// The mean stay in seconds.
+    /// Returns the mean in seconds.
     pub fn mean(&self) -> f64 {
         match *self {
             Self::Constant(span) | Self::Exponential(span) => span.as_secs_f64(),
@@ -48,15 +48,15 @@ impl Hold {
         }
     }
 
-    /// Two stays with the share of long ones that makes their mean the geometric mean of the two: 1 s and 100 s mean
-    /// 10 s, the same work as `10s` and `exp:10s`.
+    /// Creates a two-point distribution whose mean is the geometric mean of the two: 1 s and 100 s mean 10 s, the same
+    /// work as `10s` and `exp:10s`.
     pub fn two_point(short: Span, long: Span) -> Self {
         let (root_short, root_long) = (short.as_secs_f64().sqrt(), long.as_secs_f64().sqrt());
         Self::TwoPoint { short, long, long_share: root_short / (root_short + root_long) }
     }
 }
 
-/// As it is read; the share of long stays is not in it.
+/// The form that is parsed, without the share of long ones.
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -67,19 +67,19 @@ impl fmt::Display for Hold {
     }
 }
 
-/// Why a text is not a hold time.
+/// Why a hold time cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HoldError {
-    /// One of its times cannot be read.
+    /// A duration is malformed.
     #[error(transparent)]
     Span(#[from] SpanError),
-    /// Not one of the three forms.
+    /// The form is unknown.
     #[error("{0:?} is not a hold time: write 10s, exp:10s or two-point:1s/100s")]
     Form(String),
-    /// Nobody would be inside.
+    /// The hold time is zero.
     #[error("the hold time {0:?} is zero: a client has to stay inside for some time")]
     Zero(String),
-    /// The two stays are the wrong way round.
+    /// The short one is not shorter than the long one.
     #[error("the hold time {0:?} must have a short stay and then a longer one, such as two-point:1s/100s")]
     Order(String),
 }

@@ -9,35 +9,35 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Watch};
 use crate::world::World;
 
-/// An open workload: clients each of which asks once. They come at random moments, whatever becomes of those before
-/// them (Sigma paper, §5).
+/// An open workload: clients that request once each, at random moments, independent of the earlier ones (Sigma paper,
+/// §5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Poisson {
     /// The mean time between two clients: 1/λ.
     pub gap: Span,
-    /// How long a client stays inside; `None`: it leaves at once.
+    /// The hold time; `None`: clients release at once.
     pub hold: Option<Hold>,
-    /// How long the run goes on before anything is measured.
+    /// The time before the measured window.
     pub settle: Span,
-    /// How long it is measured after that.
+    /// The length of the measured window.
     pub measure: Span,
 }
 
-/// A [`Poisson`] workload at work, for one resource. Every client is a peer of its own, beside the replicas.
+/// A running [`Poisson`] workload, for one resource. Every client is its own peer, beside the replicas.
 #[derive(Debug)]
 pub struct OpenWorkload {
     workload: Poisson,
-    /// How long a client answers what still comes after it has been inside.
+    /// How long a client that is done still answers messages.
     linger: Span,
-    /// Those who do, and until when.
+    /// The clients that do so, and until when.
     leaving: VecDeque<(Time, PeerId)>,
     rng: Rng,
-    /// How long clients stay, where the processes of one run draw the same clients but not the same stays.
+    /// The stream of hold times, if the processes of one run draw the same clients but not the same hold times.
     stays: Option<Rng>,
 }
 
 impl OpenWorkload {
-    /// Clients that answer for `linger` after they are done; of each seed others.
+    /// Creates the workload. Clients answer messages for `linger` after they are done.
     pub fn new(workload: Poisson, linger: Span, seed: u64) -> Self {
         Self { workload, linger, leaving: VecDeque::new(), rng: Rng::stream(seed, 0), stays: None }
     }
@@ -49,7 +49,7 @@ impl OpenWorkload {
 }
 
 impl<A: Actor> Workload<A> for OpenWorkload {
-    /// The next client comes, and asks.
+    /// The next client arrives and requests.
     type Event = ();
     const SERVES_ALL: bool = false;
 

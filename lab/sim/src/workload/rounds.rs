@@ -8,71 +8,71 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Mark, Watch};
 use crate::world::World;
 
-/// How likely it is that a resource that somebody has is released in a round: "with a 50% probability" (§VI).
+/// The probability that a held resource is released in a round: "with a 50% probability" (§VI).
 const RELEASE: f64 = 0.5;
 
-/// A newcomer that is not in the overlay after this time tries again, by way of another peer. Our choice.
+/// The time after which a newcomer tries to join again through another peer. Our choice.
 const JOIN_AGAIN: Span = Span::from_secs(10);
 
-/// How often a peer that may fail is looked for. Where nearly everybody waits for something there may be none.
+/// The number of attempts to find a peer that may fail. If nearly all peers have waiting clients there may be none.
 const LOOK_FOR_VICTIM: u32 = 100;
 
-/// How many ask in a round: the paper can be read both ways.
+/// How requests per round are counted: the paper can be read both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// This many in the whole system, at random peers.
     Whole,
-    /// This many at each peer, so that larger systems have more to do.
+    /// This many at each peer, so that the load grows with the system.
     PerPeer,
 }
 
-/// [`Rounds`] at work.
+/// The running workload of [`Rounds`].
 #[derive(Debug)]
 pub struct InRounds<'r> {
     plan: &'r Rounds,
-    /// How many rounds have begun.
+    /// The number of rounds begun.
     started: usize,
-    /// No round any more.
+    /// The rounds are over.
     drains: bool,
-    /// Peers that are in the overlay, in no order.
+    /// The peers in the overlay, in no order.
     joined: Vec<PeerId>,
     peers: Vec<Place>,
     failed: u64,
     came: u64,
-    /// Separate streams: what a protocol does changes neither who asks when, nor who comes and fails.
+    /// Separate streams: the protocol affects neither the requests nor the churn.
     asking: Rng,
     leaving: Rng,
     churn: Rng,
 }
 
-/// What the workload knows of a peer.
+/// The workload's state of a peer.
 #[derive(Clone, Debug, Default)]
 struct Place {
-    /// Its place among those that are in the overlay.
+    /// Its index in `joined`.
     joined: Option<usize>,
-    /// What its clients wait for or have: each resource at most once.
+    /// The resources its clients wait for or hold, each at most once.
     wants: Vec<usize>,
 }
 
-/// Events that this workload schedules for itself.
+/// The events of this workload.
 #[derive(Clone, Copy, Debug)]
 pub enum ToCome {
-    /// A round begins, or the last is over.
+    /// A round begins, or the last one ends.
     Round,
-    /// A client of this peer, or of any, asks.
+    /// A client of this peer, or of a random one, requests.
     Ask(Option<PeerId>),
-    /// Somebody asks for this resource before the first round.
+    /// The first request for this resource, before the first round.
     AskFirst(usize),
     /// A random peer without clients crashes for good.
     Fail,
     /// A new peer joins the overlay.
     Come,
-    /// A newcomer should be in the overlay by now.
+    /// A newcomer that is not in the overlay retries.
     JoinAgain(PeerId),
 }
 
 impl<'r> InRounds<'r> {
-    /// Of each seed others.
+    /// Creates the workload of `plan`.
     pub fn new(plan: &'r Rounds, seed: u64) -> Self {
         Self {
             plan,
@@ -95,7 +95,7 @@ impl<'r> InRounds<'r> {
         &mut self.peers[peer.index()]
     }
 
-    /// A peer is in the overlay from now on, or is not.
+    /// Records that a peer has entered or left the overlay.
     fn set_joined(&mut self, peer: PeerId, is_joined: bool) {
         let (last, place) = (self.joined.len(), self.peer(peer));
         match (place.joined, is_joined) {
@@ -115,7 +115,7 @@ impl<'r> InRounds<'r> {
     }
 }
 
-/// One of these.
+/// Draws one of the peers.
 fn any(peers: &[PeerId], rng: &mut Rng) -> Option<PeerId> {
     (!peers.is_empty()).then(|| peers[rng.below(peers.len() as u64) as usize])
 }
@@ -126,9 +126,8 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
 
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
         let plan = world.load.plan;
-        // Who asks when is the same in all processes of a run; who leaves is up to each of them. With churn, who is in
-        // the overlay is known only where it lives: each process has its share of all that happens, among its own
-        // peers.
+        // All processes of a run draw the same requests, but each its own releases. With churn, overlay membership is
+        // known only locally: each process handles its share of a round's events, among its own peers.
         if let Some(own) = world.own_stream(&world.load.leaving) {
             world.load.leaving = own;
         }
@@ -222,7 +221,7 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
         world.load.drains && world.ledger().waiting() == 0 && world.inside().is_empty()
     }
 
-    /// Everybody else is in the overlay. Those who are back only serve, and leave the asking to the others.
+    /// All other peers are in the overlay. Restarted peers serve as replicas only, and make no requests.
     fn resume<W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
         world.load.drains = true;
         for peer in (0..world.residents() as u64).map(PeerId::new) {
@@ -250,16 +249,16 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
 
 type Swarm<'a, 'r, A, W> = World<'a, A, InRounds<'r>, W>;
 
-/// Whether this one of the many things of a round happens here: each does in one of the processes of a run with churn,
-/// and in the next one of them with every round.
+/// Whether item `number` of a round belongs to this process. With churn each item belongs to one process, and rotates
+/// with every round.
 fn has_turn<A: Routing, W: Watch<A>>(world: &Swarm<'_, '_, A, W>, number: usize) -> bool {
     world.load.plan.churn == 0 || world.has_turn(number + world.load.started)
 }
 
-/// All that a round brings is put in line; or it was the last.
+/// Schedules the events of a round, or ends the last one.
 fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
     let (now, plan) = (world.now(), world.load.plan);
-    // Those who live elsewhere are told of there.
+    // Peers of other processes are reported there.
     let here: Vec<PeerId> = world.load.joined.iter().copied().filter(|&peer| !world.is_elsewhere(peer)).collect();
     if world.load.started == plan.rounds {
         world.mark(Mark::Drain(&here))?;
@@ -300,14 +299,14 @@ fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Resul
     Ok(())
 }
 
-/// From now on everybody leaves as soon as it is inside, and nobody forgets.
+/// Ends the rounds: holders release at once, and resets end.
 fn drain<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
     world.load.drains = true;
     world.calm_down();
     holders(world).into_iter().try_for_each(|client| world.leave(client.ticket))
 }
 
-/// Everybody who is inside, in an order that does not depend on how they came there.
+/// Returns all holders, in an order independent of their entry.
 fn holders<A: Routing, W: Watch<A>>(world: &Swarm<'_, '_, A, W>) -> Vec<Client> {
     let mut holders = world.inside().to_vec();
     holders.sort_unstable_by_key(|client| (client.peer, client.ticket));
@@ -317,7 +316,7 @@ fn holders<A: Routing, W: Watch<A>>(world: &Swarm<'_, '_, A, W>) -> Vec<Client> 
 fn ask<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>, peer: PeerId) -> Result<(), Broken> {
     let resource = world.load.asking.below(world.load.plan.resources as u64) as usize;
     if !world.is_there(peer) {
-        return Ok(()); // It was there when the round began.
+        return Ok(()); // It was present at the beginning of the round.
     }
     if world.load.peer(peer).wants.contains(&resource) {
         return world.mark(Mark::Skipped);
@@ -355,7 +354,7 @@ fn come<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), 
     join(world, peer)
 }
 
-/// By way of any peer, until it is in.
+/// Joins through a random peer, and retries until it has joined.
 fn join<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>, peer: PeerId) -> Result<(), Broken> {
     if !world.is_there(peer) || world.load.peer(peer).joined.is_some() {
         return Ok(());
@@ -367,7 +366,7 @@ fn join<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>, peer: PeerId) 
     }
 }
 
-/// A random moment of the first half of a round: its messages settle in the second.
+/// Draws a moment of the first half of a round: its messages settle in the second.
 fn moment(rng: &mut Rng, round: Span) -> Span {
     rng.between(Span::ZERO, round / 2)
 }

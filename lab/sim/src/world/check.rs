@@ -1,5 +1,5 @@
-//! What the world itself checks, beside its watchers: that a run can come to an end, that a peer speaks only of clients
-//! that it has, and that no peer finds its own state broken.
+//! Checks of the world itself: that a run terminates, that a peer reports only on its own clients, and that no peer
+//! panics.
 
 use std::any::Any;
 use std::fmt;
@@ -10,17 +10,17 @@ use peerlock_types::{PeerId, Ticket, Time};
 use crate::ledger::Client;
 use crate::watch::Broken;
 
-/// No more events than these are in line in any run that will come to an end: else messages breed, as those do that go
-/// round in circles and come twice.
+/// The limit of queued events in runs that terminate. Beyond it messages multiply, as duplicated ones in a routing loop
+/// do.
 const MOST_FOR_ALL: usize = 1_000_000;
 const MOST_FOR_EACH: usize = 100;
 
-/// A rule was broken: which, and when.
+/// A broken rule, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The simulated time at which it was noticed.
+    /// The simulated time of the violation.
     pub at: Time,
-    /// Which rule, in a sentence.
+    /// The broken rule.
     pub what: Broken,
 }
 
@@ -30,24 +30,23 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Plays a run. A peer that finds its own state broken panics: that is a broken rule like any other, to be told with
-/// its trace.
+/// Runs `play` and converts a panic of a peer into a broken rule, so that it is reported with its trace.
 pub(super) fn caught(play: impl FnOnce() -> Result<(), Broken>) -> Result<(), Broken> {
     catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|panic| Err(in_words(&*panic)))
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 fn in_words(panic: &(dyn Any + Send)) -> Broken {
     let what = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref().map(String::as_str));
     format!("a peer has panicked: {}", what.unwrap_or("it does not say why")).into()
 }
 
-/// How many events may be in line among this many residents.
+/// Returns the limit of queued events for this many permanent peers.
 pub(super) fn most_queued(residents: usize) -> usize {
     MOST_FOR_ALL + MOST_FOR_EACH * residents
 }
 
-/// Messages do not breed.
+/// Checks that messages do not multiply.
 #[inline]
 pub(super) fn comes_to_an_end(queued: usize, most: usize) -> Result<(), Broken> {
     if queued <= most {
@@ -56,7 +55,7 @@ pub(super) fn comes_to_an_end(queued: usize, most: usize) -> Result<(), Broken> 
     Err(format!("{queued} events are in line, and there will be more and more").into())
 }
 
-/// The clock goes on.
+/// Checks that the clock has not overflowed.
 #[inline]
 pub(super) fn has_time(now: Time) -> Result<(), Broken> {
     if now < Time::END {
@@ -65,7 +64,7 @@ pub(super) fn has_time(now: Time) -> Result<(), Broken> {
     Err("the clock has run out: 584 years are all there is; use shorter times or fewer entries".into())
 }
 
-/// A client whom a peer lets in, or sends away (`does`), waits there.
+/// Checks that a client that a peer grants or refuses (`does`) waits there.
 #[inline]
 pub(super) fn waits(
     client: Option<Client>,
@@ -77,8 +76,7 @@ pub(super) fn waits(
     found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, who is not waiting there").into())
 }
 
-/// A client to whom a peer says that it is inside no longer was inside: but one that was told its end (`reports_ends`)
-/// may have left by itself.
+/// Checks that a client that a peer reports as lost was a holder. With `reports_ends` it may have left by itself.
 pub(super) fn was_inside(
     client: Option<Client>,
     peer: PeerId,

@@ -1,4 +1,4 @@
-//! Clients of a world: they ask, are let in, are told an end or that they are out, leave, or withdraw.
+//! Clients of a world: requests, grants, ends, losses, releases and withdrawals.
 
 use peerlock_protocols::Grant;
 use peerlock_types::{PeerId, Ticket, Time};
@@ -11,17 +11,17 @@ use crate::ledger::Client;
 use crate::watch::{Broken, Watch};
 use crate::workload::{Over, Workload};
 
-/// What a client that is inside was told.
+/// The end of a holder's grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// When it must be out, unless it is told a later end.
+    /// The time at which the holder leaves, unless the grant is extended.
     pub at: Time,
-    /// Its peer has crashed. Nobody can tell it anything any more, and it stays until its end.
+    /// Its peer has crashed, so the end cannot change.
     pub is_orphan: bool,
 }
 
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
-    /// A peer lets a client in.
+    /// Grants a slot to a client.
     pub(super) fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
         let client = check::waits(self.ledger.inject(ticket), peer, ticket, "lets in")?;
         self.inside.push(client);
@@ -43,7 +43,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Some(self.inside.swap_remove(at))
     }
 
-    /// A peer tells a client that it is inside no longer.
+    /// Ends a client's grant because its peer reports it lost.
     pub(super) fn lose(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
         let inside = self.take_inside(ticket);
         match check::was_inside(inside, peer, ticket, A::REPORTS_ENDS)? {
@@ -58,7 +58,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         L::on_over(self, client, Over::Lost)
     }
 
-    /// A peer sends a client away that waits.
+    /// Refuses a waiting client.
     pub(super) fn send_away(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
         let client = check::waits(self.ledger.inject(ticket), peer, ticket, "sends away")?;
         self.tally.refused += 1;
@@ -66,17 +66,17 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         L::on_over(self, &client, Over::Refused)
     }
 
-    /// A client is told when it must be out, by its peer's clock.
+    /// Sets the end of a client's grant, by its peer's clock.
     pub(super) fn report_end(&mut self, peer: PeerId, ticket: Ticket, until: Time) {
         if self.inside.iter().all(|client| client.ticket != ticket) {
-            return; // It has left at an earlier end, and its peer does not know yet.
+            return; // It left at an earlier end, which its peer does not know yet.
         }
         let at = self.injector.clock(peer).map_or(until, |clock| clock.when(until)).max(self.now);
         self.ends.insert(ticket, End { at, is_orphan: false });
         self.queue.push(at, Event::End(ticket));
     }
 
-    /// A client leaves by itself if this is the end that it was last told.
+    /// Makes a client leave if this is its current end.
     pub(super) fn end(&mut self, ticket: Ticket) -> Result<(), Broken> {
         if self.ends.get(&ticket).is_none_or(|end| end.at > self.now) {
             return Ok(());
@@ -86,14 +86,14 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 }
 
-/// What a workload may do.
+/// Actions of a workload.
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
-    /// The ticket of whoever asks next.
+    /// Returns the ticket of the next request.
     pub fn next_ticket(&self) -> Ticket {
         self.ledger.next()
     }
 
-    /// A client of this peer asks for a resource.
+    /// Makes a client of this peer request a resource.
     pub fn ask(&mut self, peer: PeerId, resource: usize) -> Result<(), Broken> {
         if self.hosts.get(peer).is_none() {
             return Ok(());
@@ -112,12 +112,12 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.step(peer, Input::Request { resource, ticket })
     }
 
-    /// A client that is inside leaves then, if it did not lose its grant, or crash, before.
+    /// Schedules the release of a holder. Without effect if it loses its grant or crashes before.
     pub fn leave_at(&mut self, at: Time, client: &Client) {
         self.queue.push(at, Event::Leave { peer: client.peer, ticket: client.ticket });
     }
 
-    /// A client leaves, or withdraws if it still waits. Nothing happens if it is neither inside nor waiting.
+    /// Releases a client's slot, or withdraws its request. Without effect if it has neither.
     pub fn leave(&mut self, ticket: Ticket) -> Result<(), Broken> {
         if self.ends.get(&ticket).is_some_and(|end| end.is_orphan) {
             return Ok(());
@@ -136,12 +136,12 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         L::on_over(self, &client, over)
     }
 
-    /// Whether a client is inside whose peer has crashed, and it has not gone on with the next process.
+    /// Whether a holder's peer has crashed and no later process has resumed the grant.
     pub fn is_orphan(&self, ticket: Ticket) -> bool {
         self.ends.get(&ticket).is_some_and(|end| end.is_orphan)
     }
 
-    /// A client whose peer has crashed is with the next process of its host now.
+    /// Marks an orphaned client as resumed by the next process of its host.
     pub fn adopt(&mut self, ticket: Ticket) {
         if let Some(end) = self.ends.get_mut(&ticket) {
             end.is_orphan = false;

@@ -1,10 +1,10 @@
-//! Everything that can happen in a world, and what goes wrong in it at random.
+//! The events of a world, and its random faults.
 
 use peerlock_types::{PeerId, Span, Ticket};
 
 use crate::actor::Actor;
 
-/// Everything that can happen.
+/// An event.
 pub(super) enum Event<A: Actor, E> {
     Arrive {
         from: PeerId,
@@ -16,7 +16,7 @@ pub(super) enum Event<A: Actor, E> {
         timer: A::Timer,
         set: u64,
     },
-    /// A client leaves, or withdraws if it still waits.
+    /// A client releases, or withdraws if it still waits.
     Leave {
         peer: PeerId,
         ticket: Ticket,
@@ -27,31 +27,31 @@ pub(super) enum Event<A: Actor, E> {
         life: u32,
         fails: bool,
     },
-    /// What a client was last told of its end may have come.
+    /// The end of a client's grant may have come.
     End(Ticket),
-    /// What happened to this peer while it was frozen, in this life.
+    /// An event deferred while this peer, in this life, was frozen.
     Thawed {
         peer: PeerId,
         life: u32,
         event: Box<Self>,
     },
     Workload(E),
-    /// The peer of this client crashes, if it still waits or is inside.
+    /// The peer of this client crashes, if the client still waits or holds.
     CrashOf {
         peer: PeerId,
         ticket: Ticket,
     },
     Reset(PeerId),
     Restart(PeerId),
-    /// Everybody takes this peer for gone, if it is still down or frozen.
+    /// All peers suspect this peer, if it is still down or frozen.
     Gone(PeerId),
-    /// This peer is told that that one is gone.
+    /// `peer` is notified that `gone` has crashed.
     Notified {
         peer: PeerId,
         gone: PeerId,
     },
-    /// Whoever is parted from others by the partition with this number takes those for gone, one after the other, this
-    /// one and those with higher numbers.
+    /// The peers separated by the partition with this number suspect each other; handles this peer, then those with
+    /// higher numbers.
     Parted {
         number: u64,
         from: PeerId,
@@ -59,26 +59,26 @@ pub(super) enum Event<A: Actor, E> {
     Fault(Fault),
 }
 
-/// A fault that comes at random.
+/// A random fault.
 pub(super) enum Fault {
-    /// Somebody crashes, and is down for this long.
+    /// A peer crashes for this long.
     Crash(Span),
-    /// Somebody crashes for good.
+    /// A peer crashes for good.
     Death,
-    /// Somebody crashes, and is down for this long; the disk is lost.
+    /// A peer crashes for this long and loses its disk.
     DiskLoss(Span),
-    /// Everybody crashes.
+    /// All peers crash.
     Outage,
-    /// Somebody's disk is slow for this long.
+    /// A disk is slow for this long.
     SlowDisk(Span),
-    /// Somebody's disk is full.
+    /// A disk is full.
     FullDisk,
     /// This share of the peers crashes for good.
     Catastrophe(f64),
-    /// Somebody is frozen for this long.
+    /// A peer freezes for this long.
     Freeze(Span),
-    /// A partition begins that lasts this long.
+    /// A partition of this duration begins.
     Partition(Span),
-    /// The first of each kind is drawn.
+    /// The first fault of each kind is drawn.
     First,
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with peers: crashes and what they leave, freezes, partitions, disks.
+//! Injection of faults into peers: crashes, freezes, partitions, disks.
 
 use peerlock_types::{PeerId, Span, Time};
 
@@ -11,7 +11,7 @@ use crate::workload::{Over, Workload};
 
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     pub(super) fn inject(&mut self, fault: Fault) -> Result<(), Broken> {
-        // What was in line when everything calmed down.
+        // It was queued before the faults ended.
         if self.injector.is_calm() && !matches!(fault, Fault::First) {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Ok(())
     }
 
-    /// Puts in line the first of each kind that there is.
+    /// Schedules the first fault of each enabled kind.
     fn first_faults(&mut self) {
         if let Some((share, after)) = self.injector.catastrophe() {
             self.fault(after, Fault::Catastrophe(share));
@@ -94,7 +94,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.next_full_disk();
     }
 
-    /// This share of all that are there crash at once.
+    /// Crashes this share of all running peers at once.
     fn crash_many(&mut self, share: f64) -> Result<(), Broken> {
         let mut all: Vec<PeerId> = self.all_there().collect();
         for _ in 0..(share * all.len() as f64).round() as usize {
@@ -104,7 +104,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Ok(())
     }
 
-    /// Somebody is to be lost for good, or with its disk, if the workload can spare whom chance has picked.
+    /// Chooses a peer whose process or disk is lost for good; none if the workload cannot spare the drawn one.
     fn lose_any(&mut self) -> Option<PeerId> {
         let victim = self.hosts.any(self.injector.victims());
         let peer = victim.filter(|peer| L::may_lose(self, *peer))?;
@@ -112,20 +112,20 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Some(peer)
     }
 
-    /// Puts in line that peers find out about something.
+    /// Schedules the detection of a fault.
     fn detect(&mut self, event: Event<A, L::Event>) {
         if let Some(after) = self.injector.detection() {
             self.queue.push(self.now + after, event);
         }
     }
 
-    /// All residents that are not down.
+    /// Returns all permanent peers that are up.
     pub(super) fn all_there(&self) -> impl Iterator<Item = PeerId> + '_ {
         (0..self.hosts.residents() as u64).map(PeerId::new).filter(|&peer| self.is_there(peer))
     }
 
-    /// All who are parted from others for long enough by now are told that those are gone: first one of them, and then
-    /// the next, so that no more is in line at a time than one is told.
+    /// Notifies the peers that a partition still separates. One peer at a time, so that the queue holds only the
+    /// notifications of one.
     pub(super) fn report_parted(&mut self, number: u64, from: PeerId) {
         let Some(peer) = self.all_there().find(|&peer| peer >= from) else { return };
         let others: Vec<PeerId> = self.all_there().filter(|&other| other != peer).collect();
@@ -144,14 +144,14 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
     }
 
-    /// A peer crashes, and restarts after a while.
+    /// Crashes a peer and schedules its restart.
     fn go_down(&mut self, peer: PeerId, down: Span) -> Result<(), Broken> {
         self.restart_at(self.now + down, peer);
         self.tally.crashed += 1;
         self.crash(peer)
     }
 
-    /// A peer could not write, and ends.
+    /// Crashes a peer whose write has failed.
     pub(super) fn write_fails(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.disks_full += 1;
         let down = self.injector.full_disk_lasts();
@@ -160,18 +160,18 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     pub(super) fn restart(&mut self, peer: PeerId) -> Result<(), Broken> {
         if self.hosts.get(peer).is_some() {
-            return Ok(()); // Somebody was faster.
+            return Ok(()); // It was restarted already.
         }
         self.tally.restarted += 1;
         self.timers.forget(peer);
         let actor = (self.make)(peer, self.hosts.disk(peer));
         self.hosts.put_back(peer, actor);
-        // What it kept for others is not what it had in the beginning: it has forgotten.
+        // It has lost the state it had as a replica.
         self.forget_all(peer)?;
         L::on_restarted(self, peer)
     }
 
-    /// A peer crashes for good, and the workload may put another in its place.
+    /// Crashes a peer for good; the workload may replace it.
     pub(super) fn crash_by_chance(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.crashed += 1;
         self.crash(peer)?;
@@ -242,10 +242,9 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 }
 
-/// What a workload may do.
+/// Actions of a workload.
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
-    /// A peer is never heard of again, unless it restarts; nor are its clients, but for those inside that were told an
-    /// end: they stay until then.
+    /// Crashes a peer with its clients. Holders with a known end stay until then.
     pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
         if self.hosts.remove(peer).is_none() {
             return Ok(());
@@ -279,7 +278,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.watch.on_crash(self.now, peer)
     }
 
-    /// A peer that has crashed restarts then.
+    /// Schedules the restart of a crashed peer.
     pub fn restart_at(&mut self, at: Time, peer: PeerId) {
         self.queue.push(at, Event::Restart(peer));
     }

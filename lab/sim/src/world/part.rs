@@ -1,4 +1,4 @@
-//! Part of a world in real time, and what is left of all parts judged together: see `part.rs`.
+//! One process's part of a world in real time, and the joint check of all parts. See `part.rs`.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::part::{Came, Counted, Outside, Record, RecordOf, Share};
 use crate::watch::{Broken, Mark, Watch};
 use crate::workload::Workload;
 
-/// Beyond all streams of a world that is in one piece: those of its parts.
+/// The first random stream of parts, beyond all streams of a whole world.
 const PARTS: u64 = 1000;
 
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
-    /// From now on only the peers of this share live here. To be said before anything happens.
+    /// Keeps only the peers of this share. Called before the first event.
     pub fn retain_only(&mut self, share: Share) {
         self.share = Some(share);
         for peer in (0..self.residents() as u64).map(PeerId::new) {
@@ -28,23 +28,23 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
     }
 
-    /// Whether this one of several things happens in this process, where each happens in one of them.
+    /// Whether this process handles item `number`, of which each belongs to one process.
     pub fn has_turn(&self, number: usize) -> bool {
         self.share.as_ref().is_none_or(|share| number % share.processes() == share.me)
     }
 
-    /// Random numbers that no other process of the run has, in place of those that all have; `None` if there is no
-    /// other process: then all is drawn as in the simulator.
+    /// Returns a random stream of this process in place of a common one; `None` if there is only one process, which
+    /// draws as the simulator does.
     pub fn own_stream(&self, common: &Rng) -> Option<Rng> {
         let share = self.share.as_ref().filter(|share| share.processes() > 1)?;
         Some(Rng::stream(common.clone().bits(), PARTS + share.me as u64))
     }
 
-    /// Plays this part in real time, until it is told to stop or a rule is broken. What `resumes` is the next process
-    /// of peers whose last one has ended: they begin with nothing.
+    /// Runs this part in real time until it is stopped or a rule is broken. If it `resumes`, it replaces an ended
+    /// process, and its peers start without state.
     ///
     /// # Errors
-    /// A rule was broken that one process can see: a peer does what is impossible, or panics.
+    /// A rule was broken that one process can detect: an impossible effect or a panic.
     pub fn play_part(&mut self, outside: &mut dyn Outside<A>, resumes: bool) -> Result<(), Violation> {
         caught(|| self.play_with(outside, resumes)).map_err(|what| Violation { at: self.now, what })
     }
@@ -71,14 +71,14 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
     }
 
-    /// Whatever is due by now, and not what becomes due meanwhile: a process that has fallen behind would never hear
-    /// anything. How much that was.
+    /// Handles the events that are due now, but none that become due meanwhile: a process that lags would otherwise
+    /// never receive. Returns their number.
     fn play_what_is_due(&mut self, outside: &mut dyn Outside<A>) -> Result<usize, Broken> {
         self.now = self.now.max(outside.now());
         let (due, mut played) = (self.now, 0);
         while self.queue.first().is_some_and(|at| at <= due) {
             (self.events, played) = (self.events + 1, played + 1);
-            // A message's time on the way is over: now it really goes.
+            // The simulated delay is over: send the message.
             if let Some((from, to, message)) = self.queue.take_message() {
                 outside.send(from, to, message);
             } else {
@@ -92,8 +92,8 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Ok(played)
     }
 
-    /// What has come from outside, at most so much of it; if there is nothing, it is waited for until something is due
-    /// here. Whether the run is over.
+    /// Receives at most `most` messages. Without any, waits until the next event is due. Returns whether the run is
+    /// over.
     fn receive(&mut self, outside: &mut dyn Outside<A>, most: usize) -> Result<bool, Broken> {
         let mut until = self.queue.first();
         for _ in 0..most {
@@ -112,12 +112,12 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 }
                 Came::Stop => return Ok(true),
             }
-            until = Some(self.now); // Only what is there already.
+            until = Some(self.now); // Only those already received.
         }
         Ok(false)
     }
 
-    /// All who live here are made anew, and know that they have forgotten whatever they had.
+    /// Creates the peers of this process again. They know that they have lost their state.
     fn begin_again(&mut self) -> Result<(), Broken> {
         L::resume(self);
         let here: Vec<PeerId> = self.all_there().collect();
@@ -128,19 +128,18 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         Ok(())
     }
 
-    /// What was counted here, for whoever judges.
+    /// Returns the counts of this process, for the joint check.
     pub fn counted(&self) -> Counted {
         Counted { world: self.counts().into_iter().map(|(_, count)| count).collect(), load: self.load.counts() }
     }
 
-    /// What was counted in one of the processes.
+    /// Adds the counts of one of the processes.
     pub fn add_counted(&mut self, counted: &Counted) {
         self.counted.iter_mut().zip(&counted.world).for_each(|(sum, count)| *sum += count);
         self.load.add_counts(&counted.load);
     }
 
-    /// Shows the watchers of this world, in which nobody lives, what has happened at real peers: the records of all
-    /// processes in the order of time.
+    /// Passes the records of all processes, in the order of time, to the watchers of this world, which has no peers.
     ///
     /// # Errors
     /// A rule was broken.
@@ -211,7 +210,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
     }
 
-    /// A peer's process was killed, and its clients with it.
+    /// Records that a peer's process was killed with its clients.
     fn judge_kill(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.crashed += 1;
         let waiting: Vec<_> = self.ledger.iter().filter(|client| client.peer == peer).copied().collect();

@@ -1,14 +1,14 @@
-//! What the world counts itself.
+//! The world's own counts.
 
 use crate::faults::Mishaps;
 
-/// How many things a world counts by itself.
+/// The number of the world's own counts.
 pub(crate) const COUNTS: usize = 21;
 
-/// What a world counts by itself, in the order of their names.
+/// The world's own counts, in the order of their names.
 pub(crate) type Counts = [u64; COUNTS];
 
-/// What became of clients and peers.
+/// Counts of events of clients and peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub asked: u64,
@@ -31,7 +31,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// By name, with what befell messages.
+    /// Returns all counts by name, including message faults.
     pub fn counts(&self, mishaps: Mishaps) -> [(&'static str, u64); COUNTS] {
         [
             ("asked", self.asked),

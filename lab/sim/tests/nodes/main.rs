@@ -1,5 +1,4 @@
-//! The product's own peers in virtual time, with sessions, tokens, register and disks inside, and everything that is
-//! promised to be borne: no second holder, no fencing number that goes back, nobody who is forgotten or overtaken.
+//! The product's peers in virtual time with all tolerated faults: exclusion, fencing, progress and order hold.
 //!
 //! `RUNS=100000 SEED=10000 cargo test -p peerlock-sim --test nodes seeded -- --nocapture` plays others; one with all
 //! its events: `cargo run -p peerlock-sim --example node_runs -- trace SEED`.

@@ -1,11 +1,11 @@
-//! What befalls whole nodes, a different run from every seed: everything that is promised to be borne, at once.
+//! Random runs of whole nodes with all tolerated faults at once, one per seed.
 //!
-//! A majority of the voters' files is left at any time, so at most one voter at a time is lost for good or loses its
-//! disk. All else meets as it comes: crashes of one, two or all hosts, with writes that are torn; freezes, partitions
-//! (whole, one-way, partial, of single pairs), loss, messages that come twice or late, slow and full disks, clocks
-//! within 1 %; and what people do: clean stops, resizes while in use, removals, force, other voters. From the first
-//! moment on in every third run, while hosts start and the cluster is founded. In some runs two hosts never find each
-//! other again in the end.
+//! A majority of the voters' files always survives, so at most one voter at a time is lost for good or loses its disk.
+//! All other faults are independent: crashes of one, two or all hosts, with torn writes; freezes, partitions (whole,
+//! one-way, partial, of single pairs), loss, duplication and delay of messages, slow and full disks, clocks within 1 %;
+//! and administrative actions: shutdowns, resizes while in use, deletions, evictions, changes of voters. In every third
+//! run they begin at once, while hosts start and the cluster is created. In some runs two hosts are finally
+//! disconnected for good.
 
 use peerlock_node::{Config, Ttl};
 use peerlock_sim::latency::Model;
@@ -13,12 +13,12 @@ use peerlock_sim::workload::Visits;
 use peerlock_sim::{Cut, Faults, Nodes, Spells};
 use peerlock_types::{Rng, Span};
 
-/// Sessions are shorter than the product's, so that more of them end.
+/// Shorter than the product's session, so that more sessions expire.
 const SESSION: u64 = 3000;
 
 /// Draws a run from the seed.
 pub fn plan(seed: u64) -> Nodes {
-    let rng = &mut Rng::stream(seed, 99); // Apart from the streams of the run itself.
+    let rng = &mut Rng::stream(seed, 99); // Separate from the streams of the run itself.
     let millis = Span::from_millis;
     let hosts = one_of(rng, &[1, 2, 3, 3, 3, 4, 5, 7, 9]);
     let guests = one_of(rng, &[0, 0, 0, 1, 2]).min(9 - hosts);
@@ -43,19 +43,19 @@ pub fn plan(seed: u64) -> Nodes {
         last_hosts: u64::MAX,
         rift: sometimes(rng, 0.25),
     };
-    // Everybody who starts at once must be told of a founder, or wait until all have met.
+    // Hosts that start at once must know a founder, or wait until all have met.
     let expect = hosts > 1 && apart == Span::ZERO && sometimes(rng, 0.5);
     let faults = faults(rng, millis(begin), visits.end);
-    // Drawn apart, so that what a seed stands for is as before in all else.
+    // A separate stream keeps the other properties of each seed.
     let reboots = if sometimes(&mut Rng::stream(seed, 98), 0.5) { 0.25 } else { 0.0 };
     let faults = Faults { reboots, ..faults };
-    // In most runs links end so soon that many are opened anew, and some while something is on its way.
+    // In most runs links close so soon that many are reopened, some with messages in flight.
     let idle = millis(one_of(&mut Rng::stream(seed, 97), &[300, 1000, 4000, 60_000]));
-    // And in most of them what nobody uses is given up so soon that it is asked for again.
+    // In most runs unused resources are left so soon that they are joined again.
     let unused = millis(one_of(&mut Rng::stream(seed, 96), &[500, 2000, 8000, 600_000]));
-    // Where the first host may be gone for good, another must be known.
+    // If the first host may be lost for good, another must be known.
     let loses_hosts = faults.deaths.is_some() || faults.disk_losses.is_some();
-    // Who says by hand that one host shall vote whose file was just lost takes the majority away by hand.
+    // Making a host the only voter just after its file was lost would lose the majority by an administrator's action.
     let careful = loses_hosts;
     let know_first = !loses_hosts && !expect && sometimes(rng, 0.5);
     Nodes {
@@ -67,10 +67,10 @@ pub fn plan(seed: u64) -> Nodes {
         config: Config { idle, unused, ..config() },
         disk: millis(one_of(rng, &[1, 5, 20])),
         network: Model::Jitter { low: millis(1), high: millis(high) }.load(0).expect("jitter needs no file"),
-        // Asking takes at most a way to the register and back, twice, and one to the coordinator. That has to be asked
-        // for, too, and connected with, which takes three ways there and back. Where the connection that there was has
-        // broken without a word, it is in doubt after two beats, and the request arrives ten ways later: knock, open,
-        // hello, hello and itself, each by way of the leader. So that is 2 s and 15 ways.
+        // A request takes at most two round trips to the registry and one delay to the coordinator. That peer must also
+        // be located and connected, which takes three round trips. If the existing connection has broken silently, it
+        // is in doubt after two beats, and the request arrives ten delays later: knock, open, hello, hello and itself,
+        // each relayed through the leader. In total 2 s and 15 delays.
         clearly: (high <= 100).then_some(millis(if visits.rift { 4000 } else { 2200 })),
         faults,
         visits: Visits { know_first, careful, ..visits },
@@ -79,23 +79,23 @@ pub fn plan(seed: u64) -> Nodes {
     }
 }
 
-/// For how long clients come. A minute of them takes as long to play as ten shorter runs: from seed 1000 on it is one
-/// run in fifty instead of one in five, so that many more can be played.
+/// Draws how long clients arrive. A minute costs as much as ten shorter runs: from seed 1000 on it is one run in fifty
+/// instead of one in five.
 fn lasts(seed: u64, rng: &mut Rng) -> Span {
     let drawn = one_of(rng, &[5, 8, 12, 12, 60]);
     let is_short = seed >= 1000 && !seed.is_multiple_of(10);
     Span::from_secs(if is_short { drawn.min(12) } else { drawn })
 }
 
-/// In every eighth run names are removed, so that what all other seeds stand for is as before; and now and then, or as
-/// often as they are founded again.
+/// Resources are deleted in every eighth run, so that the other seeds keep their runs: now and then, or as often as
+/// they are created again.
 fn removes(seed: u64) -> Option<Span> {
     let every = one_of(&mut Rng::stream(seed, 95), &[100, 300, 1000]);
     (seed % 8 == 7).then_some(Span::from_millis(every))
 }
 
-/// The run of a seed, with far more going wrong, and for two minutes: in some of them messages and hosts by the dozen,
-/// so that little gets done meanwhile. Everybody who asked is served all the same when it is over.
+/// Returns the run of a seed with many more faults, for two minutes: in some of them so many messages and hosts that
+/// few clients are served meanwhile. Every request is still served in the end.
 #[allow(dead_code, reason = "for long hunts by hand")]
 pub fn storm(seed: u64) -> Nodes {
     let plan = plan(seed);
@@ -120,7 +120,7 @@ pub fn storm(seed: u64) -> Nodes {
     Nodes { faults, visits, ..plan }
 }
 
-/// No slack, which would hide an error of the rules'; and less patience, so that more happens.
+/// No slack, which would hide an error of the rules; and shorter timeouts, so that more happens.
 fn config() -> Config {
     let registry = peerlock_registry::Config {
         slack: Span::ZERO,

@@ -1,10 +1,10 @@
-//! What happened in many runs, for people: a run in which nothing went wrong shows nothing.
+//! A summary of many runs, which shows that the faults did happen.
 
 use std::fmt;
 
 use peerlock_sim::Report;
 
-/// What is counted, by its name in a [`Report`]: faults, and what became of clients.
+/// The counts by name in a [`Report`]: faults, and ends of clients.
 const FAULTS: [&str; 18] = [
     "crashed",
     "reboots",
@@ -28,7 +28,7 @@ const FAULTS: [&str; 18] = [
 const MESSAGES: [&str; 4] = ["messages lost", "messages twice", "messages cut off", "messages held up"];
 const CLIENTS: [&str; 7] = ["asked", "lost", "orphans", "returned", "resumed", "not acquired", "notified"];
 
-/// Counts of many runs.
+/// The counts of many runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     faults: [u64; FAULTS.len()],
@@ -41,7 +41,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of one run.
+    /// Returns the counts of one run.
     pub fn of(seed: u64, report: &Report) -> Self {
         Self {
             faults: FAULTS.map(|name| report.numbers.count(name)),
@@ -53,7 +53,7 @@ impl Summary {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(mut self, other: Self) -> Self {
         self.faults.iter_mut().zip(other.faults).for_each(|(mine, more)| *mine += more);
         self.messages.iter_mut().zip(other.messages).for_each(|(mine, more)| *mine += more);
@@ -64,12 +64,12 @@ impl Summary {
         self
     }
 
-    /// How many faults of all kinds there were, but for what has befallen single messages.
+    /// Returns the number of faults of all kinds, except message faults.
     pub fn faults(&self) -> u64 {
         self.faults.iter().sum()
     }
 
-    /// Each kind of fault has happened, and each thing that can become of a client.
+    /// Checks that each kind of fault has happened, and each possible end of a client.
     #[allow(dead_code, reason = "who plays few runs does not see everything")]
     pub fn check(&self) {
         let faults = FAULTS.iter().zip(self.faults).chain(MESSAGES.iter().zip(self.messages));

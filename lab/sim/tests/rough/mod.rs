@@ -1,4 +1,4 @@
-//! Rough minutes for Sigma, a different one from every seed. Used by the tests and by the example `fault_runs`.
+//! One-minute runs of Sigma under faults, one per seed. Used by the tests and by the example `fault_runs`.
 
 use peerlock_protocols::sigma::{Config, Sigma};
 use peerlock_protocols::{Quorum, Replicas};
@@ -6,7 +6,7 @@ use peerlock_sim::latency::Model;
 use peerlock_sim::{Faults, Hold, Links, Open, Poisson, Report};
 use peerlock_types::{Rng, Span};
 
-/// One run: its quorum, and what came of it.
+/// One run: its quorum and its report.
 #[derive(Debug)]
 pub struct Rough {
     quorum: Quorum,
@@ -14,12 +14,12 @@ pub struct Rough {
 }
 
 impl Rough {
-    /// Whether fewer than 2m − n replicas were reset within any one lease time: then nothing may go wrong.
+    /// Whether fewer than 2m − n replicas were reset within any one lease: then no violation is allowed.
     pub fn is_within_the_bound(&self) -> bool {
         self.report.numbers.count("resets within a lease") < u64::from(self.quorum.intersection())
     }
 
-    /// Two inside at a time, or a fencing number that is no larger than an earlier one.
+    /// Returns the number of concurrent holders and of fencing numbers that do not increase.
     pub fn violations(&self) -> u64 {
         self.report.harm().violations + self.report.harm().fencing_back
     }
@@ -33,17 +33,17 @@ pub fn play(seed: u64, config: Config) -> Rough {
     Rough { quorum, report: report.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")) }
 }
 
-/// Small quorums mostly, where little has to go wrong; stays from much shorter than a message's way to longer than a
-/// lease; from nobody waiting to everybody; messages that take longer than a retry, half of them twice; and about as
-/// many resets as the quorum bears.
+/// Draws mostly small quorums, which few resets break; hold times from much shorter than a message delay to longer than
+/// a lease; from no contention to full; messages that take longer than a retry, half of them twice; and about as many
+/// resets as the quorum tolerates.
 fn draw(seed: u64) -> (Quorum, Open) {
-    let mut rng = Rng::stream(seed, 99); // Apart from the streams of the run itself.
+    let mut rng = Rng::stream(seed, 99); // Separate from the streams of the run itself.
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];
     let (n, m) =
         [(3, 2), (3, 2), (4, 3), (4, 3), (5, 3), (5, 4), (7, 5), (32, 24)][one_of(&[0, 1, 2, 3, 4, 5, 6, 7]) as usize];
     let quorum = Quorum::new(n, m);
     let lease = Span::from_secs(one_of(&[2, 5, 10]));
-    // Where no reset is allowed at all, one in the whole minute is as many as it bears.
+    // If no reset is tolerated, about one in the whole minute.
     let life = match quorum.intersection() {
         1 => Span::from_secs(60) * u64::from(n) * one_of(&[1, 3]),
         _ => lease * u64::from(n) * one_of(&[1, 4]),

@@ -1,14 +1,15 @@
-//! Rough minutes for whole peers, different ones from every seed. Used by the tests and by the example `swarm_runs`.
+//! One-minute runs of peers on an overlay under faults, one per seed. Used by the tests and by the example
+//! `swarm_runs`.
 
 use peerlock_protocols::Quorum;
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Faults, Links, Load, OverlayKind, Rounds};
 use peerlock_types::{Rng, Span};
 
-/// A small swarm in which everything goes wrong: messages get lost, come twice and overtake each other; peers fail and
-/// come, those whose clients wait or are inside among them; replicas forget. About as much as the quorum bears.
+/// Draws a small overlay with all faults: messages are lost, duplicated and reordered; peers fail and join, including
+/// those with clients; replicas are reset. About as much as the quorum tolerates.
 pub fn draw(seed: u64) -> Rounds {
-    let mut rng = Rng::stream(seed, 99); // Apart from the streams of the run itself.
+    let mut rng = Rng::stream(seed, 99); // Separate from the streams of the run itself.
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];
     let quorum = [(5, 4), (5, 4), (7, 5), (7, 6), (5, 3), (4, 3)][one_of(&[0, 1, 2, 3, 4, 5]) as usize];
     let peers = one_of(&[30, 45, 60]);

@@ -1,5 +1,5 @@
-//! A caricature: the owner of one key keeps the only list. Right as long as nothing goes wrong, but for a fault of
-//! choice.
+//! A simplistic protocol: the owner of one key keeps the only list. Correct without faults, except for a selectable
+//! defect.
 
 use std::collections::VecDeque;
 
@@ -20,9 +20,9 @@ pub enum Fault {
 pub enum Message {
     /// From a client to the clerk.
     Ask(Ticket),
-    /// Its answer, with a fencing number.
+    /// The clerk's grant, with a fencing number.
     Come(Ticket, u64),
-    /// From a client that leaves to the clerk.
+    /// From a releasing client to the clerk.
     Done(Ticket),
 }
 
@@ -30,7 +30,7 @@ pub struct Clerk {
     me: PeerId,
     key: Key,
     fault: Fault,
-    /// Who is inside, and who waits.
+    /// The holder, then the waiting clients.
     list: VecDeque<(PeerId, Ticket)>,
     given: u64,
 }

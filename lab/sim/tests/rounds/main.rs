@@ -1,4 +1,4 @@
-//! Whole peers in rounds: what is counted, that the watchers bite, and that faults do no harm where they may not.
+//! Peers on an overlay in rounds: the counts, the watchers, and faults within and beyond the quorum's bound.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod clerk;
@@ -103,7 +103,7 @@ fn hops_and_direct_messages_are_counted_and_upkeep_is_not_among_them() {
 /// of a critical section is 2 rounds."
 #[test]
 fn a_resource_is_held_for_two_rounds() {
-    // One resource that is always wanted: a grant every other round, but for the first.
+    // One resource with constant demand: a grant every other round, except the first.
     let busy = Rounds { resources: 1, rounds: 400, requests: 2, trials: 4, drain: Span::ZERO, ..small() };
     let report = clerk(&Rounds { count_violations: true, ..busy }, Fault::None).unwrap();
     let rounds_per_grant = 4.0 * 400.0 / report.steady_flow.entries as f64;
@@ -146,7 +146,7 @@ fn each_fault_is_counted() {
     assert!(count(Fault::GetsNonsense).numbers.count("unexpected") > 0);
 }
 
-/// What is sent after the last round is not counted, so that those who are let in then do not count beside it.
+/// Messages after the last round are not counted, and so grants after it do not count for the ratio.
 #[test]
 fn messages_per_entry_are_those_of_the_rounds() {
     let report = sigma(&small());
@@ -159,13 +159,13 @@ fn messages_per_entry_are_those_of_the_rounds() {
     }
 }
 
-/// A crashed peer's clients are gone; all others would be stuck, if nobody were let in.
+/// A crashed peer's clients are gone; all others would be stuck if no client were served.
 #[test]
 fn who_crashes_is_not_stuck() {
     let faults = Faults { client_crash: 0.5, ..Faults::default() };
     let report = clerk(&Rounds { faults, count_violations: true, ..small() }, Fault::NeverGrants).unwrap();
     let (stuck, [crashed, came, asked]) = (report.harm().stuck, counts(&report, ["crashed", "came", "asked"]));
-    // Half of them crash only when they are inside. Some peers have several clients.
+    // Half of them crash only as holders. Some peers have several clients.
     assert!(crashed > 0 && came == crashed, "{report:?}");
     assert!(stuck > 0 && stuck <= asked - crashed, "{report:?}");
 }
@@ -189,7 +189,7 @@ fn does_no_harm(run: fn(&Rounds) -> Report) {
     assert!(episodes.iter().zip([100, 20, 20, 100]).all(|(had, least)| *had > least), "{episodes:?}");
 }
 
-/// … and there is a bound: with ten times the resets, and two votes of three, two are inside at a time.
+/// Beyond the bound, with ten times the resets and two votes of three, two clients hold at a time.
 #[test]
 fn beyond_the_bound_harm_is_done_and_told_apart() {
     let faults = Faults { replica_life: Some(Span::from_secs(20)), ..Faults::default() };

@@ -1,45 +1,45 @@
-//! The data folder of a simulated host, on a disk that does what disks do when the power fails.
+//! The data directory of a simulated host, on a disk with realistic effects of power failures.
 //!
-//! `crates/registry/tests/sim` has a disk of its own, for one file: it also turns bits over, and `sim`, which drives
-//! whole nodes and so links the register, cannot be linked by the register's tests.
+//! `crates/registry/tests/sim` has its own disk for one file, which also flips bits. It cannot use this one: `sim`
+//! links the registry crate.
 
 use peerlock_node::{ClusterId, JournalEntry, Predecessor, Write as RegisterWrite};
 use peerlock_types::{Rng, Span, Time};
 
-/// What is written for good.
+/// The files of a host.
 #[derive(Clone, Debug, Default)]
 pub struct Dir {
-    /// The cluster that the host belongs to.
+    /// The cluster of the host.
     pub cluster: Option<ClusterId>,
-    /// Where its members listen.
+    /// The addresses of its members.
     pub members: Vec<String>,
-    /// The file of its voter.
+    /// The registry file of its voter.
     pub registry: Option<Vec<u8>>,
-    /// An earlier folder of this host was lost.
+    /// An earlier directory of this host was lost.
     pub was_lost: bool,
-    /// How often the machine was started anew.
+    /// The number of boots of the machine.
     pub boots: u64,
-    /// What a process leaves for the next one, in memory of the machine.
+    /// The takeover state for the next process, in the machine's memory.
     pub predecessor: Option<Predecessor>,
 }
 
-/// A change of the folder.
+/// A change of the directory.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// The host belongs to this cluster.
     Cluster(ClusterId),
-    /// Members listen there.
+    /// The members' addresses.
     Members(Vec<String>),
-    /// A change of the voter's file, with the node's number for it.
+    /// A change of the registry file, with the node's number for it.
     Registry(u64, RegisterWrite),
-    /// Something for the next process of this machine.
+    /// A journal entry for the next process of this machine.
     Journal(JournalEntry),
 }
 
 const SECTOR: usize = 512;
 
 impl Dir {
-    /// A write is done.
+    /// Completes a write.
     pub fn write(&mut self, write: Write) {
         match write {
             Write::Cluster(cluster) => self.cluster = Some(cluster),
@@ -55,13 +55,12 @@ impl Dir {
         }
     }
 
-    /// What tells this boot of the machine from others.
+    /// Returns the identity of this boot.
     pub fn boot(&self) -> String {
         self.boots.to_string()
     }
 
-    /// The machine is started anew. Its clock begins anew, too, so whatever is left of ends says is nonsense: long
-    /// past, or far in the future.
+    /// Reboots the machine. Its clock restarts, so recorded ends become meaningless: long past or far in the future.
     pub fn reboot(&mut self) {
         self.boots += 1;
         for record in self.predecessor.iter_mut().flat_map(|predecessor| &mut predecessor.grants) {
@@ -69,8 +68,8 @@ impl Dir {
         }
     }
 
-    /// The power fails, or the process is killed, during a write: nothing of it is there, all of it, its beginning, or
-    /// all but a sector. What is to replace a file is synced before it takes its place, so that is all or nothing.
+    /// Interrupts a write by a power failure or kill: none, all, a prefix, or all but a sector is written. Replaced
+    /// files are synced first, so their writes are atomic.
     pub fn tear(&mut self, write: Write, rng: &mut Rng) {
         match (rng.below(4), write) {
             (0, _) => {}
@@ -88,7 +87,7 @@ impl Dir {
         }
     }
 
-    /// One of the sectors in which these bytes come to lie was never written.
+    /// Clears one of the sectors of these bytes.
     fn punch(&self, bytes: &mut [u8], rng: &mut Rng) {
         let begin = self.registry.as_ref().map_or(0, Vec::len);
         let (first, last) = (begin / SECTOR, (begin + bytes.len() - 1) / SECTOR);
@@ -102,8 +101,8 @@ impl Dir {
 mod tests {
     use super::*;
 
-    /// Of a thousand crashes while 1,000 bytes were being written behind 300: how often nothing, all, a beginning and
-    /// something with a hole is there.
+    /// Counts the outcomes of a thousand crashes during an append of 1,000 bytes to 300: nothing, all, a prefix, a
+    /// hole.
     #[test]
     fn a_crash_leaves_nothing_or_all_or_a_beginning_or_a_hole() {
         let rng = &mut Rng::new(1);

@@ -1,4 +1,4 @@
-//! What people do to a cluster while everything goes wrong.
+//! Administrative actions during faults.
 
 use peerlock_types::{PeerId, Rng, Span, Time};
 
@@ -7,22 +7,22 @@ use crate::actor::Whole;
 use crate::actor::whole::Command;
 use crate::watch::{Broken, Watch};
 
-/// What somebody does.
+/// An administrative action.
 #[derive(Clone, Copy, Debug)]
 pub enum AdminAction {
-    /// A host is stopped in good order.
+    /// A host is shut down.
     Stop,
-    /// A host loses a resource by force.
+    /// A host is evicted from a resource.
     Force,
-    /// Other hosts shall vote.
+    /// The voters are changed.
     Voters,
-    /// A resource gets another number of slots.
+    /// A resource is resized.
     Resize,
-    /// A resource is removed, if nobody uses it.
+    /// A resource is deleted, if it is not in use.
     Remove,
 }
 
-/// How often somebody does this, if at all.
+/// Returns the mean interval of this action, if it is enabled.
 fn every(visits: Visits, what: AdminAction) -> Option<Span> {
     match what {
         AdminAction::Stop => visits.stops,
@@ -33,18 +33,18 @@ fn every(visits: Visits, what: AdminAction) -> Option<Span> {
     }
 }
 
-/// What the chance of such things is drawn from.
+/// Returns the random stream of this action.
 fn chance<'a, W: Watch<Whole>>(world: &'a mut On<'_, W>, what: AdminAction) -> &'a mut Rng {
     if matches!(what, AdminAction::Remove) { &mut world.load.removals } else { &mut world.load.rng }
 }
 
-/// Puts the first of each kind in line.
+/// Schedules the first action of each kind.
 pub(super) fn begin<W: Watch<Whole>>(world: &mut On<'_, W>) {
     let all = [AdminAction::Stop, AdminAction::Force, AdminAction::Voters, AdminAction::Resize, AdminAction::Remove];
     all.into_iter().for_each(|what| next(world, what));
 }
 
-/// Puts the next one in line, as long as things go wrong.
+/// Schedules the next action of this kind, while faults continue.
 fn next<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) {
     let Visits { begin, end, .. } = world.load.visits;
     let Some(every) = every(world.load.visits, what) else { return };
@@ -54,7 +54,7 @@ fn next<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) {
     }
 }
 
-/// Somebody does this at some host, if that runs and is not frozen.
+/// Performs an action at a random host, if that is up and not frozen.
 pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) -> Result<(), Broken> {
     next(world, what);
     let Visits { end, resources, resizes, .. } = world.load.visits;
@@ -82,7 +82,7 @@ pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) 
     let started = world.load.started.get(number).copied();
     let Some(peer) = started.filter(|peer| world.thaws(*peer).is_none()) else { return Ok(()) };
     if matches!(what, AdminAction::Stop) {
-        // It takes its time, and has to be back before the last clients come.
+        // It takes a while, and must end before the last clients request.
         let is_late = world.now() + OFF > Time::ZERO + end;
         if is_late || world.load.stopping.contains(&peer) {
             return Ok(());
@@ -93,7 +93,7 @@ pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: AdminAction) 
     world.command(peer, command)
 }
 
-/// One, three or five hosts, whether they are there or not and have a disk or not; or the register's own choice.
+/// Draws one, three or five hosts, in any state and with or without a disk; or leaves the choice to the registry.
 fn chosen<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<Vec<PeerId>> {
     let count = [0, 1, 3, 3, 5][world.load.rng.below(5) as usize];
     let mut hosts: Vec<PeerId> = (0..world.residents() as u64).map(PeerId::new).collect();
