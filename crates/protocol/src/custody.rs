@@ -1,31 +1,30 @@
-//! Late binding whose tokens, line and slots survive their peers. Our own, on a small register that all agree on.
+//! Custody, the token protocol of the product: late binding whose tokens, queue and slots survive their peers, by means
+//! of a replicated registry. Our own; see docs/design/protocol.md and docs/design/recovery.md.
 //!
-//! As long as nobody dies this is [`FairKLate`](crate::FairKLate) with one coordinator, who also gives every request an
-//! *arrival number* and tells it. What dies with a peer is found by *generations*: a word of the register opens the
-//! next one and names its coordinator when a party's session has ended, when the number of slots changes, or when
-//! numbers run out. Then:
+//! While no peer fails, this is late binding with one coordinator, which also gives every request an *arrival number*.
+//! A failure is handled by *generations*: the registry opens the next one and names its coordinator when a party's
+//! session has ended, when the number of slots changes, or when fencing numbers run out. Then:
 //!
 //! ```text
-//!   0 (coordinator of g)   1 (inside)         2 (waits)          3 (its session has ended)
-//!   │ opened(g) ◄── the register
+//!   0 (coordinator of g)   1 (holds)          2 (waits)          3 (its session has ended)
+//!   │ opened(g) ◄── the registry
 //!   │ census(g)            │                  │
-//!   ├─────────────────────►│                  │                  fence: who answers refuses all that is older
+//!   ├─────────────────────►│                  │                  fence: a party that replies discards older messages
 //!   ├──────────────────────┼─────────────────►│
 //!   │ answer: token 0      │                  │
 //!   │◄─────────────────────┤                  │
 //!   │ answer: waits since g−1:7               │
-//!   │◄─────────────────────┼──────────────────┤                  count: everybody has answered
-//!   │ close(g, 0 1 2) ──► the register        │                  token 1 is missing: made here
+//!   │◄─────────────────────┼──────────────────┤                  count: every party has replied
+//!   │ close(g, 0 1 2) ──► the registry        │                  token 1 is missing: created here
 //!   │ token 1              │                  │
-//!   ├──────────────────────┼─────────────────►│                  go on: the first message of g says so
+//!   ├──────────────────────┼─────────────────►│                  resume
 //! ```
 //!
-//! **Rules.** Each was found by leaving it out ([`Rule`], lab/docs/custody.md): then somebody is inside beside
-//! somebody, or a slot is lost. The margin names them where they are kept.
+//! **Rules.** R1–R11 of docs/design/recovery.md. The margin names each rule where it is implemented. For each, the
+//! model checker finds a run without it ([`Rule`]) that has two holders, or loses a slot.
 //!
-//! A `Custody` is *one session's* part in one resource. When the session stops, because its peer died or could not
-//! renew it, whoever drives it throws it away, with all its clients, and begins a new one. It may do that at any
-//! moment, as long as it does before the register ends that session.
+//! A [`Custody`] is the state of *one session* for one resource. When the session ends, the driver discards it with all
+//! its clients, and starts a new one. It may do so at any time before the registry ends that session.
 
 mod census;
 mod generation;
@@ -52,86 +51,89 @@ use crate::{Cx, Grant, Protocol};
 /// The names of the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// The coordinator tells arrival numbers.
+    /// The coordinator sends arrival numbers.
     Update,
 }
 
-/// A rule that may be left out, to show that it is needed.
+/// A rule that can be left out, to show that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// R1: what belongs to an older generation than ours is void.
+    /// R1: messages and events of older generations are discarded.
     Fence,
-    /// R2: who answers forgets who comes next, and what it knows of tokens that are not here.
+    /// R2: a party that replies to a census discards all successors and all knowledge of remote tokens.
     Forget,
-    /// R2, second half: a token that was reported is used only as the coordinator says.
+    /// R2, second half: a reported token is used only as the coordinator directs.
     NotOurs,
-    /// R3: nothing is counted before everybody has answered.
+    /// R3: the census is counted only when every party has replied.
     CountAll,
-    /// R4: who joins begins in the generation that the answer names.
+    /// R4: a session that joins starts in the generation that the answer names.
     JoinAhead,
-    /// R5: only who knows that it is a party takes a token.
+    /// R5: only a session that knows that it is a party accepts a token.
     PartiesOnly,
-    /// R6: only the session that is asked answers.
+    /// R6: only the addressed session replies.
     BySession,
     /// R7: the next number of a slot is at least the first of its generation.
     Numbers,
-    /// R8: who answers "nothing here" is no party any more.
+    /// R8: a party that replies "nothing" is no party any more.
     NothingLeaves,
-    /// R9: news for a generation to come are kept.
+    /// R9: updates for a future generation are buffered.
     EarlyUpdate,
-    /// A slot is not made anew before the end of its detached grant.
+    /// The token of a slot is not created before its detached grant has ended.
     DetachedEnd,
-    /// Of two tokens of one slot the younger counts.
+    /// Of two tokens of one slot, the newer is valid.
     Youngest,
-    /// While more are inside than there are slots, nobody is let in.
+    /// While more slots are in use than exist, no waiter is bound to another token.
     HoldBack,
-    /// R10: who gives up its part has thrown away what it had before it says so.
+    /// R10: a party that gives up its participation discards its tokens before it sends `Quit`.
     GiveUpFirst,
-    /// R10, second half: who has said so takes part again only when the register has answered …
+    /// R10, second half: it takes part again only after the registry has answered …
     GiveUpWaits,
-    /// … also if it is asked in the same generation meanwhile.
+    /// … even if it is asked in the same generation before that.
     GiveUpLasts,
 }
 
-/// How the protocol is played.
+/// Parameters of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How many fencing numbers each generation has. When half of them are given the next generation is asked for.
+    /// Fencing numbers per generation. When half of them are used, the next generation is requested.
     pub numbers: u64,
-    /// For how long the coordinator collects arrival numbers before it tells them; `None` if it tells each at once.
+    /// Delay for which the coordinator batches arrival numbers; `None` sends each at once.
     pub batch: Option<Span>,
-    /// With one slot: for how many hand-overs between peers it is said ahead who comes next, at least 1. With several,
-    /// where stays are short: half as many.
+    /// With one slot: number of hand-overs between peers for which successors are sent ahead, at least 1. With several
+    /// slots and short stays, half as many.
     pub reach: u32,
-    /// With several slots: all stays are taken for short. If not, it is found out.
+    /// With several slots: whether successors are always sent ahead. Otherwise only where stays are measured to be
+    /// short.
     pub always_ahead: bool,
-    /// For tests: the rule that is not kept.
+    /// For tests: the rule that is left out.
     pub without: Option<Rule>,
 }
 
 impl Default for Config {
-    /// 2³² numbers for each generation: below 2⁵³ for two million generations, and half of them last for half a day at
-    /// an entry every 22 µs. A tenth of a second, our choice: who asked before that keeps its place when the
-    /// coordinator dies, and a burst of requests of one peer costs one message.
+    /// Numbers: 2³² per generation stay below 2⁵³ for two million generations, and half of them last for half a day at
+    /// a grant every 22 µs.
+    ///
+    /// Batch: 100 ms, our choice. A request older than that keeps its position when the coordinator fails, and a burst
+    /// of requests of one peer costs one message.
     fn default() -> Self {
         Self { numbers: 1 << 32, batch: Some(Span::from_millis(100)), reach: REACH, always_ahead: false, without: None }
     }
 }
 
-/// How far we are in becoming a party.
+/// The participation of this session in the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
-    /// We have nothing of the resource and ask for nothing.
+    /// No party and not joining.
     Outside,
-    /// The register was asked and has not answered yet.
+    /// `Join` was sent and is not answered yet.
     Joining,
-    /// The join is known to be applied.
+    /// The registry has confirmed the join.
     Party,
-    /// We have thrown away what we had, and the register was told so and has not answered yet.
+    /// Everything was discarded and `Quit` was sent (R10); it is not answered yet.
     Leaving,
 }
 
-/// The coordinator's role in our generation.
+/// The state of the coordinator of the present generation.
 #[allow(clippy::large_enum_variant, reason = "it is always in a box")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
@@ -139,7 +141,7 @@ enum Role {
     Keeping(Keeper),
 }
 
-/// What is kept for the coordinator that we shall be, or are when all is counted.
+/// An update or event that is buffered until this peer coordinates its generation and has completed the census (R9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Early {
     Update(Update),
@@ -147,59 +149,59 @@ enum Early {
     Expired(Detached),
 }
 
-/// Which generations a session has seen of a resource of which it has nothing.
+/// The generations that a session has seen of a resource of which it has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// What is older is void.
+    /// Messages of older generations are discarded.
     generation: u64,
-    /// The latest in which the coordinator's question was answered.
+    /// The latest generation whose census was answered.
     answered: u64,
 }
 
 impl Memory {
-    /// Whether it has seen none.
+    /// Returns whether no generation was seen.
     pub fn is_empty(&self) -> bool {
         self.generation == 0
     }
 
-    /// Whether something of this generation is not void.
+    /// Returns whether messages of this generation are valid.
     pub fn counts(&self, generation: u64) -> bool {
         generation >= self.generation
     }
 }
 
-/// A client that waits, and its arrival number if it was told one.
+/// A waiting client, and its arrival number if confirmed.
 type Waiter = (Ticket, Option<Arrival>);
 
-/// One session's part in a resource whose tokens survive their peers.
+/// One session's state of a resource whose tokens survive their peers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Custody {
     me: Session,
     config: Config,
     stage: Stage,
-    /// The latest that we have moved to; 0 before the first.
+    /// The present generation; 0 before the first.
     generation: u64,
-    /// The latest in which we have answered the coordinator's question.
+    /// The latest generation whose census was answered.
     answered: u64,
-    /// Who coordinates in our generation.
+    /// The coordinator of the present generation.
     coordinator: PeerId,
-    /// How many slots the resource has in our generation.
+    /// The number of slots in the present generation.
     slots: u32,
-    /// The tokens that are here, and what we know of the others.
+    /// The tokens at this peer, and the successors known of others.
     tokens: Holder,
-    /// Our clients that wait, by ticket.
+    /// The waiting clients of this peer, by ticket.
     waiting: VecDeque<Waiter>,
     role: Option<Box<Role>>,
-    /// What came before its generation, or before the count was over, and from whom.
+    /// Buffered updates with generation and sender.
     early: Vec<(u64, PeerId, Early)>,
-    /// The generation in which we have asked for the next one.
+    /// The latest generation in which `Renumber` was sent.
     renumbered: u64,
-    /// What we have told ourselves in this step and not yet done. Empty between steps.
+    /// Messages to the own peer, handled within the same step. Empty between steps.
     inbox: VecDeque<Message>,
 }
 
 impl Custody {
-    /// A session that has nothing of the resource yet.
+    /// Creates the state of a session that has nothing of the resource.
     pub fn new(me: Session, config: Config) -> Self {
         assert!(config.numbers >= 2, "a generation needs numbers");
         Self {
@@ -219,8 +221,8 @@ impl Custody {
         }
     }
 
-    /// A session that has been a party of generation 1 from the beginning, with all tokens at its coordinator: where
-    /// simulation and exploration begin.
+    /// Creates the state of a session that is a party of generation 1, with all tokens at the coordinator. Simulation
+    /// and exploration start here.
     pub fn founded(me: Session, config: Config, coordinator: PeerId, slots: u32) -> Self {
         let mut founded = Self { generation: 1, answered: 1, coordinator, slots, ..Self::new(me, config) };
         founded.stage = Stage::Party;
@@ -236,12 +238,11 @@ impl Custody {
         founded
     }
 
-    /// A new process on a host where clients of an earlier one are still inside: it answers for all of them, as clients
-    /// of its own, from before it is first asked. The register must end the earlier session and make this one a party
-    /// in one entry.
+    /// Creates the state of a process that takes over the grants `inside` of its predecessor: it reports them as its
+    /// own in the first census. The registry must end the earlier session and make this one a party in one log entry.
     ///
-    /// So it does not ask to join: the answer could come before word that it was forced out, and let it keep what it
-    /// had before.
+    /// It does not ask to join: the answer could arrive before the event of its eviction, and the evicted grants would
+    /// stay in use.
     pub fn taking_over(me: Session, config: Config, inside: &[(Ticket, Grant)]) -> Self {
         let held = inside.iter().map(|&(ticket, Grant { slot, fencing })| {
             Held::in_custody(Token { slot, fencing: fencing + 1 }, Some(ticket))
@@ -250,25 +251,26 @@ impl Custody {
         Self { tokens: Holder::new(held.collect()), stage, ..Self::new(me, config) }
     }
 
-    /// The same session, after it was [nothing](Self::is_nothing) and was thrown away: what is older stays void.
+    /// Recreates a session that was discarded while it [had nothing](Self::is_nothing). Messages older than its memory
+    /// remain invalid.
     pub fn returning(me: Session, config: Config, memory: Memory) -> Self {
         let Memory { generation, answered } = memory;
         Self { generation, answered, ..Self::new(me, config) }
     }
 
-    /// What must not be forgotten of a part that is [nothing](Self::is_nothing), as long as its session stands.
+    /// Returns what must be kept of a session that [has nothing](Self::is_nothing), while it is valid.
     pub fn memory(&self) -> Memory {
         Memory { generation: self.generation, answered: self.answered }
     }
 
-    /// Whether there is nothing here but the [memory](Self::memory) of generations: then whoever keeps that may throw
-    /// all the rest away.
+    /// Returns whether nothing is stored except the [memory](Self::memory) of generations. The caller may then keep
+    /// only that.
     pub fn is_nothing(&self) -> bool {
         let is_empty = self.tokens.held.is_empty() && self.waiting.is_empty() && self.early.is_empty();
         self.stage == Stage::Outside && is_empty && self.role.is_none()
     }
 
-    /// Whether nobody here is inside or waits, and nobody elsewhere either as far as we know.
+    /// Whether no client holds or waits, neither here nor, if this peer coordinates, elsewhere.
     fn is_idle(&self) -> bool {
         let is_unused = self.tokens.held.iter().all(|held| held.user.is_none()) && self.waiting.is_empty();
         let is_kept_by_nobody = match self.role.as_deref() {
@@ -279,12 +281,12 @@ impl Custody {
         self.stage == Stage::Party && is_unused && is_kept_by_nobody
     }
 
-    /// The latest generation that we have moved to; 0 before the first.
+    /// Returns the present generation; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The line, if we are the coordinator and all is counted.
+    /// Returns the queue, if this peer is the coordinator and the census is complete.
     pub fn queue(&self) -> Option<&Queue<Arrival>> {
         match self.role.as_deref() {
             Some(Role::Keeping(keeper)) => Some(&keeper.queue),
@@ -292,22 +294,22 @@ impl Custody {
         }
     }
 
-    /// Whether the register has told that our session takes part.
+    /// Returns whether the registry has confirmed that this session is a party.
     pub fn is_party(&self) -> bool {
         self.stage == Stage::Party
     }
 
-    /// Who coordinates in our generation, as far as we know; ourselves before the first.
+    /// Returns the coordinator of the present generation as far as known; the own peer before the first generation.
     pub fn coordinator(&self) -> PeerId {
         self.coordinator
     }
 
-    /// How many slots the resource has in our generation; 0 before the first.
+    /// Returns the number of slots in the present generation; 0 before the first.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The peers whose waiters are passed over since they cannot be reached, if we are the coordinator.
+    /// If this peer is the coordinator, returns the peers whose waiters are passed over since they are unreachable.
     pub fn unreachable(&self) -> &[PeerId] {
         match self.role.as_deref() {
             Some(Role::Keeping(keeper)) => keeper.unreachable(),
@@ -315,7 +317,7 @@ impl Custody {
         }
     }
 
-    /// Who has not answered yet, if we coordinate and still count.
+    /// If this peer coordinates a census, returns the parties that have not replied.
     pub fn missing(&self) -> Option<&[Session]> {
         match self.role.as_deref() {
             Some(Role::Counting(census)) => Some(census.asked()),
@@ -323,18 +325,17 @@ impl Custody {
         }
     }
 
-    /// Who gets the token of this slot after the client here, as far as we were told.
+    /// Returns the next waiter for this slot, if the token is here and a successor is known.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
 
-    /// The tokens that are here, with the client inside.
+    /// Returns the tokens at this peer, each with the client that uses it.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// How much is kept here because this peer has said it, or everybody else: for who sees to it that there is an end
-    /// to it.
+    /// Returns how many entries are stored on behalf of one peer, or of all. The driver limits them.
     pub fn retained(&self, of: Option<PeerId>) -> usize {
         let is_of = |peer: PeerId| of.is_none_or(|of| of == peer);
         let role = match self.role.as_deref() {
@@ -350,17 +351,17 @@ impl Custody {
         self.config.without != Some(rule)
     }
 
-    /// R1: whether a message of this generation comes too late to count.
+    /// R1: whether a message of this generation is too old to be valid.
     fn is_void(&self, generation: u64) -> bool {
         generation < self.generation && self.keeps(Rule::Fence)
     }
 
-    /// R6: whether this is our own session, and not an earlier one of the same peer.
+    /// R6: whether this is our own session, not an earlier one of the same peer.
     fn is_me(&self, session: Session) -> bool {
         session == self.me || session.peer == self.me.peer && !self.keeps(Rule::BySession)
     }
 
-    /// Sends, or notes for ourselves.
+    /// Sends a message, or queues it if it is for the own peer.
     fn post(&mut self, to: PeerId, body: Body, cx: &mut Cx<'_, Self>) {
         let message = Message { generation: self.generation, body };
         if to == self.me.peer {
@@ -374,7 +375,7 @@ impl Custody {
         self.post(self.coordinator, Body::Update(update), cx);
     }
 
-    /// Does what we have told ourselves.
+    /// Handles the messages to the own peer.
     fn settle(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.inbox.pop_front() {
             self.process(self.me.peer, message, cx);
@@ -391,19 +392,19 @@ impl Custody {
             Body::Update(Update::Request(claim) | Update::Withdraw(claim)) if claim.peer != from => {
                 cx.unexpected("a request of somebody else's client");
             }
-            // Late binding's word for a peer that is gone. Here a session ends, and everybody is asked.
+            // Used by late binding without recovery. Here a census follows the end of the failed peer's session.
             Body::Update(Update::Forgotten(_)) => {
                 cx.unexpected("word of a client that is forgotten, which nobody gives here")
             }
             Body::Update(update) => self.on_early(from, generation, Early::Update(update), cx),
             Body::Dropped { slot, stay } => self.on_early(from, generation, Early::Dropped { slot, stay }, cx),
-            // R5. What comes here may be meant for an earlier session of this host.
+            // R5. The message may be meant for an earlier session of this host.
             Body::Token { .. } if self.stage != Stage::Party && self.keeps(Rule::PartiesOnly) => {}
             Body::Token { .. } | Body::Next { .. } | Body::Void(_) | Body::Arrivals(_) if self.is_void(generation) => {}
             Body::Token { .. } if generation > self.generation && self.stage == Stage::Party => {
                 cx.unexpected("a token of a generation in which we were not counted");
             }
-            // All that there is of this generation will be handed out by us.
+            // This peer counts, so it has not sent any token of this generation yet.
             Body::Token { .. } if generation == self.generation && self.missing().is_some() => {
                 cx.unexpected("a token of a generation that is not counted yet");
             }
@@ -424,18 +425,18 @@ impl Custody {
 
 /// Tokens and clients.
 impl Custody {
-    /// R7. The first number that a slot may have in our generation.
+    /// R7. The lowest fencing number of a slot in our generation.
     fn first_number(&self, slot: u32) -> u64 {
         self.generation * self.config.numbers + 1 + u64::from(slot)
     }
 
-    /// Whether a token has had all numbers of our generation. Then it lets nobody in before the next.
+    /// Whether a token has used up the numbers of our generation. It grants nothing before the next.
     fn is_spent(&self, token: Token) -> bool {
         token.fencing >= self.last_number()
     }
 
-    /// No number of our generation is as large. A token that was made in a later one has a larger one from the
-    /// beginning, so that numbers tell which of two is younger.
+    /// Exclusive upper bound of the fencing numbers of our generation. A token created later starts above it, so the
+    /// numbers show which of two tokens is newer.
     fn last_number(&self) -> u64 {
         (self.generation + 1) * self.config.numbers
     }
@@ -449,18 +450,18 @@ impl Custody {
             if is_ours || older.fencing >= token.fencing {
                 return cx.unexpected("a token that is here already");
             }
-            // The one that we have reported does not count: word of that is slower than the one that does.
+            // The reported token is not valid: the new one has overtaken the `Void` for it.
             self.on_void(older, cx);
         }
         let at = self.tokens.take(token, stay, following);
         match self.queue_position(to) {
-            // Its client waits for the next generation with it.
+            // The client waits with the token for the next generation.
             Some(_) if self.is_spent(token) => self.tokens.held[at].is_ours = false,
             Some(waits) => {
                 self.waiting.remove(waits);
                 self.enter(at, to, cx);
             }
-            // It has come in with another token, or withdrawn: this one goes on.
+            // The client was granted another token, or has withdrawn: the token is passed on.
             None => {
                 let due = self.tokens.pass_on(at);
                 self.attend_to(due, cx);
@@ -473,7 +474,7 @@ impl Custody {
         let is_numbered = self.keeps(Rule::Numbers);
         let held = &mut self.tokens.held[at];
         held.user = Some(ticket);
-        // R7. Within a generation, and only there, slots step by k from different beginnings.
+        // R7. Only within a generation do slots step by k from different starts.
         if is_numbered {
             held.token.fencing = held.token.fencing.max(first);
         }
@@ -486,7 +487,7 @@ impl Custody {
         }
     }
 
-    /// Nobody here uses the token any more.
+    /// Handles the release of the token at this index.
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Held { token, stay, .. } = self.tokens.held[at];
         if token.slot >= self.slots && self.stage == Stage::Party {
@@ -500,7 +501,7 @@ impl Custody {
     fn attend_to(&mut self, due: Due, cx: &mut Cx<'_, Self>) {
         match due {
             Due::Nothing => {}
-            // After a takeover, and before the first census, there is no coordinator to tell.
+            // After a takeover there is no coordinator before the first census.
             Due::Report(_) if self.stage != Stage::Party => {}
             Due::Report(at) => {
                 let update = self.tokens.report(at);
@@ -515,7 +516,8 @@ impl Custody {
         }
     }
 
-    /// There is a younger token of this slot: we were forced out, and had not heard of it when we were asked.
+    /// Drops a reported token of which a newer one exists: this session was evicted, and was not notified before the
+    /// census.
     fn on_void(&mut self, token: Token, cx: &mut Cx<'_, Self>) {
         let reported = |held: &Held| held.token == token && !held.is_ours;
         let Some(at) = self.tokens.held.iter().position(reported) else { return };
@@ -524,25 +526,25 @@ impl Custody {
         }
     }
 
-    /// We were forced out of what we had. Clients that wait here ask again.
+    /// Handles an eviction: all grants are lost, and waiting clients are requested again.
     fn on_expelled(&mut self, generation: u64, cx: &mut Cx<'_, Self>) {
         if generation <= self.generation {
-            return; // We have joined again since.
+            return; // This session has joined again since.
         }
         self.move_to(generation, self.coordinator, self.slots, cx);
         for ticket in core::mem::take(&mut self.tokens.held).into_iter().filter_map(|held| held.user) {
             cx.lost(ticket);
         }
         self.waiting.iter_mut().for_each(|(_, arrival)| *arrival = None);
-        // A join that is under way may have been applied before this, and its answer be void.
+        // A join in flight may have been applied before the eviction, so its answer may be invalid.
         self.stage = Stage::Outside;
         self.join(cx);
     }
 
-    /// The register has heard that we have nothing any more; or somebody else had opened another generation before
-    /// that, in which we are asked, and may ask again as long as we are not.
+    /// Handles the answer to `Quit`: this session is no party any more, or another generation was opened first. In that
+    /// case its census may still arrive, and the session may join before that.
     fn on_left(&mut self, generation: u64, quit: u64, cx: &mut Cx<'_, Self>) {
-        // The same answer twice is not one to what we have given up since.
+        // A duplicate must not answer a later `Quit`.
         if self.stage == Stage::Leaving && self.generation == quit {
             self.move_to(generation, self.coordinator, self.slots, cx);
             self.stage = Stage::Outside;
@@ -558,12 +560,12 @@ impl Custody {
         }
     }
 
-    /// Which of our clients that wait it is. They are asked for in order, and there may be many.
+    /// Returns the index of a waiting client. Tickets are sorted, and there may be many.
     fn queue_position(&self, ticket: Ticket) -> Option<usize> {
         self.waiting.binary_search_by_key(&ticket, |&(waiting, _)| waiting).ok()
     }
 
-    /// Asks to be a party, if somebody waits for it.
+    /// Sends `Join` if a client waits.
     fn join(&mut self, cx: &mut Cx<'_, Self>) {
         if self.stage == Stage::Outside && !self.waiting.is_empty() {
             self.stage = Stage::Joining;
@@ -579,7 +581,7 @@ impl Protocol for Custody {
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.waiting.back().is_none_or(|&(last, _)| last < ticket), "tickets are asked for in order");
         let is_usable = |held: &Held| held.is_at_hand() && !self.is_spent(held.token);
-        // Who of ours waits came first.
+        // Clients of this peer that wait come first.
         if let Some(at) = self.tokens.held.iter().position(is_usable).filter(|_| self.waiting.is_empty()) {
             self.enter(at, ticket, cx);
         } else {
@@ -616,8 +618,8 @@ impl Protocol for Custody {
         self.settle(cx);
     }
 
-    /// R10. Who has nothing in use throws it away and tells the register, which opens a generation for those that are
-    /// left: to them it is as if a session had ended. Nothing of ours is used again before the answer.
+    /// R10. An idle party discards its tokens and sends `Quit`; the registry opens a generation for the other parties,
+    /// as if the session had ended. The session uses nothing of the resource before the answer.
     fn forget(&mut self, cx: &mut Cx<'_, Self>) {
         if self.is_nothing() {
             *self = Self::returning(self.me, self.config, self.memory());
@@ -642,7 +644,7 @@ impl Protocol for Custody {
     }
 
     fn on_registry_event(&mut self, RegistryEvent { to, generation, kind }: RegistryEvent, cx: &mut Cx<'_, Self>) {
-        // R6 and R1: words, too.
+        // R6 and R1 also hold for events.
         if !self.is_me(to) || self.is_void(generation) {
             return;
         }

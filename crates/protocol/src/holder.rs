@@ -1,9 +1,7 @@
-//! The tokens at one peer under late binding, and what the coordinator has said about them.
-//! [`FairKLate`](crate::FairKLate) and [`Custody`](crate::Custody) share it.
+//! The tokens at one peer under late binding, and their successors as sent by the coordinator.
 //!
-//! Plain arithmetic, without messages. A token's stays at peers are numbered; `next` is meant for one stay and ignored
-//! at any other, so messages may overtake each other freely. It may be for a stay that is still far away: then it is
-//! kept, and the token finds it here.
+//! Pure computation, without messages. A token's stays at peers are numbered. A `Next` names a stay and is ignored in
+//! any other, so messages may overtake each other. A `Next` for a later stay is stored until the token arrives.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,7 +11,7 @@ use peerlock_types::Ticket;
 use crate::queue::{Following, Update};
 use crate::token::{Claim, Token};
 
-/// A token that is here.
+/// A token at this peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Held {
@@ -21,103 +19,103 @@ pub struct Held {
     pub token: Token,
     /// The number of its stay here.
     pub stay: u64,
-    /// The client inside with it.
+    /// The client that uses it.
     pub user: Option<Ticket>,
-    /// While nobody uses it, a client of this peer may: if not, only whom the coordinator names.
+    /// Whether a client of this peer may use it while it is free. Otherwise only a successor may.
     pub is_ours: bool,
-    /// The coordinator believes that nobody uses it, or will when our last report has come.
+    /// Whether the coordinator believes that it is free, or will when it has received our last report.
     reported_free: bool,
-    /// How often we have reported in this stay.
+    /// The number of reports sent in this stay.
     reports: u32,
-    /// The clients that come after.
+    /// The successors.
     pub following: Following,
 }
 
 impl Held {
-    /// A token that lies here unused, as the coordinator knows.
+    /// Creates a free token that the coordinator knows to be free.
     pub fn free(token: Token, stay: u64) -> Self {
         let following = Following::default();
         Self { token, stay, user: None, is_ours: true, reported_free: true, reports: 0, following }
     }
 
-    /// A token that is not ours to use until the coordinator says so, but for the client that is inside.
+    /// Creates a token that only its present user may use until the coordinator sends successors.
     pub fn in_custody(token: Token, user: Option<Ticket>) -> Self {
         Self { user, is_ours: false, reported_free: user.is_none(), ..Self::free(token, token.fencing) }
     }
 
-    /// Whether a client of this peer may go in with it at once. Not while others are known to wait, even if it is not
-    /// known who comes first.
+    /// Returns whether a client of this peer may acquire it at once. False if others wait, even if the first of them is
+    /// not known.
     pub fn is_at_hand(&self) -> bool {
         self.user.is_none() && self.is_ours && !self.following.more
     }
 
-    /// Who comes after, as far as we were told.
+    /// Returns the next claim, if known.
     pub fn next(&self) -> Option<Claim> {
         self.following.claims.first().copied()
     }
 }
 
-/// What we know of a token that is not here, or of its stays here that are still to come.
+/// Knowledge of a token that is elsewhere, or of its later stays at this peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Absent {
     slot: u32,
-    /// The last of its stays that was here and is over.
+    /// The last stay of the token at this peer, which has ended.
     over: Option<u64>,
-    /// Who comes after it at stays to come, in their order; all of the same turn.
+    /// Successors for later stays, sorted by stay; all of the same turn.
     words: Vec<Next>,
 }
 
-/// Who comes after, as the coordinator says.
+/// Successors of a token at one of its stays, as sent by the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Next {
     /// The slot of the token.
     pub slot: u32,
-    /// The stay of the token that is meant.
+    /// The stay after which these claims come.
     pub stay: u64,
-    /// The clients that come after.
+    /// The successors.
     pub following: Following,
-    /// It counts whatever was said before. If not, it adds to what was said under the same turn, and only a token that
-    /// has gone that way has use for it.
+    /// Whether these replace all earlier ones. Otherwise they extend those of the same turn, and apply only to a token
+    /// that was passed on along these.
     pub replaces: bool,
 }
 
 impl Next {
-    /// Whether a token with this stay and turn has use for it.
+    /// Whether it applies to a token in this stay and turn.
     fn is_for(&self, stay: u64, turn: u64) -> bool {
         self.stay == stay && (self.following.turn == turn || self.replaces && self.following.turn > turn)
     }
 }
 
-/// What is to be done about a token now, by its place.
+/// The action that follows for a token, given by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// It stays where it is.
+    /// No action.
     Nothing,
-    /// It goes to its next.
+    /// The token is handed over to its successor.
     HandOver(usize),
-    /// The coordinator has to know that it is free, or is not any more.
+    /// The coordinator is notified that the token is free, or is in use again.
     Report(usize),
 }
 
-/// What one peer has, and what it knows of what it has not.
+/// The tokens of one peer, and its knowledge of others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
-    /// The tokens that are here.
+    /// The tokens at this peer.
     pub held: Vec<Held>,
-    /// What we heard of tokens that are not here, by slot. At most one entry for each.
+    /// Knowledge of tokens elsewhere, sorted by slot; at most one entry each.
     absent: Vec<Absent>,
 }
 
 impl Holder {
-    /// A holder of these tokens.
+    /// Creates a holder of these tokens.
     pub fn new(held: Vec<Held>) -> Self {
         Self { held, absent: Vec::new() }
     }
 
-    /// How many tokens are here or heard of, with all who were said to come after.
+    /// Returns the number of stored tokens and successors.
     pub fn retained(&self) -> usize {
         let here = self.held.iter().map(|held| 1 + held.following.claims.len());
         let words = |absent: &Absent| absent.words.iter().map(|event| 1 + event.following.claims.len()).sum::<usize>();
@@ -134,7 +132,7 @@ impl Holder {
         self.held.iter().position(|held| held.user == Some(ticket))
     }
 
-    /// The coordinator has said who comes after.
+    /// Handles successors sent by the coordinator.
     pub fn on_next(&mut self, next: Next) -> Due {
         let Some(at) = self.place_of(next.slot).filter(|&at| self.held[at].stay >= next.stay) else {
             self.store(next);
@@ -152,7 +150,7 @@ impl Holder {
         }
     }
 
-    /// The token is still on its way here, or has gone again.
+    /// Stores successors for a token that has not arrived yet. Drops them if that stay has ended.
     fn store(&mut self, next: Next) {
         let absent = self.absent_of(next.slot);
         let turn = next.following.turn;
@@ -175,8 +173,9 @@ impl Holder {
         &mut self.absent[at]
     }
 
-    /// A token has come, which must not be here already; its place. `following` is what it has brought along: a word
-    /// that was waiting for it goes further, or is said anew.
+    /// Adds a token that has arrived, and returns its index. The token must not be here already.
+    ///
+    /// `following` are the successors that it carries. A stored `Next` for this stay extends or replaces them.
     pub fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
         if let Ok(at) = self.absent.binary_search_by_key(&token.slot, |absent| absent.slot) {
             let absent = &mut self.absent[at];
@@ -194,8 +193,9 @@ impl Holder {
         self.held.len() - 1
     }
 
-    /// The token at this place came for somebody who does not need it any more: it goes on, if need be to who was to
-    /// come after another one. The coordinator hears of that, and tells that other one's holder anew.
+    /// Passes on a token that its addressee does not need any more: to its successor or, if it has none, to the
+    /// successor of another token here. The coordinator is notified by `Left`, and sends other successors for that
+    /// token.
     pub fn pass_on(&mut self, at: usize) -> Due {
         if self.held[at].next().is_none() {
             let mut others = self.held.iter_mut().map(|held| core::mem::take(&mut held.following.claims));
@@ -207,13 +207,13 @@ impl Holder {
         self.leave(at)
     }
 
-    /// The token goes to somebody whom the coordinator has not named.
+    /// Changes the successor to one that the coordinator has not sent.
     pub fn divert(&mut self, at: usize, to: Option<Claim>) {
         let following = &mut self.held[at].following;
         *following = core::mem::take(following).divert(to);
     }
 
-    /// Nobody here uses the token any more.
+    /// Marks the token as unused and returns the action that follows.
     pub fn leave(&mut self, at: usize) -> Due {
         let held = &mut self.held[at];
         held.user = None;
@@ -224,7 +224,7 @@ impl Holder {
         }
     }
 
-    /// What the coordinator is to be told of the token.
+    /// Returns the report of the token for the coordinator.
     pub fn report(&mut self, at: usize) -> Update {
         let held = &mut self.held[at];
         held.reported_free = !held.reported_free;
@@ -236,13 +236,14 @@ impl Holder {
         }
     }
 
-    /// Whether nothing that is said of this stay matters any more.
+    /// Returns whether messages for this stay have no effect any more.
     pub fn is_past(&self, slot: u32, stay: u64) -> bool {
         self.place_of(slot).is_some_and(|at| self.held[at].stay > stay)
             || self.absent.iter().any(|absent| absent.slot == slot && absent.over.is_some_and(|over| over >= stay))
     }
 
-    /// Gives the token away: it, the stay that is over, whom it goes to, and what it takes along of who follows.
+    /// Removes the token for a hand-over. Returns it with the stay that ends, the receiver and the remaining
+    /// successors.
     pub fn hand_over(&mut self, at: usize) -> (Token, u64, Claim, Following) {
         let Held { token, stay, mut following, .. } = self.held.remove(at);
         let absent = self.absent_of(token.slot);
@@ -253,8 +254,8 @@ impl Holder {
         (token, stay, to, following)
     }
 
-    /// Forgets who comes after, from the first on of whom `is_void` says so: who of them that was, also after a token
-    /// that is still to come here. It would lie here then, and be taken for the one who is gone.
+    /// Removes successors from the first claim on for which `is_void` holds, also for stays to come: the token would be
+    /// sent to a failed peer. Returns the removed claims for which it holds.
     pub fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
         let words = self.absent.iter_mut().flat_map(|absent| &mut absent.words).map(|event| &mut event.following);
         let mut forgotten = Vec::new();
@@ -268,9 +269,10 @@ impl Holder {
         forgotten
     }
 
-    /// Begins anew with what is here: all that was said of stays and of who comes after is void, unless `keeps_next`.
-    /// Each token's stays are counted on from its next fencing number, so that of two tokens of one slot the younger
-    /// has the later stays. None is ours to use before the coordinator has spoken of it, unless `keeps_ours`.
+    /// Discards all stays and successors (R2), except successors if `keeps_next`.
+    ///
+    /// Stays are counted from the token's next fencing number, so that of two tokens of one slot the newer has the
+    /// later stays. Clients of this peer may use no token before the coordinator sends successors, unless `keeps_ours`.
     pub fn restart(&mut self, keeps_next: bool, keeps_ours: bool) {
         self.absent.clear();
         for held in &mut self.held {
@@ -282,7 +284,7 @@ impl Holder {
     }
 }
 
-/// `; token 0 in use, next 4 5; after token 1 comes 5`.
+/// Prints `; token 0 in use, next 4 5; after token 1 comes 5`.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Held { token, user, following, .. } in &self.held {
@@ -311,12 +313,12 @@ mod tests {
         Following { turn, claims: peers.iter().map(claim).collect(), more }
     }
 
-    /// A word for a stay of token 0.
+    /// A `Next` for a stay of token 0.
     fn next(stay: u64, turn: u64, peers: &[u64], replaces: bool) -> Next {
         Next { slot: 0, stay, following: following(turn, peers, false), replaces }
     }
 
-    /// Where the token goes from here at this stay, having come with this turn and these, after all words were heard.
+    /// The successors of a token that arrives with this stay, turn and successors, after all of `words`.
     fn goes_to(words: &[Next], stay: u64, turn: u64, brought: &[u64]) -> String {
         let mut holder = Holder::new(Vec::new());
         words.iter().for_each(|event| assert_eq!(holder.on_next(event.clone()), Due::Nothing));

@@ -1,4 +1,4 @@
-//! The one form of every protocol: events in, effects out.
+//! The interface of every protocol: inputs in, effects out.
 //!
 //! ```text
 //!   application          peer            network
@@ -19,70 +19,73 @@ use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 
 use crate::registry::{RegistryEvent, RegistryRequest};
 
-/// One peer's part in a mutual-exclusion protocol, for one resource.
+/// One peer's state of a mutual-exclusion protocol for one resource.
 ///
 /// Plain verbs come down from the application, `on_*` comes up from the network, `cx.verb()` goes out.
 pub trait Protocol: Sized {
-    /// What peers say to each other.
+    /// The messages between peers.
     type Message: Clone + Debug;
     /// The names of the timers; at most one of each name is pending at a peer. [`Never`] if there are none.
     type Timer: Clone + Debug + Ord;
 
-    /// A client wants in. Each ticket is asked for once.
+    /// Requests a slot for `ticket`. Called once per ticket.
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>);
 
-    /// A client leaves, or withdraws while it is still waiting: then it will not be granted any more.
+    /// Releases the slot of `ticket`, or withdraws its request if it is still waiting. A withdrawn ticket is not
+    /// granted.
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>);
 
-    /// A message arrived.
+    /// Handles a message from another peer.
     fn on_message(&mut self, from: PeerId, message: Self::Message, cx: &mut Cx<'_, Self>);
 
-    /// A message that was [routed](Cx::route) has come to the owner of its key: us.
+    /// Handles a [routed](Cx::route) message at the owner of its key.
     fn on_routed(&mut self, hop: Hop, message: Self::Message, cx: &mut Cx<'_, Self>) {
         self.on_message(hop.origin, message, cx);
     }
 
-    /// A message to the owner of a key comes by. It goes on as it is returned; `None` if it shall stop here. Neither
-    /// the peer that routes a message nor the owner is asked.
+    /// Handles a routed message at a peer on its path, other than its origin and the owner. The returned message is
+    /// forwarded; `None` stops it here.
     fn on_forward(&mut self, _hop: Hop, message: Self::Message, _cx: &mut Cx<'_, Self>) -> Option<Self::Message> {
         Some(message)
     }
 
-    /// We own `key` no longer. Whatever we kept under it, as a replica, counts no more: its new owner begins with an
-    /// empty memory. Nobody is told of becoming an owner; the first message for a key tells.
+    /// Discards the replica state stored under `key`, which this peer does not own any more. The new owner starts with
+    /// an empty memory, and learns of its ownership from the first message for the key.
     fn on_disowned(&mut self, _key: Key, _cx: &mut Cx<'_, Self>) {}
 
-    /// A timer that was set and not cancelled has run out.
+    /// Handles the expiry of a timer that was not cancelled.
     fn on_timer(&mut self, _timer: Self::Timer, _cx: &mut Cx<'_, Self>) {}
 
-    /// The register says something; only who has [asked](Cx::wish) something of it has to listen.
+    /// Handles an event of the registry. Needed only by protocols that [send requests](Cx::registry_request) to it.
     fn on_registry_event(&mut self, _word: RegistryEvent, _cx: &mut Cx<'_, Self>) {}
 
-    /// Nobody here has used it for a while. Whoever would be missed by nobody gives up what it has; who has something
-    /// to do goes on as if nothing was said.
+    /// Gives up what this peer has of the resource if it is unused here and no other peer depends on it; otherwise does
+    /// nothing. Called after the resource was idle for a while.
     fn forget(&mut self, _cx: &mut Cx<'_, Self>) {}
 
-    /// `peer` is gone for good, or seems to be: whatever it waited for, it waits no more. Said of a living peer, this
-    /// may cost its clients their places, and never lets anybody in.
+    /// Handles the permanent failure of `peer`, which the driver may only suspect: its requests are dropped. If the
+    /// peer is alive, its clients may lose their positions, but safety is not affected.
     fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
 
-    /// The driver cannot reach `peer` for now, or can again. A protocol may pass over the clients that wait there,
-    /// which keep their places: a hint, on which no safety depends.
+    /// Reports whether the driver can reach `peer`. A protocol may pass over waiters of an unreachable peer, which keep
+    /// their positions. This is a hint: no safety depends on it.
     fn on_reachable(&mut self, _peer: PeerId, _reachable: bool, _cx: &mut Cx<'_, Self>) {}
 
-    /// This peer is about to leave for good: whatever it has for the others, now or when it comes, goes to `replacement`, and
-    /// nowhere if there is nobody else. May be said again with another. Its own clients are gone by then.
+    /// Prepares to leave the system for good: everything that this peer stores for others, now or later, is sent to
+    /// `replacement`, or is dropped if there is none. May be called again with another replacement. The peer's own
+    /// clients have ended before.
     fn retire(&mut self, _heir: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
 
-    /// A message to `to` never went out, so that nobody has seen it, and `to` is gone for good or seems to be. Whatever
-    /// must not get lost with it is ours again; what `to` should hear if it comes back after all is sent once more.
+    /// Handles a message that never left this peer, because `to` failed permanently or is suspected to have. State in
+    /// the message that must not be lost is this peer's again; a message that `to` needs in case it returns is sent
+    /// once more.
     fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
 
-    /// What this peer keeps for others, as a replica, is lost: another host has taken its place, with an empty memory.
-    /// Its own clients are another matter; one that crashes is simply never heard of again.
+    /// Handles the loss of the replica state of this peer, such as after its replacement by another host with an empty
+    /// memory. The peer's own clients are not affected.
     ///
-    /// `incarnation` is larger than that of any earlier life of this replica. Best is a reading of the wall clock: a
-    /// protocol may build on that to keep fencing numbers rising. Protocols without replicas have nothing to lose here.
+    /// `incarnation` is larger than in every earlier life of this replica, for example a reading of the wall clock:
+    /// protocols may derive fencing numbers from it. Protocols without replicas ignore this call.
     fn on_reset(&mut self, _incarnation: u64, _cx: &mut Cx<'_, Self>) {}
 }
 
@@ -91,98 +94,97 @@ pub trait Protocol: Sized {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Never {}
 
-/// One peer's place on the way of a routed message.
+/// The position of a peer on the path of a routed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
-    /// The message is for the owner of this key.
+    /// The key whose owner receives the message.
     pub key: Key,
-    /// Who routed it.
+    /// The peer that routed the message.
     pub origin: PeerId,
-    /// Who handed it to us: ourselves if we are the origin and the owner in one.
+    /// The previous peer on the path; this peer itself if it is both origin and owner.
     pub previous: PeerId,
-    /// Whom we would hand it to; `None` if we are the owner.
+    /// The next peer on the path; `None` at the owner.
     pub next: Option<PeerId>,
 }
 
-/// The right to be inside, given to one ticket.
+/// The right of one ticket to hold a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Grant {
-    /// Which of the resource's slots, counted from 0.
+    /// The slot, counted from 0.
     pub slot: u32,
     /// The fencing number: strictly increasing per slot and unique within the resource.
     pub fencing: u64,
 }
 
-/// What a peer wants done. The driver carries effects out in the order they were asked for.
+/// An action that the driver performs for the peer. Effects are performed in the order in which they were emitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<M, T> {
-    /// Send `message` to another peer. Never to oneself: what a peer tells itself is a call.
+    /// Sends `message` to another peer. Never to the own peer: that is a call.
     Send {
-        /// Who shall get it.
+        /// The receiver.
         to: PeerId,
-        /// For its [`Protocol::on_message`].
+        /// The argument of the receiver's [`Protocol::on_message`].
         message: M,
     },
-    /// Send `message` from hop to hop to the owner of `key`, which may be the peer itself.
+    /// Routes `message` to the owner of `key`, which may be the peer itself.
     Route {
-        /// Whose owner shall get it.
+        /// The key whose owner receives it.
         key: Key,
-        /// For the owner's [`Protocol::on_routed`], and each hop's [`Protocol::on_forward`] before.
+        /// The argument of [`Protocol::on_forward`] at each hop, and of [`Protocol::on_routed`] at the owner.
         message: M,
     },
-    /// Hand a message that came by to the next hop.
+    /// Forwards a routed message to the next hop.
     Forward {
-        /// Who shall get it.
+        /// The next hop.
         to: PeerId,
-        /// Whose owner it is for.
+        /// The key whose owner receives it.
         key: Key,
-        /// Who routed it.
+        /// The peer that routed it.
         origin: PeerId,
-        /// As it came, or as this hop has changed it.
+        /// The message, as received or as changed by this hop.
         message: M,
     },
-    /// The client with this ticket is inside from now on.
+    /// Grants a slot to a client.
     Grant {
-        /// Whose turn it is.
+        /// The client's ticket.
         ticket: Ticket,
-        /// Which slot, and under which fencing number.
+        /// The slot and its fencing number.
         grant: Grant,
     },
-    /// The client with this ticket was inside and is not any more: its lease has ended and could not be renewed. The
-    /// ticket is finished.
+    /// Notifies a holder that its grant has ended, because its lease could not be renewed. The ticket is finished.
     Lost {
-        /// Whose grant has ended.
+        /// The holder's ticket.
         ticket: Ticket,
     },
-    /// The client with this ticket will not be let in: others were faster, and the protocol does not make it wait. The
-    /// ticket is finished.
+    /// Rejects a request, in protocols that do not queue it. The ticket is finished.
     Refused {
-        /// The client that is not let in.
+        /// The client's ticket.
         ticket: Ticket,
     },
-    /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
+    /// Sets a timer; a pending timer of the same name is replaced.
     SetTimer {
-        /// At most one of this name is pending.
+        /// The timer's name.
         timer: T,
-        /// How long from now.
+        /// The delay from the time of this step.
         after: Span,
     },
-    /// Forget the timer if it is pending.
+    /// Cancels a timer if it is pending.
     CancelTimer {
-        /// As it was set.
+        /// The timer's name.
         timer: T,
     },
-    /// Ask something of the register.
+    /// Sends a request to the registry.
     RegistryRequest(RegistryRequest),
-    /// A message made no sense here and was dropped, or kept in the safest way there is. Drivers count and trace it.
+    /// Reports a message that is not valid in this state. It was dropped, or handled in the safest way. Drivers count
+    /// and trace these.
     Unexpected {
-        /// What was strange, in words.
+        /// The reason, as text.
         why: &'static str,
     },
 }
 
-/// What a handler may know and do: the time, chance, and a list of effects to add to.
+/// The context of a handler: time, randomness, and a list of effects to append to.
 pub struct Cx<'a, P: Protocol> {
     me: PeerId,
     now: Time,
@@ -191,22 +193,22 @@ pub struct Cx<'a, P: Protocol> {
 }
 
 impl<'a, P: Protocol> Cx<'a, P> {
-    /// A context for one step of peer `me` at `now`; effects are appended to `effects`.
+    /// Creates the context for one step of peer `me` at `now`; effects are appended to `effects`.
     pub fn new(me: PeerId, now: Time, rng: &'a mut Rng, effects: &'a mut Vec<Effect<P::Message, P::Timer>>) -> Self {
         Self { me, now, rng, effects }
     }
 
-    /// The peer whose step this is.
+    /// Returns the peer whose step this is.
     pub fn me(&self) -> PeerId {
         self.me
     }
 
-    /// The time of this step.
+    /// Returns the time of this step.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Random numbers of this run.
+    /// Returns the random numbers of this run.
     pub fn rng(&mut self) -> &mut Rng {
         self.rng
     }
@@ -217,106 +219,107 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::Send { to, message });
     }
 
-    /// Sends `message` to the owner of `key`, by way of the overlay: each peer on the way is
-    /// [asked](Protocol::on_forward) and may keep it.
+    /// Routes `message` through the overlay to the owner of `key`. Each peer on the path may
+    /// [intercept](Protocol::on_forward) it.
     pub fn route(&mut self, key: Key, message: P::Message) {
         self.effects.push(Effect::Route { key, message });
     }
 
-    /// Lets the client with `ticket` in.
+    /// Grants a slot to the client with `ticket`.
     pub fn grant(&mut self, ticket: Ticket, grant: Grant) {
         self.effects.push(Effect::Grant { ticket, grant });
     }
 
-    /// Tells the client with `ticket` that it is inside no longer.
+    /// Notifies the client with `ticket` that it does not hold its slot any more.
     pub fn lost(&mut self, ticket: Ticket) {
         self.effects.push(Effect::Lost { ticket });
     }
 
-    /// Sends the client with `ticket` away.
+    /// Rejects the request of the client with `ticket`.
     pub fn refuse(&mut self, ticket: Ticket) {
         self.effects.push(Effect::Refused { ticket });
     }
 
-    /// Asks for [`Protocol::on_timer`] after `after`, instead of any earlier wish for the same `timer`.
+    /// Sets `timer`, which calls [`Protocol::on_timer`] after `after`. Replaces a pending timer of the same name.
     pub fn set_timer(&mut self, timer: P::Timer, after: Span) {
         self.effects.push(Effect::SetTimer { timer, after });
     }
 
-    /// Takes the wish for `timer` back.
+    /// Cancels `timer`.
     pub fn cancel_timer(&mut self, timer: P::Timer) {
         self.effects.push(Effect::CancelTimer { timer });
     }
 
-    /// Asks something of the register, which answers with a [word](Protocol::on_word), or never.
+    /// Sends a request to the registry. It answers with an [event](Protocol::on_registry_event), or not at all if the
+    /// session has ended.
     pub fn registry_request(&mut self, registry_request: RegistryRequest) {
         self.effects.push(Effect::RegistryRequest(registry_request));
     }
 
-    /// Reports a message that made no sense here.
+    /// Reports a message that is not valid in this state.
     pub fn unexpected(&mut self, why: &'static str) {
         self.effects.push(Effect::Unexpected { why });
     }
 }
 
-/// Everything that can happen to a peer.
+/// An input of a peer. Each variant calls the method of [`Protocol`] with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<M, T> {
-    /// A client asks.
+    /// See [`Protocol::request`].
     Request(Ticket),
-    /// A client leaves or withdraws.
+    /// See [`Protocol::release`].
     Release(Ticket),
-    /// A message arrived.
+    /// See [`Protocol::on_message`].
     Message {
-        /// The peer that had it in an [`Effect::Send`].
+        /// The sender.
         from: PeerId,
         /// The message as it was sent.
         message: M,
     },
-    /// A routed message is here.
+    /// A routed message at a hop or, if there is no next hop, at the owner of its key.
     Routed {
-        /// Where on its way it is: at its end if there is no next hop.
+        /// The position on its path.
         hop: Hop,
-        /// The message for the protocol at the owner of the key.
+        /// The message for the owner of the key.
         message: M,
     },
-    /// The peer owns this key no longer.
+    /// See [`Protocol::on_disowned`].
     Disowned(Key),
-    /// A timer ran out.
+    /// See [`Protocol::on_timer`].
     Timer(T),
-    /// The register says something.
+    /// See [`Protocol::on_registry_event`].
     RegistryEvent(RegistryEvent),
-    /// Nobody here has used it for a while.
+    /// See [`Protocol::forget`].
     Forget,
-    /// Another peer is gone.
+    /// See [`Protocol::on_peer_down`].
     PeerDown(PeerId),
-    /// Another peer cannot be reached for now, or can again.
+    /// See [`Protocol::on_reachable`].
     Reachable {
         /// The other peer.
         peer: PeerId,
         /// Whether it can be reached.
         reachable: bool,
     },
-    /// A message that never went out comes back.
+    /// See [`Protocol::on_undelivered`].
     Undelivered {
-        /// Who should have got it.
+        /// The intended receiver.
         to: PeerId,
         /// The message as it was sent.
         message: M,
     },
-    /// The peer leaves for good.
+    /// See [`Protocol::retire`].
     Retire {
-        /// Who gets what it has.
+        /// The peer that receives the state of this one.
         replacement: Option<PeerId>,
     },
-    /// The peer, as a replica, has lost its memory. Timers that it had set for that are its own to cancel.
+    /// See [`Protocol::on_reset`]. Timers set before it are still pending.
     Reset {
-        /// The number of its new life.
+        /// The number of the replica's new life.
         incarnation: u64,
     },
 }
 
-/// Hands one input to `peer`. Drivers need no other call.
+/// Passes one input to `peer`. The only call that a driver needs.
 pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &mut Cx<'_, P>) {
     match input {
         Input::Request(ticket) => peer.request(ticket, cx),

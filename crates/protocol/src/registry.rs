@@ -1,113 +1,119 @@
-//! What a protocol hears from the register, and what it asks of it.
+//! Events that a protocol receives from the registry, and requests that it sends to it.
 //!
-//! The register is a small log that all peers agree on. For each resource it keeps the number of slots, the
-//! *generation*, who coordinates in it, and which sessions are *parties*. It is slow and rarely asked; tokens never go
-//! through it.
+//! The registry is a log replicated on the voters. For each resource it stores the number of slots, the *generation*,
+//! the coordinator, and the *parties*: the sessions that may hold anything of the resource. Tokens never pass through
+//! it.
 //!
-//! A word may arrive late and after a younger one, so each names its generation; and it may reach another process of
-//! the same host than the one it was meant for, so each names its session.
+//! An event may arrive late and after a newer one, so each names its generation. It may reach another process of the
+//! same host, so each names its session.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_types::PeerId;
 
-/// One life of a peer, as the register opens and ends it. A peer may use tokens only while its session stands; once it
-/// has ended, the peer goes on as another session, and so does another process at the same address.
+/// One session of a peer, as the registry opens and ends it. A peer uses tokens only while its session is valid.
+/// Afterwards it, or another process at the same address, continues with another session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Session {
-    /// The peer, which is where messages go.
+    /// The peer, which is the address of messages.
     pub peer: PeerId,
-    /// Which of its sessions.
+    /// The number of the session at this peer.
     pub number: u64,
 }
 
-/// A word of the register to one session.
+/// A notification from the registry to one session. See docs/design/protocol.md for the table of events and requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RegistryEvent {
-    /// Whom it is meant for.
+    /// The session that it is addressed to. Any other session ignores it (R6).
     pub to: Session,
-    /// The resource's generation when the register decided this.
+    /// The resource's generation when the registry decided this. A later generation ignores it (R1).
     pub generation: u64,
-    /// What was decided.
+    /// The decision.
     pub kind: EventKind,
 }
 
-/// What the register has decided.
+/// A decision of the registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum EventKind {
-    /// The session that is addressed is a party from now on: the answer to [`RegistryRequest::Join`]. Not said if the join itself
-    /// opened a generation; then there is `Opened`, or the coordinator's question.
+    /// Answers [`RegistryRequest::Join`]: the addressed session is a party from this generation on.
+    ///
+    /// Not sent if the join itself opened a generation: then the session receives `Opened`, or the coordinator's
+    /// census.
     Joined {
-        /// Who coordinates in this generation.
+        /// The coordinator of this generation.
         coordinator: PeerId,
-        /// How many slots the resource has.
+        /// The number of slots.
         slots: u32,
     },
-    /// This generation begins, and who is addressed coordinates it. Answered by [`RegistryRequest::Close`] when all is counted.
+    /// Opens this generation and makes the addressed session its coordinator, which starts the census. Repeated until
+    /// [`RegistryRequest::Close`].
     Opened {
-        /// How many slots the resource has.
+        /// The number of slots.
         slots: u32,
-        /// Every party whose session stands.
+        /// The parties with a valid session, to be asked in the census.
         asked: Vec<Session>,
-        /// Clients that are inside for longer than their peer may live.
+        /// Detached grants. The tokens of their slots are not created before `Expired`.
         detached: Vec<Detached>,
     },
-    /// To the coordinator: this detached grant is over, at its end or taken back. There may be another of the same
-    /// slot: one that was left before its end is taken back later.
+    /// Notifies the coordinator that a detached grant has ended: it expired, was released or was revoked. Another
+    /// detached grant of the same slot may still be valid.
     Expired(Detached),
-    /// The session that is addressed is a party no more, by force: its slots may have been given to others already.
+    /// The addressed session was evicted from the resource: it is no party since this generation, and its slots may be
+    /// in use elsewhere.
     Expelled,
-    /// The answer to [`RegistryRequest::Quit`]: the session that is addressed is a party no more, or there was another generation
-    /// before that.
+    /// Answers [`RegistryRequest::Quit`]: the addressed session is no party any more, or another generation was opened
+    /// before the request was applied.
     Left {
-        /// The generation in which it has thrown everything away.
+        /// The generation of the request.
         quit: u64,
     },
 }
 
-/// A grant whose client was told an end after its session's: until then its slot must not be made anew.
+/// A grant that outlives the session of its peer. Its slot's token must not be created before the grant has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Detached {
-    /// The slot that the grant is for.
+    /// The slot of the grant.
     pub slot: u32,
     /// The grant's fencing number.
     pub fencing: u64,
 }
 
-/// What a peer asks of the register. It may be asked in vain: no answer comes if the session has ended.
+/// A request to the registry. It is not answered if the session has ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RegistryRequest {
-    /// To be a party of the resource.
+    /// Makes the session a party. Sent with its first request for the resource; answered by [`EventKind::Joined`].
     Join,
-    /// All parties have answered, and only these have anything of the resource. The others are no parties any more,
-    /// but for those that have joined since this generation was opened.
+    /// Completes the census of a generation. Parties not in `remaining` cease to be parties, except those that joined
+    /// after this generation was opened (R8).
     Close {
-        /// The generation that was counted; does nothing in any other.
+        /// The counted generation; the request has no effect in any other.
         generation: u64,
-        /// The parties that have anything of the resource.
+        /// The parties that have tokens or waiters.
         remaining: Vec<Session>,
     },
-    /// The next generation, since the numbers of this one run out. Does nothing in any other.
+    /// Requests the next generation, since the fencing numbers of this one run out (R7). Has no effect in any other
+    /// generation.
     Renumber {
         /// The generation whose numbers run out.
         generation: u64,
     },
-    /// To be a party no more: whatever the session had, it has thrown away. Opens the next generation, for those that
-    /// are left. Does nothing in any other than this one: else a wish that comes late could take away what a session
-    /// has since it joined again.
+    /// Ends the participation of the session, which has discarded everything it had (R10). Opens the next generation
+    /// for the remaining parties.
+    ///
+    /// Has no effect in any other generation: a late copy must not remove a session that has joined again.
     Quit {
-        /// The generation in which it has thrown everything away.
+        /// The generation in which the session discarded its tokens.
         generation: u64,
     },
 }
 
-/// The peer, and from its second session on, which: `4`, `4.1`.
+/// Prints the peer and, from its second session on, the number: `4`, `4.1`.
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.number {

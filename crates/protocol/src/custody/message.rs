@@ -1,4 +1,7 @@
-//! What peers say to each other under custody. Every message names the generation that it belongs to.
+//! Messages of the token protocol with recovery. See docs/design/recovery.md for the rules (R1–R11).
+//!
+//! Every message names the *generation* it belongs to. A peer in a later generation discards it (R1). A peer in an
+//! earlier one buffers updates for the coordinator until it has reached that generation (R9).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,25 +12,25 @@ use crate::queue::{Following, Update};
 use crate::registry::Session;
 use crate::token::{Arrival, Claim, Token};
 
-/// Something that a peer tells another, and the generation in which it counts.
+/// A protocol message and the generation in which it is valid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Message {
-    /// Void where a later one is known.
+    /// Receivers in a later generation discard the message.
     pub generation: u64,
-    /// What is told.
+    /// The message itself.
     pub body: Body,
 }
 
-/// At most this many clients wait for one resource at one peer: what it says of them fits into one message.
+/// Limit of the clients that wait for one resource at one peer, so that an [`Answer`] fits into one message.
 pub const MOST_WAITING: usize = 32_768;
-/// Nobody is told of more who come after: the line stops at half as many.
+/// Limit of the successors in one message. The queue sends at most half as many.
 const MOST_FOLLOWING: usize = 64;
-/// Numbers that are counted on by one are below this.
+/// Exclusive limit of counters that are incremented by one.
 const MOST_COUNTED: u64 = 1 << 62;
 
 impl Message {
-    /// Whether it is within its bounds, or what is not: for who has it from outside, where it is decoded.
+    /// Returns an error if a field is out of bounds. Called where a received message is decoded.
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         let is_slot = |slot: u32| slot < MOST_SLOTS;
@@ -60,87 +63,99 @@ impl Message {
     }
 }
 
-/// What peers say to each other.
+/// The content of a message. The table in docs/design/protocol.md shows sender, receiver and moment of each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Body {
-    /// Something the coordinator has to know.
+    /// Sent to the coordinator when the state of a request or a token changes.
     Update(Update),
-    /// From the coordinator to the peer that has a token, or will: who comes after the client there. Answered by
-    /// `Token` to the first of them when that client leaves.
+    /// Sent by the coordinator to the peer that has the token of `slot`, or will have it: the next waiters, in order.
+    ///
+    /// When its client releases, the receiver sends [`Body::Token`] to the first of them, without asking the
+    /// coordinator. Discarded if the stay has ended.
     Next {
-        /// The token, by its slot.
+        /// The slot of the token.
         slot: u32,
-        /// At which of its stays.
+        /// The stay of the token after which these waiters come.
         stay: u64,
-        /// Who comes after.
+        /// The successors.
         following: Following,
-        /// It takes the place of all that was said before. If not, it adds to what was said under the same turn.
+        /// Whether these replace all successors sent before. Otherwise they extend those of the same turn.
         replaces: bool,
     },
-    /// From who leaves to its next.
+    /// Transfers the token of a slot from the releasing peer to the next waiter: the one message of a hand-over.
+    ///
+    /// The receiver grants `to` at once and reports nothing, since the sender has sent [`Update::Left`] to the
+    /// coordinator. If `to` does not wait any more, the receiver forwards the token to the next successor, or keeps it
+    /// and reports it free. Discarded unless the receiver knows that it is a party (R5).
     Token {
-        /// The ticket that it is meant for.
+        /// The ticket that is granted.
         to: Ticket,
-        /// The token itself.
+        /// The token.
         token: Token,
-        /// The number of the stay that begins.
+        /// The number of the stay at the receiver.
         stay: u64,
-        /// Who comes after, as far as the sender knows.
+        /// The remaining successors known to the sender.
         following: Following,
     },
-    /// From the coordinator of a new generation to each party: what is there? Answered by `Answer`.
+    /// Sent by the coordinator of a new generation to every party: report your tokens and waiters.
+    ///
+    /// A party replies once per session and generation with [`Body::Answer`], and from then on discards messages of
+    /// older generations and all successors (R1, R2).
     Census {
-        /// Who is asked. Another session of the same host has nothing to say.
+        /// The session that is asked. Another session of the same host does not reply (R6).
         session: Session,
-        /// How many slots the resource has now.
+        /// The number of slots in this generation.
         slots: u32,
     },
-    /// All that a party has of the resource. It has forgotten everything else when it says so.
+    /// Reply to [`Body::Census`]: all that a party has of the resource.
     Answer(Answer),
-    /// From the coordinator to who has reported a token that does not count: there is a younger one of that slot.
+    /// Sent by the coordinator to a party that reported a token which is not valid: there is a newer one of that slot.
+    /// The party drops the token and notifies its client.
     Void(Token),
-    /// From a holder to the coordinator: a token that is surplus since the resource was made smaller is no more.
+    /// Sent by a holder's peer to the coordinator when a surplus token was released after a resize. The token no longer
+    /// exists.
     Dropped {
-        /// The dropped token, by its slot.
+        /// The slot of the dropped token.
         slot: u32,
-        /// At which of its stays.
+        /// The stay in which it was dropped.
         stay: u64,
     },
-    /// From the coordinator to a peer: when the requests of these tickets came.
+    /// Sent by the coordinator to a client's peer, batched: the arrival numbers of its requests. The peer reports them
+    /// in the next census.
     Arrivals(Vec<(Ticket, Arrival)>),
 }
 
-/// What a party answers when it is asked.
+/// A party's reply to a census.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Answer {
-    /// The party that answers: a peer's session, so that an earlier one's answer does not count.
+    /// The session of the party. The reply of an earlier session of the same peer does not count.
     pub session: Session,
-    /// The tokens that are here.
+    /// The tokens at this peer.
     pub tokens: Vec<Report>,
-    /// The clients that wait here, with the arrival number of those that were told one.
+    /// The clients that wait at this peer, with their arrival numbers if known.
     pub waiting: Vec<(Ticket, Option<Arrival>)>,
 }
 
 impl Answer {
-    /// Whether who answers has nothing of the resource.
+    /// Returns whether the party has nothing of the resource. It then ceases to be a party (R8).
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty() && self.waiting.is_empty()
     }
 }
 
-/// A token that is here.
+/// A token reported in a census.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
-    /// The token. Its fencing number is its age: of two tokens of one slot, the younger has the higher one.
+    /// The token. Of two tokens of one slot, the one with the higher fencing number is valid.
     pub token: Token,
-    /// Whether a client is inside with it.
+    /// Whether a client holds the slot with it.
     pub in_use: bool,
 }
 
-/// As in late binding, with the generation from the second on: `g2 token 0`.
+/// Prints the generation and the message: `g2 token 0`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "g{} ", self.generation)?;

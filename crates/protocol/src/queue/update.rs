@@ -1,47 +1,55 @@
-//! What there is to know for a coordinator.
+//! Updates that peers send to the coordinator.
 
 use core::fmt;
 
 use crate::token::Claim;
 
-/// What the coordinator is told.
+/// A change of a request or a token, reported to the coordinator by the peer where it happened.
+///
+/// A token's stays at peers are numbered. `Free` and `Busy` are also numbered within a stay, since they may overtake
+/// each other where a link is relayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Update {
-    /// A client asks; answered by `Next` to a holder.
+    /// A client has requested a slot. The coordinator appends it to the queue, confirms an arrival number, and binds it
+    /// to a token.
     Request(Claim),
-    /// It does not want in any more.
+    /// A waiting client has given up. Its claim is removed from the queue.
     Withdraw(Claim),
-    /// Its peer is gone, and a holder that was told of it has forgotten it and all who were to come after it. Answered
-    /// by `Next`, with those.
+    /// A holder's peer has removed this claim, whose peer failed, and all later ones from its successors. The
+    /// coordinator removes the claim and sends the remaining successors again. Sent by late binding without recovery
+    /// only.
     Forgotten(Claim),
-    /// A token's client has left, and the token with it. Answered by `Next` to where it went.
+    /// A client has released `slot`, and its peer has sent the token to `to`. The coordinator removes `to` from the
+    /// queue and sends further successors to the new holder.
     Left {
-        /// The token, by its slot.
+        /// The slot of the token.
         slot: u32,
-        /// Which of its stays is over.
+        /// The stay that has ended.
         stay: u64,
-        /// Whom it was sent to.
+        /// The claim that the token was sent to.
         to: Claim,
-        /// The turn of what it took along of who follows.
+        /// The turn of the successors sent with the token.
         turn: u64,
     },
-    /// A token's client has left, and nobody was known to come after. Answered by `Next` as soon as somebody asks.
+    /// A client has released `slot`, and its peer knows no successor: the token stays there unused. The coordinator
+    /// sends successors as soon as there is a waiter.
     Free {
-        /// The token, by its slot.
+        /// The slot of the token.
         slot: u32,
-        /// Which of its stays.
+        /// The present stay.
         stay: u64,
-        /// Counts `Free` and `Busy` of one stay, which must not be taken in the wrong order.
+        /// The number of this report in the stay.
         report: u32,
     },
-    /// A token that was reported free is in use again: who was told as next has to wait, or gets another.
+    /// A token that was reported free is in use again by a client of the same peer. A successor sent meanwhile has to
+    /// wait, or is bound to another token.
     Busy {
-        /// The token, by its slot.
+        /// The slot of the token.
         slot: u32,
-        /// Which of its stays.
+        /// The present stay.
         stay: u64,
-        /// As with `Free`.
+        /// The number of this report in the stay.
         report: u32,
     },
 }
