@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_has_a_turn_and_few_at_a_time() {
+    fn every_host_has_a_turn_within_bounded_rounds() {
         for count in [0, 1, 5, 16, 17, 32, 100, 1000] {
             let hosts: BTreeSet<PeerId> = (0..count).map(PeerId::new).collect();
             let mut cached_view = CachedView::default();
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "[7] wait to see the cluster, and nobody answers")]
-    fn who_waits_to_see_the_cluster_is_answered() {
+    fn pending_look_without_a_timer_panics() {
         let mut cached_view = CachedView::default();
         cached_view.check(false);
         cached_view.await_all(7);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_looked_for_than_there_is_room() {
+    fn mentioned_hosts_are_bounded() {
         let mut cached_view = CachedView::default();
         let hosts = |from: u64| (from..from + 200).map(PeerId::new);
         assert!(cached_view.mention(hosts(0)));

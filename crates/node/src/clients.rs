@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_waits_then_is_inside_then_is_gone() {
+    fn ticket_waits_holds_and_ends() {
         let mut clients = Clients::default();
         let (ticket, first) = clients.admit(wanted("r"), at(0));
         assert!(first);
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_detached_does_not_end_with_its_session_once_it_is_inside() {
+    fn held_detached_grant_outlives_its_session() {
         let mut clients = Clients::default();
         let (stays, _) = clients.admit(Wanted { detached: Some("one".into()), ..wanted("r") }, at(0));
         let (ends, first) = clients.admit(Wanted { request: None, ..wanted("r") }, at(0));
@@ -609,7 +609,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "nobody looks when the time of TicketId(1) is over")]
-    fn a_lease_that_nobody_looks_at_is_a_broken_promise() {
+    fn lease_without_a_timer_panics() {
         let mut clients = Clients::default();
         let (ticket, _) = clients.admit(wanted("r"), at(0));
         clients.give_alias(ticket);

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_sends_the_other_hears_and_what_is_missing_breaks_it() {
+    fn data_is_delivered_and_a_gap_breaks_the_connection() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
         two.connect(peer(1), peer(2), NOW);
         carry(&mut one, &mut two, NOW);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_last_is_missed_at_the_next_question() {
+    fn lost_last_packet_is_detected_by_the_next_probe() {
         let (mut one, mut two) = connected();
         one.send(peer(2), 1, vec![7], NOW);
         one.packets.clear();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_is_heard_once() {
+    fn duplicate_data_is_delivered_once() {
         let (mut one, mut two) = connected();
         one.send(peer(2), 1, vec![7], NOW);
         let (_, data) = one.packets[0].clone();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_of_an_earlier_connection_is_nothing_to_the_next() {
+    fn late_packets_of_an_earlier_connection_are_ignored() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
         one.connect(peer(2), peer(1), NOW);
         let (_, open) = one.packets[0].clone();
@@ -418,7 +418,7 @@ mod tests {
 
     /// Otherwise the next process continues the connection of the first, and its first data is taken for a duplicate.
     #[test]
-    fn an_open_that_comes_to_another_process_does_not_go_on_with_its_connection() {
+    fn late_open_at_another_process_breaks_the_connection() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
         one.connect(peer(2), peer(1), NOW);
         let (_, open) = one.packets[0].clone();
@@ -440,7 +440,7 @@ mod tests {
 
     /// The restarted clock makes the new `Open` look old.
     #[test]
-    fn who_starts_again_is_connected_after_a_beat_though_its_clock_has_gone_back() {
+    fn restarted_opener_with_an_earlier_clock_reconnects() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
         let later = NOW + REST * 10;
         one.connect(peer(2), peer(1), later);
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_nobody_uses_rests() {
+    fn idle_connection_is_probed_rarely() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
         one.connect(peer(2), peer(1), NOW);
         carry(&mut one, &mut two, NOW);
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_something_asks_as_often_as_who_has_said_it() {
+    fn receiver_of_data_probes_as_often_as_its_sender() {
         let (mut one, mut two) = connected();
         let (now, _) = rest(&mut one, &mut two, NOW, 100);
         one.send(peer(2), 1, vec![7], now);
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_given_up_soon_where_something_was_said_not_long_ago() {
+    fn silent_peer_is_given_up_soon_after_recent_data() {
         // In the third case the connection becomes idle while it is being probed.
         for (before, is_notified, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
             let (mut one, mut two) = connected();

@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_who_is_forgotten() {
+    fn forgotten_host_leaves_no_state() {
         let mut contacts = contacts();
         contacts.unacknowledged.insert(HOST);
         contacts.relayed_down(HOST, RELAYED, Time::ZERO);
@@ -569,7 +569,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is forgotten")]
-    fn who_is_forgotten_is_told_nothing() {
+    fn acknowledgement_to_an_unknown_host_panics() {
         let mut contacts = contacts();
         contacts.unacknowledged.insert(PeerId::new(3));
         contacts.check(|_, _| true);
@@ -577,13 +577,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "on a connection that is over")]
-    fn nobody_is_reached_on_a_connection_that_is_over() {
+    fn relayed_contact_without_a_connection_panics() {
         contacts().check(|_, _| false);
     }
 
     #[test]
     #[should_panic(expected = "still reached by way of another")]
-    fn who_is_connected_is_not_reached_by_way_of_another() {
+    fn connected_and_relayed_contact_panics() {
         let mut contacts = contacts();
         contacts.hosts.get_mut(&HOST).unwrap().epoch = Some(1);
         contacts.check(|_, _| true);
@@ -591,7 +591,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "has our number")]
-    fn the_numbers_of_connections_are_apart() {
+    fn transport_epoch_in_the_relayed_range_panics() {
         let mut contacts = contacts();
         contacts.up(HOST, RELAYED + 1, String::new(), None, Time::ZERO);
         contacts.check(|_, _| true);
@@ -599,7 +599,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "handed to the transport")]
-    fn what_goes_by_way_of_another_never_reaches_the_transport() {
+    fn relayed_packet_for_the_transport_panics() {
         let mut contacts = contacts();
         contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);
         contacts.check(|_, _| true);

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_a_voter_that_is_behind_say_nothing_of_what_has_returned() {
+    fn pages_of_a_lagging_voter_end_no_returned_grant() {
         let mut detached = Detached::default();
         let resource = "a".parse::<Name>().unwrap().key();
         detached.begin_page(7);

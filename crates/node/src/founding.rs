@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_named_stays_so_until_it_is_gone() {
+    fn named_creator_is_kept_until_it_disconnects() {
         let (me, older, younger) = (PeerId::new(2), PeerId::new(1), PeerId::new(3));
         let mut founding = Founding::default();
         assert!(founding.name(me, &[(younger, None)]));
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "nobody names another")]
-    fn who_is_named_is_there() {
+    fn absent_creator_panics() {
         let mut founding = Founding::default();
         founding.name(PeerId::new(1), &[]);
         founding.check(|_| false);

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_is_not_said_twice_in_a_row_and_a_session_makes_it_news_again() {
+    fn incident_is_reported_once_until_there_is_a_session() {
         let mut incidents = Incidents::default();
         let voters = || vec![PeerId::new(1)];
         for update in [true, false] {

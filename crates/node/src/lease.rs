@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_becomes_of_a_lease_of_30_seconds_with_a_grace_of_6() {
+    fn lease_of_30_s_with_grace_of_6_s_over_time() {
         use Verdict::{Lost, Over, Renewed, Stands};
         let at = |second| Time::ZERO + Span::from_secs(second);
         for (auto_renew, seconds) in [
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_renew_until_it_is_told_to_stop() {
+    fn lease_is_renewable_until_the_client_must_stop() {
         let at = |second| Time::ZERO + Span::from_secs(second);
         let (ttl, grace) = (Span::from_secs(30), Span::from_secs(6));
         let mut lease = Lease { ttl, grace, auto_renew: false, renewed: at(0), bound: None, lost: None };
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_with_its_session_and_a_long_grace_does_not_end_it_before_a_renewal_can_come() {
+    fn lease_ends_with_its_session_and_bounds_the_grace() {
         use Verdict::{Lost, Over, Renewed, Stands};
         let at = |second| Time::ZERO + Span::from_secs(second);
         let until = |second| Bound { until: at(second), grace: Span::from_secs(6) };

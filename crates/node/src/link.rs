@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn with_cuts_at_every_pair_of_points_everything_arrives_once_and_in_order() {
+    fn messages_survive_cuts_at_every_pair_of_points() {
         const STEPS: usize = 40;
         for first in 0..STEPS {
             for second in first..STEPS {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn with_cuts_at_random_everything_arrives_once_and_in_order() {
+    fn messages_survive_random_cuts() {
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
             let mut pair = Pair::new();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_out_to_a_process_that_has_ended_is_handed_back_and_the_rest_goes_to_the_next_one() {
+    fn new_life_receives_only_untransmitted_messages() {
         let mut pair = Pair::new();
         pair.up();
         pair.ends[0].say();
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_keeps_too_much_breaks_and_begins_anew() {
+    fn full_link_breaks_and_restarts() {
         let mut pair = Pair::new();
         pair.up();
         pair.finish();
@@ -515,7 +515,7 @@ mod tests {
 
     /// Otherwise it would close every connection for the missing message.
     #[test]
-    fn who_has_forgotten_what_it_confirmed_is_told_everything_from_the_beginning() {
+    fn peer_that_lost_acknowledged_messages_gets_a_new_life() {
         let (theirs, mut out) = (Life { process: 2, part: 0 }, Vec::new());
         let mut link = Link::new(1, 0);
         let hello = |has| Frame::Hello { life: theirs, has, cluster: None };
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_closes_the_connection() {
+    fn protocol_violation_closes_the_connection() {
         let hello = Frame::Hello { life: Life { process: 2, part: 0 }, has: None, cluster: None };
         let data = |number, has| Frame::Data { number, has, body: vec![] };
         for frames in [

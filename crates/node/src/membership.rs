@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_here_to_the_teller_is_there_to_us() {
+    fn loopback_address_is_translated_to_the_sender_host() {
         for (sent, teller, expected) in [
             ("127.0.0.1:7401", "10.0.0.7:7400", "10.0.0.7:7401"),
             ("[::1]:7401", "[2001:db8::7]:7400", "[2001:db8::7]:7401"),
@@ -235,7 +235,7 @@ mod tests {
 
     /// Otherwise a member can make all peers dial any number of addresses forever.
     #[test]
-    fn what_a_host_has_named_is_dialled_a_few_times_and_not_too_much_of_it_at_once() {
+    fn addresses_named_by_a_host_are_dialled_within_limits() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
         let teller = PeerId::new(9);
         let named = |from: u64| (from..from + 1000).map(|at| (PeerId::new(100 + at), format!("host{at}:1"))).collect();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_needed_is_not_dialled_and_what_was_given_comes_back() {
+    fn unneeded_host_is_not_dialled_but_spare_addresses_remain() {
         let (me, needed, other) = (PeerId::new(1), PeerId::new(2), PeerId::new(3));
         let mut membership = Membership::new(me, vec!["me".to_owned()]);
         for (address, found) in [("given", Some(other)), ("nobody", None)] {
@@ -280,7 +280,7 @@ mod tests {
     /// Otherwise a host that left is dialled forever, and many identities fill the table with named addresses until
     /// there is no room for registered ones.
     #[test]
-    fn what_the_register_names_has_room_and_ends_with_the_need() {
+    fn registered_addresses_take_precedence_and_expire() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
         let at = |numbers: std::ops::Range<u64>| numbers.map(|at| format!("host{at}:1")).collect::<Vec<_>>();
         for round in 0..1000 {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_dialled_once_and_there_is_an_end_to_it() {
+    fn address_is_dialled_once_within_the_limit() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
         assert!(!membership.dial("me"));
         assert!(membership.dial("a") && !membership.dial("a"));

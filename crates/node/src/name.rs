@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn name_validity() {
         for (name, good) in [
             ("a", true),
             ("nightly backup / Köln ☂", true),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn slots() {
+    fn slots_range() {
         for (slots, good) in [(0, false), (1, true), (MOST_SLOTS, true), (MOST_SLOTS + 1, false)] {
             assert_eq!(check_slots(slots).is_ok(), good, "{slots}");
         }

@@ -189,18 +189,18 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "call 1 is never answered")]
-    fn a_holder_is_asked_again() {
+    fn revocation_without_a_timer_panics() {
         orders().check(|_| false, |_| true);
     }
 
     #[test]
     #[should_panic(expected = "call 2 is never answered")]
-    fn a_name_is_looked_at_again() {
+    fn removal_without_a_timer_panics() {
         orders().check(|_| true, |_| false);
     }
 
     #[test]
-    fn what_is_over_is_not_looked_at_again() {
+    fn ended_commands_need_no_timer() {
         let mut orders = orders();
         assert!(orders.on_answered(1, PeerId::new(2), Time::ZERO));
         assert!(!orders.on_answered(1, PeerId::new(3), Time::ZERO), "nobody has asked it");

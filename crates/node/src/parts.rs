@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "our part in b is there, and given up")]
-    fn a_part_that_is_there_is_not_given_up() {
+    fn present_and_given_up_part_panics() {
         let (mut parts, [one, other]) = parts();
         assert!(parts.give_up(one, Time::ZERO));
         parts.check();
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "our part in a is under another name")]
-    fn a_part_is_under_its_own_name() {
+    fn part_under_another_name_panics() {
         let (mut parts, [one, other]) = parts();
         let part = parts.parts.remove(&one).unwrap();
         parts.parts.insert(other, part);

@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "dealt with in that step")]
-    fn what_is_to_be_sent_is_not_left_lying() {
+    fn unsent_relayed_packet_panics() {
         let mut relay = Relay::new();
         relay.check();
         relay.beat([PeerId::new(2)].into_iter(), |_| false, PeerId::new(1), Time::ZERO);

@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "question 1 is never given up")]
-    fn a_question_that_nobody_looks_at_again_is_never_given_up() {
+    fn query_without_a_timer_panics() {
         let mut survey = Survey::default();
         assert_eq!(survey.query(7, "r".parse().unwrap(), at(0)), 1);
         survey.check(|number| number == 1);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_to_wait_goes_by_the_time_waited() {
+    fn expected_wait_follows_the_recent_rate() {
         for (first, now, ahead, seconds) in [
             ((10, 5), 10, 5, None),
             ((10, 5), 20, 5, None),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_asks_the_register_then_the_coordinator_then_everybody_named() {
+    fn query_asks_registry_coordinator_and_named_peers() {
         let mut survey = Survey::default();
         let number = survey.query(9, "r".parse().unwrap(), at(0));
         assert_eq!(survey.try_again(number), Next::Registry);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_line_some_are_asked_and_what_hosts_are_called_is_waited_for() {
+    fn long_queue_query_is_bounded_and_awaits_host_names() {
         let mut survey = Survey::default();
         let number = survey.query(9, "r".parse().unwrap(), at(0));
         survey.on_query_result(number, found());
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coordinator_that_does_not_answer_is_asked_four_times_and_named() {
+    fn silent_coordinator_is_asked_four_times_and_named() {
         let mut survey = Survey::default();
         let number = survey.query(9, "r".parse().unwrap(), at(0));
         survey.on_query_result(number, found());
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_is_the_coordinator_or_whom_it_waits_for() {
+    fn stall_names_the_coordinator_or_its_missing_parties() {
         let (resource, mut survey) = (Key::new(1), Survey::default());
         let first = survey.ask(resource, COORDINATOR, at(1));
         let second = survey.ask(resource, COORDINATOR, at(2));

@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_what_is_over() {
+    fn ended_grant_leaves_no_state() {
         let mut takeover = takeover();
         takeover.on_over(TICKET);
         takeover.check(|_| false, |_| false);
@@ -519,7 +519,7 @@ mod tests {
 
     /// A call that resumes twice.
     #[test]
-    fn nothing_is_left_of_a_call_that_is_given_up() {
+    fn cancelled_call_leaves_no_state() {
         let mut takeover = takeover();
         takeover.resumes.extend([7, 8, 7].map(|call| (call, "r".parse().unwrap(), "a".to_owned())));
         assert!(takeover.give_up(7) && !takeover.give_up(7));
@@ -529,7 +529,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "leads elsewhere")]
-    fn what_is_written_down_leads_to_its_ticket() {
+    fn recorded_grant_of_another_ticket_panics() {
         let mut takeover = takeover();
         takeover.tickets.insert("a".to_owned(), TicketId(2));
         takeover.check(|_| true, |_| true);
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is not written down")]
-    fn what_leads_to_a_ticket_is_written_down() {
+    fn unrecorded_grant_id_panics() {
         let mut takeover = takeover();
         takeover.tickets.insert("b".to_owned(), TicketId(2));
         takeover.check(|_| true, |_| true);
@@ -545,13 +545,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "nothing is left of TicketId(1)")]
-    fn what_is_written_down_is_of_somebody() {
+    fn recorded_grant_without_a_ticket_panics() {
         takeover().check(|_| false, |_| true);
     }
 
     #[test]
     #[should_panic(expected = "awaited for what is not written down")]
-    fn nobody_is_awaited_for_what_is_not_written_down() {
+    fn awaited_client_without_a_record_panics() {
         let mut takeover = takeover();
         takeover.awaited.insert(TicketId(2));
         takeover.check(|_| true, |_| true);
@@ -559,7 +559,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not counted by host")]
-    fn what_hosts_have_said_early_is_counted() {
+    fn uncounted_early_messages_panic() {
         let mut takeover = takeover();
         takeover.said.insert(PeerId::new(2), 1);
         takeover.check(|_| true, |_| true);
@@ -567,7 +567,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "call 7 waits for what never comes")]
-    fn who_waits_to_go_on_waits_for_something() {
+    fn pending_resume_without_a_takeover_panics() {
         let mut takeover = takeover();
         takeover.resumes.push((7, "r".parse().unwrap(), "a".to_owned()));
         takeover.check(|_| true, |_| true);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alarms_go_off_in_order_and_only_once() {
+    fn timers_expire_in_order_and_once() {
         let at = Time::from_nanos;
         let mut timers = Timers::new();
         timers.set("late", at(9));

@@ -318,7 +318,7 @@ mod tests {
     use crate::link::Life;
 
     #[test]
-    fn a_message_comes_back_as_it_was() {
+    fn message_round_trips() {
         let update = Update::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
         let message = custody::Message { generation: 3, body: custody::Body::Update(update) };
         let greeting = Body::Greeting { cluster: None, expects: true, founder: None, hosts: Vec::new() };
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frame_carries_is_its_length_and_then_the_bytes() {
+    fn payload_is_encoded_as_length_and_bytes() {
         let data = Frame::Data { number: 7, has: 8, body: vec![200, 3] };
         assert_eq!(encode(&data, 1, Versions::OURS), [1, 1, 7, 8, 2, 200, 3]);
         assert_eq!(encode(&Frame::Loose { body: vec![200, 3] }, 1, Versions::OURS), [1, 3, 2, 200, 3]);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_leftovers_and_nothing_at_all_are_malformed() {
+    fn bad_version_extra_bytes_and_empty_frame_are_malformed() {
         let ours = Versions::OURS;
         let mut bytes = encode(&Frame::Ack { has: 7 }, 1, ours);
         bytes.push(0);
@@ -359,7 +359,7 @@ mod tests {
 
     /// The bytes of a hello of version 1: a program that changes them cannot be decoded by any other.
     #[test]
-    fn a_hello_is_understood_by_every_version_and_may_grow() {
+    fn hello_is_decoded_by_every_version_and_may_grow() {
         let life = Life { process: 7, part: 1 };
         let hello = Frame::Hello { life, has: None, cluster: Some(ClusterId::new(9)) };
         let next = Versions { min: 1, max: 2 };
@@ -376,7 +376,7 @@ mod tests {
 
     /// Each of these would end a process, or keep it busy forever.
     #[test]
-    fn what_is_counted_on_from_is_checked_where_it_is_decoded() {
+    fn out_of_bounds_numbers_are_rejected_when_decoded() {
         use custody::Body as Said;
         use peerlock_protocol::custody::{Answer as Counted, Following, Report};
         use peerlock_protocol::registry::Session;
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_crash_the_decoder_or_make_it_allocate_more_than_they_are() {
+    fn random_bytes_do_not_crash_the_decoder() {
         let mut rng = Rng::new(1);
         for _ in 0..20_000 {
             let length = rng.below(60) as usize;

@@ -27,7 +27,7 @@ use super::*;
 use crate::{Class, ClusterId, Event, Listing, NetEvent, Origin, Wait, Wanted};
 
 #[test]
-fn who_founds_alone_grants_when_its_file_is_written() {
+fn single_creator_grants_after_its_file_is_written() {
     let mut world = World::new();
     world.start(1, Origin::Founds(CLUSTER), &[]);
     world.run(Span::from_secs(3));
@@ -43,7 +43,7 @@ fn who_founds_alone_grants_when_its_file_is_written() {
 }
 
 #[test]
-fn whoever_joins_shares_the_line() {
+fn joined_hosts_share_the_queue() {
     let mut world = World::of(3);
     let first = world.acquire(1, wanted("r"));
     let others = [2, 3].map(|number| (number, world.acquire(number, wanted("r"))));
@@ -91,7 +91,7 @@ fn two_clusters_refuse_each_other_with_both_ids() {
 }
 
 #[test]
-fn nobody_hears_of_a_cluster_whose_file_is_not_written() {
+fn cluster_is_announced_after_its_file_is_written() {
     let mut world = World::new();
     world.start(2, Origin::Seeks { expect: None }, &[1]);
     world.start(1, Origin::Founds(CLUSTER), &[]);
@@ -114,7 +114,7 @@ fn nobody_hears_of_a_cluster_whose_file_is_not_written() {
 }
 
 #[test]
-fn of_those_who_expect_each_other_one_founds_when_all_have_met() {
+fn one_of_the_expected_hosts_creates_the_cluster() {
     let mut world = World::new();
     let seeks = |number: u128| Origin::Seeks { expect: Some((3, ClusterId::new(number))) };
     world.start(2, seeks(2), &[1, 2, 3]);
@@ -140,7 +140,7 @@ fn of_those_who_expect_each_other_one_founds_when_all_have_met() {
 
 /// Otherwise it would create a second cluster.
 #[test]
-fn the_first_machine_starts_again_and_is_in_the_same_cluster() {
+fn restarted_first_machine_is_in_the_same_cluster() {
     let mut world = World::of(3);
     let holder = world.acquire(2, wanted("r"));
     let before = world.fencing(2, holder).expect("nobody else wants it");
@@ -159,7 +159,7 @@ fn the_first_machine_starts_again_and_is_in_the_same_cluster() {
 }
 
 #[test]
-fn all_start_again_and_numbers_go_on() {
+fn fencing_numbers_increase_over_a_full_restart() {
     let mut world = World::of(3);
     let holder = world.acquire(3, Wanted { slots: Some(2), ..wanted("r") });
     let before = world.fencing(3, holder);
@@ -175,7 +175,7 @@ fn all_start_again_and_numbers_go_on() {
 }
 
 #[test]
-fn who_is_frozen_hears_that_its_session_is_lost_before_anything_else() {
+fn frozen_peer_ends_its_session_before_other_effects() {
     let mut world = World::of(3);
     let holder = world.acquire(3, wanted("r"));
     let waits = world.acquire(1, wanted("r"));
@@ -208,7 +208,7 @@ fn who_is_frozen_hears_that_its_session_is_lost_before_anything_else() {
 }
 
 #[test]
-fn who_cannot_reach_the_register_tells_its_clients_in_time_and_who_waits_asks_again() {
+fn partitioned_peer_stops_holders_and_keeps_waiters() {
     let mut world = World::of(3);
     let holder = world.acquire(3, wanted("r"));
     let waits = world.acquire(3, wanted("r"));
@@ -248,7 +248,7 @@ fn who_cannot_reach_the_register_tells_its_clients_in_time_and_who_waits_asks_ag
 }
 
 #[test]
-fn what_waits_for_a_majority_in_vain_is_told_who_is_missing() {
+fn request_without_quorum_fails_with_missing_voters() {
     let mut world = World::of(3);
     world.kill(1);
     world.kill(2);
@@ -264,7 +264,7 @@ fn what_waits_for_a_majority_in_vain_is_told_who_is_missing() {
 }
 
 #[test]
-fn when_a_holders_machine_dies_the_next_one_gets_in_with_a_higher_number() {
+fn slot_of_a_dead_machine_is_granted_with_a_higher_number() {
     for dies in 1..=3 {
         let mut world = World::of(3);
         let holder = world.acquire(dies, wanted("r"));
@@ -287,7 +287,7 @@ fn when_a_holders_machine_dies_the_next_one_gets_in_with_a_higher_number() {
 }
 
 #[test]
-fn who_leaves_in_good_order_is_not_waited_for() {
+fn leaving_peer_delays_no_grant() {
     for leaves in 1..=3 {
         let mut world = World::of(3);
         let idle = world.acquire(leaves, wanted("idle"));
@@ -314,7 +314,7 @@ fn who_leaves_in_good_order_is_not_waited_for() {
 }
 
 #[test]
-fn what_people_see() {
+fn show_list_and_look_report_the_cluster() {
     let mut world = World::of(3);
     let holder = world.acquire(2, Wanted { label: "backup".into(), ..wanted("r") });
     world.acquire(3, Wanted { label: "waits".into(), ..wanted("r") });
@@ -353,7 +353,7 @@ fn what_people_see() {
 }
 
 #[test]
-fn who_asks_the_register_in_vain_is_told_so_before_the_session_ends() {
+fn command_without_quorum_fails_within_a_session() {
     let name = || "r".parse().unwrap();
     for input in [
         Input::List { call: 9, listing: Listing::default() },
@@ -379,7 +379,7 @@ fn who_asks_the_register_in_vain_is_told_so_before_the_session_ends() {
 }
 
 #[test]
-fn slots_are_changed_and_holders_are_forced_out() {
+fn resize_and_expel_change_holders() {
     let mut world = World::of(2);
     let holder = world.acquire(2, wanted("r"));
     let waits = world.acquire(1, wanted("r"));
@@ -402,7 +402,7 @@ fn slots_are_changed_and_holders_are_forced_out() {
 
 /// A token on a link that breaks is lost, although no session ends.
 #[test]
-fn what_a_link_loses_is_counted_anew() {
+fn messages_lost_with_a_link_open_a_generation() {
     for goes_on in [true, false] {
         let mut world = World::of(2);
         let holder = world.acquire(1, wanted("r"));
@@ -424,7 +424,7 @@ fn what_a_link_loses_is_counted_anew() {
 }
 
 #[test]
-fn an_end_is_told_anew_with_every_renewal_and_never_later_than_the_sessions() {
+fn deadline_follows_renewals_within_the_session() {
     let mut world = World::of(3);
     let record = world.acquire(3, wanted("kept"));
     let own = world.acquire(3, Wanted { auto_renew: false, ttl: Span::from_secs(40), ..wanted("own") });
@@ -447,7 +447,7 @@ fn an_end_is_told_anew_with_every_renewal_and_never_later_than_the_sessions() {
 }
 
 #[test]
-fn nobody_is_let_in_who_would_have_to_leave_at_once() {
+fn grant_near_the_end_of_the_session_is_delayed() {
     for heals in [true, false] {
         let mut world = World::of(3);
         let first = world.acquire(3, wanted("r"));
@@ -475,7 +475,7 @@ fn nobody_is_let_in_who_would_have_to_leave_at_once() {
 
 /// Otherwise an unreachable peer could delay all others.
 #[test]
-fn who_does_not_reach_the_leader_has_no_session_though_others_reach_both() {
+fn peer_cut_off_from_the_leader_loses_its_session() {
     let mut world = World::of(4);
     assert!(world.node(1).registry().is_some_and(peerlock_registry::Registry::is_leader));
     let mine = world.acquire(4, wanted("cut"));

@@ -12,7 +12,7 @@ fn tries(slots: u32) -> Wanted {
 }
 
 #[test]
-fn a_wait_ends_in_time_and_tells_the_place() {
+fn wait_times_out_with_the_queue_position() {
     let mut world = World::of(3);
     let holder = world.acquire(1, wanted("r"));
     let first = world.acquire(2, wanted("r"));
@@ -33,7 +33,7 @@ fn a_wait_ends_in_time_and_tells_the_place() {
 }
 
 #[test]
-fn who_only_tries_gets_a_free_slot_and_never_jumps_the_queue() {
+fn try_acquires_a_free_slot_but_never_overtakes() {
     let mut world = World::of(3);
     let refused = |world: &mut World, number| {
         let ticket = world.acquire(number, tries(2));
@@ -64,7 +64,7 @@ fn who_only_tries_gets_a_free_slot_and_never_jumps_the_queue() {
 
 /// Also if the members that answer it have not met it yet.
 #[test]
-fn a_newcomer_is_in_within_a_second() {
+fn new_host_is_granted_a_slot_within_a_second() {
     let mut world = World::of(1);
     for number in 2..=12 {
         world.start(number, Origin::Seeks { expect: None }, &[number - 1]);
@@ -78,7 +78,7 @@ fn a_newcomer_is_in_within_a_second() {
 
 /// After the table of hosts has dropped it.
 #[test]
-fn one_who_was_forgotten_comes_back() {
+fn forgotten_host_rejoins_after_a_partition() {
     let mut world = World::of(4);
     world.split(&[3]);
     world.run(Span::from_secs(700));
@@ -95,7 +95,7 @@ fn one_who_was_forgotten_comes_back() {
 
 /// Its clients need time to stop.
 #[test]
-fn who_drains_lets_nobody_in_beside_those_who_are_inside() {
+fn draining_peer_keeps_slots_until_released() {
     let mut world = World::of(3);
     let held = world.acquire(1, wanted("r"));
     let waits = world.acquire(1, wanted("r"));
@@ -113,7 +113,7 @@ fn who_drains_lets_nobody_in_beside_those_who_are_inside() {
 
 /// The registry may count from the request, so the client must not count from the answer.
 #[test]
-fn a_renewal_counts_from_before_the_register_was_asked() {
+fn detached_renewal_counts_from_the_request() {
     let mut world = World::of(1);
     let held = world.acquire(1, detached("r"));
     let asked = world.now;
@@ -132,7 +132,7 @@ fn a_renewal_counts_from_before_the_register_was_asked() {
 }
 
 #[test]
-fn another_number_of_slots_is_an_error_that_names_both() {
+fn slots_mismatch_names_both_numbers() {
     let mut world = World::of(2);
     world.acquire(1, Wanted { slots: Some(3), ..wanted("backup") });
     let refused = world.acquire(2, Wanted { slots: Some(5), ..wanted("backup") });
@@ -141,7 +141,7 @@ fn another_number_of_slots_is_an_error_that_names_both() {
 }
 
 #[test]
-fn all_have_met_everybody() {
+fn voters_know_each_other() {
     // All of them vote, so all are connected.
     let mut world = World::of(3);
     world.run(Span::from_secs(60));
@@ -157,7 +157,7 @@ fn all_have_met_everybody() {
 }
 
 #[test]
-fn one_keeps_the_line_and_the_tokens_are_where_the_clients_are() {
+fn inspection_shows_one_queue_and_tokens_at_holders() {
     let mut world = World::of(3);
     let label = |label: &str| Wanted { slots: Some(2), label: label.into(), ..wanted("r") };
     for (number, name) in [(1, "in"), (2, "in"), (3, "3"), (1, "1"), (2, "2")] {

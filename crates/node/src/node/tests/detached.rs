@@ -25,7 +25,7 @@ fn being_detached(world: &mut World) -> TicketId {
 }
 
 #[test]
-fn a_detached_grant_outlives_its_process_and_can_be_renewed_and_released_by_the_next() {
+fn detached_grant_is_continued_by_the_next_process() {
     for releases in [false, true] {
         let mut world = World::of(3);
         let holder = world.acquire(3, detached("r"));
@@ -63,7 +63,7 @@ fn a_detached_grant_outlives_its_process_and_can_be_renewed_and_released_by_the_
 
 /// A grant ID is a secret: it allows to renew and release the grant.
 #[test]
-fn what_a_detached_grant_is_called_is_shown_to_nobody() {
+fn grant_id_is_never_shown() {
     let mut world = World::of(3);
     world.acquire(3, Wanted { ttl: Span::from_secs(120), ..detached("r") });
     world.kill(3);
@@ -90,7 +90,7 @@ fn what_a_detached_grant_is_called_is_shown_to_nobody() {
 
 /// Otherwise the registry receives the release from a session that is over, and keeps the grant until its lease ends.
 #[test]
-fn a_detached_grant_that_is_given_back_while_cut_off_is_free_when_the_register_hears_of_it() {
+fn release_in_a_partition_frees_the_slot_after_it() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     world.split(&[3]);
@@ -105,7 +105,7 @@ fn a_detached_grant_that_is_given_back_while_cut_off_is_free_when_the_register_h
 }
 
 #[test]
-fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
+fn detached_grant_survives_session_loss_and_leaving() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     world.split(&[3]);
@@ -129,7 +129,7 @@ fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
 
 /// Otherwise no process owns the persisted grant.
 #[test]
-fn who_leaves_waits_for_what_is_being_detached_and_takes_it_back() {
+fn leaving_peer_drops_a_grant_that_is_being_persisted() {
     let mut world = World::of(3);
     let gone = being_detached(&mut world);
     world.input(3, Input::Drain);
@@ -147,7 +147,7 @@ fn who_leaves_waits_for_what_is_being_detached_and_takes_it_back() {
 
 /// Otherwise its client is notified of a loss although it has the grant.
 #[test]
-fn who_leaves_takes_back_nothing_that_is_being_renewed() {
+fn leaving_peer_keeps_a_grant_that_is_being_renewed() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     let waits = world.acquire(1, wanted("r"));
@@ -182,7 +182,7 @@ fn assert_settled(world: &World, number: u64) {
 
 /// The process is killed after it has confirmed the release, and before another peer knows it.
 #[test]
-fn what_was_given_back_before_the_register_heard_of_it_is_given_back_by_the_next_process() {
+fn release_unknown_to_the_registry_is_completed_by_takeover() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     assert_settled(&world, 3);
@@ -203,7 +203,7 @@ fn what_was_given_back_before_the_register_heard_of_it_is_given_back_by_the_next
 
 /// The client was not notified, so it cannot renew or release the grant.
 #[test]
-fn what_was_detached_when_its_process_was_killed_is_given_back_by_the_next_if_nobody_was_told() {
+fn persisted_grant_without_client_is_dropped_by_takeover() {
     let mut world = World::of(3);
     being_detached(&mut world);
     world.kill(3);
@@ -218,7 +218,7 @@ fn what_was_detached_when_its_process_was_killed_is_given_back_by_the_next_if_no
 
 /// The first of two grants for one request was persisted without an answer.
 #[test]
-fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_told() {
+fn of_two_persisted_grants_the_notified_one_is_kept() {
     let mut world = World::of(3);
     let client = being_detached(&mut world);
     world.split(&[3]);
@@ -240,7 +240,7 @@ fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_
 
 /// Otherwise its lease counts again from the restart, beside the next holder's.
 #[test]
-fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
+fn returned_grant_ends_when_it_expired_in_the_registry() {
     for renews in [false, true] {
         let mut world = World::of(3);
         world.acquire(3, detached("r"));
@@ -277,7 +277,7 @@ fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
 /// A party has persisted and dropped a grant with the highest possible fencing number, so the registry considers all
 /// others older.
 #[test]
-fn who_is_refused_by_the_register_again_and_again_is_told_so() {
+fn repeatedly_refused_detached_grant_fails() {
     let mut world = World::of(3);
     let (name, now): (Name, Time) = ("r".parse().unwrap(), world.now);
     let rogue = world.acquire(2, wanted("r"));
@@ -306,7 +306,7 @@ fn who_is_refused_by_the_register_again_and_again_is_told_so() {
 
 /// Otherwise its client loses the grant if the registry's answer takes three seconds.
 #[test]
-fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowhere() {
+fn returned_grants_are_unknown_until_the_registry_answers() {
     let mut world = World::of(4);
     world.acquire(4, detached("r"));
     world.kill(4);
@@ -325,7 +325,7 @@ fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowh
 
 /// The session was valid when the renewal was requested, and is over when it times out.
 #[test]
-fn a_detached_grant_that_is_renewed_in_vain_is_told_so_in_time() {
+fn detached_renewal_without_quorum_times_out() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     world.split(&[3]);
@@ -344,7 +344,7 @@ fn a_detached_grant_that_is_renewed_in_vain_is_told_so_in_time() {
 }
 
 #[test]
-fn a_client_that_goes_while_its_grant_is_being_detached_leaves_nothing_behind() {
+fn release_during_persisting_leaves_no_grant() {
     let mut world = World::of(1);
     let first = world.acquire(1, wanted("r"));
     world.input(1, Input::Release { call: None, ticket: first });
@@ -390,7 +390,7 @@ fn over_unheard(world: &mut World, name: &str, slots: Option<u32>) -> TicketId {
 /// Otherwise, if the machine dies then, its next process has the grant from the registry, and the client renews it
 /// beside the next holder.
 #[test]
-fn what_is_over_unheard_by_its_client_is_so_in_the_register_before_its_slot_goes_on() {
+fn expired_detached_slot_waits_for_the_registry() {
     for dies in [false, true] {
         let mut world = World::of(3);
         let waits = over_unheard(&mut world, "r", None);
@@ -423,7 +423,7 @@ fn what_is_over_unheard_by_its_client_is_so_in_the_register_before_its_slot_goes
 
 /// A client that has released does not resume.
 #[test]
-fn what_its_client_gives_back_goes_on_at_once() {
+fn released_detached_slot_is_handed_over_at_once() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     let waits = world.acquire(2, wanted("r"));
@@ -434,7 +434,7 @@ fn what_its_client_gives_back_goes_on_at_once() {
 }
 
 #[test]
-fn a_slot_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
+fn revoked_detached_slot_waits_for_the_registry() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     let waits = world.acquire(2, wanted("r"));
@@ -457,7 +457,7 @@ fn a_slot_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
 
 /// The session and its token are gone: only the registry has the grant.
 #[test]
-fn a_slot_of_an_earlier_session_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
+fn revoked_grant_of_an_earlier_session_waits_for_registry() {
     let mut world = World::of(3);
     let holder = world.acquire(3, detached("r"));
     let (fencing, peer) = (world.fencing(3, holder).unwrap(), PeerId::new(3));
@@ -479,7 +479,7 @@ fn a_slot_of_an_earlier_session_is_asked_back_when_the_register_has_heard_that_i
 
 /// The second peer coordinates the second generation, and counts while the third cannot reach the registry.
 #[test]
-fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_of_that() {
+fn census_counts_the_slot_of_an_unrecorded_end() {
     let (name, mut world) = ("a", World::of(3));
     let waits = over_unheard(&mut world, name, Some(2));
     assert!(world.fencing(2, waits).is_some(), "the second slot was free");
@@ -503,7 +503,7 @@ fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_o
 }
 
 #[test]
-fn a_slot_whose_grant_is_over_is_gone_with_its_session_and_by_force() {
+fn ended_grant_slot_is_lost_with_session_or_eviction() {
     for forces in [false, true] {
         let mut world = World::of(3);
         let waits = over_unheard(&mut world, "r", None);
@@ -529,7 +529,7 @@ fn a_slot_whose_grant_is_over_is_gone_with_its_session_and_by_force() {
 
 /// There is no client to wait for, but the session ends only after the registry's answer.
 #[test]
-fn who_leaves_hands_on_what_is_over_when_the_register_has_heard_of_it() {
+fn leaving_peer_hands_over_after_the_end_is_recorded() {
     let mut world = World::of(3);
     let waits = over_unheard(&mut world, "r", None);
     world.input(3, Input::Drain);
@@ -544,7 +544,7 @@ fn who_leaves_hands_on_what_is_over_when_the_register_has_heard_of_it() {
 }
 
 #[test]
-fn a_name_is_not_removed_as_long_as_the_register_has_not_heard_that_its_last_grant_is_over() {
+fn remove_is_refused_until_the_last_end_is_recorded() {
     let mut world = World::of(3);
     let waits = over_unheard(&mut world, "r", None);
     world.input(2, Input::Release { call: None, ticket: waits });

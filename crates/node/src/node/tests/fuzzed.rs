@@ -133,7 +133,7 @@ fn report(seed: u64, run: &Run) {
 }
 
 #[test]
-fn whatever_a_member_says_nobody_ends_or_grows_without_bound() {
+fn fuzzing_member_crashes_no_peer_and_memory_is_bounded() {
     for seed in seeds(20) {
         let mut run = Run::new(seed, None);
         let before = run.retained();
@@ -147,7 +147,7 @@ fn whatever_a_member_says_nobody_ends_or_grows_without_bound() {
 }
 
 #[test]
-fn where_it_leaves_the_register_and_a_resource_alone_everybody_is_served() {
+fn fuzzing_member_does_not_affect_a_spared_resource() {
     let spared: Name = "spared".parse().unwrap();
     for seed in seeds(20) {
         let mut run = Run::new(seed, Some(&spared));

@@ -25,7 +25,7 @@ impl World {
 }
 
 #[test]
-fn a_name_that_was_used_once_costs_nothing_any_more_and_its_numbers_go_on() {
+fn unused_resource_is_given_up_and_keeps_its_numbers() {
     let mut world = World::of(3);
     let first: Vec<u64> = (0..100).map(|name| world.use_once(2, &format!("name-{name}"))).collect();
     assert_eq!(world.parts(), 100);
@@ -40,7 +40,7 @@ fn a_name_that_was_used_once_costs_nothing_any_more_and_its_numbers_go_on() {
 }
 
 #[test]
-fn all_who_have_used_a_name_give_it_up_and_who_is_inside_or_waits_does_not() {
+fn unused_parties_quit_and_used_ones_do_not() {
     let mut world = World::of(4);
     let mut last = 0;
     for number in [1, 2, 3, 4, 2] {
@@ -63,7 +63,7 @@ fn all_who_have_used_a_name_give_it_up_and_who_is_inside_or_waits_does_not() {
 
 /// A census that arrives after its receiver has given up the resource.
 #[test]
-fn who_has_given_up_its_part_is_asked_once_more_and_answers() {
+fn given_up_party_answers_a_census() {
     let mut world = World::of(3);
     let first = world.acquire(1, wanted("r"));
     let second = world.acquire(2, wanted("r"));

@@ -22,7 +22,7 @@ fn names(stall: &Stall) -> Vec<&str> {
 }
 
 #[test]
-fn a_peer_tells_its_session_and_its_clients() {
+fn health_reports_session_and_clients() {
     let mut world = World::of(3);
     let holder = world.acquire(1, wanted("r"));
     world.acquire(1, wanted("r"));
@@ -41,7 +41,7 @@ fn a_peer_tells_its_session_and_its_clients() {
 }
 
 #[test]
-fn without_a_majority_it_says_who_is_missing_and_what_waits() {
+fn health_without_quorum_names_missing_voters() {
     let mut world = World::of(3);
     world.kill(1);
     world.kill(2);
@@ -58,7 +58,7 @@ fn without_a_majority_it_says_who_is_missing_and_what_waits() {
 
 /// A generation is opened while a party is dead and its session has not expired.
 #[test]
-fn a_recovery_names_whom_it_waits_for_and_until_when() {
+fn recovery_names_missing_hosts_and_the_latest_end() {
     let mut world = World::of(3);
     let holder = world.acquire(1, wanted("r"));
     world.acquire(2, wanted("r"));

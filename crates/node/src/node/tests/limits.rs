@@ -19,7 +19,7 @@ fn waits(name: &str, seconds: u64) -> Wanted {
 
 /// Without a connection to the registry, a session remains valid for a while, and a join is not answered.
 #[test]
-fn who_does_not_want_to_wait_hears_within_two_seconds_that_there_is_no_majority() {
+fn try_without_quorum_fails_within_two_seconds() {
     let mut world = World::of(3);
     world.run(Span::from_secs(70));
     let known = world.acquire(3, wanted("known"));
@@ -33,7 +33,7 @@ fn who_does_not_want_to_wait_hears_within_two_seconds_that_there_is_no_majority(
 
 /// The coordinator has died, and its session has not expired.
 #[test]
-fn who_does_not_want_to_wait_hears_within_two_seconds_that_a_count_takes_long() {
+fn try_during_a_long_census_fails_within_two_seconds() {
     let mut world = World::of(3);
     let first = world.acquire(1, wanted("r"));
     let second = world.acquire(2, wanted("r"));
@@ -49,7 +49,7 @@ fn who_does_not_want_to_wait_hears_within_two_seconds_that_a_count_takes_long() 
 
 /// Its long wait was in an earlier session.
 #[test]
-fn who_has_waited_for_long_is_not_sent_away_while_its_new_session_takes_part_again() {
+fn long_wait_survives_the_join_of_a_new_session() {
     let mut world = World::of(3);
     let holder = world.acquire(1, wanted("r"));
     let waits = world.acquire(3, wanted("r"));
@@ -70,7 +70,7 @@ fn who_has_waited_for_long_is_not_sent_away_while_its_new_session_takes_part_aga
 }
 
 #[test]
-fn who_has_waited_for_long_enough_hears_whether_anything_moves() {
+fn timeout_reports_a_queue_position_or_a_stall() {
     let mut world = World::of(3);
     let first = world.acquire(1, wanted("r"));
     world.run(Span::from_secs(1));
@@ -87,7 +87,7 @@ fn who_has_waited_for_long_enough_hears_whether_anything_moves() {
 /// Requests, positions, `show` and reports of so many waiters must fit into messages of 1 MiB. `World` rejects longer
 /// ones.
 #[test]
-fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coordinator() {
+fn waiters_are_bounded_and_survive_the_coordinator() {
     let mut world = World::of(3);
     let first = world.acquire(1, wanted("r"));
     world.run(Span::from_secs(1));
@@ -123,7 +123,7 @@ fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coo
 
 /// The link has acknowledged the refused request, so its sender does not repeat it.
 #[test]
-fn request_above_the_ration_is_served_after_a_count() {
+fn request_above_the_ration_is_served_after_a_census() {
     let mut world = World::new();
     world.ration = 4;
     world.spoils = Some((9, Box::new(|bytes| bytes))); // Refused messages are logged as unexpected.
@@ -143,7 +143,7 @@ fn request_above_the_ration_is_served_after_a_count() {
 }
 
 #[test]
-fn what_is_longer_than_a_message_has_no_number() {
+fn oversized_message_is_lost_before_it_is_numbered() {
     let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
     let mut update = Vec::new();
     contacts.send(PeerId::new(2), vec![0; 1 << 20], Time::ZERO, &mut update);
@@ -155,7 +155,7 @@ fn what_is_longer_than_a_message_has_no_number() {
 
 /// Otherwise it is answered, the answer is to the same host, and so on.
 #[test]
-fn a_packet_from_somebody_to_itself_goes_nowhere() {
+fn packet_to_its_own_sender_is_dropped() {
     let mut world = World::of(3);
     world.spoils = Some((3, Box::new(|bytes| bytes)));
     for (to, from) in [(1, 1), (1, 3), (2, 2)] {
@@ -171,7 +171,7 @@ fn a_packet_from_somebody_to_itself_goes_nowhere() {
 
 /// Guests that have left use no memory.
 #[test]
-fn nothing_is_left_of_those_who_have_come_and_gone() {
+fn guests_that_left_use_no_memory() {
     let mut world = World::of(2);
     let retained = |world: &World| world.node(1).retained();
     let mut before = None;
@@ -199,7 +199,7 @@ fn nothing_is_left_of_those_who_have_come_and_gone() {
 
 /// One machine can have any number of identities.
 #[test]
-fn there_is_an_end_to_those_who_have_been_met() {
+fn number_of_met_hosts_is_bounded() {
     let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
     let mut meet = |number: u64, epoch: u64| {
         let (host, now) = (PeerId::new(number), Time::ZERO + Span::from_millis(epoch));
@@ -225,7 +225,7 @@ fn there_is_an_end_to_those_who_have_been_met() {
 
 /// Otherwise a host without a session removes its voter's file because of a message of any member.
 #[test]
-fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
+fn recovery_reported_by_a_non_voter_is_ignored() {
     let follows = |world: &World| {
         world.received(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::Recovered { .. })))
     };
@@ -255,7 +255,7 @@ fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
 }
 
 #[test]
-fn who_leaves_and_cannot_tell_anybody_says_so() {
+fn leaving_without_a_quorum_is_unconfirmed() {
     for (is_cut_off, sent) in [(false, true), (true, false)] {
         let mut world = World::of(3);
         world.run(Span::from_secs(1));
@@ -270,7 +270,7 @@ fn who_leaves_and_cannot_tell_anybody_says_so() {
 
 /// A host killed while leaving is treated like any dead host.
 #[test]
-fn who_is_killed_while_it_leaves_is_missed_for_a_session_and_no_longer() {
+fn peer_killed_while_leaving_delays_one_session() {
     let mut world = World::of(3);
     let names: Vec<String> = (0..20).map(|number| format!("r{number}")).collect();
     for name in &names {

@@ -52,7 +52,7 @@ fn at_rest() -> World {
 }
 
 #[test]
-fn links_that_nobody_needs_end_and_those_to_the_voters_stay() {
+fn unneeded_links_end_and_voter_links_stay() {
     let mut world = at_rest();
     let (voters, others) = (world.voters(), world.others());
     assert!(!others.is_empty());
@@ -73,7 +73,7 @@ fn links_that_nobody_needs_end_and_those_to_the_voters_stay() {
 }
 
 #[test]
-fn who_has_something_to_say_opens_a_link_and_who_comes_next_is_dialled_when_that_is_told() {
+fn successor_is_dialled_before_the_hand_over() {
     let mut world = at_rest();
     let (voters, others) = (world.voters(), world.others());
     let [one, two, three] = others[..3] else { panic!("{others:?}") };
@@ -96,7 +96,7 @@ fn who_has_something_to_say_opens_a_link_and_who_comes_next_is_dialled_when_that
 
 /// The connection is closed while a message is in flight.
 #[test]
-fn what_is_on_its_way_when_a_link_ends_arrives() {
+fn message_in_flight_arrives_after_its_link_ended() {
     let mut world = at_rest();
     let [(one, first), (two, second)] = world.one_inside_and_one_in_line();
     world.frozen.insert(two);
@@ -111,7 +111,7 @@ fn what_is_on_its_way_when_a_link_ends_arrives() {
 }
 
 #[test]
-fn who_has_moved_is_found_where_it_is_now() {
+fn moved_host_is_found_at_its_new_address() {
     let mut world = at_rest();
     let [(one, first), (two, second)] = world.one_inside_and_one_in_line();
     world.input(one, Input::Release { call: None, ticket: first });
@@ -129,7 +129,7 @@ fn who_has_moved_is_found_where_it_is_now() {
 
 /// All voters have moved, and the other hosts have no connections.
 #[test]
-fn who_has_no_session_looks_for_everybody_again() {
+fn peer_without_session_finds_moved_voters() {
     let mut world = at_rest();
     let (voters, others) = (world.voters(), world.others());
     for (voter, port) in voters.iter().zip(2..) {
@@ -143,7 +143,7 @@ fn who_has_no_session_looks_for_everybody_again() {
 
 /// A host that joins through a single voter knows only that one.
 #[test]
-fn who_knows_only_a_host_that_has_died_is_found_by_the_next_leader() {
+fn isolated_member_is_found_by_the_next_leader() {
     let mut world = World::new();
     world.start(1, Origin::Founds(CLUSTER), &[]);
     world.keeps = false;

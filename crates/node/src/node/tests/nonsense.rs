@@ -40,7 +40,7 @@ fn spoil(seed: u64, one_in: u64) -> Spoil {
 }
 
 #[test]
-fn a_member_that_talks_nonsense_brings_nobody_down() {
+fn member_with_corrupted_messages_crashes_no_peer() {
     let number = |name, usual| std::env::var(name).map_or(usual, |value| value.parse().expect("a number"));
     let (first, seeds) = (number("SEED", 0), number("SEEDS", 12));
     let mut counters = Counters::default();

@@ -16,7 +16,7 @@ fn are_let_in(world: &mut World, name: &str, numbers: &[u64], within: Span) -> b
 
 /// B1: the next coordinator was disconnected when it was appointed.
 #[test]
-fn who_was_away_when_the_coordinator_left_comes_back_and_is_served() {
+fn disconnected_party_is_served_after_its_coordinator_left() {
     for away in [2, 3] {
         let mut world = World::of(4);
         assert!(are_let_in(&mut world, "r", &[1, 2, 3, 4], Span::from_secs(1)));
@@ -36,7 +36,7 @@ fn who_was_away_when_the_coordinator_left_comes_back_and_is_served() {
 
 /// B3: idle tokens and the coordination of a killed peer were lost for good.
 #[test]
-fn what_lay_idle_at_a_peer_that_is_killed_is_alive_elsewhere_a_session_later() {
+fn idle_tokens_of_a_killed_peer_are_recovered() {
     for (had_it_last, coordinator) in [(1, 1), (2, 1), (1, 2), (3, 3)] {
         let mut world = World::of(3);
         // The first host to request creates it, and coordinates.
@@ -63,7 +63,7 @@ fn what_lay_idle_at_a_peer_that_is_killed_is_alive_elsewhere_a_session_later() {
 
 /// B5, B6: hosts without a data directory that are killed.
 #[test]
-fn runs_that_were_killed_are_no_voters() {
+fn killed_guests_are_no_voters() {
     let mut world = World::of(1);
     world.keeps = false;
     for number in 100..120 {
@@ -79,7 +79,7 @@ fn runs_that_were_killed_are_no_voters() {
 
 /// A3, b and d: a minority grants no slot of a new resource, however long the partition lasts.
 #[test]
-fn the_smaller_side_founds_nothing_whoever_comes_there_and_however_late() {
+fn minority_grants_no_slot_of_a_new_resource() {
     let mut world = World::of(3);
     world.run(Span::from_secs(1));
     world.split(&[1, 9]);

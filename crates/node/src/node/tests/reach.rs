@@ -68,7 +68,7 @@ fn waiter_is_served_first_when_it_is_reachable_again() {
 
 /// Two hosts that cannot connect to each other are linked via the leader.
 #[test]
-fn waiter_that_is_reached_via_the_leader_is_not_passed_over() {
+fn waiter_reached_via_the_leader_is_not_passed_over() {
     let (mut world, holders, host, first) = with_waiter(1);
     let part = world.node(2).parts.get("r".parse::<Name>().expect("a name").key()).expect("it takes part");
     let coordinator = part.custody.coordinator().get();

@@ -36,7 +36,7 @@ fn one_inside(holder: u64) -> (World, TicketId) {
 }
 
 #[test]
-fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
+fn unreachable_coordinator_is_reached_via_the_leader() {
     let mut world = World::of(3);
     let name = "partial";
     let first = world.acquire(2, wanted(name));
@@ -71,7 +71,7 @@ fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
 
 /// One side has noticed the loss, the other has not.
 #[test]
-fn the_first_knock_of_who_has_lost_a_connection_begins_another() {
+fn first_knock_replaces_a_connection_lost_on_one_side() {
     for (holder, asker) in [(2, 3), (3, 2)] {
         let (mut world, first) = one_inside(holder);
         world.part_silently(2, 3);
@@ -87,7 +87,7 @@ fn the_first_knock_of_who_has_lost_a_connection_begins_another() {
 
 /// Neither side has noticed it, and the transport takes seconds.
 #[test]
-fn what_is_not_confirmed_for_a_second_goes_by_way_of_the_leader() {
+fn unacknowledged_message_is_relayed_after_a_second() {
     for (holder, asker) in [(2, 3), (3, 2)] {
         let (mut world, first) = one_inside(holder);
         world.part_silently(2, 3);
@@ -107,7 +107,7 @@ fn what_is_not_confirmed_for_a_second_goes_by_way_of_the_leader() {
 /// The other host is frozen for a moment. The smaller host opens connections, and must stop that when the doubt has
 /// passed.
 #[test]
-fn a_connection_that_was_in_doubt_stays_if_the_other_is_heard_on_it() {
+fn doubted_connection_stays_if_the_peer_is_only_slow() {
     for (holder, asker, millis) in [(2, 3, 3000), (3, 2, 1500), (3, 2, 2100), (3, 2, 3000)] {
         let (mut world, first) = one_inside(holder);
         let before = world.epoch(3, 2);
@@ -126,7 +126,7 @@ fn a_connection_that_was_in_doubt_stays_if_the_other_is_heard_on_it() {
 
 /// The other side has lost a connection that is idle here.
 #[test]
-fn who_is_heard_by_way_of_another_is_not_connected_any_more() {
+fn relayed_knock_ends_a_silent_connection() {
     for (seconds, is_over) in [(0, false), (5, true)] {
         let mut world = World::of(2);
         world.start(3, Origin::Seeks { expect: None }, &[1, 2]);
@@ -141,7 +141,7 @@ fn who_is_heard_by_way_of_another_is_not_connected_any_more() {
 
 /// Only an attempt to connect shows that the direct connection is over: other packets may be late.
 #[test]
-fn nothing_else_that_comes_by_way_of_another_ends_a_connection() {
+fn other_relayed_packets_end_no_connection() {
     let (mut world, _) = one_inside(2);
     let before = world.epoch(2, 3);
     for segment in [Segment::Close, Segment::Accept, Segment::Beat(7), Segment::Ask(7), Segment::Data(1, vec![7])] {
@@ -152,7 +152,7 @@ fn nothing_else_that_comes_by_way_of_another_ends_a_connection() {
 
 /// Any voter may claim to relay for a host.
 #[test]
-fn nothing_is_left_of_those_who_were_heard_by_way_of_another() {
+fn relayed_unknown_hosts_leave_no_state() {
     let (mut world, _) = one_inside(2);
     let before = world.node(2).retained();
     for from in 0..500 {

@@ -40,7 +40,7 @@ fn used(host: &str) -> Option<Result<Answer, Error>> {
 }
 
 #[test]
-fn whoever_has_a_part_gives_it_up_and_the_next_of_the_name_has_higher_numbers_and_other_slots() {
+fn recreated_resource_has_higher_fencing_numbers() {
     for users in [&[1][..], &[2], &[1, 2], &[2, 3, 4], &[4, 3, 2, 1]] {
         for at in [1, 2, 5] {
             let mut world = World::of(5);
@@ -65,7 +65,7 @@ fn whoever_has_a_part_gives_it_up_and_the_next_of_the_name_has_higher_numbers_an
 }
 
 #[test]
-fn what_is_in_use_is_not_removed_and_not_disturbed() {
+fn used_resource_is_neither_removed_nor_disturbed() {
     let mut world = World::of(4);
     let first = world.acquire(2, wanted("r"));
     world.run(SECOND);
@@ -91,7 +91,7 @@ fn what_is_in_use_is_not_removed_and_not_disturbed() {
 
 /// Its holder could not be asked.
 #[test]
-fn a_detached_grant_keeps_its_name_also_when_its_host_is_gone() {
+fn detached_grant_of_a_dead_host_prevents_removal() {
     let mut world = World::of(3);
     let detached = Wanted { detached: Some("note".into()), auto_renew: false, ttl: Span::from_secs(60), ..wanted("r") };
     let holder = world.acquire(3, detached);
@@ -105,7 +105,7 @@ fn a_detached_grant_keeps_its_name_also_when_its_host_is_gone() {
 }
 
 #[test]
-fn who_does_not_answer_is_named_and_not_waited_for() {
+fn removal_names_a_silent_party() {
     let mut world = World::of(4);
     world.pass_through(4, wanted("r"));
     world.kill(4);
@@ -119,7 +119,7 @@ fn who_does_not_answer_is_named_and_not_waited_for() {
 
 /// Only its own agent knows that it was notified.
 #[test]
-fn who_was_forced_out_keeps_the_name_until_its_session_is_over() {
+fn evicted_session_prevents_removal() {
     let mut world = World::of(3);
     let holder = world.acquire(3, wanted("r"));
     let before = world.fencing(3, holder).expect("it was free");
@@ -136,7 +136,7 @@ fn who_was_forced_out_keeps_the_name_until_its_session_is_over() {
 
 /// The resource is kept, or created again.
 #[test]
-fn whoever_asks_while_it_is_removed_is_let_in() {
+fn request_during_removal_is_granted() {
     for step in 0..40 {
         let mut world = World::of(3);
         let before = [2, 3].map(|user| world.pass_through(user, wanted("r")));
@@ -162,7 +162,7 @@ fn whoever_asks_while_it_is_removed_is_let_in() {
 
 /// The requester dies at any point.
 #[test]
-fn a_remover_that_dies_leaves_the_name_or_none() {
+fn requester_killed_during_removal_does_no_harm() {
     for step in 0..30 {
         let mut world = World::of(4);
         let before = [2, 3].map(|user| world.pass_through(user, wanted("r")));
@@ -182,7 +182,7 @@ fn a_remover_that_dies_leaves_the_name_or_none() {
 
 /// The registry is full of other resources. Late messages about the deleted one must stay void.
 #[test]
-fn who_finds_no_room_for_a_name_that_was_removed_knows_what_is_void_of_it() {
+fn memory_of_a_removed_resource_survives_a_refused_join() {
     let mut world = World::of(3);
     let name: Name = "r".parse().expect("a name");
     world.pass_through(2, wanted("r"));
@@ -203,7 +203,7 @@ fn who_finds_no_room_for_a_name_that_was_removed_knows_what_is_void_of_it() {
 
 /// A voter that is behind does not know the resource.
 #[test]
-fn what_a_voter_does_not_know_yet_was_not_removed() {
+fn lagging_voter_does_not_confirm_a_removal() {
     let mut world = World::of(2);
     world.pass_through(2, wanted("r"));
     world.frozen.insert(1);

@@ -64,7 +64,7 @@ fn revoked() -> Error {
 }
 
 #[test]
-fn a_holder_is_asked_to_stop_and_the_next_one_is_in_when_it_has() {
+fn revoked_slot_is_handed_over_when_the_holder_stops() {
     for (asks, holds) in [(1, 2), (2, 2), (3, 1)] {
         let mut world = World::of(3);
         let holder = world.acquire(holds, wanted("r"));
@@ -88,7 +88,7 @@ fn a_holder_is_asked_to_stop_and_the_next_one_is_in_when_it_has() {
 
 /// Otherwise the slot is reported free.
 #[test]
-fn who_has_just_begun_does_not_say_that_nobody_is_inside() {
+fn restarted_host_does_not_confirm_a_revocation() {
     let mut world = World::of(5);
     let holder = world.acquire(5, detached("note"));
     let fencing = world.fencing(5, holder).unwrap();
@@ -102,7 +102,7 @@ fn who_has_just_begun_does_not_say_that_nobody_is_inside() {
 }
 
 #[test]
-fn a_holder_that_does_not_stop_loses_its_slot_at_the_end_of_its_lease_and_not_before() {
+fn revoked_holder_keeps_its_slot_until_its_lease_ends() {
     let mut world = World::of(3);
     let holder = world.acquire(2, Wanted { ttl: Span::from_secs(3600), ..wanted("r") });
     let waits = world.acquire(3, wanted("r"));
@@ -116,7 +116,7 @@ fn a_holder_that_does_not_stop_loses_its_slot_at_the_end_of_its_lease_and_not_be
 }
 
 #[test]
-fn what_is_detached_ends_at_once_and_its_client_hears_why() {
+fn revoked_detached_grant_ends_at_once() {
     let mut world = World::of(3);
     let holder = world.acquire(2, detached("a"));
     let waits = world.acquire(1, wanted("r"));
@@ -130,7 +130,7 @@ fn what_is_detached_ends_at_once_and_its_client_hears_why() {
 
 /// The machine is switched off, and the lease lasts an hour.
 #[test]
-fn what_is_detached_can_be_had_from_a_host_that_is_gone() {
+fn detached_grant_of_a_dead_host_can_be_revoked() {
     let mut world = World::of(3);
     let holder = world.acquire(2, detached("a"));
     let fencing = world.fencing(2, holder).unwrap();
@@ -145,7 +145,7 @@ fn what_is_detached_can_be_had_from_a_host_that_is_gone() {
 }
 
 #[test]
-fn nothing_else_goes_with_what_is_asked_for() {
+fn revocation_affects_no_other_grant() {
     let mut world = World::of(3);
     let (first, second) = (world.acquire(2, two_slots("a")), world.acquire(2, two_slots("b")));
     let (one, other) = (world.fencing(2, first).unwrap(), world.fencing(2, second).unwrap());
@@ -265,7 +265,7 @@ fn late_commands_of_an_administrator_are_reported() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_named_and_keeps_its_slot() {
+fn revocation_names_an_unreachable_holder() {
     let mut world = World::of(3);
     let holder = world.acquire(2, wanted("r"));
     let fencing = world.fencing(2, holder).unwrap();
@@ -287,7 +287,7 @@ fn who_cannot_be_reached_is_named_and_keeps_its_slot() {
 }
 
 #[test]
-fn a_question_that_gets_lost_is_asked_again() {
+fn lost_revocation_is_repeated() {
     let mut world = World::of(2);
     let holder = world.acquire(2, wanted("r"));
     let fencing = world.fencing(2, holder).unwrap();
@@ -299,7 +299,7 @@ fn a_question_that_gets_lost_is_asked_again() {
 }
 
 #[test]
-fn a_grant_that_nobody_has_is_no_trouble() {
+fn revoking_an_unknown_grant_succeeds() {
     let mut world = World::of(2);
     let holder = world.acquire(2, wanted("r"));
     let fencing = world.fencing(2, holder).unwrap();
@@ -310,7 +310,7 @@ fn a_grant_that_nobody_has_is_no_trouble() {
 
 /// A grant that was not renewed here may have expired in the registry, so its end is not reported as an eviction.
 #[test]
-fn who_was_forced_out_after_its_host_was_away_hears_so_when_it_renews() {
+fn evicted_returned_grant_reports_it_at_the_renewal() {
     let forced = Error::Revoked { name: "r".parse().unwrap(), forced: true };
     for (has_renewed, why) in [(true, forced), (false, Error::Lost)] {
         let mut world = World::of(3);

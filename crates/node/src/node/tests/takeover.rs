@@ -30,7 +30,7 @@ fn resumed(world: &World, number: u64) -> Option<TicketId> {
 
 /// The scenario of `takeover.rs`, on each of three hosts: two of them do not lead, one of them coordinates.
 #[test]
-fn a_client_goes_on_at_the_next_process_and_nobody_comes_in_beside_it() {
+fn takeover_continues_a_grant_exclusively() {
     for number in 1..=3 {
         let mut world = World::of(3);
         let holder = world.acquire(number, outlasting("r", "mine"));
@@ -59,7 +59,7 @@ fn a_client_goes_on_at_the_next_process_and_nobody_comes_in_beside_it() {
 
 /// On a busy machine the cluster ID is recorded after the first grants.
 #[test]
-fn a_client_goes_on_that_came_in_before_the_founded_cluster_was_written_down() {
+fn grant_before_the_cluster_is_recorded_is_taken_over() {
     let mut world = World::new();
     world.start(1, Origin::Founds(CLUSTER), &[]);
     world.kill(1);
@@ -95,7 +95,7 @@ fn held_for(world: &mut World, at: u64) -> Option<Duration> {
 }
 
 #[test]
-fn since_when_a_slot_is_held_is_known_over_processes() {
+fn hold_time_spans_processes() {
     let mut world = World::of(3);
     world.acquire(3, outlasting("r", "mine"));
     for process in 1..4 {
@@ -117,7 +117,7 @@ fn since_when_a_slot_is_held_is_known_over_processes() {
 }
 
 #[test]
-fn who_does_not_come_has_its_slot_until_its_end_and_not_longer() {
+fn grant_without_resume_is_held_until_its_deadline() {
     let mut world = World::of(3);
     let holder = world.acquire(3, outlasting("r", "mine"));
     let until = world.node(3).grant(holder).unwrap().1;
@@ -136,7 +136,7 @@ fn who_does_not_come_has_its_slot_until_its_end_and_not_longer() {
 
 /// The resume is cancelled before there is a session; the grant stays.
 #[test]
-fn who_gives_up_asking_is_not_answered_and_has_its_slot_until_its_end() {
+fn cancelled_resume_is_unanswered_and_the_grant_stays() {
     let mut world = World::of(3);
     let holder = world.acquire(3, outlasting("r", "mine"));
     let until = world.node(3).grant(holder).unwrap().1;
@@ -157,7 +157,7 @@ fn who_gives_up_asking_is_not_answered_and_has_its_slot_until_its_end() {
 
 /// Without a grant, the predecessor's session need not expire.
 #[test]
-fn the_session_of_the_process_before_ends_at_once_where_nobody_is_inside() {
+fn predecessor_session_without_grants_ends_at_once() {
     let mut world = World::of(3);
     let lies = world.acquire(3, outlasting("r", "mine"));
     world.input(3, Input::Release { call: None, ticket: lies });
@@ -171,7 +171,7 @@ fn the_session_of_the_process_before_ends_at_once_where_nobody_is_inside() {
 }
 
 #[test]
-fn what_was_left_in_another_boot_or_another_cluster_does_not_count() {
+fn takeover_file_of_another_boot_or_cluster_is_ignored() {
     type Change = fn(&mut crate::Predecessor);
     let changes: [Change; 2] = [|it| it.boot = "two".into(), |it| it.cluster = CLUSTER.recovered(7)];
     for change in changes {
@@ -194,7 +194,7 @@ fn what_was_left_in_another_boot_or_another_cluster_does_not_count() {
 
 /// Killed before and after its own session is valid, several times.
 #[test]
-fn what_was_left_passes_through_several_processes() {
+fn grant_passes_through_several_processes() {
     let mut world = World::of(3);
     let holder = world.acquire(3, outlasting("r", "mine"));
     let before = world.fencing(3, holder);
@@ -219,7 +219,7 @@ fn what_was_left_passes_through_several_processes() {
 
 /// Otherwise the next process replaces a session that is over, and that of the process in between has to expire.
 #[test]
-fn whoever_is_killed_between_the_opening_of_its_session_and_its_first_renewal_holds_nobody_up() {
+fn process_killed_before_its_session_is_valid_delays_none() {
     let mut world = World::of(3);
     world.acquire(3, outlasting("r", "mine"));
     let waits = world.acquire(1, wanted("r"));
@@ -249,7 +249,7 @@ fn whoever_is_killed_between_the_opening_of_its_session_and_its_first_renewal_ho
 
 /// It would end before the grants.
 #[test]
-fn who_takes_over_does_not_have_a_shorter_session_than_the_one_before() {
+fn takeover_session_is_not_shorter_than_its_predecessor() {
     let mut world = World::of(3);
     world.acquire(3, outlasting("r", "mine"));
     world.kill(3);
@@ -265,7 +265,7 @@ fn who_takes_over_does_not_have_a_shorter_session_than_the_one_before() {
 }
 
 #[test]
-fn everything_that_a_client_is_told_is_written_down_before() {
+fn deadlines_are_recorded_before_clients_are_notified() {
     let mut world = World::of(1);
     let ticket = world.acquire(1, outlasting("r", "mine"));
     world.run(Span::from_secs(10));
@@ -288,7 +288,7 @@ fn everything_that_a_client_is_told_is_written_down_before() {
 
 /// Otherwise these grants stay in the file, and nothing is taken over until the next boot.
 #[test]
-fn what_is_too_much_is_not_taken_over_and_is_in_nobodys_way_later() {
+fn too_many_grants_are_not_taken_over_and_are_dropped() {
     let mut world = World::of(3);
     for number in 0..=MOST_TAKEN {
         world.acquire(3, outlasting(&format!("r{number}"), &format!("note {number}")));
@@ -308,7 +308,7 @@ fn what_is_too_much_is_not_taken_over_and_is_in_nobodys_way_later() {
 
 /// Otherwise the process after it ends the predecessor's session as if there were no grants.
 #[test]
-fn who_knows_no_cluster_leaves_everything_to_the_next_that_does() {
+fn process_without_a_cluster_keeps_the_takeover_file() {
     let mut world = World::of(3);
     let holder = world.acquire(3, outlasting("r", "mine"));
     let until = world.node(3).grant(holder).unwrap().1;
@@ -329,7 +329,7 @@ fn who_knows_no_cluster_leaves_everything_to_the_next_that_does() {
 }
 
 #[test]
-fn who_cannot_take_over_is_drained_when_nobody_is_inside_any_more() {
+fn peer_without_takeover_drains_when_grants_have_expired() {
     for is_inside in [false, true] {
         let mut world = World::of(3);
         let holder = world.acquire(3, outlasting("r", "mine"));
@@ -350,7 +350,7 @@ fn who_cannot_take_over_is_drained_when_nobody_is_inside_any_more() {
 
 /// Otherwise ten thousand of a host's longest messages are buffered.
 #[test]
-fn of_what_comes_early_only_that_is_kept_which_can_matter() {
+fn only_relevant_early_messages_are_buffered() {
     let mut world = World::of(3);
     world.acquire(3, outlasting("r", "mine"));
     world.kill(3);
@@ -372,7 +372,7 @@ fn of_what_comes_early_only_that_is_kept_which_can_matter() {
 
 /// Otherwise the census is lost, which is sent once, and no slot is granted during this session.
 #[test]
-fn what_there_was_no_room_for_before_the_session_stood_is_counted_anew() {
+fn early_messages_above_the_limit_cause_a_census() {
     let mut world = World::of(3);
     world.acquire(3, outlasting("r", "mine"));
     let next = world.acquire(1, wanted("r"));

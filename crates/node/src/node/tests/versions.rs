@@ -29,7 +29,7 @@ fn is_refused(effect: &Effect) -> bool {
 }
 
 #[test]
-fn hosts_are_upgraded_one_after_another_while_the_others_go_on() {
+fn rolling_upgrade_keeps_the_cluster_available() {
     let mut world = World::of(3);
     let mut last = in_turn(&mut world, None);
     for versions in [NEXT, LATER] {
@@ -51,7 +51,7 @@ fn hosts_are_upgraded_one_after_another_while_the_others_go_on() {
 }
 
 #[test]
-fn programs_without_a_version_in_common_refuse_each_other_with_a_sentence() {
+fn programs_without_a_common_version_refuse_each_other() {
     let mut world = World::of(1);
     world.versions = LATER;
     world.start(2, Origin::Seeks { expect: None }, &[1]);
@@ -74,7 +74,7 @@ fn programs_without_a_version_in_common_refuse_each_other_with_a_sentence() {
 
 /// The messages could still be decoded.
 #[test]
-fn who_does_not_understand_the_registers_version_is_not_let_in() {
+fn host_without_the_registry_version_is_refused() {
     let mut world = World::new();
     world.versions = NEXT;
     world.start(1, Origin::Founds(world::CLUSTER), &[]);
