@@ -1,9 +1,9 @@
-//! What one message costs the coordinator of late binding, by how many wait and how many slots there are.
+//! Cost of one message at the coordinator of late binding, by the number of waiters and slots.
 //!
-//! `cargo bench -p peerlock-protocol`. A coordinator alone, and all others played here: a holder chosen by chance leaves,
-//! its token goes to whom it was told, and it asks again. What the coordinator is told comes so late that a tenth of
-//! the holders have left meanwhile. Each figure is the median of five, in processor time where the kernel tells it, so
-//! that others on the machine matter less; compare them within one run. Tables: `docs/notes/2026-11-19-scale.md`.
+//! `cargo bench -p peerlock-protocols`. One coordinator; the benchmark plays all other peers: a random holder releases,
+//! its token goes to its successor, and it requests again. Updates reach the coordinator so late that a tenth of the
+//! holders have released meanwhile. Each figure is the median of five, in processor time if the kernel reports it.
+//! Compare figures of one run only. Tables: `docs/notes/2026-11-19-scale.md`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ use peerlock_protocols::{Cx, Effect, FairKLate, Protocol};
 use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 const ROUNDS: usize = 5;
-/// So many that what the kernel rounds to, four milliseconds, does not show.
+/// Enough that the kernel's resolution of four milliseconds does not matter.
 const MESSAGES: u32 = 200_000;
 
 const WAITING: [u64; 5] = [10, 100, 1000, 10_000, 100_000];
@@ -27,7 +27,7 @@ fn main() {
     table("words of the coordinator for each of them", &figures, |(_, words)| format!("{words:.2}"));
 }
 
-/// Nanoseconds and words for each message to the coordinator, where so many wait for so many slots.
+/// Returns nanoseconds and sent messages per message received by the coordinator.
 fn figure(waiting: u64, slots: u32) -> (f64, f64) {
     let mut stage = Stage::new(waiting, slots);
     let mut figures = [(); ROUNDS].map(|()| stage.play());
@@ -35,7 +35,7 @@ fn figure(waiting: u64, slots: u32) -> (f64, f64) {
     figures[ROUNDS / 2]
 }
 
-/// As documents have it: a row for each length of the line, a column for each number of slots.
+/// Prints a Markdown table: a row per queue length, a column per number of slots.
 fn table(of: &str, figures: &[[(f64, f64); SLOTS.len()]; WAITING.len()], show: impl Fn(&(f64, f64)) -> String) {
     let row = |cells: [String; SLOTS.len()]| cells.join(" | ");
     println!("\n{of}\n\n| waiting | {} |", row(SLOTS.map(|slots| format!("k = {slots}"))));
@@ -45,12 +45,12 @@ fn table(of: &str, figures: &[[(f64, f64); SLOTS.len()]; WAITING.len()], show: i
     }
 }
 
-/// A token that is somewhere else.
+/// A token at another peer.
 struct Token {
     stay: u64,
     user: Claim,
     following: Following,
-    /// It was reported free.
+    /// Whether it was reported free.
     lies: bool,
 }
 
@@ -67,7 +67,7 @@ struct Stage {
 const HOME: PeerId = PeerId::new(0);
 
 impl Stage {
-    /// All tokens are in use elsewhere, and this many wait.
+    /// Starts with all tokens in use elsewhere, and this number of waiters.
     fn new(waiting: u64, slots: u32) -> Self {
         let claim = |peer: u64| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
         let users: Vec<Claim> = (1..=u64::from(slots)).map(claim).collect();
@@ -86,7 +86,7 @@ impl Stage {
         stage
     }
 
-    /// Each who leaves says two things.
+    /// Delays an update: each release sends two.
     fn say(&mut self, update: Update) {
         self.under_way.push_back(update);
         while self.under_way.len() > self.tokens.len() / 5 {
@@ -106,7 +106,7 @@ impl Stage {
             let token = &mut self.tokens[slot as usize];
             let (known, last) = (token.following.turn, token.stay + token.following.claims.len() as u64);
             match () {
-                // For a stay that is over, or of an earlier turn.
+                // For a previous stay, or of an earlier turn.
                 () if stay < token.stay || following.turn < known => {}
                 () if token.stay == stay && (replaces || following.turn == known) => token.following = following,
                 () if stay == last && following.turn == known => token.following.claims.extend(following.claims),
@@ -118,7 +118,8 @@ impl Stage {
         }
     }
 
-    /// The token goes on, and who had it asks again. If nobody is known to come after, it lies there.
+    /// Hands the token over, and its user requests again. Without a successor the token stays. Returns the number of
+    /// updates.
     fn leave(&mut self, slot: u32) -> u32 {
         let token = &mut self.tokens[slot as usize];
         let (stay, turn, user) = (token.stay, token.following.turn, token.user);
@@ -139,7 +140,7 @@ impl Stage {
         if is_astray { 2 + self.leave(slot) } else { 2 }
     }
 
-    /// Nanoseconds and words for each message to the coordinator.
+    /// Returns nanoseconds and sent messages per message received by the coordinator.
     fn play(&mut self) -> (f64, f64) {
         let (start, before, mut messages) = (spent(), self.words, 0);
         while messages < MESSAGES {
@@ -151,7 +152,7 @@ impl Stage {
     }
 }
 
-/// The processor time of this thread, or else the time that has passed.
+/// Returns the processor time of this thread, or else the elapsed time.
 fn spent() -> Duration {
     static STARTED: OnceLock<Instant> = OnceLock::new();
     let notified = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

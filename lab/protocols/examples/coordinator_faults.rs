@@ -1,10 +1,10 @@
-//! Seeded runs of the coordinator protocol with everything going wrong: is anybody let in beside another, or forgotten?
+//! Seeded runs of the coordinator protocol with many faults: checks exclusion and progress.
 //!
-//! `cargo run --release -p peerlock-protocol --example coordinator_faults [RUNS [FIRST_SEED]]`
+//! `cargo run --release -p peerlock-protocols --example coordinator_faults [RUNS [FIRST_SEED]]`
 //!
-//! Every seed draws a group of replicas, a load and its troubles: messages that overtake each other, loss and
-//! duplication of 1 %, replicas that lose their memory and are down for a while, partitions, clients that crash,
-//! withdraw and are cut off, clocks that differ. The same seeds are then played as printed.
+//! Each seed draws a group of replicas, a load and faults: reordering, loss and duplication of 1 %, replicas that lose
+//! their memory and are down for a while, partitions, clients that crash, withdraw and are cut off, clocks that differ.
+//! The same seeds are then played as printed.
 
 #[path = "../tests/faults/mod.rs"]
 mod faults;
@@ -16,7 +16,7 @@ use peerlock_protocols::{Quorum, Replicas};
 use peerlock_sim::{Cut, Experiment, Faults, Harm, Spells};
 use peerlock_types::{Rng, Span};
 
-/// At most a minority of the replicas forget within the time that it takes them to remember again.
+/// Draws an experiment. At most a minority of the replicas is reset within the time that recovery takes.
 fn draw(seed: u64) -> (Quorum, Experiment) {
     let mut rng = Rng::stream(seed, 99);
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];
@@ -51,7 +51,7 @@ fn draw(seed: u64) -> (Quorum, Experiment) {
     (Quorum::new(n, m), experiment)
 }
 
-/// Plays all seeds with this form; only where it is said to hold are failures shown. How many failed.
+/// Plays all seeds with this form and returns the number of failures, which are printed if the form `holds`.
 fn all(form: &str, runs: u64, first: u64, config: Config, holds: bool) -> u64 {
     let (mut sum, mut failed) = (Harm::default(), 0);
     for seed in first..first + runs {

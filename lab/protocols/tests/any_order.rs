@@ -1,5 +1,5 @@
-//! Does any order of deliveries break a protocol with tokens? Thousands of seeded ones, without time: any message under
-//! way may come next, any client may ask, leave or withdraw next.
+//! Thousands of seeded orders of events for protocols with tokens, without time: any pending message, request, release
+//! or withdrawal may be next.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Client = (PeerId, Ticket);
 
-/// A network of peers that promises nothing but that every message comes once.
+/// A network of peers that delivers each message once, in any order.
 struct World<P: Observe> {
     peers: Vec<P>,
     slots: u32,
@@ -46,9 +46,9 @@ impl<P: Observe> World<P> {
         }
     }
 
-    /// Clients ask `requests` times in all; then everybody who waits is let in.
+    /// Runs `requests` requests, until all waiters are served.
     fn run(&mut self, requests: usize) {
-        // Some seeds let requests pile up, others serve them one by one; some withdraw often, others never.
+        // Some seeds accumulate requests, others serve them one by one; some withdraw often, others never.
         let weights = [self.rng.below(4) + 1, self.rng.below(8) + 1, self.rng.below(4) + 1, self.rng.below(3)];
         let mut left = requests;
         for _ in 0..1_000 * (requests + 1) {
@@ -155,7 +155,7 @@ impl<P: Observe> World<P> {
     }
 }
 
-/// Says which run it was if that fails.
+/// Prints the name of a run that fails.
 struct Named(String);
 
 impl Drop for Named {
@@ -166,7 +166,7 @@ impl Drop for Named {
     }
 }
 
-/// Every number of peers up to 6, of slots up to 4, with more tokens than peers among them.
+/// Runs up to 6 peers and up to 4 slots, also with more tokens than peers.
 fn any_order<P: Observe>(name: &str, seeds: u64, peer: impl Fn(PeerId, &Layout) -> P) {
     for (peers, slots, seed) in
         (1..=6).flat_map(|n| (1..=4).flat_map(move |k| (0..seeds).map(move |seed| (n, k, seed))))

@@ -1,6 +1,6 @@
-//! Backups on a ring, in any order of deliveries: peers die at any moment, and those who live are told at any later
-//! one, each in its own time, but not before all that the dead one has sent them has come. As long as nobody is wrongly
-//! told, and no participant is lost with all its backups, at most k are inside and everybody who lives is served.
+//! Backups on a ring, with seeded orders of deliveries. Peers crash at any moment. Each survivor is notified at any
+//! later one, but after everything that the dead peer has sent it has arrived. If notifications are right and no
+//! participant is lost with all its backups, at most k clients hold and every survivor is served.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ struct World<P: Backable> {
     peers: BTreeMap<PeerId, Backed<P>>,
     slots: usize,
     under_way: Vec<(PeerId, PeerId, Message<P>)>,
-    /// Who is still to be told that whom is gone.
+    /// Pending notifications: the receiver, and the dead peer.
     untold: Vec<(PeerId, PeerId)>,
     waiting: Vec<Client>,
     inside: BTreeMap<Client, Grant>,
@@ -53,7 +53,7 @@ impl<P: Backable> World<P> {
         *self.peers.keys().nth(at).expect("somebody lives")
     }
 
-    /// Clients ask so many times and so many peers die; then everybody who lives is served.
+    /// Runs this number of requests and crashes, until all survivors are served.
     fn run(&mut self, mut requests: usize, mut deaths: usize) {
         for _ in 0..200_000 {
             match self.below(10) {
@@ -123,7 +123,7 @@ impl<P: Backable> World<P> {
                     *last = grant.fencing;
                     self.inside.insert((at, ticket), grant);
                 }
-                // A copy that comes late to one who acts by now, and the like.
+                // For example, a late copy for a peer that already acts.
                 Effect::Unexpected { .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -131,7 +131,7 @@ impl<P: Backable> World<P> {
     }
 }
 
-/// Says which run it was if that fails.
+/// Prints the name of a run that fails.
 struct Named(String);
 
 impl Drop for Named {
@@ -160,8 +160,8 @@ fn as_many_may_die_as_there_are_backups() {
     }
 }
 
-/// Where living peers were taken for gone, two have acted for one participant, and parents may lead in a circle. Who
-/// acts for all in it does not go round for ever: once that took all the memory there was.
+/// After false failure reports two peers have acted for one participant, and parents may form a cycle. A peer that acts
+/// for all of its members must give up.
 #[test]
 fn a_request_that_goes_round_in_circles_at_one_peer_is_given_up() {
     let [me, one, two, three] = [0, 1, 2, 3].map(PeerId::new);
@@ -183,8 +183,8 @@ fn a_request_that_goes_round_in_circles_at_one_peer_is_given_up() {
         });
         said.next().expect("it asks its parent")
     };
-    // 1 asks 3, which passes it on to 2. By then we take both 1 and 2 for gone, and as we know them, each is the parent
-    // of the other.
+    // Peer 1 requests at 3, which forwards to 2. Peer 0 then acts for both 1 and 2, and in its copies each is the
+    // parent of the other.
     let mut asks = Backed::new(one, &ring, config, |whose| part(whose, three));
     let message = said(did(&mut asks, one, Input::Request(Ticket::new(1))));
     let mut passes_on = Backed::new(three, &ring, config, |whose| part(whose, two));

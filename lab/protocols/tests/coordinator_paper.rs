@@ -1,4 +1,4 @@
-//! The coordinator protocol, sentence by sentence: what the paper promises, and what we had to add.
+//! Paper tests of the coordinator protocol, and our additions.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
@@ -14,7 +14,7 @@ fn scene(n: u32, config: Config) -> Scene<Coordinator> {
     Scene::among(n, |me| Coordinator::new(me, &replicas, config))
 }
 
-/// A is inside, and these wait, each of whom has been answered.
+/// Returns a scene in which A holds and `waiting` wait, each with its answer.
 fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
     let mut scene = scene(n, config);
     scene.request(A);
@@ -45,8 +45,8 @@ fn the_first_replica_is_the_coordinator() {
     }
 }
 
-/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas". A REQUEST,
-/// a RESPONSE, a RELEASE and its receipt, whatever n is, once there is a coordinator.
+/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas". With a
+/// coordinator, an entry costs REQUEST, RESPONSE, RELEASE and the receipt, for any n.
 #[test]
 fn an_idle_resource_costs_four_messages() {
     let mut scene = with_waiting(7, Config::REPAIRED, &[]);
@@ -61,7 +61,7 @@ fn an_idle_resource_costs_four_messages() {
     assert_eq!(cost, [1, 1, 0, 1, 1, 0, 0, 0, 0, 0]);
 }
 
-/// §4.1, REQUEST in Figure 1: the literal form, in which n − 1 replicas ping the coordinator and pass the REQUEST on.
+/// §4.1, REQUEST in Figure 1: the literal form, in which n − 1 replicas ping the coordinator and forward the REQUEST.
 #[test]
 fn in_print_every_replica_passes_a_request_on() {
     let scene = with_waiting(7, Config::PRINTED, &[]);
@@ -81,7 +81,7 @@ fn everybody_is_told_of_a_newcomer() {
 }
 
 /// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue": one message
-/// from one client to the next, in the order in which they have asked (Lemma 4).
+/// from one client to the next, in the order of requests (Lemma 4).
 #[test]
 fn the_token_goes_from_client_to_client() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[C, B, NEWCOMER]);
@@ -92,7 +92,7 @@ fn the_token_goes_from_client_to_client() {
     }
 }
 
-/// In print the same scene ends with the first: the owner was not told, and the replicas do not listen.
+/// In print the owner receives no ADDREQUEST, and replicas ignore RELEASE.
 #[test]
 fn in_print_nobody_follows() {
     let mut scene = with_waiting(3, Config::PRINTED, &[B]);
@@ -107,12 +107,13 @@ fn the_token_returns_to_the_coordinator() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
     scene.request(B);
     scene.deliver(B, 0, "request");
-    scene.release(A); // It has not heard of B yet.
+    scene.release(A); // It has not received B's ADDREQUEST.
     scene.stabilize();
     assert_eq!(scene.order(), [A, B]);
 }
 
-/// §4.4, 1: "When the lease expires, the next requester in queue will get the permission." Not before the owner knows.
+/// §4.4, 1: "When the lease expires, the next requester in queue will get the permission." Not before the owner has
+/// stopped.
 #[test]
 fn an_owner_that_crashes_loses_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -125,7 +126,7 @@ fn an_owner_that_crashes_loses_its_lease() {
     assert!(numbers[1] > numbers[0] + 1, "the number leaps: {numbers:?}");
 }
 
-/// … and one that is alive renews it.
+/// §4.4, 1: a live owner renews its lease.
 #[test]
 fn an_owner_that_lives_keeps_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -133,7 +134,6 @@ fn an_owner_that_lives_keeps_its_lease() {
     assert_eq!(scene.holders(), [A]);
 }
 
-/// Without leases a crash inside is the end.
 #[test]
 fn without_leases_a_crash_is_for_ever() {
     let mut scene = with_waiting(3, Config { owner_lease: false, ..Config::REPAIRED }, &[B]);
@@ -142,7 +142,7 @@ fn without_leases_a_crash_is_for_ever() {
     assert_eq!(scene.holders(), [A]);
 }
 
-/// §4.4, 2: "Failure of requester … is detected": one who died while it waited holds nobody up for longer than a lease.
+/// §4.4, 2: "Failure of requester … is detected": a waiter that crashes delays others by at most a lease.
 #[test]
 fn a_requester_that_crashes_is_passed_over() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -153,19 +153,18 @@ fn a_requester_that_crashes_is_passed_over() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// … and it does not get the turn first: one that has been silent for a lease is struck out when the owner's lease
-/// ends.
+/// §4.4, 2: a waiter that has been silent for a lease is removed when the owner's lease ends.
 #[test]
 fn a_requester_that_is_silent_does_not_get_a_turn() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.cut_off = Some(B);
     scene.pass(Span::from_secs(15));
-    scene.timers.retain(|(peer, _), _| *peer != A); // The owner dies, too.
+    scene.timers.retain(|(peer, _), _| *peer != A); // The owner crashes, too.
     scene.pass(Span::from_secs(11));
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// Figure 1, RECOVER: "If (received(msg)) break". The coordinator answers one of the copies that everybody passes on.
+/// Figure 1, RECOVER: "If (received(msg)) break". The coordinator answers one of the copies that all replicas forward.
 #[test]
 fn in_print_a_recover_is_answered_once() {
     let mut scene = with_waiting(5, Config::PRINTED, &[]);
@@ -174,8 +173,8 @@ fn in_print_a_recover_is_answered_once() {
     assert_eq!((sent(&scene, "recover"), sent(&scene, "update")), (4 + 3, 1));
 }
 
-/// §4.4, 4 and §4.1: another replica takes the coordinator's place. Whoever is inside stays, whoever waits keeps its
-/// place.
+/// §4.4, 4 and §4.1: another replica takes the coordinator's place. The owner keeps its grant, and waiters their
+/// places.
 #[test]
 fn a_coordinator_that_crashes_is_replaced() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -190,7 +189,7 @@ fn a_coordinator_that_crashes_is_replaced() {
     }
 }
 
-/// A coordinator crashes at each point of a request's life, and the request is served.
+/// The coordinator crashes at each point of a request's life, and the request is served.
 #[test]
 fn a_coordinator_may_crash_at_any_time() {
     for steps in 0..40 {
@@ -216,7 +215,7 @@ fn a_coordinator_may_crash_at_any_time() {
 }
 
 /// §4.1, *Recovering the memory*: "After crashing, when the replica re-enters the system it in the beginning sends the
-/// message RECOVER to all active replicas"; here when a term is over, so that nothing that it has promised stands.
+/// message RECOVER to all active replicas"; here after a term, when its promises have expired.
 #[test]
 fn a_replica_recovers_its_memory_before_it_votes() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -227,7 +226,7 @@ fn a_replica_recovers_its_memory_before_it_votes() {
     let votes = sent(&scene, "update");
     scene.pass(Span::from_secs(3));
     assert!(sent(&scene, "recover") > 0 && sent(&scene, "update") > votes);
-    // It is one of two again: now the coordinator may go.
+    // It votes again, so the coordinator may fail.
     scene.cut_off = Some(0);
     scene.pass(Span::from_secs(30));
     scene.release(A);
@@ -235,7 +234,7 @@ fn a_replica_recovers_its_memory_before_it_votes() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// On its own a replica decides nothing: of three, one that nobody follows lets nobody in.
+/// A single replica of three, followed by no other, grants nothing.
 #[test]
 fn without_a_majority_nobody_is_let_in() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
@@ -250,9 +249,8 @@ fn without_a_majority_nobody_is_let_in() {
     assert!(scene.inside.is_empty());
 }
 
-/// Where all votes are needed, one that has forgotten is too many: nobody is in office then who could tell it anything,
-/// and it must not wait for that. When a term has passed nothing that it has promised stands, and grace covers
-/// the rest.
+/// If all votes are needed, one replica without memory leaves no coordinator to recover from, and must not wait for
+/// one. After a term its promises have expired, and grace covers the rest.
 #[test]
 fn where_all_votes_are_needed_a_reset_is_not_the_end() {
     for n in [1, 2, 3] {
@@ -290,7 +288,7 @@ fn the_wait_is_forecast() {
     assert_eq!(scene.peers[&A].forecast(Ticket::new(2)), None, "it is inside");
 }
 
-/// Not in the paper: a grant for one who has withdrawn goes back, and on to the next.
+/// Not in the paper: a grant for a withdrawn client returns to the coordinator and goes to the next.
 #[test]
 fn an_unwanted_grant_is_bounced() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
@@ -302,8 +300,8 @@ fn an_unwanted_grant_is_bounced() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// Not in the paper: who loses its lease knows nothing of the line any more. B was served meanwhile; what A knew of it
-/// must not become A's successor when A is inside again, having heard nothing but that.
+/// Not in the paper: a client whose lease has expired discards the queue. B was served meanwhile, and must not become
+/// A's successor when A is granted again without an update of the queue.
 #[test]
 fn who_has_lost_its_lease_forgets_the_line() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
@@ -323,7 +321,8 @@ fn who_has_lost_its_lease_forgets_the_line() {
     assert!(scene.find(A, B, "release").is_none(), "B has left long ago: {:?}", scene.wire);
 }
 
-/// A has handed over to B, who does not hear of it and is taken for dead; C is inside. What A sent to B comes now.
+/// Returns a scene in which A has handed over to B, which does not receive the token and is considered dead, so that C
+/// holds; and what A has sent to B.
 fn taken_for_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
@@ -335,7 +334,7 @@ fn taken_for_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     (scene, late)
 }
 
-/// Not in the paper: a token that comes when its time is over is not taken, unless the coordinator confirms it.
+/// Not in the paper: a token that arrives after its lease is not used, unless the coordinator confirms it.
 #[test]
 fn a_token_that_comes_too_late_is_not_taken() {
     let (mut scene, late) = taken_for_dead();
@@ -348,7 +347,7 @@ fn a_token_that_comes_too_late_is_not_taken() {
     assert_eq!(scene.holders(), [B], "and yet it is served");
 }
 
-/// … nor if B has been assured meanwhile that nobody gets in before C has left: that was about C's turn, not this one.
+/// Not in the paper: B knows the end of C's lease. That is no assurance for an earlier turn.
 #[test]
 fn an_assurance_holds_for_later_turns_only() {
     let (mut scene, late) = taken_for_dead();
@@ -358,7 +357,7 @@ fn an_assurance_holds_for_later_turns_only() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// … nor does a new coordinator confirm it, who knows neither of B's turn nor of C's.
+/// Not in the paper: a new coordinator knows neither of B's turn nor of C's, and does not confirm B's.
 #[test]
 fn a_new_coordinator_believes_only_who_is_inside() {
     let (mut scene, late) = taken_for_dead();

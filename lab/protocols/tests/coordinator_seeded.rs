@@ -1,4 +1,4 @@
-//! The coordinator protocol at scale and in trouble, from seeds: does it hold?
+//! Seeded simulation of the coordinator protocol, at scale and with faults.
 
 mod faults;
 
@@ -23,14 +23,14 @@ fn holds(experiment: &Experiment, quorum: Quorum) -> u64 {
     faults::holds(experiment, |me| Coordinator::new(me, &replicas, Config::REPAIRED))
 }
 
-/// Broken rules are counted.
+/// Runs an experiment that counts violations.
 fn count(experiment: Experiment, quorum: Quorum, config: Config) -> Report {
     let replicas = Replicas::first(quorum);
     let experiment = Experiment { count_violations: true, ..experiment };
     faults::play(&experiment, |me| Coordinator::new(me, &replicas, config))
 }
 
-/// A replica of the minority at a time, which takes at most this long to remember again.
+/// Resets at most a minority of the replicas within the time that recovery takes.
 fn few_resets(servers: u64) -> Faults {
     Faults {
         replica_life: Some(Span::from_secs(10) * servers),
@@ -98,7 +98,7 @@ fn with_clients_that_are_replicas() {
     holds(&Experiment { peers: 6, servers: 0, ..rough(faults) }, THREE_OF_FIVE);
 }
 
-/// Leases are renewed, and now and then lost.
+/// Leases are renewed, and sometimes lost.
 #[test]
 fn with_stays_longer_than_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 6);
@@ -111,7 +111,7 @@ fn with_clients_that_are_cut_off_inside() {
     assert!(holds(&faults::cut_off(calm(THREE_OF_FIVE)), THREE_OF_FIVE) > 0);
 }
 
-/// Memory is never needed for safety: however many forget, nobody is let in beside another.
+/// Safety never depends on memory: with any number of resets, at most one client holds.
 #[test]
 fn with_resets_of_everybody() {
     let faults = Faults { replica_life: Some(Span::from_secs(12)), resets_at_most: None, ..few_resets(3) };
@@ -119,7 +119,7 @@ fn with_resets_of_everybody() {
     assert_eq!((harm.violations, harm.stuck), (0, 0), "{harm:?}");
 }
 
-/// All three votes are needed: whoever forgets stops the resource until it may vote again, and not for ever.
+/// All three votes are needed: a reset stops the resource until the replica may vote again.
 #[test]
 fn with_resets_where_all_votes_are_needed() {
     let three_of_three = Quorum::new(3, 3);
@@ -127,10 +127,9 @@ fn with_resets_where_all_votes_are_needed() {
     holds(&Experiment { faults, ..calm(three_of_three) }, three_of_three);
 }
 
-/// One message lies between one client's leaving and the next one's entering: with more load than that allows,
-/// throughput is one over the mean latency, 10 per second. Sigma, by way of replicas, has half of it. Where latencies
-/// differ much, the token goes now and then to one who has left, whose RELEASE was overtaken, and comes back by way of
-/// the coordinator: that costs up to a third.
+/// A hand-over takes one message: under overload, throughput is one over the mean latency, 10 per second; half of that
+/// for Sigma, which relays through replicas. If latencies differ much, the token is sometimes sent to a client that has
+/// finished, whose RELEASE was overtaken, and returns through the coordinator: that costs up to a third.
 #[test]
 fn a_hand_over_takes_one_message() {
     for (low, high, least) in [(100, 100, 9.0), (50, 150, 9.0), (0, 200, 6.0)] {
@@ -157,14 +156,14 @@ fn a_hand_over_takes_one_message() {
     }
 }
 
-/// The checks bite: in print nobody but the first is ever served.
+/// Check of the checker: in print only the first client is served.
 #[test]
 fn the_printed_form_serves_one() {
     let harm = count(Experiment { trials: 20, ..calm(THREE_OF_FIVE) }, THREE_OF_FIVE, Config::PRINTED).harm();
     assert_eq!((harm.grants, harm.stuck), (20, 20 * 6), "{harm:?}");
 }
 
-/// … and where everything is mended but the election, two coordinators let two in.
+/// Check of the checker: with all repairs but the election, two coordinators grant to two clients.
 #[test]
 fn an_election_by_time_stamp_lets_two_in() {
     let config = Config { majority_lease: false, one_acts: false, ..Config::REPAIRED };

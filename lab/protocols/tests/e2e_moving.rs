@@ -1,4 +1,4 @@
-//! E2E from seeds, on routes that change: hops die for good, replicas move to other peers and have forgotten.
+//! Seeded simulation of E2E on changing routes: hops die, and replicas move to other peers without their memory.
 
 mod moving;
 
@@ -8,7 +8,7 @@ use peerlock_protocols::e2e::Config;
 use peerlock_sim::Experiment;
 use peerlock_types::Span;
 
-/// With a lease as short as Sigma's, so that runs are short, and pings to match.
+/// A lease as short as Sigma's, which shortens the runs, and pings to match.
 const SHORT: Config = Config { lease: Span::from_secs(10), ping: Span::from_secs(20), ..Config::REPAIRED };
 
 fn holds(experiment: &Experiment) {
@@ -25,7 +25,7 @@ fn hops_die_and_replicas_move_and_messages_are_lost_and_clients_crash() {
     holds(&everything());
 }
 
-/// The checks bite: as printed nearly everybody is left to wait.
+/// Check of the checker: the printed form leaves most clients waiting.
 #[test]
 fn the_printed_form_loses_requests() {
     let counting = Experiment { count_violations: true, ..calm() };

@@ -1,5 +1,5 @@
-//! E2E, sentence by sentence: what the paper promises, and each defect of its §IV.A and §V.A beside our repair. The
-//! defects that a search finds have their shortest runs in `peerlock-explore`.
+//! Paper tests of E2E, and each defect of §IV.A and §V.A beside its repair. `peerlock-explore` has the shortest runs of
+//! the defects that a search finds.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
@@ -23,7 +23,7 @@ fn asked(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).asked(clients)
 }
 
-/// D was elected and has handed on to A; and copies of D's REQUESTs, which are late.
+/// Returns a scene in which D was elected and has handed over to A, and late copies of D's REQUESTs.
 fn handed_on() -> (Scene, Vec<scene::InFlight<E2e>>) {
     let mut scene = new_scene(REPAIRED);
     scene.request(D);
@@ -40,7 +40,7 @@ fn handed_on() -> (Scene, Vec<scene::InFlight<E2e>>) {
     (scene, late)
 }
 
-/// How many messages of each of these types have been sent.
+/// Returns the number of messages sent of each of these types.
 fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
     kinds.map(|kind| {
         let at = <E2e as peerlock_protocols::Observe>::KINDS.iter().position(|name| *name == kind);
@@ -48,7 +48,7 @@ fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
     })
 }
 
-// What the paper promises.
+// Statements of the paper.
 
 /// §IV.A, 1: "it sends requests to all the responsible replicas". 3: "a RESPONSE message is routed directly to the
 /// original sender". 4: "it sends an IAMWINNER message to all the replicas".
@@ -76,7 +76,7 @@ fn a_hop_that_knows_the_owner_stops_a_request() {
     assert!(scene.state(A).contains("then [") && scene.state(A).contains("@21]"), "{}", scene.state(A));
 }
 
-/// §IV.A, 7: "it sends a TOKEN message to the node next in line". 6: RELEASE; ours names the successor.
+/// §IV.A, 7: "it sends a TOKEN message to the node next in line". 6: RELEASE; the repaired one names the successor.
 #[test]
 fn the_token_goes_to_the_next_in_line_with_the_rest_of_the_queue() {
     let mut scene = asked(REPAIRED, &[A, B, C, D]);
@@ -134,7 +134,7 @@ fn the_first_waiters_have_a_copy_of_the_queue() {
     assert_eq!(sent(&scene, ["update"]), [2], "changes of one second in one message each");
 }
 
-/// §V.A: "the node holding the token fails": whoever follows has its queue, and nobody asks again.
+/// §V.A: "the node holding the token fails": its successor has the queue, so no client requests again.
 #[test]
 fn a_waiter_follows_an_owner_that_has_crashed_and_has_its_queue() {
     let mut scene = asked(REPAIRED, &[A, B, C, D]);
@@ -152,8 +152,8 @@ fn a_waiter_follows_an_owner_that_has_crashed_and_has_its_queue() {
     assert_eq!(order, [A, B, C, D]);
 }
 
-/// §V.A: "failure of intermediate nodes": the next message takes another way and leaves its marks there; where the
-/// ways part, the old one is cleared.
+/// §V.A: "failure of intermediate nodes": the next message takes another route and leaves its marks there. Where the
+/// routes part, the old one is cleared.
 #[test]
 fn a_hop_that_dies_is_replaced_by_another() {
     let mut scene = asked(REPAIRED, &[A, B]);
@@ -168,7 +168,7 @@ fn a_hop_that_dies_is_replaced_by_another() {
     assert_eq!(scene.holders(), [C]);
 }
 
-/// A replica that has moved is blank; renewals bring the votes there, and marks come back with the next owner.
+/// A replica that has moved is blank; renewals bring the votes there, and marks return with the next owner.
 #[test]
 fn a_replica_that_moves_gets_its_vote_back_by_renewal() {
     let mut scene = asked(REPAIRED, &[A, B]);
@@ -180,7 +180,7 @@ fn a_replica_that_moves_gets_its_vote_back_by_renewal() {
     assert_eq!((scene.holders(), scene.lost.len()), (vec![B], 0));
 }
 
-// Not in the paper.
+// Additions to the paper.
 
 #[test]
 fn who_withdraws_is_passed_over() {
@@ -192,7 +192,7 @@ fn who_withdraws_is_passed_over() {
     assert_eq!(sent(&scene, ["withdraw", "token"]), [1, 1]);
 }
 
-/// The token is under way to a client that withdraws: its peer passes it on.
+/// The token is under way to a client that withdraws: its peer forwards it.
 #[test]
 fn a_token_for_one_who_has_withdrawn_goes_on() {
     let mut scene = asked(REPAIRED, &[A, B, C]);
@@ -220,7 +220,7 @@ fn tickets_of_one_peer_wait_each_in_its_own_right() {
     }
 }
 
-/// Three renewals to a lease, and only by who stays long.
+/// Three renewals per lease, the first after a third of it.
 #[test]
 fn the_owner_renews_its_votes_and_who_stays_for_less_than_a_third_of_the_lease_does_not() {
     let mut scene = asked(REPAIRED, &[A]);
@@ -232,7 +232,7 @@ fn the_owner_renews_its_votes_and_who_stays_for_less_than_a_third_of_the_lease_d
     assert_eq!(scene.holders(), [A]);
 }
 
-/// The token carries what is left of the lease. Here A has used most of it up, and renews before it hands on.
+/// The token carries the rest of the lease. A has used most of it, and renews before the hand-over.
 #[test]
 fn what_is_left_of_the_lease_is_handed_on() {
     let mut scene = asked(REPAIRED, &[A, B]);
@@ -249,7 +249,7 @@ fn what_is_left_of_the_lease_is_handed_on() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// Who is cut off is out before anybody else can be in. B, who waits, is elected by the others.
+/// The waiter B is elected after the lease of A, which is cut off.
 #[test]
 fn an_owner_that_is_cut_off_is_out_before_another_is_in() {
     let mut scene = asked(REPAIRED, &[A, B]);
@@ -263,7 +263,7 @@ fn an_owner_that_is_cut_off_is_out_before_another_is_in() {
     assert!(scene.entered[1].2 > scene.entered[0].2, "the fencing number is above all that A's reign may have used");
 }
 
-/// A token that comes after its lease is a queue, and no right to be inside.
+/// A token that arrives after its lease is only a queue.
 #[test]
 fn a_token_that_comes_too_late_lets_nobody_in() {
     let mut scene = asked(REPAIRED, &[A, B, C]);
@@ -280,7 +280,7 @@ fn a_token_that_comes_too_late_lets_nobody_in() {
     assert_eq!(scene.order(), [A, B, C], "and the queue was good for something");
 }
 
-/// The second one comes when the turn is over, and nobody was in its queue: that is no reason to end the reign.
+/// The duplicate arrives after the turn, which had no waiters: it must not end the reign.
 #[test]
 fn a_token_that_comes_twice_is_used_once() {
     let mut scene = asked(REPAIRED, &[A, B]);
@@ -300,8 +300,8 @@ fn a_token_that_comes_twice_is_used_once() {
     assert_eq!((scene.order(), scene.holders()), (vec![A, B, C], vec![C]));
 }
 
-/// A late copy of the REQUEST of one who was elected, has left, and is asked whether it still wants the vote: that is
-/// not its to give back, as its successor counts on it.
+/// D was elected, has released, and receives `Inquire` because of a late copy of its REQUEST. It must not return the
+/// vote, on which its successor depends.
 #[test]
 fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
     let (mut scene, late) = handed_on();
@@ -318,8 +318,8 @@ fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
     }
 }
 
-/// D was elected, has handed on to A and comes back with nothing in memory. B does not reach A, and asks and asks: each
-/// replica asks whether its vote for D is still wanted. D cannot know: it is not D's to give back.
+/// D was elected, has handed over to A and restarts without state. B does not reach A and retries, so each replica
+/// sends D `Inquire`. D does not know whether its successor depends on the vote, and must not return it.
 #[test]
 fn who_comes_back_empty_does_not_give_back_the_votes_of_its_successor() {
     let mut scene = asked(REPAIRED, &[D, A]);
@@ -335,8 +335,8 @@ fn who_comes_back_empty_does_not_give_back_the_votes_of_its_successor() {
     assert_eq!(scene.order(), [D, A], "A has a lease of 60 s");
 }
 
-/// … nor if the word of it has not come to the replicas, or a late REQUEST of D's comes after it. A new request of D's
-/// changes nothing about the one before.
+/// The same if the RELEASE has not reached the replicas, or a late REQUEST of D arrives after it. A new request of D
+/// does not matter.
 #[test]
 fn a_late_request_of_who_comes_back_empty_gives_nothing_back() {
     let (mut scene, late) = handed_on();
@@ -350,7 +350,7 @@ fn a_late_request_of_who_comes_back_empty_gives_nothing_back() {
     assert_eq!((scene.holders(), sent(&scene, ["decline"])), (vec![A], [0]));
 }
 
-/// The replicas know of A's turn before A does, whose token is still under way. A has nothing to give back.
+/// The replicas know of A's turn before A, whose token is still under way. A must not return the votes.
 #[test]
 fn who_is_asked_before_its_token_comes_gives_nothing_back() {
     let mut scene = asked(REPAIRED, &[D, A]);
@@ -366,7 +366,8 @@ fn who_is_asked_before_its_token_comes_gives_nothing_back() {
     assert_eq!((scene.order(), scene.holders()), (vec![D, A], vec![A]));
 }
 
-/// Three wait, and the lease of A, who has left, is over: what it has sent to B is a queue, and comes only now.
+/// Returns a scene with three waiters in which the lease of A, which has released, has expired: the token that it has
+/// sent to B is only a queue, and arrives now.
 fn queue_for_b() -> Scene {
     let mut scene = asked(REPAIRED, &[A, B, C, D]);
     scene.release(A);
@@ -378,8 +379,7 @@ fn queue_for_b() -> Scene {
     scene
 }
 
-/// A queue is the only copy. If whoever it was sent to waits no more, the next in it gets it, and need not find out by
-/// its pings.
+/// The queue is the only copy. If its receiver has withdrawn, the next waiter gets it without waiting for its ping.
 #[test]
 fn a_queue_for_one_who_has_withdrawn_goes_on() {
     let mut scene = queue_for_b();
@@ -391,7 +391,7 @@ fn a_queue_for_one_who_has_withdrawn_goes_on() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// … or waits no more a little later, before it is elected.
+/// The receiver withdraws later, before it is elected.
 #[test]
 fn who_withdraws_with_the_queue_hands_it_on() {
     let mut scene = queue_for_b();
@@ -404,8 +404,8 @@ fn who_withdraws_with_the_queue_hands_it_on() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// The next in line has crashed: the one after that gets the queue, and is elected when the lease is over. It need not
-/// wait for its ping.
+/// The first waiter has crashed: the next one gets the queue, and is elected when the lease has expired, without
+/// waiting for its ping.
 #[test]
 fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
     let mut scene = asked(REPAIRED, &[A, B, C, D]);
@@ -418,7 +418,7 @@ fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
     assert_eq!(scene.order(), [A, C, D]);
 }
 
-/// What makes no sense is dropped, and said so.
+/// Messages that no peer would send are dropped and reported.
 #[test]
 fn nonsense_is_dropped() {
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
@@ -448,7 +448,7 @@ fn nonsense_is_dropped() {
 
 // Defects of the printed form that are not in `peerlock-explore`.
 
-/// §V.A as printed: who takes the owner for dead declares itself the owner. A is only slow.
+/// §V.A as printed: a waiter that considers the owner dead declares itself the owner. A is only slow.
 #[test]
 fn a_claim_without_votes_lets_two_in() {
     let inside = [false, true].map(|claims_voted| {
@@ -462,7 +462,7 @@ fn a_claim_without_votes_lets_two_in() {
     assert_eq!(inside, [2, 1]);
 }
 
-/// In print the votes of an owner that crashes without anybody behind it are lost.
+/// In print the votes of an owner that crashes without a waiter are lost.
 #[test]
 fn without_leases_a_crash_inside_is_for_ever() {
     let order = [false, true].map(|leases| {
@@ -475,7 +475,7 @@ fn without_leases_a_crash_inside_is_for_ever() {
     assert_eq!(order, [vec![A], vec![A, B]]);
 }
 
-/// In print what is lost is lost for ever.
+/// In print a lost message is lost forever.
 #[test]
 fn without_asking_again_a_loss_is_for_ever() {
     let inside = [false, true].map(|asks_again| {

@@ -1,4 +1,4 @@
-//! E2E at scale and in trouble, from seeds, on routes that never change: does it hold?
+//! Seeded simulation of E2E on fixed routes, at scale and with faults.
 
 mod on_routes;
 
@@ -9,7 +9,7 @@ use peerlock_protocols::e2e::Config;
 use peerlock_sim::Experiment;
 use peerlock_types::Span;
 
-/// With a lease as short as Sigma's, so that runs are short, and pings to match.
+/// A lease as short as Sigma's, which shortens the runs, and pings to match.
 const SHORT: Config = Config { lease: Span::from_secs(10), ping: Span::from_secs(20), ..Config::REPAIRED };
 
 fn holds(experiment: &Experiment) -> u64 {
@@ -41,7 +41,7 @@ fn with_everything() {
     holds(&rough(on_routes::everything()));
 }
 
-/// Leases are renewed, and now and then lost.
+/// Leases are renewed, and sometimes lost.
 #[test]
 fn with_stays_longer_than_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 5);
@@ -49,14 +49,14 @@ fn with_stays_longer_than_the_lease() {
     assert!(lost > 0, "nobody ever loses a lease here: then the run proves nothing about losing it");
 }
 
-/// Leases that end, by clocks that differ, after the token has gone through many hands.
+/// Leases, by clocks that differ, after many hand-overs of the token.
 #[test]
 fn with_owners_that_are_cut_off() {
     assert!(holds(&faults::cut_off(calm())) > 0);
 }
 
-/// The checks bite: as printed nearly everybody is left to wait; and where RELEASE does not name the successor two get
-/// in.
+/// Check of the checker: the printed form leaves most clients waiting; if RELEASE does not name the successor, two
+/// clients hold.
 #[test]
 fn the_printed_form_does_not_hold() {
     let counting = Experiment { count_violations: true, trials: 20, ..calm() };

@@ -1,7 +1,7 @@
-//! The statements of the Fair-K paper that can be seen in single steps of single peers, and our departures from it.
+//! Paper tests of Fair-K: statements of the paper about single steps of single peers, and our departures.
 //!
-//! One test per statement, its section in the doc comment, in three parts: state, event, check. There is no network:
-//! what one peer would get from another is handed to it. Whatever needs all orders of events is for the explorer.
+//! One test per statement, with its section, in three parts: state, event, check. There is no network: the test
+//! delivers messages itself. Statements about all orders of events are explored in `peerlock-explore`.
 
 use peerlock_protocols::fair_k::{Claim, Config, FairK, Layout, Message, Token, TokenLocations};
 use peerlock_protocols::{Cx, Effect, Grant, Input, Never, Observe, step};
@@ -9,13 +9,13 @@ use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Effects = Vec<Effect<Message, Never>>;
 
-/// One node, and what it wants done after each event.
+/// One node of the paper.
 struct Node {
     me: PeerId,
     fair_k: FairK,
 }
 
-/// Node `me` of the paper's *Initialization* with `nodes` nodes and `k` tokens, in the paper's form.
+/// Returns node `me` after the paper's *Initialization* with `nodes` nodes and `k` tokens, in the printed form.
 fn node(me: u64, nodes: u64, k: u32) -> Node {
     let me = PeerId::new(me);
     Node { me, fair_k: FairK::new(me, &Layout::printed(nodes, k), Config::PRINTED) }
@@ -38,7 +38,7 @@ impl Node {
         self.step(Input::Release(Ticket::new(ticket)))
     }
 
-    /// A message arrives; it never matters from whom.
+    /// Delivers a message; its sender does not matter.
     fn gets(&mut self, message: Message) -> Effects {
         self.step(Input::Message { from: PeerId::new(99), message })
     }
@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-/// The first request of a node.
+/// Returns the first request of a node.
 fn first(peer: u64) -> Claim {
     claim(peer, 1)
 }
@@ -57,7 +57,7 @@ fn claim(peer: u64, ticket: u64) -> Claim {
     Claim { peer: PeerId::new(peer), ticket: Ticket::new(ticket) }
 }
 
-/// The place in a queue that a node has before its first request.
+/// Returns a node's place in a queue before its first request.
 fn initial(peer: u64) -> Claim {
     claim(peer, 0)
 }
@@ -87,7 +87,7 @@ fn enter(ticket: u64, slot: u32, fencing: u64) -> Effect<Message, Never> {
     Effect::Grant { ticket: Ticket::new(ticket), grant: Grant { slot, fencing } }
 }
 
-/// §3.2, Initialization: node 0 is everybody's parent and has none itself.
+/// §3.2, Initialization: node 0 is the parent of all others.
 #[test]
 fn every_node_starts_with_node_0_as_parent_and_node_0_as_root() {
     let parents = (0..4).map(|me| node(me, 4, 2).parent());
@@ -95,7 +95,7 @@ fn every_node_starts_with_node_0_as_parent_and_node_0_as_root() {
     assert_eq!(parents.collect::<Vec<_>>(), [None, Some(0), Some(0), Some(0)]);
 }
 
-/// §3.2, Initialization, and §3.4, Safety: the k nodes with the lowest numbers have the tokens at the start.
+/// §3.2, Initialization, and §3.4, Safety: the k nodes with the lowest numbers have the tokens.
 #[test]
 fn the_first_k_nodes_start_with_a_token() {
     let tokens = (0..4).map(|me| node(me, 4, 2).fair_k.tokens());
@@ -111,7 +111,7 @@ fn more_tokens_than_nodes_go_round() {
     assert_eq!(tokens.collect::<Vec<_>>(), [3, 2]);
 }
 
-/// §3.2, Initialization: node 0 is the coordinator, and nobody else.
+/// §3.2, Initialization: node 0 is the only coordinator.
 #[test]
 fn node_0_starts_as_the_coordinator() {
     let coordinators = (0..4).map(|me| node(me, 4, 2).fair_k.is_coordinator());
@@ -120,8 +120,7 @@ fn node_0_starts_as_the_coordinator() {
 }
 
 /// §3.2, Initialization: `token_locations[i]` is i (misprinted as `token_counter`) and `counter_number` is 0. The first
-/// request shows both: it joins queue 0, whose tail is node 0 itself, and the rest of the array goes on to the
-/// requester.
+/// request joins queue 0, whose tail is node 0 itself, and the requester receives the rest of the array.
 #[test]
 fn the_first_tails_are_the_token_holders_and_the_first_queue_is_0() {
     let mut node = node(0, 4, 3);
@@ -132,7 +131,7 @@ fn the_first_tails_are_the_token_holders_and_the_first_queue_is_0() {
     assert_eq!(effects, [send(3, token(1, 0, 1)), send(3, token_locations(1, &tails, 1))]);
 }
 
-/// §3.2, Request_CS: who has the token goes in without asking.
+/// §3.2, Request_CS: a node with the token enters without a request.
 #[test]
 fn a_node_with_a_token_enters_at_once_and_says_nothing() {
     let mut node = node(1, 4, 2);
@@ -143,7 +142,8 @@ fn a_node_with_a_token_enters_at_once_and_says_nothing() {
     assert_eq!(node.parent(), Some(0), "its place in the tree stays");
 }
 
-/// §3.2, Request_CS: who has none asks its parent and has no parent from then on. §3.1: without a token nobody is in.
+/// §3.2, Request_CS: a node without a token sends a request to its parent and has no parent from then on. §3.1: it does
+/// not enter without a token.
 #[test]
 fn a_node_without_a_token_asks_its_parent_and_becomes_a_root() {
     let mut node = node(3, 4, 2);
@@ -154,7 +154,7 @@ fn a_node_without_a_token_asks_its_parent_and_becomes_a_root() {
     assert_eq!(node.parent(), None);
 }
 
-/// §3.2, Release_CS: the token goes to the child; neither is remembered.
+/// §3.2, Release_CS: the token goes to the child; the node discards both.
 #[test]
 fn a_node_that_leaves_sends_the_token_to_its_child_and_forgets_both() {
     let mut node = node(1, 4, 2);
@@ -168,7 +168,7 @@ fn a_node_that_leaves_sends_the_token_to_its_child_and_forgets_both() {
     assert_eq!(node.request(2), [send(3, request(claim(1, 2)))], "without a token it has to ask");
 }
 
-/// §3.2, Release_CS: where there is no child the token remains.
+/// §3.2, Release_CS: without a child the token remains.
 #[test]
 fn without_a_child_the_token_stays() {
     let mut node = node(1, 4, 2);
@@ -181,7 +181,7 @@ fn without_a_child_the_token_stays() {
     assert_eq!(node.request(2), [enter(2, 1, 4)]);
 }
 
-/// §3.2, Process_Request(r): a node that is not the root passes the request to its parent, and the requester becomes
+/// §3.2, Process_Request(r): a node that is not the root forwards the request to its parent, and the requester becomes
 /// its parent (path reversal).
 #[test]
 fn a_node_that_is_no_root_forwards_a_request_and_turns_to_the_requester() {
@@ -209,7 +209,7 @@ fn a_coordinator_assigns_a_request_and_hands_its_role_to_the_requester() {
     assert_eq!(node.parent(), Some(2));
 }
 
-/// §3.2: the queues are filled round robin; after queue k − 1 comes queue 0.
+/// §3.2: the queues are filled round robin; queue 0 follows queue k − 1.
 #[test]
 fn queues_are_filled_in_turn() {
     let tails = [initial(0), initial(1), initial(2)];
@@ -227,8 +227,8 @@ fn queues_are_filled_in_turn() {
     }
 }
 
-/// §3.2, Process_Request(r), at a root that is not the coordinator yet: r is its `next` and its parent, and is told
-/// nothing until the role has come.
+/// §3.2, Process_Request(r), at a root that is not yet the coordinator: r is its `next` and its parent, and receives
+/// nothing until the role has arrived.
 #[test]
 fn a_root_that_waits_for_the_role_remembers_who_is_next() {
     let mut node = node(3, 4, 2);
@@ -240,8 +240,8 @@ fn a_root_that_waits_for_the_role_remembers_who_is_next() {
     assert_eq!(node.parent(), Some(2));
 }
 
-/// §3.2, Process_Token_Locations(a, b), with a `next`: it is assigned as a request would be, and becomes coordinator
-/// and parent; this node is coordinator no longer.
+/// §3.2, Process_Token_Locations(a, b), with a `next`: it is assigned like a request, and becomes coordinator and
+/// parent.
 #[test]
 fn the_role_passes_through_a_node_with_a_next() {
     let mut node = node(3, 4, 2);
@@ -256,8 +256,8 @@ fn the_role_passes_through_a_node_with_a_next() {
     assert_eq!(node.parent(), Some(2));
 }
 
-/// §3.2, Process_Token_Locations(a, b), without a `next`: the role has come to stay. Table 1: to be coordinator is to
-/// have *token_locations*.
+/// §3.2, Process_Token_Locations(a, b), without a `next`: the node stays coordinator. Table 1: a coordinator is a node
+/// with *token_locations*.
 #[test]
 fn the_role_stays_with_a_node_without_a_next() {
     let mut node = node(3, 4, 2);
@@ -270,7 +270,7 @@ fn the_role_stays_with_a_node_without_a_next() {
     assert_eq!(node.parent(), None);
 }
 
-/// §3.2, Process_Token: the node has the token and goes in. The pseudo-code leaves the second half to the prose.
+/// §3.2, Process_Token: the node has the token and enters. The second half is only in the prose.
 #[test]
 fn a_node_that_gets_the_token_enters() {
     let mut node = node(3, 4, 2);
@@ -282,7 +282,7 @@ fn a_node_that_gets_the_token_enters() {
     assert_eq!(node.fair_k.tokens(), 1);
 }
 
-/// §3.2, Process_Child(r), before the critical section has been left: r is child and parent. Here the node still waits.
+/// §3.2, Process_Child(r), before the node has left the critical section: r is child and parent. Here the node waits.
 #[test]
 fn a_waiting_node_takes_a_child_and_serves_it_after_itself() {
     let mut node = node(3, 4, 2);
@@ -296,8 +296,7 @@ fn a_waiting_node_takes_a_child_and_serves_it_after_itself() {
     assert_eq!(node.release(1), [send(2, token(1, 0, 3))]);
 }
 
-/// §3.2, Process_Child(r), before the critical section has been left: the same for a node that is inside. The child
-/// gets the token when it leaves.
+/// §3.2, Process_Child(r), before the node has left the critical section. Here the node is in it.
 #[test]
 fn a_node_inside_takes_a_child_and_keeps_the_token_until_it_leaves() {
     let mut node = node(1, 4, 2);
@@ -310,7 +309,7 @@ fn a_node_inside_takes_a_child_and_keeps_the_token_until_it_leaves() {
     assert_eq!(node.parent(), Some(3));
 }
 
-/// §3.2, Process_Child(r), afterwards: the token goes to r without delay, and r is the parent here, too.
+/// §3.2, Process_Child(r), afterwards: the token goes to r at once, and r is the parent here, too.
 #[test]
 fn a_node_that_has_left_sends_the_token_on_as_soon_as_the_child_is_known() {
     let mut node = node(1, 4, 2);
@@ -324,7 +323,7 @@ fn a_node_that_has_left_sends_the_token_on_as_soon_as_the_child_is_known() {
     assert_eq!(node.parent(), Some(3));
 }
 
-/// *Departure from §3.2*, Process_Child(r): our form leaves the parent alone.
+/// *Departure from §3.2*, Process_Child(r): the repaired form does not change the parent.
 #[test]
 fn in_the_repaired_form_a_child_does_not_become_the_parent() {
     let me = PeerId::new(3);
@@ -338,7 +337,8 @@ fn in_the_repaired_form_a_child_does_not_become_the_parent() {
     assert_eq!(node.parent(), Some(1));
 }
 
-/// §3.4, Safety: tokens are never created. No event changes the number of tokens but by the token it brings or sends.
+/// §3.4, Safety: tokens are never created. An event changes the number of tokens only by those that it delivers or
+/// sends.
 #[test]
 fn no_event_makes_or_loses_a_token() {
     type Event = fn(&mut Node) -> Effects;
@@ -366,8 +366,8 @@ fn no_event_makes_or_loses_a_token() {
     }
 }
 
-/// §3.4, Property 1: a root that asks has the token. A node that asked became a root; once it has been served and
-/// nobody came after it, it is a root still, and the token is there.
+/// §3.4, Property 1: a root that requests has the token. A node that has requested is a root; if no request follows, it
+/// is still one after its turn, with the token.
 #[test]
 fn a_root_that_requests_has_the_token() {
     let mut node = node(3, 4, 2);
@@ -382,8 +382,8 @@ fn a_root_that_requests_has_the_token() {
     assert_eq!(effects, [enter(2, 0, 3)]);
 }
 
-/// §3.4, Property 2, one step of it: a request that reaches a node with a parent leaves it again for that parent, even
-/// where the node waits or is inside.
+/// §3.4, Property 2, one step: a request that reaches a node with a parent is forwarded, even if the node waits or
+/// holds.
 #[test]
 fn a_request_goes_on_through_a_busy_node() {
     let mut node = node(3, 5, 2);
@@ -396,8 +396,7 @@ fn a_request_goes_on_through_a_busy_node() {
     assert_eq!(node.parent(), Some(4));
 }
 
-/// §3.4, Property 3, one step of it, and §3.2 on FIFO order: along one queue the token goes from each node to the one
-/// that was assigned after it, in the order of assignment.
+/// §3.4, Property 3, one step, and §3.2 on FIFO order: along one queue the token passes in the order of assignment.
 #[test]
 fn a_queue_is_served_in_the_order_of_assignment() {
     let (mut one, mut two, mut three) = (node(1, 4, 1), node(2, 4, 1), node(3, 4, 1));
@@ -414,8 +413,7 @@ fn a_queue_is_served_in_the_order_of_assignment() {
     assert_eq!(left, [vec![send(2, token(1, 0, 2))], vec![send(3, token(1, 0, 3))], vec![]]);
 }
 
-/// §3.4, Property 4, one step of it: whoever has been inside and left before the role came still passes it on to its
-/// next.
+/// §3.4, Property 4, one step: a node that has released before the role arrives still passes it on.
 #[test]
 fn a_node_that_has_left_still_passes_the_role_on() {
     let mut node = node(3, 4, 2);
@@ -430,7 +428,8 @@ fn a_node_that_has_left_still_passes_the_role_on() {
     assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
 }
 
-/// *Ours*: fencing numbers step by k from slot + 1, so that they increase per slot and no two slots share one.
+/// *Ours*: fencing numbers of slot s are s + 1 plus multiples of k, so they increase per slot and no two slots share
+/// one.
 #[test]
 fn fencing_numbers_of_different_slots_never_meet() {
     let mut numbers = Vec::new();
@@ -448,7 +447,7 @@ fn fencing_numbers_of_different_slots_never_meet() {
     assert!(numbers.windows(2).all(|pair| pair[0].1 < pair[1].1), "{numbers:?}");
 }
 
-/// *Ours*: a client that withdraws while it waits is not let in; its place sends the token on at once.
+/// *Ours*: the place of a withdrawn client forwards the token at once.
 #[test]
 fn a_withdrawn_place_passes_the_token_on() {
     let mut node = node(3, 4, 2);
@@ -461,7 +460,7 @@ fn a_withdrawn_place_passes_the_token_on() {
     assert_eq!(effects, [send(2, token(1, 0, 1))], "and the fencing number was not used up");
 }
 
-/// *Ours*: with nobody behind it, the token of a withdrawn place stays at hand.
+/// *Ours*: without a child, the token of a withdrawn place stays.
 #[test]
 fn a_withdrawn_place_without_a_child_keeps_the_token() {
     let mut node = node(3, 4, 2);
@@ -474,7 +473,7 @@ fn a_withdrawn_place_without_a_child_keeps_the_token() {
     assert_eq!(node.request(2), [enter(2, 0, 1)]);
 }
 
-/// *Ours*: the tail has left and its token is in use again when the child comes late; the child gets it after that.
+/// *Ours*: the tail has released and its token is in use again when `child` arrives late.
 #[test]
 fn a_late_child_stands_behind_whoever_uses_the_token_now() {
     let mut node = node(1, 4, 2);
@@ -488,7 +487,7 @@ fn a_late_child_stands_behind_whoever_uses_the_token_now() {
     assert_eq!(node.release(2), [send(3, token(1, 1, 6))]);
 }
 
-/// *Ours*: what makes no sense is reported, and a token is kept all the same.
+/// *Ours*: an unexpected token is reported, and kept.
 #[test]
 fn a_token_for_nobody_is_strange_and_kept() {
     let mut node = node(3, 4, 2);
@@ -499,8 +498,7 @@ fn a_token_for_nobody_is_strange_and_kept() {
     assert_eq!(node.fair_k.tokens(), 1);
 }
 
-/// *Departure from §3.1*, where a node asks for one entry at a time: several clients wait at one node. A second one
-/// asks at a root that waits itself: it stands behind the first.
+/// *Departure from §3.1*: several clients wait at one node. The second request at a waiting root follows the first.
 #[test]
 fn the_second_client_of_a_waiting_root_is_next_after_the_first() {
     let mut node = node(1, 2, 1);

@@ -1,4 +1,4 @@
-//! Fair-K with late binding: what becomes of messages to peers that are gone. No network; state, event, check.
+//! Fair-K with late binding: undelivered messages and dead peers. No network; state, event, check.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_protocols::fair_k_late::{Config, Message, Update};
@@ -18,7 +18,7 @@ fn feed(peer: &mut FairKLate, me: PeerId, input: Input<Message, Never>) -> Effec
     effects
 }
 
-/// A peer of a resource that `HOME` coordinates and has the token of.
+/// Returns a peer of a resource whose coordinator and token holder is `HOME`.
 fn peer(me: PeerId) -> FairKLate {
     FairKLate::new(me, &Layout { root: HOME, tokens: vec![HOME] }, Config::default())
 }
@@ -71,7 +71,7 @@ fn the_rest_is_sent_once_more_in_case_the_other_is_alive() {
     assert_eq!(one, before);
 }
 
-/// Once it forgot that silently: the token came, lay there free, and the coordinator waited for it to be handed on.
+/// Otherwise the token would arrive and stay unused, while the coordinator waits for its hand-over.
 #[test]
 fn who_forgets_the_next_of_a_token_that_is_still_to_come_says_so() {
     let mut one = peer(ME);

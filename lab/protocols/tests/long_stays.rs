@@ -1,7 +1,7 @@
-//! How often waiters are passed with several slots while some clients stay for ever: whole peers of late binding in
+//! The number of times a waiter is passed with several slots while some clients never release: peers of late binding in
 //! virtual time, with messages of one millisecond.
 //!
-//! `cargo test -p peerlock-protocol --test long_stays -- --nocapture` prints the tables.
+//! `cargo test -p peerlock-protocols --test long_stays -- --nocapture` prints the tables.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,42 +11,42 @@ use peerlock_protocols::token::Layout;
 use peerlock_protocols::{Cx, Effect, FairKLate, Input, Never, step};
 use peerlock_types::{PeerId, Rng, Ticket, Time};
 
-/// The time that a message takes, in microseconds.
+/// Message delay, in microseconds.
 const MESSAGE: u64 = 1000;
 
 const SECOND: u64 = 1_000_000;
 
-/// A closed loop: each client is at a peer of its own, and asks again as soon as it has left.
+/// A closed loop: each client is at a peer of its own, and requests again after each release.
 #[derive(Clone, Copy, Debug)]
 struct Loop {
     slots: u32,
-    /// Clients that enter first and never leave.
+    /// Clients that enter first and never release.
     long: u32,
-    /// Clients that come again and again.
+    /// The other clients.
     others: u32,
-    /// The mean of their stays, in microseconds. They are spread evenly over half of it and one and a half times.
+    /// Mean of their stays, in microseconds, uniform between a half and one and a half of it.
     stay: u64,
-    /// How long it lasts, in microseconds.
+    /// Length of the run, in microseconds.
     lasts: u64,
 }
 
 impl Loop {
-    /// The bound of lab/docs/papers/fair-k-late.md, which is a little higher where stays are so short that tokens are
-    /// told ahead.
+    /// Returns the bound of lab/docs/papers/fair-k-late.md, which is higher if stays are so short that successors are
+    /// sent ahead.
     fn most_passes(&self) -> u64 {
         let more = if self.stay < 2 * MESSAGE { 3 } else { 2 };
         u64::from(2 * self.slots * (self.long + more))
     }
 }
 
-/// What happened to the clients that come again.
+/// Measurements of the other clients.
 #[derive(Debug, Default)]
 struct Found {
     entries: u64,
-    /// The sum of all waits and the longest one, in microseconds. One that has not ended counts for the longest.
+    /// The sum of all waits and the longest one, in microseconds. The longest includes unfinished waits.
     waited: u64,
     longest: u64,
-    /// The most entries by later requests during one wait.
+    /// The maximum number of entries by later requests during one wait.
     passes: u64,
     never_served: u64,
     messages: u64,
@@ -58,7 +58,7 @@ enum Event {
     Arrive { from: u64, to: u64, message: Message },
 }
 
-/// A request that waits.
+/// A waiting request.
 struct Waiter {
     asked: u64,
     passes: u64,
@@ -69,11 +69,11 @@ struct Play {
     now: u64,
     rng: Rng,
     peers: Vec<FairKLate>,
-    /// When each event happens, by its number.
+    /// The time of each event, by its number.
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
     scheduled: u64,
-    /// The last ticket of each peer's client, and how often it has entered.
+    /// The last ticket of each peer's client, and its number of entries.
     tickets: Vec<u64>,
     entries: Vec<u64>,
     waiting: BTreeMap<u64, Waiter>,
@@ -100,7 +100,7 @@ impl Play {
         }
     }
 
-    /// The first peer keeps the queue and has no client.
+    /// Runs the loop. The first peer is coordinator and has no client.
     fn run(mut self) -> Found {
         (1..self.peers.len() as u64).for_each(|peer| self.schedule(peer * 10 * MESSAGE, Event::Ask(peer)));
         while let Some(Reverse((at, number))) = self.queue.pop().filter(|Reverse((at, _))| *at < self.of.lasts) {
@@ -165,13 +165,13 @@ impl Play {
             let stay = self.of.stay as f64 * (0.5 + self.rng.unit());
             self.schedule(self.now + stay as u64, Event::Leave(peer));
         }
-        // It takes two messages until the holder of a token can know of a request.
+        // A request needs two messages to reach the holder of a token.
         let earlier = self.waiting.values_mut().filter(|other| other.asked + 2 * MESSAGE < asked);
         earlier.for_each(|other| other.passes += 1);
     }
 }
 
-/// Plays these and prints a table of them.
+/// Runs these loops and prints a table.
 fn play_all(loops: impl IntoIterator<Item = Loop>) -> Vec<(Loop, Found)> {
     println!(
         "| k | long stays | others | mean stay | mean wait | longest | most passes | bound | messages per entry |"
@@ -194,7 +194,7 @@ fn play_all(loops: impl IntoIterator<Item = Loop>) -> Vec<(Loop, Found)> {
     all.inspect(show).collect()
 }
 
-/// Slots, long stays and other clients. In most of them no more wait than there are slots.
+/// Slots, long stays and other clients. In most cases no more clients wait than there are slots.
 const LONG: [(u32, u32, u32); 11] = [
     (2, 1, 3),
     (2, 1, 4),
@@ -221,7 +221,7 @@ fn passes_are_bounded_where_some_stay_for_ever() {
     }
 }
 
-/// Once a stay is known to be long no waiter depends on it: then the others are served nearly in order.
+/// Waiters do not depend on a stay that is known to be long, so the others are served nearly in order.
 #[test]
 fn longest_wait_with_long_stays_is_near_the_mean() {
     let loops = LONG.map(|(slots, long, others)| Loop { slots, long, others, stay: SECOND, lasts: 600 * SECOND });
@@ -230,7 +230,7 @@ fn longest_wait_with_long_stays_is_near_the_mean() {
     }
 }
 
-/// The bounds are what it was without any provision for long stays.
+/// The bounds are the figures without the rule for long stays.
 #[test]
 fn no_long_stays_leave_order_and_cost_as_they_are() {
     let loops = [(3, 6), (3, 5), (10, 20), (10, 15), (50, 100)];

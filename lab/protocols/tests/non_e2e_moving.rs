@@ -1,4 +1,4 @@
-//! Non-E2E from seeds, on routes that change: hops die for good, replicas move to other peers and have forgotten.
+//! Seeded simulation of Non-E2E on changing routes: hops die, and replicas move to other peers without their memory.
 
 mod moving;
 
@@ -22,7 +22,7 @@ fn hops_die_and_replicas_move_and_messages_are_lost_and_clients_crash() {
     holds(&everything());
 }
 
-/// The checks bite: as printed nearly everybody is left to wait.
+/// Check of the checker: the printed form leaves most clients waiting.
 #[test]
 fn the_printed_form_loses_requests() {
     let counting = Experiment { count_violations: true, ..calm() };
@@ -30,7 +30,7 @@ fn the_printed_form_loses_requests() {
     assert!((0..10).map(|seed| found(seed).harm().stuck).sum::<u64>() > 10);
 }
 
-/// The bound of 2m − n is not for show: beyond it two get in.
+/// The bound of 2m − n is tight: beyond it two clients hold.
 #[test]
 fn with_too_many_moves() {
     let workload = faults::closed(Span::from_secs(2), Span::from_secs(2), 10);

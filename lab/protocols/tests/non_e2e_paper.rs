@@ -1,4 +1,4 @@
-//! Non-E2E, sentence by sentence: what the paper promises, and each defect of its §IV.B beside our repair.
+//! Paper tests of Non-E2E, and each defect of §IV.B beside its repair.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
@@ -20,7 +20,7 @@ fn asked(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).asked(clients)
 }
 
-// What the paper promises.
+// Statements of the paper.
 
 /// §IV.B, 1: "it sends a REQUEST message to all the responsible replicas". 2: "their replica list is updated and the
 /// REQUEST message continues to be routed". 3: "a GRANTREQ message is routed directly to the requester".
@@ -108,16 +108,17 @@ fn a_majority_is_enough() {
     assert_eq!(scene.holders(), [D]);
 }
 
-/// A, B and C have a vote each, so that nobody has two, and are queued behind one another everywhere else.
+/// Returns a scene in which A, B and C have a vote each, so that none has two, and are queued behind one another
+/// elsewhere.
 fn split(config: Config) -> Scene {
     let mut scene = new_scene(config);
     for client in [A, B, C] {
         scene.request(client);
     }
-    scene.deliver(A, 10, "request"); // For R0,
-    scene.deliver(A, 10, "request"); // for R1, but behind C at 11.
+    scene.deliver(A, 10, "request"); // For R0.
+    scene.deliver(A, 10, "request"); // For R1, but behind C at 11.
     let late = scene.hold_back(A, 10);
-    (0..3).for_each(|_| scene.deliver(B, 10, "request")); // For R2: behind A for the others.
+    (0..3).for_each(|_| scene.deliver(B, 10, "request")); // For R2; behind A for the others.
     let first =
         scene.wire.iter().position(|in_flight| in_flight.1 == 11 && in_flight.0 == 10).expect("A's request for R0");
     let first = scene.wire.remove(first);
@@ -176,8 +177,8 @@ fn the_successor_of_a_dead_hop_cleans_up() {
 }
 
 /// §V.B: "the replica fails after receiving the partially assembled queue … an alive predecessor would act as the
-/// temporary token holder, where the new queue would be rebuilt." And what the hop had queued is not in danger when the
-/// hop's own predecessor dies.
+/// temporary token holder, where the new queue would be rebuilt." Requests queued at the hop survive the crash of its
+/// predecessor, too.
 #[test]
 fn the_last_hop_keeps_the_assembled_queue_until_the_replica_has_it() {
     let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[A, C, B]);
@@ -185,7 +186,7 @@ fn the_last_hop_keeps_the_assembled_queue_until_the_replica_has_it() {
     (0..3).for_each(|_| scene.deliver(A, 10, "release"));
     (0..3).for_each(|_| scene.deliver(10, 11, "release"));
     for replica in 0..3 {
-        scene.kill(replica); // With the queues before their door.
+        scene.kill(replica); // With the queues on their way to them.
     }
     scene.pass(Span::from_secs(5));
     assert_eq!(scene.holders(), [C], "peer 13 is the replicas now");
@@ -193,7 +194,7 @@ fn the_last_hop_keeps_the_assembled_queue_until_the_replica_has_it() {
     assert_eq!(scene.order(), [A, C, B]);
 }
 
-/// §II: a replica may lose its memory. Whoever waits asks again, and finds its place.
+/// §II: a replica may lose its memory. Waiters retry and regain their places.
 #[test]
 fn whoever_waits_asks_again_where_it_was_forgotten() {
     let mut scene = asked(Config::REPAIRED, &[A, D, C]);
@@ -206,7 +207,7 @@ fn whoever_waits_asks_again_where_it_was_forgotten() {
     }
 }
 
-/// A key that changes its owner: the new one is a replica without memory, the old one passes on what still comes to it.
+/// A key gets another owner: the new one is a replica without memory, the old one forwards what still reaches it.
 #[test]
 fn a_replica_that_moves_has_forgotten() {
     let mut scene = asked(Config::REPAIRED, &[A, D]);
@@ -221,7 +222,7 @@ fn a_replica_that_moves_has_forgotten() {
     assert_eq!(scene.order(), [A, D]);
 }
 
-// Beyond the paper.
+// Additions to the paper.
 
 #[test]
 fn who_withdraws_is_passed_over() {
@@ -232,7 +233,7 @@ fn who_withdraws_is_passed_over() {
     assert_eq!(scene.order(), [A, C]);
 }
 
-/// Whoever waits behind a client that withdraws is queued where that one was.
+/// Requests behind a withdrawn one are queued in its place.
 #[test]
 fn who_waits_behind_one_who_withdraws_moves_up() {
     let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[C, A, B]);
@@ -269,7 +270,7 @@ fn fencing_numbers_increase_also_past_a_holder_that_crashed() {
     assert!(scene.entered.windows(2).all(|pair| pair[0].2 < pair[1].2), "{:?}", scene.entered);
 }
 
-/// Whoever is cut off is out before anybody else is in.
+/// A holder that is cut off stops before another one enters.
 #[test]
 fn a_holder_that_is_cut_off_is_out_in_time() {
     let mut scene = asked(Config::REPAIRED, &[A, B]);
@@ -281,7 +282,7 @@ fn a_holder_that_is_cut_off_is_out_in_time() {
     assert_eq!((scene.lost.as_slice(), scene.holders().as_slice()), ([A].as_slice(), [B].as_slice()));
 }
 
-/// Renewals go straight to the replicas: a message and an answer for each vote, whatever the length of the route.
+/// Renewals go straight to the replicas: a message and an answer per vote, for any length of the route.
 #[test]
 fn a_renewal_takes_two_messages_per_vote() {
     let mut scene = asked(Config::REPAIRED, &[A]);
@@ -291,7 +292,7 @@ fn a_renewal_takes_two_messages_per_vote() {
     assert_eq!(renewals, [9, 9, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// What makes no sense is dropped, and said so.
+/// Messages that no peer would send are dropped and reported.
 #[test]
 fn nonsense_is_dropped() {
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
@@ -319,9 +320,9 @@ fn nonsense_is_dropped() {
     }
 }
 
-// The defects of the printed form, each with and without its repair alone.
+// The defects of the printed form, each with and without its repair.
 
-/// A hop that is asked twice by one client names it as holder, and the client takes that for the vote.
+/// A hop that receives two requests of one client names it as holder, and the client takes that for the vote.
 #[test]
 fn a_hop_is_taken_for_the_replica() {
     let play = |hearsay| {
@@ -338,7 +339,7 @@ fn a_hop_is_taken_for_the_replica() {
     assert_eq!(play(true), [D]);
 }
 
-/// A replica knows nothing of those who wait at hops: what is yielded comes back, for ever.
+/// A replica does not know the requests at hops: a yielded vote comes back forever.
 #[test]
 fn a_split_vote() {
     let play = |surfaces| {
@@ -350,7 +351,7 @@ fn a_split_vote() {
     assert_eq!(play(false), []);
 }
 
-/// A client that is finished, and left in a hop's queue, later gets a vote, and keeps it.
+/// A finished client, left in a hop's queue, later gets a vote and keeps it.
 #[test]
 fn a_vote_for_a_ghost() {
     let play = |answers_ghosts| {
@@ -369,7 +370,7 @@ fn a_vote_for_a_ghost() {
     assert_eq!(play(false), [A]);
 }
 
-/// A late RELEASE takes the vote from the next request of the same client, which is inside with it.
+/// A late RELEASE takes the vote from the next request of the same client, which holds with it.
 #[test]
 fn a_late_release_hits_the_next_request() {
     let play = |epochs| {
@@ -393,7 +394,7 @@ fn a_late_release_hits_the_next_request() {
     assert_eq!(play(false), [D, A]);
 }
 
-/// RELEASE carries the only copy of the queue.
+/// In print RELEASE carries the only copy of the queue.
 #[test]
 fn a_release_with_a_queue_is_lost() {
     let play = |keeps_copies| {
@@ -408,7 +409,7 @@ fn a_release_with_a_queue_is_lost() {
     assert_eq!(play(false), [A]);
 }
 
-/// Who crashes inside keeps its votes.
+/// In print a holder that crashes keeps its votes.
 #[test]
 fn a_crash_inside() {
     let play = |leases| {
@@ -421,7 +422,6 @@ fn a_crash_inside() {
     assert_eq!(play(false), [A]);
 }
 
-/// A REQUEST that is lost.
 #[test]
 fn a_lost_request() {
     let play = |asks_again| {

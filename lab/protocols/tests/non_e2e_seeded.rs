@@ -1,4 +1,4 @@
-//! Non-E2E at scale and in trouble, from seeds, on routes that never change: does it hold?
+//! Seeded simulation of Non-E2E on fixed routes, at scale and with faults.
 
 mod on_routes;
 
@@ -32,7 +32,7 @@ fn with_everything() {
     holds(&rough(on_routes::everything()));
 }
 
-/// Leases that end, by clocks that differ, after a wait in some hop's queue: whoever is cut off is out in time.
+/// Leases, by clocks that differ, after a wait in a hop's queue: a holder that is cut off stops in time.
 #[test]
 fn with_holders_that_are_cut_off() {
     assert!(holds(&faults::cut_off(calm())) > 0);

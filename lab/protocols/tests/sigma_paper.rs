@@ -1,4 +1,4 @@
-//! Sigma, sentence by sentence: what the paper promises, and each defect of its Figures 5 and 6 beside our repair.
+//! Paper tests of Sigma, and each defect of Figures 5 and 6 beside its repair.
 
 #[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
@@ -9,14 +9,14 @@ use peerlock_types::{Span, Ticket};
 use scene::Scene;
 use scene::votes::{A, B, C, NEWCOMER};
 
-/// Plays a scene in the printed form and in ours, and hands back what is to be compared.
+/// Plays a scene in the printed form and in the repaired one.
 fn both<T>(play: impl Fn(Config) -> T) -> [T; 2] {
     [Config::PRINTED, Config::REPAIRED].map(play)
 }
 
-// What the paper promises.
+// Statements of the paper.
 
-/// §4, case 1; and the cost: one REQUEST, RESPONSE and RELEASE per replica when nobody else wants in.
+/// §4, case 1: one REQUEST, RESPONSE and RELEASE per replica without contention.
 #[test]
 fn an_idle_resource_costs_three_messages_per_replica() {
     let sent = both(|config| {
@@ -31,8 +31,8 @@ fn an_idle_resource_costs_three_messages_per_replica() {
     assert_eq!(sent, [[4, 4, 0, 0, 4]; 2]);
 }
 
-/// §4: a replica gives its vote at once or queues the request, and at RELEASE tells the next. A fourth message per
-/// replica when one waits.
+/// §4: a replica gives its vote at once or queues the request, and grants it at RELEASE: a fourth message per replica
+/// for a waiter.
 #[test]
 fn who_waits_is_told_when_its_turn_comes() {
     let mut scene = Scene::new(4, 3, Config::REPAIRED);
@@ -48,7 +48,7 @@ fn who_waits_is_told_when_its_turn_comes() {
     assert_eq!(scene.sent, [12, 12 + 8, 0, 0, 12]);
 }
 
-/// Not in the paper: a client that withdraws is passed over.
+/// Not in the paper.
 #[test]
 fn who_withdraws_is_passed_over() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -62,7 +62,7 @@ fn who_withdraws_is_passed_over() {
     assert_eq!(scene.entered.iter().map(|&(peer, ..)| peer).collect::<Vec<_>>(), [A, C]);
 }
 
-/// Not in the paper: several tickets of one peer are several clients.
+/// Not in the paper: tickets of one peer are independent clients.
 #[test]
 fn tickets_of_one_peer_wait_each_in_its_own_right() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -76,7 +76,7 @@ fn tickets_of_one_peer_wait_each_in_its_own_right() {
     }
 }
 
-/// §4, informed backoff: after a reset the retries build the queue up again, in much the same order.
+/// §4, informed backoff: after a reset, retries rebuild the queue in nearly the same order.
 #[test]
 fn retries_rebuild_a_replica_that_forgot() {
     let mut scene = Scene::new(3, 3, Config::REPAIRED);
@@ -92,9 +92,8 @@ fn retries_rebuild_a_replica_that_forgot() {
     assert_eq!(scene.holders(), [B], "which takes all three votes");
 }
 
-/// Not in the paper: on an overlay two peers may take themselves for the same replica for a while, and the one that has
-/// been there longer may be the one that stays. Its answers count again when the other has been silent for a lease
-/// time.
+/// Not in the paper: on an overlay two peers may act as one replica for a while, and the one with the longer memory may
+/// remain. Its answers count again once the other has been silent for a lease time.
 #[test]
 fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -117,7 +116,7 @@ fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
     assert_eq!(scene.holders(), [B]);
 }
 
-/// §4: an owner whose lease has run out makes room for the next in the queue.
+/// §4: an owner whose lease has expired is replaced by the next in the queue.
 #[test]
 fn a_client_that_crashes_inside_holds_the_others_up_for_one_lease() {
     let entered = both(|config| {
@@ -134,7 +133,7 @@ fn a_client_that_crashes_inside_holds_the_others_up_for_one_lease() {
     assert_eq!(entered, [2, 2]);
 }
 
-/// Fencing numbers increase from grant to grant, also past a holder that crashed; see `peerlock_protocols::fencing`.
+/// Also after a holder that has crashed; see `peerlock_protocols::fencing`.
 #[test]
 fn fencing_numbers_increase() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -160,7 +159,7 @@ fn fencing_numbers_increase() {
 
 // Safety.
 
-/// "A retry answered *owner = you* after a YIELD lets two clients in."
+/// In print a retry answered by "owner = you" after a YIELD grants to two clients.
 #[test]
 fn a_vote_that_was_yielded_is_not_counted_again() {
     let inside = both(|config| {
@@ -169,12 +168,12 @@ fn a_vote_that_was_yielded_is_not_counted_again() {
             scene.request(client);
         }
         scene.hold_back(A, 1); // A's request to R1 is lost.
-        // Each has one vote, and nobody has two.
+        // Each has one vote.
         scene.duplicate(C, 2, "request");
         for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
             scene.deliver(client, replica, "request");
         }
-        // C's request comes to R2 once more: "owner = you". That answer is slow.
+        // A second copy of C's request arrives at R2: "owner = you". The answer is slow.
         scene.deliver(C, 2, "request");
         scene.deliver(2, C, "response");
         let answer = scene.hold_back(2, C);
@@ -184,7 +183,7 @@ fn a_vote_that_was_yielded_is_not_counted_again() {
         for replica in [0, 1] {
             scene.deliver(replica, C, "response");
         }
-        scene.try_deliver(2, C, "inquire"); // In our form R2 asks its vote back for A.
+        scene.try_deliver(2, C, "inquire"); // In the repaired form R2 asks for its vote, for A.
         scene.deliver(C, 2, "yield");
         scene.deliver(2, A, "response");
         scene.deliver(2, A, "response");
@@ -201,7 +200,7 @@ fn a_vote_that_was_yielded_is_not_counted_again() {
     assert_eq!(inside, [vec![A, C], vec![A]]);
 }
 
-/// "`Request()` never clears `resp[]`."
+/// In print `Request()` never clears `resp[]`.
 #[test]
 fn answers_to_an_earlier_request_are_forgotten() {
     let inside = both(|config| {
@@ -217,11 +216,11 @@ fn answers_to_an_earlier_request_are_forgotten() {
         scene.stabilize();
         scene.holders()
     });
-    // One answer that names B, and two old ones that name A.
+    // One answer names B, and two old ones name A.
     assert_eq!(inside, [vec![B, A], vec![B]]);
 }
 
-/// "A late grant of an earlier request is counted."
+/// In print a late grant of an earlier request is counted.
 #[test]
 fn a_late_grant_of_an_earlier_request_is_not_counted() {
     let inside = both(|config| {
@@ -243,7 +242,7 @@ fn a_late_grant_of_an_earlier_request_is_not_counted() {
     assert_eq!(inside, [vec![B, A], vec![B]]);
 }
 
-/// "RELEASE … carries only the id."
+/// In print RELEASE carries only the id.
 #[test]
 fn a_late_release_does_not_hit_the_next_request() {
     let inside = both(|config| {
@@ -267,7 +266,7 @@ fn a_late_release_does_not_hit_the_next_request() {
     assert_eq!(inside, [vec![A, B], vec![A]]);
 }
 
-/// "… and YIELD carries only the id."
+/// In print YIELD carries only the id.
 #[test]
 fn a_late_yield_does_not_hit_the_next_grant() {
     let owners = both(|config| {
@@ -288,7 +287,7 @@ fn a_late_yield_does_not_hit_the_next_grant() {
         scene.deliver(last, 2, "yield");
         let late = scene.hold_back(last, 2);
         assert_eq!(scene.owner(2), Some(A));
-        // A and B withdraw, and the last gets in. C comes, and then the second copy of the YIELD.
+        // A and B withdraw, and the last client enters. C requests, and then the second copy of the YIELD arrives.
         for client in [A, B] {
             scene.release(client);
         }
@@ -303,7 +302,7 @@ fn a_late_yield_does_not_hit_the_next_grant() {
     assert_eq!(owners, [Some(C), Some(NEWCOMER)]);
 }
 
-/// "The client does not know when its lease ends."
+/// In print the client does not know when its lease ends.
 #[test]
 fn a_client_that_is_cut_off_leaves_before_the_next_one_enters() {
     let found = both(|config| {
@@ -319,7 +318,7 @@ fn a_client_that_is_cut_off_leaves_before_the_next_one_enters() {
     assert_eq!(found, [(vec![A, B], vec![]), (vec![B], vec![A])]);
 }
 
-/// … nor does it count votes whose lease has ended while the others were on their way.
+/// Votes whose lease has expired while the others were under way do not count.
 #[test]
 fn a_vote_whose_lease_has_ended_is_not_counted() {
     let inside = both(|config| {
@@ -341,7 +340,7 @@ fn a_vote_whose_lease_has_ended_is_not_counted() {
     assert_eq!(inside, [vec![B, A], vec![B]]);
 }
 
-/// … and with renewal it stays inside as long as it likes. The printed form has none.
+/// A holder keeps its grant by renewal, which the printed form lacks.
 #[test]
 fn leases_are_renewed() {
     let found = both(|config| {
@@ -357,7 +356,7 @@ fn leases_are_renewed() {
 
 // Liveness.
 
-/// "A retry must be idempotent (it was inserted twice)."
+/// In print a retry inserts a second entry.
 #[test]
 fn a_second_copy_of_a_request_is_not_served_again() {
     let owners = both(|config| {
@@ -376,7 +375,7 @@ fn a_second_copy_of_a_request_is_not_served_again() {
     assert_eq!(owners, [Some(B), None]);
 }
 
-/// "RELEASE overtaking REQUEST leaves a ghost owner"; and so does a RELEASE that is lost.
+/// RELEASE overtaking REQUEST leaves a ghost owner, as does a lost RELEASE.
 #[test]
 fn a_replica_finds_out_that_its_owner_has_finished() {
     for is_lost in [false, true] {
@@ -399,7 +398,7 @@ fn a_replica_finds_out_that_its_owner_has_finished() {
     }
 }
 
-/// "A YIELD at a reset replica must count as a REQUEST."
+/// In print a YIELD at a reset replica is answered, but not queued.
 #[test]
 fn a_yield_at_a_replica_that_forgot_is_a_request() {
     let owners = both(|config| {
@@ -422,7 +421,7 @@ fn a_yield_at_a_replica_that_forgot_is_a_request() {
     assert_eq!(owners, [None, Some(C)]);
 }
 
-/// "Losses before any T_w is known need a default timer."
+/// In print a client without any T_w never retries.
 #[test]
 fn a_client_whose_first_messages_are_lost_asks_again() {
     let inside = both(|config| {
@@ -435,7 +434,7 @@ fn a_client_whose_first_messages_are_lost_asks_again() {
     assert_eq!(inside, [vec![], vec![A]]);
 }
 
-/// A YIELD that is lost is sent again when the replica shows that it does not know of it.
+/// A lost YIELD is sent again when the replica shows that it does not know of it.
 #[test]
 fn a_lost_yield_is_made_up_for() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -456,8 +455,8 @@ fn a_lost_yield_is_made_up_for() {
     assert_eq!((scene.owner(2), scene.holders()), (Some(A), vec![A]));
 }
 
-/// Not in the paper: the first in a replica's queue has finished long ago, and its REQUEST came late. Whoever waits
-/// behind it, and came before the owner, asks for itself.
+/// Not in the paper: the head of a replica's queue finished long ago, and its REQUEST came late. A waiter behind it
+/// that is earlier than the owner causes an `Inquire` of its own.
 #[test]
 fn who_has_finished_does_not_stand_in_the_way_of_others() {
     let mut scene = Scene::new(2, 2, Config::REPAIRED);
@@ -477,14 +476,14 @@ fn who_has_finished_does_not_stand_in_the_way_of_others() {
     assert_eq!([scene.owner(0), scene.owner(1)], [Some(C), Some(B)], "a split");
     scene.put_back(late);
     scene.deliver(A, 0, "request");
-    scene.hold_back(0, C); // The question whether C still wants the vote is lost.
+    scene.hold_back(0, C); // The `Inquire` to C is lost.
     scene.put_back(slow);
     scene.pass(Span::from_secs(60));
     assert_eq!(scene.holders(), [B]);
 }
 
-/// "That opens a rare split in which nobody yields: resolve it … by asking the owner." C has a vote and may still win,
-/// for all it knows. Asked a second time, it stops hoping for the answers that do not come.
+/// A split in which no client yields: C has a vote and may still win, as far as it knows. At the second `Inquire` it
+/// yields.
 #[test]
 fn an_owner_who_is_asked_twice_yields() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
@@ -502,7 +501,7 @@ fn an_owner_who_is_asked_twice_yields() {
 
 // Speed.
 
-/// "Stale entries in `resp[]` cause a needless YIELD round at every hand-over."
+/// In print stale entries in `resp[]` cause a YIELD round at every hand-over.
 #[test]
 fn nobody_yields_at_a_hand_over() {
     let yields = both(|config| {
@@ -516,11 +515,11 @@ fn nobody_yields_at_a_hand_over() {
         assert_eq!(scene.holders(), [B]);
         scene.sent[3]
     });
-    // After two grants B has two entries with its own name and two with A's: nobody can win, says the printed form.
+    // After two grants B has two entries with its own name and two with A's: in the printed form, no client can win.
     assert_eq!(yields, [2, 0]);
 }
 
-/// Three split the votes. In the printed form the first yields, too, and twice, only to get its vote back.
+/// Three clients split the votes. In the printed form the first yields, too, twice, and gets its vote back.
 #[test]
 fn the_first_in_line_does_not_yield() {
     let yields = both(|config| {
@@ -538,7 +537,8 @@ fn the_first_in_line_does_not_yield() {
 
 // Backoff.
 
-/// When B, in place 1, is told to ask again after A and C were inside for `stay` each, with a pause of `idle` before.
+/// Returns the time until B, at position 1, retries, after two holds of `stay`, with a pause of `idle` before the
+/// second.
 fn retry_after(config: Config, stay: u64, idle: u64) -> Span {
     let mut scene = Scene::new(3, 2, config);
     for pause in [0, idle] {
@@ -556,7 +556,7 @@ fn retry_after(config: Config, stay: u64, idle: u64) -> Span {
     scene.timers.iter().find(|((peer, _), _)| *peer == B).expect("B will ask again").1.since(scene.now)
 }
 
-/// "T_w = T_CS (P + ½) as printed collapses when resets meet overload (the retry comes after the client's turn)."
+/// With T_w = T_CS (P + ½) as printed, the retry comes after the client's turn.
 #[test]
 fn a_retry_comes_before_the_turn() {
     let after = both(|config| retry_after(config, 8, 0));
@@ -564,14 +564,14 @@ fn a_retry_comes_before_the_turn() {
     assert_eq!(after, [t_w, t_w * 5 / 8]);
 }
 
-/// "T_CS counts busy intervals only."
+/// T_CS counts busy intervals only; in print all time.
 #[test]
 fn the_forecast_does_not_count_idle_time() {
     let after = both(|config| retry_after(config, 8, 100));
     assert_eq!(after, [Span::from_secs(108) * 3 / 2, Span::from_secs(8) * 3 / 2 * 5 / 8]);
 }
 
-/// "Lamport clocks of new clients start from 0 and starve old waiters."
+/// In print the Lamport clocks of new clients start from 0, and overtake old waiters.
 #[test]
 fn a_newcomer_does_not_overtake() {
     let second = both(|config| {

@@ -1,4 +1,4 @@
-//! Sigma at scale and in trouble, from seeds: does it hold?
+//! Seeded simulation of Sigma, at scale and with faults.
 
 mod faults;
 
@@ -18,7 +18,7 @@ fn calm(quorum: Quorum) -> Experiment {
     faults::calm(quorum.replicas(), 4, SEEDS)
 }
 
-/// Eight clients, among whom messages overtake each other.
+/// Eight clients, with messages that overtake each other.
 fn rough(faults: Faults) -> Experiment {
     Experiment { faults, network: jitter(200), ..faults::calm(5, 8, SEEDS) }
 }
@@ -28,7 +28,7 @@ fn holds(experiment: &Experiment, quorum: Quorum) -> u64 {
     faults::holds(experiment, |me| Sigma::new(me, &replicas, Config::REPAIRED))
 }
 
-/// Broken rules are counted.
+/// Runs an experiment that counts violations.
 fn count(experiment: Experiment, config: Config) -> Report {
     let replicas = Replicas::first(FOUR_OF_FIVE);
     let experiment = Experiment { count_violations: true, ..experiment };
@@ -57,7 +57,7 @@ fn with_resets() {
     holds(&Experiment { faults: few_resets(5), ..calm(FOUR_OF_FIVE) }, FOUR_OF_FIVE);
 }
 
-/// The numbers rise without any clock, as long as two grants share a replica that remembers.
+/// Numbers increase without a clock as long as two grants share a replica that remembers.
 #[test]
 fn with_resets_that_are_only_counted() {
     let faults = Faults { counted_lives: true, ..few_resets(5) };
@@ -81,7 +81,7 @@ fn with_clients_that_are_replicas() {
     holds(&Experiment { peers: 8, servers: 0, ..rough(faults) }, FOUR_OF_FIVE);
 }
 
-/// Leases are renewed, and now and then lost.
+/// Leases are renewed, and sometimes lost.
 #[test]
 fn with_stays_longer_than_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 6);
@@ -104,14 +104,14 @@ fn with_24_of_32() {
     holds(&Experiment { faults, network: jitter(200), ..faults::calm(32, 4, SEEDS / 4) }, Quorum::DEFAULT);
 }
 
-/// The checks bite: the printed form lets two in without any trouble at all, and gives numbers twice.
+/// Check of the checker: the printed form grants to two clients without any fault, and reuses numbers.
 #[test]
 fn the_printed_form_lets_two_in() {
     let harm = count(Experiment { trials: 20, ..calm(FOUR_OF_FIVE) }, Config::PRINTED).harm();
     assert!(harm.violations > 0 && harm.fencing_back > 0, "{harm:?}");
 }
 
-/// The bound of 2m − n is not for show: beyond it two get in.
+/// The bound of 2m − n is tight: beyond it two clients hold.
 #[test]
 fn with_too_many_resets() {
     let faults = Faults { replica_life: Some(Span::from_millis(2500)), ..Faults::default() };
@@ -120,7 +120,7 @@ fn with_too_many_resets() {
     assert!(harm.violations > 0, "{harm:?}");
 }
 
-/// An open workload above saturation, on 24 of 32 votes.
+/// Runs an open workload above saturation, on 24 of 32 votes.
 fn overload(low: u64, high: u64, replica_life: Option<Span>, config: Config) -> Report {
     let open = Open {
         replicas: 32,
@@ -135,7 +135,7 @@ fn overload(low: u64, high: u64, replica_life: Option<Span>, config: Config) -> 
         faults: Faults { replica_life, ..Faults::default() },
         lease: config.lease,
         count_violations: true,
-        trials: if replica_life.is_some() { 4 } else { 1 }, // Single ones differ by up to 7 % then.
+        trials: if replica_life.is_some() { 4 } else { 1 }, // Single trials then differ by up to 7 %.
         seed: 1,
     };
     let replicas = Replicas::first(Quorum::DEFAULT);
@@ -146,8 +146,8 @@ fn throughput(report: &Report) -> f64 {
     report.throughput().expect("an open workload is measured")
 }
 
-/// §5, Figure 7: beyond saturation throughput stays flat, at the rate that theory gives. And no storms: four messages
-/// per replica for each client, and a retry and its answer for each e-fold of its place in the queue.
+/// §5, Figure 7: beyond saturation throughput stays flat, at the theoretical rate. Messages stay bounded: four per
+/// replica and client, and a retry with its answer for each e-fold of its position in the queue.
 #[test]
 fn saturated_throughput_is_the_theory() {
     for (low, high) in [(100, 100), (50, 150), (0, 200)] {
@@ -156,13 +156,13 @@ fn saturated_throughput_is_the_theory() {
         let found = throughput(&report);
         assert!((found / theory - 1.0).abs() < 0.01, "{low} to {high} ms: {found} of {theory}");
         assert!(report.worst_of_bound().is_some_and(|share| share <= 1.0), "{low} to {high} ms: {:?}", report.worst);
-        // The printed form, without the one defect that stops it altogether.
+        // The printed form, without the one defect that stops it.
         let printed = overload(low, high, None, Config { idempotent_requests: true, ..Config::PRINTED });
         assert!((2.4..3.0).contains(&throughput(&printed)), "{low} to {high} ms: {}", throughput(&printed));
     }
 }
 
-/// §5, Figure 8: replicas that live for 30 s on average.
+/// §5, Figure 8: replicas with a mean lifetime of 30 s.
 #[test]
 fn throughput_survives_resets() {
     let mean = |config| throughput(&overload(0, 200, Some(Span::from_secs(30)), config));

@@ -1,4 +1,4 @@
-//! The strawman of the Sigma paper, §3: one client of three replicas elsewhere. No network; state, event, check.
+//! Paper tests of the strawman (Sigma, §3): one client and three remote replicas. No network; state, event, check.
 
 use peerlock_protocols::strawman::{Attempt, Config, Message, Strawman, Wake};
 use peerlock_protocols::token::Claim;
@@ -14,7 +14,7 @@ fn attempt(peer: PeerId, number: u64) -> Attempt {
     Attempt { client: Claim { peer, ticket: TICKET }, number }
 }
 
-/// A client that has asked two of three, and tries again when it has lost.
+/// Returns a client that has requested two of three votes, and retries after a loss.
 fn client() -> Strawman {
     let mut client = Strawman::new(ME, &Replicas::first(Quorum::new(3, 2)), Config::BACKS_OFF);
     feed(&mut client, Input::Request(TICKET));
@@ -27,7 +27,7 @@ fn feed(client: &mut Strawman, input: Input<Message, Wake>) -> Effects {
     effects
 }
 
-/// Replica `replica` answers attempt `number`: it has voted for `owner`.
+/// Delivers the answer of a replica to attempt `number`: it has voted for `owner`.
 fn answer(client: &mut Strawman, replica: u32, number: u64, owner: Attempt) -> Effects {
     let message = Message::Response { replica, attempt: attempt(ME, number), owner, fencing: 0 };
     feed(client, Input::Message { from: PeerId::new(replica.into()), message })
@@ -51,7 +51,7 @@ fn an_answer_that_comes_twice_is_one_vote() {
     assert_eq!(answer(&mut client, 0, 0, attempt(ME, 0)), []);
 }
 
-/// The replica may have given its vote to somebody else since, when it got back that of the first attempt.
+/// The replica may have voted for another client since it got back the vote of the first attempt.
 #[test]
 fn a_vote_for_an_earlier_attempt_is_given_back_and_does_not_count() {
     let (mut client, other) = (client(), attempt(PeerId::new(8), 0));

@@ -1,4 +1,4 @@
-//! The strawman from seeds: safe, but slow.
+//! Seeded simulation of the strawman: safe, but slow.
 
 mod faults;
 
@@ -23,7 +23,7 @@ fn nobody_is_inside_with_another_and_everybody_gets_an_answer() {
     }
 }
 
-/// Throughput of an open workload of `rate` clients a second, who leave at once.
+/// Returns the throughput of an open workload of `rate` clients a second, which release at once.
 fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
     let open = Open {
         replicas: 32,
@@ -46,8 +46,8 @@ fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
     report.unwrap_or_else(|failure| panic!("{failure}")).throughput().expect("an open workload is measured")
 }
 
-/// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing, the more so the more latencies
-/// vary.
+/// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing; the more latencies vary, the lower
+/// the peak.
 #[test]
 fn losers_who_give_up_draw_alohas_curve() {
     let [low, peak, high] = [0.2, 2.5, 20.0].map(|rate| throughput(Config::GIVES_UP, (0, 200), rate));
@@ -55,7 +55,7 @@ fn losers_who_give_up_draw_alohas_curve() {
     assert!(throughput(Config::GIVES_UP, (50, 150), 2.5) > 1.2 * peak);
 }
 
-/// All replicas see requests in the same order if all latencies are the same, and then somebody always wins.
+/// With constant latency all replicas receive requests in the same order, so one client always wins.
 #[test]
 fn with_constant_latency_it_cannot_collapse() {
     let [low, high] = [4.0, 20.0].map(|rate| throughput(Config::GIVES_UP, (100, 100), rate));
@@ -63,7 +63,7 @@ fn with_constant_latency_it_cannot_collapse() {
     assert!(throughput(Config::BACKS_OFF, (100, 100), 6.0) > 4.5);
 }
 
-/// Losers who try again add to the load: below the cliff everybody gets in sooner or later, beyond it nobody does.
+/// Losers that retry add to the load: below the cliff every client is served eventually, beyond it none.
 #[test]
 fn losers_who_back_off_fall_off_a_cliff() {
     let [low, high] = [0.2, 1.5].map(|rate| throughput(Config::BACKS_OFF, (0, 200), rate));

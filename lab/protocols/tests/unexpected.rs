@@ -1,4 +1,4 @@
-//! Messages that no peer would send: they are dropped and counted, whatever is in them.
+//! Messages that no correct peer sends are dropped and counted.
 
 use peerlock_protocols::coordinator::{self, Coordinator};
 use peerlock_protocols::fair_k::{self, FairK, TokenLocations};
@@ -11,7 +11,7 @@ use peerlock_types::{PeerId, Rng, Span, Ticket, Time};
 const ME: PeerId = PeerId::new(9);
 const MINE: Claim = Claim { peer: ME, ticket: Ticket::new(1) };
 
-/// Peer `me` has asked, and gets this: that is strange, and nothing else comes of it.
+/// Asserts that a peer with a request reports this message as unexpected, without any other effect.
 fn is_unexpected<P: Protocol>(me: PeerId, mut peer: P, message: P::Message) {
     let (mut rng, mut effects) = (Rng::new(1), Vec::new());
     let mut feed = |input| {

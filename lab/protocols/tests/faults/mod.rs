@@ -1,5 +1,5 @@
-//! What the seeded tests of protocols with replicas share: a closed loop of clients beside some servers in the
-//! simulator, and what goes wrong there.
+//! Shared by the seeded tests of protocols with replicas: a closed loop of clients and servers in the simulator, and
+//! its faults.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 use peerlock_protocols::Observe;
@@ -7,9 +7,8 @@ use peerlock_sim::latency::{Model, Network};
 use peerlock_sim::{Closed, Cut, Experiment, Faults, Hold, Links, Report, Spells};
 use peerlock_types::{PeerId, Span};
 
-/// A closed loop of `clients` clients of `servers` servers, each inside for a third of a second about every two
-/// seconds; messages overtake each other only between different pairs of peers. `trials` of a minute or so, in which
-/// nothing goes wrong.
+/// Returns a closed loop of clients and servers without faults, in `trials` of about a minute. Each client holds for
+/// 0.3 s about every two seconds. Messages overtake each other only between different pairs of peers.
 pub fn calm(servers: u32, clients: usize, trials: u32) -> Experiment {
     Experiment {
         peers: servers as usize + clients,
@@ -26,17 +25,17 @@ pub fn calm(servers: u32, clients: usize, trials: u32) -> Experiment {
     }
 }
 
-/// Clients think and stay for exponential times.
+/// Exponential think and hold times.
 pub fn closed(think: Span, hold: Span, entries: u32) -> Closed {
     Closed { think, hold: Hold::Exponential(hold), entries }
 }
 
-/// Milliseconds, uniform per pair of peers.
+/// Latencies in milliseconds, uniform per pair of peers.
 pub fn latency(low: u64, high: u64) -> Network {
     load(Model::Uniform { low: Span::from_millis(low), high: Span::from_millis(high) })
 }
 
-/// The same, drawn anew for every message.
+/// Latencies drawn for each message.
 pub fn jitter(high: u64) -> Network {
     load(Model::Jitter { low: Span::ZERO, high: Span::from_millis(high) })
 }
@@ -49,8 +48,8 @@ pub fn bad_network() -> Faults {
     Faults { loss: 0.05, duplication: 0.05, ..Faults::default() }
 }
 
-/// One of the servers forgets every three seconds, but no more than two within a lease time of 10 s with one to spare:
-/// fewer than 2m − n = 3.
+/// A server is reset every three seconds, but at most two within the lease time of 10 s plus a second: fewer than 2m −
+/// n = 3.
 pub fn few_resets(servers: u64) -> Faults {
     Faults {
         replica_life: Some(Span::from_secs(3) * servers),
@@ -79,8 +78,8 @@ pub fn everything(servers: u64) -> Faults {
     }
 }
 
-/// Whoever is cut off must be out just before the others' leases on it end. Latencies are so short here, and waits so
-/// long, that a clock which runs a little fast would let two in.
+/// Cuts holders off: each must stop just before the others' leases on it expire. Latencies are so short, and waits so
+/// long, that a clock which is slightly fast would let two clients hold.
 pub fn cut_off(calm: Experiment) -> Experiment {
     Experiment {
         workload: closed(Span::from_millis(10), Span::from_secs(15), 5),
@@ -94,7 +93,7 @@ pub fn cut_off(calm: Experiment) -> Experiment {
     }
 }
 
-/// Runs all trials with the peers that `new_peer` makes.
+/// Runs all trials with the peers created by `new_peer`.
 pub fn play<P: Observe<Timer: std::hash::Hash>>(
     experiment: &Experiment,
     new_peer: impl Fn(PeerId) -> P + Sync,
@@ -103,8 +102,8 @@ pub fn play<P: Observe<Timer: std::hash::Hash>>(
     experiment.run(|_| peers(), |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Nobody inside with another, no fencing number twice or backwards, nobody forgotten: else a trial fails, and is told
-/// with its last events. Returns how many lost their lease.
+/// Runs all trials and returns the number of lost leases. Panics, with the last events, if two clients hold, a fencing
+/// number is used twice or decreases, or a client is never served.
 pub fn holds<P: Observe<Timer: std::hash::Hash>>(
     experiment: &Experiment,
     new_peer: impl Fn(PeerId) -> P + Sync,

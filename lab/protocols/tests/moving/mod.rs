@@ -1,5 +1,5 @@
-//! Routes that change: hops die for good, keys change their owners. What happens when is drawn from a seed beforehand,
-//! so that a peer can be a [`Protocol`] by itself.
+//! Changing routes: hops die, keys change their owners. A seed determines all changes beforehand, so that each peer can
+//! be a [`Protocol`] by itself.
 //!
 //! ```text
 //!   client ──► one of the first hops ──► one of the second hops ──► the owner of the key, one of the hosts
@@ -18,13 +18,14 @@ use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 
 const SEEDS: u64 = 100;
 
-/// For how long there are moves and deaths.
+/// Duration of the changes.
 const LENGTH: Span = Span::from_secs(120);
 
-/// Fewer than 2m − n = 3 replicas move within a lease time of 10 s, with a second to spare.
+/// Mean time between moves, and the window in which fewer than 2m − n = 3 replicas move: the lease time of 10 s plus a
+/// second.
 pub const FEW_MOVES: (Span, Span) = (Span::from_secs(4), Span::from_secs(11));
 
-/// Runs one trial with the peers that `new_peer` makes.
+/// Runs one trial with the peers created by `new_peer`.
 pub fn play<P: Observe<Timer: std::hash::Hash>>(
     experiment: &Experiment,
     (often, window): (Span, Span),
@@ -43,7 +44,7 @@ pub fn calm() -> Experiment {
     Experiment { workload, network: faults::latency(0, 100), ..faults::calm(PEERS as u32, 8, 1) }
 }
 
-/// On a network on which messages overtake each other.
+/// Faults, and messages that overtake each other.
 pub fn everything() -> Experiment {
     let faults = Faults {
         loss: 0.01,
@@ -56,7 +57,8 @@ pub fn everything() -> Experiment {
     Experiment { faults, network: faults::jitter(100), ..calm() }
 }
 
-/// Nobody inside with another, no fencing number twice or backwards, nobody forgotten.
+/// Runs all seeds. Panics if two clients hold, a fencing number is used twice or decreases, or a client is never
+/// served.
 pub fn holds<P>(experiment: &Experiment, new_peer: impl Fn(PeerId, &Replicas) -> P + Sync)
 where
     P: Observe<Timer: std::hash::Hash>,
@@ -70,23 +72,23 @@ where
 const HOSTS: u64 = 8;
 const FIRST_HOPS: std::ops::Range<u64> = HOSTS..HOSTS + 4;
 const SECOND_HOPS: std::ops::Range<u64> = HOSTS + 4..HOSTS + 8;
-/// All peers that have no clients.
+/// Number of peers without clients.
 const PEERS: u64 = HOSTS + 8;
 
-/// What happens when.
+/// The changes.
 struct Plan {
     replicas: Replicas,
-    /// Since when a key belongs to whom, the earliest first.
+    /// Owners of each key since a time, the earliest first.
     owners: BTreeMap<Key, Vec<(Time, u64)>>,
-    /// When a peer dies.
+    /// Time of death of each peer.
     deaths: BTreeMap<u64, Time>,
 }
 
-/// How long the others go on sending to a dead peer.
+/// Time during which others continue to send to a dead peer.
 const NOTICED_AFTER: Span = Span::from_secs(1);
 
 impl Plan {
-    /// Keys move every `moves_every` on average, but no more than two within `window`; some hops die.
+    /// Draws the changes: keys move every `moves_every` on average, but at most two within `window`; some hops die.
     pub fn new(replicas: &Replicas, seed: u64, length: Span, moves_every: Span, window: Span) -> Self {
         let mut rng = Rng::stream(seed, 77);
         let n = replicas.quorum().replicas();
@@ -142,11 +144,11 @@ impl Plan {
     }
 }
 
-/// One peer's part in a protocol on such routes.
+/// One peer of a protocol on such routes.
 struct Moving<P> {
     protocol: P,
     plan: Arc<Plan>,
-    /// The keys that it has owned when it was last looked at.
+    /// The keys owned at the last step.
     owned: Vec<Key>,
 }
 

@@ -1,4 +1,4 @@
-//! Protocols on routes that never change, from seeds: the settings that E2E and Non-E2E share, and what must hold.
+//! Seeded simulation on fixed routes: settings shared by E2E and Non-E2E.
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
@@ -12,11 +12,11 @@ use peerlock_protocols::{Observe, Quorum, Replicas};
 use peerlock_sim::{Experiment, Faults, Report};
 use peerlock_types::PeerId;
 
-/// Replicas at peers 0 … 4, four hops, and clients after them.
+/// Replicas at peers 0 to 4, four hops, then the clients.
 const QUORUM: Quorum = Quorum::new(5, 4);
 pub const SERVERS: u32 = 9;
 
-/// From a client by one of two hops to one of two others, and from there to the replica.
+/// From a client through one of two first hops and one of two second hops to the replica.
 fn routes(replicas: &Replicas, peers: usize) -> Arc<Routes> {
     let mut routes = Routes::default();
     for replica in 0..QUORUM.replicas() {
@@ -34,17 +34,17 @@ pub fn calm() -> Experiment {
     Experiment { network: faults::latency(0, 100), ..faults::calm(SERVERS, 6, 100) }
 }
 
-/// The same on a network on which messages overtake each other.
+/// Faults, and messages that overtake each other.
 pub fn rough(faults: Faults) -> Experiment {
     Experiment { faults, network: faults::jitter(100), ..calm() }
 }
 
-/// A hundredth of the messages is lost, and comes twice: a way has four hops and nobody confirms any.
+/// Loss and duplication of 1 %: a route has four hops without acknowledgement.
 pub fn everything() -> Faults {
     Faults { loss: 0.01, duplication: 0.01, ..faults::everything(SERVERS.into()) }
 }
 
-/// Runs all trials with the peers that `new_peer` makes.
+/// Runs all trials with the peers created by `new_peer`.
 pub fn play<P>(experiment: &Experiment, new_peer: impl Fn(PeerId, &Replicas) -> P + Sync) -> Report
 where
     P: Observe<Timer: std::hash::Hash>,

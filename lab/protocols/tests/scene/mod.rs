@@ -1,5 +1,5 @@
-//! A scene: some peers, and messages that move only when told to. Without routes it is for protocols that send, with
-//! `routes` for those on an overlay. Peers may die: then the routes lead around them.
+//! A scene: peers, and messages that the test delivers one by one. Without routes it is for protocols that send, with
+//! `routes` for those on an overlay. Peers may die; routes then avoid them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,10 +9,10 @@ use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 pub mod routes;
 pub mod votes;
 
-/// A message under way: from, to, for the owner of which key and from whom if it is routed, what.
+/// A message under way: sender, receiver, key and origin if it is routed, content.
 pub type InFlight<P> = (u64, u64, Option<(Key, PeerId)>, <P as Protocol>::Message);
 
-/// Who comes next on the way to a key among those that are not dead; nobody if `here` owns it.
+/// Returns the next hop to a key among the live peers; `None` if `here` owns the key.
 type Next = Box<dyn Fn(Key, u64, &BTreeSet<u64>) -> Option<u64>>;
 
 pub struct Scene<P: Observe> {
@@ -20,18 +20,18 @@ pub struct Scene<P: Observe> {
     pub peers: BTreeMap<u64, P>,
     next: Next,
     dead: BTreeSet<u64>,
-    /// In the order sent.
+    /// Messages in the order sent.
     pub wire: Vec<InFlight<P>>,
     pub timers: BTreeMap<(u64, P::Timer), Time>,
     tickets: BTreeMap<u64, u64>,
-    /// Who is inside: peer, ticket, fencing number.
+    /// Current grants: peer, ticket, fencing number.
     pub inside: Vec<(u64, u64, u64)>,
-    /// The same, of all who ever were.
+    /// All grants so far.
     pub entered: Vec<(u64, u64, u64)>,
     pub lost: Vec<u64>,
-    /// How many messages of each type.
+    /// Number of messages of each type.
     pub sent: Vec<usize>,
-    /// Nothing comes to or from this peer.
+    /// A peer without messages in either direction.
     pub cut_off: Option<u64>,
 }
 
@@ -128,7 +128,7 @@ impl<P: Observe> Scene<P> {
         ticket
     }
 
-    /// The peer's latest request is over.
+    /// Finishes the peer's latest request.
     pub fn release(&mut self, peer: u64) {
         let ticket = self.tickets[&peer];
         self.inside.retain(|&(holder, which, _)| (holder, which) != (peer, ticket));
@@ -168,13 +168,13 @@ impl<P: Observe> Scene<P> {
         found
     }
 
-    /// Delivers what was sent first.
+    /// Delivers the oldest message.
     pub fn deliver_first(&mut self) {
         let in_flight = self.wire.remove(0);
         self.arrive(in_flight);
     }
 
-    /// Puts a second copy of the oldest such message on the wire.
+    /// Duplicates the oldest such message.
     pub fn duplicate(&mut self, from: u64, to: u64, kind: &str) {
         let copy = self.wire[self.the(from, to, kind)].clone();
         self.wire.push(copy);
@@ -185,7 +185,7 @@ impl<P: Observe> Scene<P> {
         self.wire.remove(self.the(from, to, kind));
     }
 
-    /// Takes what is on the wire from one to the other off it, for [`Scene::put_back`].
+    /// Removes the messages from one peer to another, for [`Scene::put_back`].
     pub fn hold_back(&mut self, from: u64, to: u64) -> Vec<InFlight<P>> {
         let (held, rest) = self.wire.drain(..).partition(|in_flight| (in_flight.0, in_flight.1) == (from, to));
         self.wire = rest;
@@ -196,7 +196,7 @@ impl<P: Observe> Scene<P> {
         self.wire.extend(held);
     }
 
-    /// Delivers everything, in the order sent; at most so much that a protocol that never rests shows itself.
+    /// Delivers everything, in the order sent. Panics after 2000 messages.
     pub fn stabilize(&mut self) {
         for _ in 0..2000 {
             if self.wire.is_empty() {
@@ -207,7 +207,7 @@ impl<P: Observe> Scene<P> {
         panic!("no rest: {:?}", self.wire);
     }
 
-    /// Time passes, and messages need none of it.
+    /// Lets time pass; messages take none.
     pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         self.stabilize();

@@ -1,8 +1,8 @@
 //! Three replicas, some hops, and clients A, B, C, D.
 //!
 //! ```text
-//!   A 20 ─┬─► 10 ─┬─► 11 ─► R (0, 1, 2)      if 10 or 11 dies: 12 in its place
-//!   B 21 ─┘       │                          if R dies: 13 in its place
+//!   A 20 ─┬─► 10 ─┬─► 11 ─► R (0, 1, 2)      if 10 or 11 dies: 12 instead
+//!   B 21 ─┘       │                          if R dies: 13 instead
 //!   C 22 ─────────┘
 //!   D 23 ─────────────────► R
 //! ```
@@ -40,7 +40,7 @@ impl<P: Observe + Display> Scene<P> {
         Self::of(peers, |me| new(me, &replicas), Box::new(next))
     }
 
-    /// Everybody in this order asks, and all messages arrive before the next one does.
+    /// Sends requests of these clients in this order, each after all messages of the previous one have arrived.
     pub fn asked(mut self, clients: &[u64]) -> Self {
         for &client in clients {
             self.request(client);
@@ -49,13 +49,13 @@ impl<P: Observe + Display> Scene<P> {
         self
     }
 
-    /// A client leaves, and all messages arrive.
+    /// Releases a client and delivers all messages.
     pub fn leave(&mut self, client: u64) {
         self.release(client);
         self.pass(Span::from_secs(1));
     }
 
-    /// What a peer knows.
+    /// Returns the displayed state of a peer.
     pub fn state(&self, peer: u64) -> String {
         self.peers[&peer].to_string()
     }
