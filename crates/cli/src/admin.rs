@@ -119,7 +119,7 @@ pub struct Recover {
 
 pub async fn drain(options: &Drain) -> Result<ExitCode> {
     let Some(Client::Agent(agent)) = options.agent.present()? else {
-        say("no agent runs here");
+        say("no agent is running here");
         return Ok(ExitCode::SUCCESS);
     };
     let drained = agent.process().await?;

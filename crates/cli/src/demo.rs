@@ -1,4 +1,4 @@
-//! `peerlock demo`: a cluster of peers in one process, with clients, and the live page to watch them and to play fate.
+//! `peerlock demo`: a cluster in one process with clients, and the live page with controls for failures.
 
 mod actor;
 mod browser;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::future::{join_all, try_join_all};
 use peerlock::{Endpoint, Request, Secret, Token};
-use peerlock_http::{Act, Demo, DemoCommand, DemoFault, Listener, serve};
+use peerlock_http::{Act, Demo, DemoCommand, DemoState, Listener, serve};
 use peerlock_registry::voters_among;
 use peerlock_service::{Class, PeerView, Service, Voter};
 use peerlock_supervise::Signals;
@@ -31,60 +31,60 @@ use crate::{Error, Result, duration};
 use actor::Actor;
 use workload::{Plan, Workload};
 
-/// What the clients want. By name, so that the page shows the first, which is wanted most, first.
+/// The resources. The page lists them by name; the first is requested most.
 const NAMES: [&str; 6] = ["backup", "deploy", "invoices", "reindex", "thumbnails", "vacuum"];
 const EXAMPLES: &str = "\
 Examples:
   peerlock demo                                          eight peers, three slots
-  peerlock demo --slots 1 --peers 16 --hold 50ms         a lock that goes round fast
-  peerlock demo --http 127.0.0.1:7401 --for 10m          where others expect it, and not for ever";
+  peerlock demo --slots 1 --peers 16 --hold 50ms         one slot, held briefly
+  peerlock demo --http 127.0.0.1:7401 --for 10m          a fixed address, for ten minutes";
 
-/// So many connections there may be at the page's port: browsers have six each.
+/// The connection limit of the page: browsers open six each.
 const MOST_CONNECTIONS: usize = 256;
-/// How long the peers may take to say goodbye.
+/// Bounds the departure of the peers at the end.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// How often the peers are asked who votes.
+/// Interval of queries for the voters at the start.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// So many folders of demos that were killed may be in the way.
-const MOST_FOLDERS: u32 = 1000;
-/// The most clients that a peer can have.
+/// How many directories of killed demos are skipped.
+const MOST_DIRECTORIES: u32 = 1000;
+/// The most clients per peer.
 const MOST_CLIENTS: u16 = 1000;
 
-/// Start a cluster of peers in this process, with clients and a live page
+/// Run a cluster of peers in this process, with clients and a live page
 ///
-/// Real peers on loopback, each with clients that think, ask for a slot, stay inside and leave. The page shows where
-/// the tokens are, who waits, and for how long; and there peers can be killed, frozen, cut off and brought back, to see
-/// what becomes of their slots. Nothing is left when it ends.
+/// The peers are real and communicate over loopback. Their clients request slots, hold them and release them in a loop.
+/// The page shows the tokens, the queue and the waiting times; its controls kill, freeze, disconnect and restore peers.
+/// Nothing remains when the demo ends.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// How many peers
+    /// Number of peers
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
     peers: u16,
-    /// How many may be inside at a time
+    /// Number of slots of each resource
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     slots: u32,
-    /// How many clients each peer has
+    /// Number of clients per peer
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_CLIENTS)))]
     clients: u16,
-    /// How many resources they choose from
+    /// Number of resources
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
     resources: u16,
-    /// How long a client stays inside, on average
+    /// Mean time for which a client holds a slot
     #[arg(long, value_name = "DUR", default_value = "700ms")]
     hold: Span,
-    /// How long it thinks before it asks again, on average
+    /// Mean time between a client's requests
     #[arg(long, value_name = "DUR", default_value = "500ms")]
     think: Span,
-    /// How long a session stands: so long after a peer has died its slots come back
+    /// Session length: after this long the slots of a dead peer are granted again
     ///
-    /// Below 8s, clients of other peers lose theirs, too, when the one that leads the register dies.
+    /// Below 8s, clients of other peers also lose their slots when the registry leader dies.
     #[arg(long, value_name = "DUR", default_value = "8s", value_parser = duration)]
     session: Duration,
-    /// Where the page is served: a port of this machine, 0 for any that is free
+    /// Address of the page, on loopback; port 0 is any free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     http: SocketAddr,
-    /// End after this long, and not only on Ctrl-C
+    /// Exit after this long [default: run until Ctrl-C]
     #[arg(long = "for", value_name = "DUR", value_parser = duration)]
     runs_for: Option<Duration>,
     /// Do not open the page in a browser
@@ -92,11 +92,11 @@ pub struct Options {
     no_open: bool,
 }
 
-/// Runs until Ctrl-C, or for as long as was asked for.
+/// Runs the demo until Ctrl-C, or for `--for`.
 pub fn run(options: &Options) -> Result<()> {
     if !options.http.ip().is_loopback() {
         let message =
-            format!("the demo's page is for this machine only: give --http 127.0.0.1:{}", options.http.port());
+            format!("the demo's page is served on loopback only: give --http 127.0.0.1:{}", options.http.port());
         return Err(Error::Usage(message));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Start)?;
@@ -116,7 +116,7 @@ async fn demo(options: &Options) -> Result<()> {
     };
     let started = Instant::now();
     let Options { peers, slots, .. } = options;
-    // A pipe that nobody reads any more does not keep the demo from running.
+    // A closed pipe does not end the demo.
     _ = writeln!(stdout(), "{peers} peers, {slots} slots. The page: {page}\nCtrl-C ends it.");
     if !options.no_open {
         browser::open(&page);
@@ -131,7 +131,7 @@ async fn demo(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Resolves when somebody or the system wants the demo to end, or its time is up.
+/// Resolves on a signal, or after `--for`.
 async fn end(mut signals: Signals, after: Option<Duration>) {
     let time_is_up = async {
         match after {
@@ -145,19 +145,19 @@ async fn end(mut signals: Signals, after: Option<Duration>) {
     }
 }
 
-/// All peers of a demo, and what can be done to them.
+/// The peers of a demo, and the actions on them.
 struct Stage {
     demo: Demo,
     actors: Vec<Mutex<Actor>>,
-    /// How many clients each peer has.
+    /// The number of clients per peer.
     clients: watch::Sender<u16>,
-    /// How often somebody has come in.
+    /// The number of grants.
     entries: Arc<AtomicU64>,
     _dir: Dir,
 }
 
 impl Stage {
-    /// Starts the peers, the others joining the first, founds the resources, and lets the clients in.
+    /// Starts the peers, creates the resources, and starts the clients.
     async fn begin(options: &Options, demo: Demo) -> Result<Self> {
         let (dir, secret) = (Dir::make()?, Secret::generate());
         let (clients, many) = watch::channel(0);
@@ -187,7 +187,7 @@ impl Stage {
             services.push(service);
             actors.push(actor);
         }
-        // Whoever asks later takes the number of slots that there is, which may have been changed by then.
+        // Later requests use the existing capacity, which the page may have changed.
         let found =
             workload.plan.names.iter().map(async |name| {
                 services[0].acquire(Request::new(&**name).slots(options.slots)).await?.release().await
@@ -201,7 +201,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Does what whoever watches wants, as it comes: one that takes long keeps no other waiting.
+    /// Executes the page's commands concurrently.
     async fn play(self: Arc<Self>, mut commands: mpsc::UnboundedReceiver<DemoCommand>) {
         while let Some(DemoCommand { act, done }) = commands.recv().await {
             let stage = Arc::clone(&self);
@@ -213,13 +213,13 @@ impl Stage {
         match act {
             Act::Kill { peer } => {
                 let mut actor = self.actor(peer)?.lock().await;
-                self.demo.fault(peer, DemoFault::Killed);
+                self.demo.set_state(peer, DemoState::Killed);
                 actor.kill().await;
             }
             Act::Freeze { peer } => {
                 let mut actor = self.actor(peer)?.lock().await;
                 let running = actor.running.as_mut().ok_or_else(|| gone(peer))?;
-                self.demo.fault(peer, DemoFault::Frozen);
+                self.demo.set_state(peer, DemoState::Frozen);
                 running.freeze();
             }
             Act::CutOff { peer } => {
@@ -227,12 +227,12 @@ impl Stage {
                 let running = actor.running.as_mut().ok_or_else(|| gone(peer))?;
                 running.bring_back();
                 running.cut_off();
-                self.demo.fault(peer, DemoFault::CutOff);
+                self.demo.set_state(peer, DemoState::CutOff);
             }
             Act::BringBack { peer } => self.bring_back(peer).await?,
             Act::Clients { clients } if clients <= MOST_CLIENTS => self.set_clients(clients),
-            Act::Clients { .. } => return Err(refused(format!("a peer has {MOST_CLIENTS} clients at most"))),
-            Act::Slots { name, slots } => self.someone().await?.resize(&name, slots).await?,
+            Act::Clients { .. } => return Err(refused(format!("a peer has at most {MOST_CLIENTS} clients"))),
+            Act::Slots { name, slots } => self.any_running().await?.resize(&name, slots).await?,
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Stage {
         match &mut actor.running {
             Some(running) => {
                 running.bring_back();
-                self.demo.fault(peer, DemoFault::Runs);
+                self.demo.set_state(peer, DemoState::Runs);
             }
             None => {
                 let service = actor.start().await.map_err(|error| refused(error.to_string()))?;
@@ -259,11 +259,11 @@ impl Stage {
 
     fn actor(&self, number: usize) -> std::result::Result<&Mutex<Actor>, peerlock::Error> {
         let found = number.checked_sub(1).and_then(|place| self.actors.get(place));
-        found.ok_or_else(|| refused(format!("there is no peer {number}: they are 1 to {}", self.actors.len())))
+        found.ok_or_else(|| refused(format!("no peer {number}: the peers are 1 to {}", self.actors.len())))
     }
 
-    /// A peer that can be asked.
-    async fn someone(&self) -> std::result::Result<Service, peerlock::Error> {
+    /// Returns a peer that is running and connected.
+    async fn any_running(&self) -> std::result::Result<Service, peerlock::Error> {
         for actor in &self.actors {
             if let Some(running) = &actor.lock().await.running
                 && running.is_in_touch()
@@ -271,10 +271,10 @@ impl Stage {
                 return Ok(running.service.clone());
             }
         }
-        Err(refused("no peer is there: bring one back".to_owned()))
+        Err(refused("no peer is running and connected: bring one back".to_owned()))
     }
 
-    /// Lets everybody go. They have nobody left to give anything to: whoever does not come to an end is left behind.
+    /// Stops all peers; those that do not leave in time are killed.
     async fn end(&self) {
         self.clients.send_replace(0);
         let leave = self.actors.iter().map(async |actor| {
@@ -292,8 +292,9 @@ impl Stage {
     }
 }
 
-/// Resolves when as many peers vote as should, and everybody knows where those are. Nobody is to be killed before: the
-/// first one votes alone at first, and who has heard of nobody else is only found when another one leads.
+/// Resolves when the cluster has its full number of voters and every peer knows their addresses. Until then no peer
+/// should be killed: the first one is the only voter at first, and a peer that knows only it could not find a new
+/// leader.
 async fn vote(services: &[Service]) -> std::result::Result<(), peerlock::Error> {
     loop {
         let peers = services[0].cluster().await?.peers.into_iter();
@@ -306,7 +307,7 @@ async fn vote(services: &[Service]) -> std::result::Result<(), peerlock::Error> 
     }
 }
 
-/// Whether each of the peers has an address of all of these.
+/// Returns whether each peer knows an address of all these hosts.
 async fn know(services: &[Service], hosts: &BTreeSet<PeerId>) -> std::result::Result<bool, peerlock::Error> {
     for service in services {
         let known = service.peers().await?.into_iter().filter(|peer| !peer.address.is_empty());
@@ -317,33 +318,32 @@ async fn know(services: &[Service], hosts: &BTreeSet<PeerId>) -> std::result::Re
     Ok(true)
 }
 
-/// What the clients want, in the order of the names.
+/// Returns the name of a resource by its index.
 fn name(place: usize) -> String {
     let name = NAMES[place % NAMES.len()];
     if place < NAMES.len() { name.to_owned() } else { format!("{name}-{}", place / NAMES.len() + 1) }
 }
 
 fn gone(peer: usize) -> peerlock::Error {
-    refused(format!("peer {peer} does not run: bring it back first"))
+    refused(format!("peer {peer} is not running: bring it back first"))
 }
 
 fn refused(message: String) -> peerlock::Error {
     peerlock::Error::Refused { class: Class::BadRequest, message }
 }
 
-/// Where the peers keep what they must not forget, until the demo ends.
+/// The temporary directory of a demo. Dropping it removes the directory.
 struct Dir(PathBuf);
 
 impl Dir {
-    /// One that nobody has. Where processes have the same numbers again, as in a container, one that was killed may
-    /// have left its own.
+    /// Creates an unused directory. In a container, a killed demo with the same process ID may have left one.
     fn make() -> Result<Self> {
         let mut number = 1;
         loop {
             let path = std::env::temp_dir().join(format!("peerlock-demo-{}.{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self(path)),
-                Err(taken) if taken.kind() == ErrorKind::AlreadyExists && number < MOST_FOLDERS => number += 1,
+                Err(taken) if taken.kind() == ErrorKind::AlreadyExists && number < MOST_DIRECTORIES => number += 1,
                 Err(source) => return Err(Error::Temporary { path, source }),
             }
         }
@@ -361,9 +361,9 @@ mod tests {
     use super::Dir;
 
     #[test]
-    fn what_another_has_left_is_not_in_the_way() {
-        let left = Dir::make().expect("there is a place for it");
-        let made = Dir::make().expect("and for another");
+    fn directory_of_a_killed_demo_is_skipped() {
+        let left = Dir::make().expect("a directory");
+        let made = Dir::make().expect("another directory");
         assert!(left.0 != made.0 && made.0.is_dir());
         let paths = [left.0.clone(), made.0.clone()];
         drop((left, made));

@@ -1,4 +1,4 @@
-//! `peerlock doctor`: everything about this machine's agent on one page, and what to do about it.
+//! `peerlock doctor`: the health of this machine's agent, with advice.
 
 mod judge;
 mod look;
@@ -16,25 +16,26 @@ use crate::{Error, Result};
 use judge::judge;
 use look::look;
 
-/// Look whether the agent of this machine, its cluster, disk and clock are well, and say what to do
+/// Check the agent of this machine, its cluster, disk and clock
 ///
 /// Starts no agent and changes nothing.
 #[derive(Args)]
 #[command(after_help = "\
-One line for each finding: ok, warn or bad, what it is about, and what to do.
-Exit codes: 0 if nothing is bad, 1 if something is; without an agent something is.
+Prints a line for each finding: ok, warn or bad, the subject, its state, and advice.
+
+Exit codes: 0 if nothing is bad, 1 if something is bad or no agent is running
 
 Example:
   peerlock doctor --json | jq -r '.findings[] | select(.level != \"ok\") | .what'")]
 pub struct Options {
-    /// JSON instead of lines
+    /// Print JSON instead of lines
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Level {
@@ -43,15 +44,15 @@ enum Level {
     Bad,
 }
 
-/// One thing that was looked at.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
     level: Level,
-    /// What it is about, in a word.
+    /// The subject, in one word.
     about: &'static str,
-    /// How it is: a sentence, without its stop.
+    /// The state: a sentence without a full stop.
     what: String,
-    /// What to do about it, if anything: sentences, with their stops.
+    /// The advice, if any: complete sentences.
     #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
     todo: Option<String>,
 }
@@ -64,14 +65,14 @@ pub async fn run(options: &Options) -> Result<ExitCode> {
         false => lines(&findings, in_colour()),
     };
     match print(&text) {
-        // Who has read enough wants to know the end all the same.
+        // The exit code does not depend on the reader of the pipe.
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
         printed => printed?,
     }
     Ok(ExitCode::from(u8::from(worst == Level::Bad)))
 }
 
-/// Colours are for people, and only for those who want them (no-color.org).
+/// Returns whether to use colours: on a terminal, unless disabled (no-color.org).
 fn in_colour() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     stdout().is_terminal() && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
@@ -87,7 +88,7 @@ fn lines(findings: &[Finding], in_colour: bool) -> String {
         };
         let word = if in_colour { format!("\x1b[{colour}m{word:4}\x1b[0m") } else { format!("{word:4}") };
         let todo = todo.as_ref().map_or_else(String::new, |todo| format!(". {todo}"));
-        // Names and labels are without control characters, and errors of the system are one line: so is this.
+        // Names, labels and system errors contain no line breaks or control characters.
         let _ = writeln!(out, "{word}  {about:9}  {what}{todo}");
     }
     out
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_each_in_columns_and_coloured_for_people_only() {
+    fn findings_are_lines_with_columns_and_optional_colours() {
         let finding = |level, about, todo: Option<&str>| {
             let (what, todo) = ("it is so".to_owned(), todo.map(str::to_owned));
             Finding { level, about, what, todo }

@@ -32,7 +32,7 @@ pub struct Demo {
 /// The state of a peer of a demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DemoFault {
+pub enum DemoState {
     /// It runs.
     Runs,
     /// It was killed, as by `kill -9`; its directory still exists.
@@ -113,8 +113,8 @@ impl Demo {
     }
 
     /// Records the state of a peer.
-    pub fn fault(&self, number: usize, fault: DemoFault) {
-        self.watch.fault(number, fault);
+    pub fn set_state(&self, number: usize, state: DemoState) {
+        self.watch.set_state(number, state);
     }
 
     /// Records the number of clients per peer.

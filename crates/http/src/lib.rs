@@ -62,7 +62,7 @@ pub use app::{App, Files, LONGEST_LEASE};
 #[cfg(feature = "server")]
 pub use connections::Site;
 #[cfg(feature = "server")]
-pub use demo::{Act, Demo, DemoCommand, DemoFault};
+pub use demo::{Act, Demo, DemoCommand, DemoState};
 #[cfg(feature = "server")]
 pub use guard::TokenInForce;
 #[cfg(feature = "server")]

@@ -21,7 +21,7 @@ use utoipa_axum::routes;
 use crate::input::About;
 use crate::waits::{Second, Waits};
 use crate::watch::{Found, Watch};
-use crate::{DemoFault, Failure};
+use crate::{DemoState, Failure};
 
 /// Limit of waiters listed.
 const MOST_SHOWN: usize = 100;
@@ -89,7 +89,7 @@ pub struct ViewPeer {
     /// When the session expires unless it is renewed, if the peer's state is included.
     pub session_ms: Option<u64>,
     /// Its state in a demo.
-    pub fault: Option<DemoFault>,
+    pub state: Option<DemoState>,
 }
 
 /// A resource in the list.
@@ -194,7 +194,7 @@ pub struct Looked<'a> {
     /// Whether `members` has all peers of the cluster.
     pub whole: bool,
     /// The watched peers, with their state.
-    pub members: &'a [(PeerId, DemoFault)],
+    pub members: &'a [(PeerId, DemoState)],
     /// Those that have answered.
     pub observed: &'a [Found],
     /// All peers, as one of them knows.
@@ -263,7 +263,7 @@ impl Looked<'_> {
         let known = self.known.iter().find(|known| known.peer == peer);
         let observed = self.observed.iter().find(|observed| observed.inspection.peer == peer);
         let member = self.members.iter().position(|(member, _)| *member == peer).filter(|_| self.whole);
-        let fault = member.map(|number| self.members[number].1);
+        let state = member.map(|number| self.members[number].1);
         let address = known.map_or(String::new(), |known| known.address.clone());
         let label = match (member, known) {
             (Some(number), _) => (number + 1).to_string(),
@@ -271,9 +271,9 @@ impl Looked<'_> {
             (None, _) if address.is_empty() => peer.to_string(),
             (None, _) => address.clone(),
         };
-        let up = fault.map_or_else(
+        let up = state.map_or_else(
             || observed.is_some() || known.is_some_and(|known| known.up),
-            |fault| fault == DemoFault::Runs,
+            |state| state == DemoState::Runs,
         );
         ViewPeer {
             peer: peer.to_string(),
@@ -287,7 +287,7 @@ impl Looked<'_> {
             voter: known.map_or(Voter::No, |known| known.voter),
             session: known.and_then(|known| known.session),
             session_ms: observed.and_then(|observed| observed.health.ends).map(millis),
-            fault,
+            state,
         }
     }
 
@@ -405,8 +405,8 @@ mod tests {
         // Ticket 1 of peer 3 holds a slot already; the coordinator does not know yet.
         let queue = [(2, 1), (3, 1), (1, 3)].map(|(at, ticket)| TicketView { peer: peer(at), ticket });
         let observed = [observed(3, &[1], None), observed(1, &[0, 2], Some(queue.to_vec())), observed(2, &[], None)];
-        let members = [(1, DemoFault::Runs), (2, DemoFault::CutOff), (3, DemoFault::Runs), (4, DemoFault::Killed)];
-        let members = members.map(|(number, fault)| (peer(number), fault));
+        let members = [(1, DemoState::Runs), (2, DemoState::CutOff), (3, DemoState::Runs), (4, DemoState::Killed)];
+        let members = members.map(|(number, state)| (peer(number), state));
         let mut waits = Waits::default();
         waits.enter(4, Duration::from_millis(5));
         let name: Name = "r".parse().expect("a name");
@@ -441,8 +441,8 @@ mod tests {
     #[test]
     fn waiters_are_counted_without_the_coordinator() {
         let observed = [observed(2, &[0], None), observed(3, &[], None)];
-        let members = [(1, DemoFault::Frozen), (2, DemoFault::Runs), (3, DemoFault::Runs)]
-            .map(|(number, fault)| (peer(number), fault));
+        let members = [(1, DemoState::Frozen), (2, DemoState::Runs), (3, DemoState::Runs)]
+            .map(|(number, state)| (peer(number), state));
         let looked = Looked { whole: true, members: &members, observed: &observed, known: &[], listed: &[], now_s: 0 };
         let resource = looked.view(&BTreeMap::new(), None).chosen.expect("the first");
         assert_eq!((resource.keeper, resource.queue.len(), resource.waiting), (None, 0, 2));
@@ -458,7 +458,7 @@ mod tests {
         });
         let mut own = observed(1, &[0], None);
         own.health = health(1, Some("waits for host7"));
-        let members = [(peer(1), DemoFault::Runs)];
+        let members = [(peer(1), DemoState::Runs)];
         let looked =
             Looked { whole: false, members: &members, observed: &[own], known: &[], listed: &listed, now_s: 0 };
         let view = looked.view(&BTreeMap::new(), None);
@@ -478,14 +478,14 @@ mod tests {
         let queue = vec![TicketView { peer: peer(7), ticket: 9 }];
         let known = [known(1, true), known(7, false), known(8, true)];
         let observed = [observed(1, &[0], Some(queue))];
-        let members = [(peer(1), DemoFault::Runs)];
+        let members = [(peer(1), DemoState::Runs)];
         let looked =
             Looked { whole: false, members: &members, observed: &observed, known: &known, listed: &[], now_s: 0 };
         let view = looked.view(&BTreeMap::new(), None);
         assert!(!view.whole);
         let of = |view: &View| {
             let peers =
-                view.peers.iter().map(|peer| (peer.label.clone(), peer.up, peer.observed, peer.fault.is_some()));
+                view.peers.iter().map(|peer| (peer.label.clone(), peer.up, peer.observed, peer.state.is_some()));
             peers.collect::<std::collections::BTreeSet<_>>()
         };
         let expected = [("host1", true, true), ("host7", false, false), ("host8", true, false)];

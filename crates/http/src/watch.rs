@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
-use crate::DemoFault;
+use crate::DemoState;
 use crate::view::{Looked, View, ViewResource};
 use crate::waits::Waits;
 
@@ -39,7 +39,7 @@ pub struct Watch {
 #[derive(Clone, Debug)]
 struct Member {
     service: Service,
-    fault: DemoFault,
+    state: DemoState,
 }
 
 /// A peer's internal state.
@@ -72,7 +72,7 @@ impl Watch {
     /// Outside of a tokio runtime.
     pub fn enter(&self, number: usize, service: Service) {
         tokio::spawn(collect(service.events(), self.started, Arc::clone(&self.waits)));
-        let member = Member { service, fault: DemoFault::Runs };
+        let member = Member { service, state: DemoState::Runs };
         let mut members = lock(&self.members);
         match members.get_mut(number - 1) {
             Some(place) => *place = member,
@@ -81,24 +81,24 @@ impl Watch {
     }
 
     /// Records the state of a peer.
-    pub fn fault(&self, number: usize, fault: DemoFault) {
+    pub fn set_state(&self, number: usize, state: DemoState) {
         if let Some(member) = lock(&self.members).get_mut(number - 1) {
-            member.fault = fault;
+            member.state = state;
         }
     }
 
     /// Returns a snapshot, with the details of this resource or the first.
     pub async fn view(&self, name: Option<&Name>) -> View {
         let members = lock(&self.members).clone();
-        let looks = members.iter().filter(|member| matches!(member.fault, DemoFault::Runs | DemoFault::CutOff));
+        let looks = members.iter().filter(|member| matches!(member.state, DemoState::Runs | DemoState::CutOff));
         let observed =
             join_all(looks.map(|member| look(&member.service))).await.into_iter().flatten().collect::<Vec<_>>();
-        let first = members.iter().find(|member| member.fault == DemoFault::Runs).map(|member| member.service.clone());
+        let first = members.iter().find(|member| member.state == DemoState::Runs).map(|member| member.service.clone());
         let (known, listed) = match &first {
             Some(service) => join(known(service), self.listed(service)).await,
             None => (Vec::new(), Vec::new()),
         };
-        let members: Vec<_> = members.iter().map(|member| (member.service.me(), member.fault)).collect();
+        let members: Vec<_> = members.iter().map(|member| (member.service.me(), member.state)).collect();
         let (whole, now_s) = (self.whole, self.started.elapsed().as_secs());
         let looked = Looked { whole, members: &members, observed: &observed, known: &known, listed: &listed, now_s };
         let mut view = looked.view(&lock(&self.waits), name);

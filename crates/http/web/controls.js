@@ -8,7 +8,7 @@ const ACTS = [
   ["cut_off", "cut off", "cuts it off from the network"],
   ["bring_back", "bring back", "restarts, continues or reconnects it"],
 ];
-const fits = (act, fault) => (act === "bring_back" ? fault !== "runs" : fault === "runs");
+const fits = (act, state) => (act === "bring_back" ? state !== "runs" : state === "runs");
 
 const bar = html("section", { id: "controls", "aria-label": "Controls" });
 const refusal = html("p", { id: "refusal", role: "status" });
@@ -56,9 +56,9 @@ export function buttons({ label }) {
   });
 }
 
-export function update(cell, { fault }) {
+export function update(cell, { state }) {
   const focused = document.activeElement;
-  for (const button of cell.children) button.hidden = !fits(button.dataset.act, fault) && !isBusy(button);
+  for (const button of cell.children) button.hidden = !fits(button.dataset.act, state) && !isBusy(button);
   // Moves the keyboard focus to the button that replaces a hidden one.
   if (cell.contains(focused) && focused.hidden) cell.querySelector("button:not([hidden])")?.focus();
 }

@@ -3,17 +3,17 @@
 import { count, duration, each, html, say } from "/assets/dom.js";
 
 const rows = document.getElementById("peer-rows");
-const FAULTS = { runs: "runs", killed: "killed", frozen: "frozen", cut_off: "cut off" };
+const STATES = { runs: "runs", killed: "killed", frozen: "frozen", cut_off: "cut off" };
 const VOTES = { no: "", learns: "learns", votes: "votes", leads: "leads" };
 
 // A peer's failure in one word; empty if it runs.
-export function fault({ fault: known, up }) {
-  if (known) return known === "runs" ? "" : FAULTS[known];
+export function fault({ state: known, up }) {
+  if (known) return known === "runs" ? "" : STATES[known];
   return up ? "" : "down";
 }
 
 function state(peer, own) {
-  if (peer.fault) return FAULTS[peer.fault];
+  if (peer.state) return STATES[peer.state];
   if (own) return "this agent";
   return `${peer.up ? "up" : "down"}${peer.since_ms == null ? "" : ` ${duration(peer.since_ms)}`}`;
 }

@@ -1,7 +1,7 @@
-//! A peer of a demo that can be killed, frozen, cut off and brought back.
+//! A peer of a demo that can be killed, frozen, disconnected and restored.
 //!
-//! Each has a thread and a folder of its own. So one that is frozen stands still as a whole, clients included; one that
-//! is killed is gone in the middle of whatever it did, and finds its folder again when it is started anew.
+//! Each peer has a thread and a directory. A frozen peer stops as a whole, with its clients. A killed one ends in the
+//! middle of its work, and continues with its directory when it is started again.
 
 use std::fs::DirBuilder;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,46 +22,46 @@ use super::cut::Cuttable;
 use super::workload::Workload;
 use crate::{Error, Result};
 
-/// One that is back is found again soon.
+/// Shorter than the default, so that a restored peer is found soon.
 const REDIAL: Duration = Duration::from_secs(1);
 
-/// A peer of a demo, whether it runs or not.
+/// A peer of a demo, running or killed.
 pub struct Actor {
-    /// Which one, counted from 1.
+    /// Its number, from 1.
     pub number: usize,
-    /// Where it keeps what it must not forget.
+    /// Its data directory.
     pub dir: PathBuf,
-    /// Where it listens; any free port at first.
+    /// Its listening address; any free port at first.
     pub address: SocketAddr,
-    /// Where a peer listens that it joins; the first one founds the cluster.
+    /// The address of a peer to join; `None` for the first one.
     pub join: Option<SocketAddr>,
     pub secret: Secret,
-    /// How long its sessions stand.
+    /// The session length.
     pub session: Duration,
     /// Its clients.
     pub workload: Workload,
     pub running: Option<Running>,
 }
 
-/// A peer that runs, or stands still.
+/// A running or frozen peer.
 pub struct Running {
     pub service: Service,
     runtime: Handle,
     cut: watch::Sender<bool>,
-    /// Goes on when this is dropped.
+    /// Frozen until this is dropped.
     frozen: Option<mpsc::Sender<()>>,
     end: oneshot::Sender<()>,
     thread: thread::JoinHandle<()>,
 }
 
-/// What a thread tells when its peer runs.
+/// What a peer's thread reports when it is running.
 type Started = (Service, SocketAddr, Handle);
 
 impl Actor {
-    /// Where a peer may listen that nobody has told where.
+    /// Any free port on loopback.
     pub const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-    /// Starts it, with what it has in its folder.
+    /// Starts the peer with its directory.
     pub async fn start(&mut self) -> Result<Service> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(Error::Start)?;
         let ((cut, is_cut), (end, ends)) = (watch::channel(false), oneshot::channel());
@@ -80,7 +80,7 @@ impl Actor {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
         let live = move || runtime.block_on(life.live(started, ends));
         let thread = thread::Builder::new().name(format!("peer-{}", self.number)).spawn(live).map_err(Error::Start)?;
-        // Without an answer the thread has panicked, and has said so.
+        // Without an answer the thread has panicked, and the panic was printed.
         let (service, address, runtime) =
             is_started.await.unwrap_or(Err(StartError::Join(peerlock::Error::Stopped)))?;
         self.address = address;
@@ -88,7 +88,7 @@ impl Actor {
         Ok(service)
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Ends the peer's thread, in the middle of its work.
     pub async fn kill(&mut self) {
         let Some(Running { frozen, end, thread, .. }) = self.running.take() else { return };
         _ = end.send(());
@@ -98,31 +98,31 @@ impl Actor {
 }
 
 impl Running {
-    /// Lets it stand still, with its clients: its thread does nothing else until it may go on.
+    /// Blocks the peer's thread, clients included.
     pub fn freeze(&mut self) {
         let (frozen, goes_on) = mpsc::channel::<()>();
         self.frozen = Some(frozen);
         self.runtime.spawn(async move { _ = goes_on.recv() });
     }
 
-    /// Lets no message through any more.
+    /// Drops all messages from now on.
     pub fn cut_off(&self) {
         self.cut.send_replace(true);
     }
 
-    /// Whether it is neither frozen nor cut off.
+    /// Returns whether it is neither frozen nor disconnected.
     pub fn is_in_touch(&self) -> bool {
         self.frozen.is_none() && !*self.cut.borrow()
     }
 
-    /// Lets it go on, and its messages through.
+    /// Unblocks the thread and reconnects the peer.
     pub fn bring_back(&mut self) {
         self.frozen = None;
         self.cut.send_replace(false);
     }
 }
 
-/// What one life of a peer begins with.
+/// What a peer's thread starts with.
 struct Life {
     number: usize,
     identity: Identity,
@@ -136,7 +136,7 @@ struct Life {
 }
 
 impl Life {
-    /// On a thread of its own, until it is killed.
+    /// Runs on the peer's thread until the peer is killed.
     async fn live(
         self,
         started: oneshot::Sender<std::result::Result<Started, StartError>>,

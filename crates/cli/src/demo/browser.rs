@@ -1,14 +1,14 @@
-//! A browser, where somebody is there to look at it.
+//! Opens the page in a browser.
 
 use std::env;
 use std::io::{IsTerminal as _, stdout};
 use std::process::{Command, Stdio};
 
-/// Opens a page where somebody is likely to see it: nothing happens in a pipe, in CI, or without a display.
+/// Opens a page if a user is likely to see it: not in a pipe, in CI, or without a display.
 pub fn open(page: &str) {
     let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     if is_there(stdout().is_terminal(), set) {
-        // Who has no such program has read where the page is.
+        // Without this program, the printed address remains.
         let command =
             Command::new("xdg-open").arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         if let Ok(mut opener) = command {
@@ -17,7 +17,7 @@ pub fn open(page: &str) {
     }
 }
 
-/// Whether there is a person, and a display.
+/// Returns whether there is a terminal and a display.
 fn is_there(is_terminal: bool, set: impl Fn(&str) -> bool) -> bool {
     is_terminal && !set("CI") && (set("DISPLAY") || set("WAYLAND_DISPLAY"))
 }
@@ -27,11 +27,11 @@ mod tests {
     use super::is_there;
 
     #[test]
-    fn a_browser_needs_a_person_and_a_display() {
+    fn browser_needs_a_terminal_and_a_display() {
         for (is_terminal, set, opens) in [
             (true, &["DISPLAY"][..], true),
             (true, &["WAYLAND_DISPLAY"], true),
-            (true, &["DISPLAY", "SSH_CONNECTION"], true), // Windows come to who is there.
+            (true, &["DISPLAY", "SSH_CONNECTION"], true), // X11 forwarding.
             (true, &["SSH_CONNECTION"], false),
             (true, &[], false),
             (true, &["DISPLAY", "CI"], false),

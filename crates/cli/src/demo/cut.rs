@@ -1,4 +1,4 @@
-//! A network that a peer can be cut off from.
+//! A network from which a peer can be disconnected.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use peerlock_service::PeerId;
 use peerlock_service::transport::{Event, Parting, Transport};
 use tokio::sync::watch;
 
-/// A transport through which nothing goes while its peer is cut off. Connections end when that begins, and those that
-/// others make meanwhile end at once, unnoticed by the peer; when it is over, they are made anew as after any loss.
+/// A transport that drops everything while its peer is cut off. Existing connections end at the start of that time;
+/// those that other peers open meanwhile are closed without an event. Afterwards the peers reconnect as after any loss.
 pub struct Cuttable<T> {
     inner: T,
     cut: watch::Receiver<bool>,
-    /// The connections that the peer knows of.
+    /// The connections that the peer knows.
     up: BTreeMap<PeerId, u64>,
 }
 
 impl<T: Transport> Cuttable<T> {
-    /// Cut off while `cut` says so.
+    /// Wraps a transport; it is cut off while `cut` is true.
     pub fn new(inner: T, cut: watch::Receiver<bool>) -> Self {
         Self { inner, cut, up: BTreeMap::new() }
     }
 
-    /// What the peer hears of an event.
+    /// Returns the event that the peer receives, if any.
     fn pass(&mut self, event: Event) -> Option<Event> {
         match &event {
             Event::Up { peer, .. } if *self.cut.borrow() => {
@@ -80,7 +80,7 @@ impl<T: Transport> Transport for Cuttable<T> {
                 return Some(Event::Down { peer, epoch, why: "this peer is cut off".to_owned() });
             }
             tokio::select! {
-                // Nothing is taken from the network before the peer has heard that it is cut off.
+                // The peer receives the disconnections before anything else from the network.
                 biased;
                 Ok(()) = self.cut.changed() => {}
                 event = self.inner.next() => {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     async fn next(one: &mut impl Transport) -> String {
-        match one.next().await.expect("the network goes on") {
+        match one.next().await.expect("the network exists") {
             Event::Up { peer, .. } => format!("up {peer}"),
             Event::Down { peer, .. } => format!("down {peer}"),
             Event::Message { bytes, .. } => format!("message {bytes:?}"),
@@ -115,9 +115,9 @@ mod tests {
         }
     }
 
-    /// What is sent while one of two is cut off never arrives, in neither direction, and nothing of it later.
+    /// Messages sent while one peer is cut off are lost in both directions.
     #[tokio::test(start_paused = true)]
-    async fn nothing_goes_through_while_it_is_cut_off() {
+    async fn messages_while_cut_off_are_lost() {
         let network = Network::new(1);
         network.delay(Duration::from_millis(1), Duration::from_millis(1));
         let (cut, is_cut) = watch::channel(false);
@@ -132,10 +132,10 @@ mod tests {
         cut.send_replace(true);
         one.send(PeerId::new(2), 1, vec![3]);
         assert_eq!(next(&mut one).await, "down 2");
-        // The network connects them again and again, and each time it is for nothing.
+        // The network reconnects them repeatedly, in vain.
         assert!(timeout(Duration::from_secs(1), next(&mut one)).await.is_err());
         cut.send_replace(false);
-        assert_eq!(next(&mut one).await, "up 2", "and not what was sent before");
+        assert_eq!(next(&mut one).await, "up 2", "and no earlier message");
         one.send(PeerId::new(2), one.up[&PeerId::new(2)], vec![4]);
         let mut received = Vec::new();
         while !received.ends_with(&["message [4]".to_owned()]) {

@@ -11,34 +11,34 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// What the clients of each peer do, and how many they are.
+/// The behaviour and number of clients per peer.
 #[derive(Clone)]
 pub struct Workload {
     pub plan: Plan,
     pub many: watch::Receiver<u16>,
 }
 
-/// What a client does.
+/// The behaviour of a client.
 #[derive(Clone)]
 pub struct Plan {
     pub names: Arc<[String]>,
     pub hold: Span,
     pub think: Span,
-    /// How often somebody has come in.
+    /// The number of grants of all clients.
     pub entries: Arc<AtomicU64>,
 }
 
 impl Workload {
-    /// As many clients as there should be, until nobody says so any more.
+    /// Runs the current number of clients, until its sender is dropped.
     pub async fn live(mut self, service: &Service, number: usize) {
         let (mut clients, mut all) = (JoinSet::new(), Vec::new());
         loop {
             let many = usize::from(*self.many.borrow_and_update());
             while all.len() < many {
                 let label = format!("job {number}.{}", all.len() + 1);
-                all.push(clients.spawn(come_and_go(service.clone(), label, self.plan.clone())));
+                all.push(clients.spawn(request_and_release(service.clone(), label, self.plan.clone())));
             }
-            // The last ones leave whatever they have or wait for.
+            // Surplus clients release or withdraw immediately.
             all.drain(many..).for_each(|client| client.abort());
             if self.many.changed().await.is_err() {
                 return;
@@ -47,26 +47,26 @@ impl Workload {
     }
 }
 
-/// One client: thinks, asks, stays inside, leaves, and thinks again, until its peer stops.
-async fn come_and_go(service: Service, label: String, plan: Plan) {
+/// Runs one client: pauses, requests, holds and releases in a loop, until its peer stops.
+async fn request_and_release(service: Service, label: String, plan: Plan) {
     let mut rng = Rng::new(service.me().get() ^ Key::of(label.as_bytes()).get() as u64);
     let pause = |rng: &mut Rng, mean| sleep(Duration::from_nanos(rng.exponential(mean).as_nanos()));
     loop {
         pause(&mut rng, plan.think).await;
-        // The first is wanted more often than the others, so that its line is worth watching.
+        // The first resource is requested more often than the others, so that its queue is longer.
         let name = &*plan.names[(rng.below(plan.names.len() as u64 + 1) as usize).saturating_sub(1)];
         match service.acquire(Request::new(name).label(&*label)).await {
             Ok(grant) => {
                 plan.entries.fetch_add(1, Ordering::Relaxed);
                 tokio::select! {
                     () = pause(&mut rng, plan.hold) => {}
-                    // Its peer was cut off or frozen: it stops, and others come in.
+                    // The session has expired: stop, as the slot may be granted to another client.
                     () = grant.lost() => {}
                 }
                 _ = grant.release().await;
             }
             Err(peerlock::Error::Stopped) => return,
-            // Its peer has no session. The page shows that, and the client thinks and asks again.
+            // Without a session, which the page shows: pause and try again.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What is made of what was seen: pure, so that every finding can be tried.
+//! Derives the findings from the evidence. Pure, so that tests cover every finding.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use peerlock_types::roughly;
 use super::look::{AgentState, Dir, Evidence, Rates, Running};
 use super::{Finding, Level};
 
-/// With less room than this the voter's file may soon not be written.
+/// Below this much free space: a warning.
 const LITTLE: u64 = 256 << 20;
-/// And with less than this it may be the next time.
+/// Below this much free space: bad.
 const NOTHING: u64 = 16 << 20;
-/// A recovery that takes longer than this is not one of a session's end.
+/// A recovery that takes longer than this is not explained by an expired session.
 const LONG: Duration = Duration::from_secs(120);
 
-/// A system clock that is off by more than this, in millionths, is being corrected: hardware clocks are better.
+/// NTP is correcting a system clock that deviates by more than this from the hardware clock, in millionths.
 const SLEWED: u64 = 1000;
-/// Leases bear hardware clocks that are off by 10,000 (`crates/registry/src/leases.rs`). Less than a day says nothing:
-/// a correction of a minute is a large part of it.
+/// Leases tolerate hardware clocks that are off by 10,000 millionths (`crates/registry/src/leases.rs`). Measured over
+/// at least a day: within a shorter time, a correction of a minute is a large part.
 const WRONG: u64 = 9000;
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// Every finding, in the order in which people look for what is wrong.
+/// Returns all findings, most general first.
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = vec![agent(&evidence.agent, evidence.dir.as_ref())];
     if let AgentState::Running(running) = &evidence.agent {
@@ -51,7 +51,7 @@ fn advice(level: Level, about: &'static str, what: String, todo: &str) -> Findin
     Finding { level, about, what, todo: Some(todo.to_owned()) }
 }
 
-/// A host as people know it.
+/// Returns a host's name, address or number.
 fn called(peer: &PeerView) -> String {
     let names = [&peer.name, &peer.address];
     names.into_iter().find(|name| !name.is_empty()).cloned().unwrap_or_else(|| peer.peer.to_string())
@@ -61,7 +61,7 @@ fn listed<T>(all: impl IntoIterator<Item = T>, name: impl Fn(T) -> String) -> St
     all.into_iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Who is away, and for how long.
+/// Returns a host and for how long it has been away.
 fn away(peer: &PeerView) -> String {
     format!("{} for {}", called(peer), roughly(peer.since))
 }
@@ -72,11 +72,11 @@ fn agent(observed: &AgentState, dir: Option<&Dir>) -> Finding {
         AgentState::Mute { endpoint, why } => {
             let pid = dir.and_then(|dir| dir.last.as_ref()).map(|last| last.pid.to_string());
             let process = pid.as_ref().map(|pid| format!(" (process {pid})")).unwrap_or_default();
-            let what = format!("the agent at {endpoint}{process} does not answer as it should: {why}");
+            let what = format!("the agent at {endpoint}{process} does not answer correctly: {why}");
             let pid = pid.unwrap_or_else(|| "PID".to_owned());
             let todo = format!(
-                "Look at its log. If it is stopped (SIGSTOP), continue it (`kill -CONT {pid}`) or kill it (`kill -KILL \
-                 {pid}`): its jobs go on at the next one. If it is of an older version: `peerlock agent --replace`."
+                "See its log. If it is suspended (SIGSTOP), continue it (`kill -CONT {pid}`) or kill it (`kill -KILL \
+                 {pid}`): its jobs continue at the next agent. If its version is older: `peerlock agent --replace`."
             );
             advice(Level::Bad, "agent", what, &todo)
         }
@@ -84,22 +84,22 @@ fn agent(observed: &AgentState, dir: Option<&Dir>) -> Finding {
             let dir = dir.filter(|dir| dir.exists);
             let last = dir.and_then(|dir| dir.last.as_ref().map(|last| (dir, last)));
             let (what, todo) = match (why, last) {
-                (Some(why), _) => (why.clone(), "Ask as its user or as root, or say where it is with --agent."),
+                (Some(why), _) => (why.clone(), "Run this as its user or as root, or name it with --agent."),
                 (None, None) => {
-                    let todo = "Start it with `peerlock agent`; `peerlock run` does so by itself.";
-                    ("no agent runs, and none has run here".to_owned(), todo)
+                    let todo = "Start it with `peerlock agent`; `peerlock run` starts one automatically.";
+                    ("no agent is running, and none has run here".to_owned(), todo)
                 }
                 (None, Some((dir, _))) if dir.is_taken => {
-                    let todo = "Wait a moment, and look at its log if that does not help.";
-                    ("an agent has the data folder and takes no clients: it starts, or ends".to_owned(), todo)
+                    let todo = "Wait a moment; if that does not help, see its log.";
+                    ("an agent is starting or stopping: it has the data directory and does not answer".to_owned(), todo)
                 }
                 (None, Some((dir, last))) => {
-                    let how = if dir.has_socket { "was killed" } else { "has ended" };
+                    let how = if dir.has_socket { "was killed" } else { "has exited" };
                     let todo = match last.ends_by_itself {
                         true => "The next command starts it again.",
                         false => "Start it again as before: `peerlock agent …`, or its systemd unit.",
                     };
-                    (format!("no agent runs; the last one (process {}) {how}", last.pid), todo)
+                    (format!("no agent is running; the last one (process {}) {how}", last.pid), todo)
                 }
             };
             advice(Level::Bad, "agent", what, todo)
@@ -121,15 +121,16 @@ fn runs(Running { endpoint, about, .. }: &Running) -> Finding {
         return advice(
             Level::Warn,
             "agent",
-            format!("{what}; it stops"),
-            "Wait until those who hold slots here have stopped.",
+            format!("{what}; stopping"),
+            "It exits when the jobs that hold slots here have finished.",
         );
     }
     match (&program.version[..], &program.commit[..]) == ours {
         true => finding(Level::Ok, "agent", what),
         false => {
             let what = format!("{what}; this program is version {}, another build", ours.0);
-            let todo = "To run this one: `peerlock agent --replace`, or `systemctl restart peerlock`. Its jobs go on.";
+            let todo = "To run this build: `peerlock agent --replace` or `systemctl restart peerlock`. Its jobs \
+                        continue.";
             advice(Level::Warn, "agent", what, todo)
         }
     }
@@ -142,7 +143,7 @@ fn session(Running { about, .. }: &Running) -> Vec<Finding> {
         (Some(session), Some(ends), _) => finding(
             Level::Ok,
             "session",
-            format!("number {session}, for {since}, for {} more unless renewed", roughly(ends)),
+            format!("number {session}, for {since}, expires in {} unless renewed", roughly(ends)),
         ),
         (_, _, problem) => {
             finding(Level::Bad, "session", problem.clone().unwrap_or_else(|| format!("none for {since}")))
@@ -150,8 +151,8 @@ fn session(Running { about, .. }: &Running) -> Vec<Finding> {
     }];
     if health.sessions_lost > 0 {
         let what =
-            format!("lost {} times since the agent began, with all that was held under it", health.sessions_lost);
-        let todo = "The log says when and why: no majority, a frozen process, or a machine that slept.";
+            format!("expired {} times since the agent's start; its jobs were stopped each time", health.sessions_lost);
+        let todo = "The agent's log has times and reasons: no quorum, a suspended process or machine.";
         findings.push(advice(Level::Warn, "session", what, todo));
     }
     findings
@@ -159,8 +160,8 @@ fn session(Running { about, .. }: &Running) -> Vec<Finding> {
 
 fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
     if cluster.cluster.is_empty() {
-        let todo = "Start an agent without --join to found one, or check --join, --expect and the secret file.";
-        return vec![advice(Level::Bad, "cluster", "this agent has met nobody who knows a cluster".to_owned(), todo)];
+        let todo = "Check --join, --expect and the secret file; an agent without --join creates a cluster.";
+        return vec![advice(Level::Bad, "cluster", "this agent has not found its cluster yet".to_owned(), todo)];
     }
     let members: Vec<&PeerView> = cluster.peers.iter().filter(|peer| peer.version.is_some()).collect();
     let count = members.len();
@@ -170,29 +171,29 @@ fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
     let gone: Vec<&&PeerView> = members.iter().filter(|peer| !peer.up).collect();
     if !gone.is_empty() {
         let what = format!("not connected to {}", listed(gone, |peer| away(peer)));
-        let todo = "Look whether their agents run and their ports are open. What they held goes on to others when \
-                    their sessions are over.";
+        let todo = "Check that their agents are running and their ports are open. Their slots are granted to others \
+                    when their sessions expire.";
         findings.push(advice(Level::Warn, "cluster", what, todo));
     }
     findings
 }
 
-/// Hosts that hold slots of the same names in a cluster of their own.
+/// Reports hosts of other clusters that grant slots of the same names.
 fn others(Running { about, .. }: &Running) -> Vec<Finding> {
     let ours = about.program.data_dir.as_deref().unwrap_or("the data directory");
     let finding = |other: &OtherCluster| {
         let OtherCluster { host, address, cluster, is_joined, met, .. } = other;
-        let how = if *is_joined { "--join names it" } else { "it has the same secret" };
+        let how = if *is_joined { "it is given in --join" } else { "it has the same secret" };
         let name = if host == address { String::new() } else { format!("{host} at ") };
-        let what = format!("{name}{address} belongs to another cluster ({cluster}), met {} ago; {how}", roughly(*met));
+        let what = format!("{name}{address} belongs to another cluster ({cluster}), seen {} ago; {how}", roughly(*met));
         let todo = match is_joined {
             true => format!(
-                "Both grant the same names. To move this host there, start its agent again with the same --join: it \
-                 goes over if nothing is held and no other host is in this cluster; otherwise it says what is in the \
-                 way. To stay, correct --join. Its cluster is in {ours}."
+                "Both clusters grant slots of the same names. To move this host there, restart its agent with the same \
+                 --join: it changes the cluster if it holds nothing and no other host is a member, and otherwise \
+                 reports the obstacle. To stay, correct --join. Its own cluster is in {ours}."
             ),
-            false => "Both grant the same names. Move the hosts of one cluster to the other, or give it a secret of \
-                      its own."
+            false => "Both clusters grant slots of the same names. Move the hosts of one cluster to the other, or \
+                      give it another secret."
                 .to_owned(),
         };
         advice(Level::Bad, "cluster", what, &todo)
@@ -205,49 +206,48 @@ fn voters(Running { cluster, about, .. }: &Running) -> Finding {
     let voters: Vec<&PeerView> = cluster.peers.iter().filter(votes).collect();
     let (up, gone): (Vec<&PeerView>, Vec<&PeerView>) = voters.iter().partition(|peer| peer.up);
     let name = |peer: &PeerView| match peer.voter {
-        // Who leads is known from the time when it could be asked.
+        // The leader is known only while it is connected.
         Voter::Leads if peer.up => format!("{} (leads)", called(peer)),
         _ => called(peer),
     };
     let names = listed(&voters, |peer| name(peer));
     let majority = voters.len() / 2 + 1;
     if voters.is_empty() {
-        let todo = "It goes on by itself when one can be reached.";
-        return advice(Level::Bad, "voters", "none is known".to_owned(), todo);
+        let todo = "The agent continues automatically when it can reach one.";
+        return advice(Level::Bad, "voters", "no voter is known".to_owned(), todo);
     }
     let host = format!("{} of {} connected: {names}", up.len(), voters.len());
     if up.len() < majority {
         let what = format!("{host}; not connected to {}: no majority", listed(gone, away));
-        let todo = "Nothing is granted before a majority is back: start their agents, or mend the network. Only if \
-                    they are lost for good: `peerlock recover`.";
+        let todo = "Nothing is granted without a majority: start their agents, or fix the network. Only if they are \
+                    lost for good: `peerlock recover`.";
         return advice(Level::Bad, "voters", what, todo);
     }
     if !gone.is_empty() {
         let (spare, missing) = (up.len() - majority, listed(gone, away));
-        let what = format!("{host}; not connected to {missing}. If {} more went, nothing would be granted", spare + 1);
-        let todo = "Start their agents; who has been away for a minute is replaced by another host, if there is one.";
+        let what = format!("{host}; not connected to {missing}. Without {} more, nothing is granted", spare + 1);
+        let todo = "Start their agents; a voter that is away for a minute is replaced by another host, if any.";
         return advice(Level::Warn, "voters", what, todo);
     }
     let leads = voters.iter().any(|peer| peer.voter == Voter::Leads);
     match leads || about.health.session.is_some() {
         true => finding(Level::Ok, "voters", host),
-        false => advice(Level::Warn, "voters", format!("{host}; nobody leads"), "They elect a leader within seconds."),
+        false => advice(Level::Warn, "voters", format!("{host}; no leader"), "They elect a leader within seconds."),
     }
 }
 
 fn versions(Running { cluster, .. }: &Running) -> Finding {
     let newest = cluster.peers.iter().filter_map(|peer| peer.version).max().unwrap_or(0);
     let old: Vec<&PeerView> = cluster.peers.iter().filter(|peer| peer.version.is_some_and(|it| it < newest)).collect();
-    let used = cluster
-        .version
-        .map_or_else(|| "none is known".to_owned(), |version| format!("the register is of version {version}"));
+    let used =
+        cluster.version.map_or_else(|| "unknown".to_owned(), |version| format!("the registry has version {version}"));
     match old.is_empty() {
-        true => finding(Level::Ok, "versions", format!("{used}, and so is every member's program")),
+        true => finding(Level::Ok, "versions", format!("{used}, like the programs of all members")),
         false => {
             let version = |peer: &PeerView| peer.version.unwrap_or_default();
             let old = listed(old, |peer| format!("{} ({})", called(peer), version(peer)));
             let what = format!("{used}, the newest known is {newest}; older programs: {old}");
-            advice(Level::Warn, "versions", what, "Upgrade those, one after the other.")
+            advice(Level::Warn, "versions", what, "Upgrade these hosts, one after another.")
         }
     }
 }
@@ -258,15 +258,15 @@ fn ports(Running { about, cluster, .. }: &Running) -> Finding {
         let socket = address.parse::<std::net::SocketAddr>();
         socket.is_ok_and(|socket| socket.ip().is_loopback())
     };
-    let what = format!("listens on {}; others are told {}", program.listens, program.addresses.join(", "));
+    let what = format!("listens on {}; advertises {}", program.listens, program.addresses.join(", "));
     let is_far = |peer: &PeerView| !peer.is_me && !peer.address.is_empty() && !is_local(&peer.address);
     let is_told_nothing = program.addresses.iter().all(|address| is_local(address));
     if is_told_nothing && cluster.peers.iter().any(is_far) {
-        let todo = "Other machines cannot dial that: give --listen or --advertise an address of the network.";
+        let todo = "Other machines cannot connect to that: pass a network address to --listen or --advertise.";
         return advice(Level::Warn, "ports", what, todo);
     }
     match is_told_nothing {
-        true => finding(Level::Ok, "ports", format!("{what}, which only this machine reaches")),
+        true => finding(Level::Ok, "ports", format!("{what}, for this machine only")),
         false => finding(Level::Ok, "ports", what),
     }
 }
@@ -278,19 +278,19 @@ fn resources(Running { about, resources, stalled, .. }: &Running) -> Vec<Finding
         let Some(stall) = stall else { continue };
         let level = if about.health.session.is_none() || stall.since > LONG { Level::Bad } else { Level::Warn };
         let named = stall.why.starts_with(name.as_str());
-        let what = if named { stall.why.clone() } else { format!("{name} does not move: {}", stall.why) };
+        let what = if named { stall.why.clone() } else { format!("{name} is stalled: {}", stall.why) };
         findings.push(finding(level, "resources", what));
     }
     for (name, why) in stalled.iter().filter(|(name, _)| here.iter().all(|known| known.name.as_str() != name)) {
         let what = why.to_string();
-        let what = if what.starts_with(name.as_str()) { what } else { format!("{name} does not move: {what}") };
+        let what = if what.starts_with(name.as_str()) { what } else { format!("{name} is stalled: {what}") };
         let is_long = matches!(why, peerlock::Error::Recovering { since, .. } if *since > LONG);
         findings.push(finding(if is_long { Level::Bad } else { Level::Warn }, "resources", what));
     }
     match resources {
         Ok(all) if findings.is_empty() => {
             let clients: usize = all.iter().map(|resource| resource.holding_here + resource.waiting_here).sum();
-            let what = format!("{} in the cluster, all of them move; {clients} clients here", all.len());
+            let what = format!("{} in the cluster, none stalled; {clients} clients here", all.len());
             findings.push(finding(Level::Ok, "resources", what));
         }
         Ok(_) => {}
@@ -304,20 +304,19 @@ fn resources(Running { about, resources, stalled, .. }: &Running) -> Vec<Finding
 
 fn clock(Running { about, .. }: &Running) -> Finding {
     match about.slept {
-        // Both clocks are read one after the other.
+        // The two clocks are not read at the same instant.
         slept if slept < Duration::from_millis(100) => {
-            finding(Level::Ok, "clock", "the machine has not slept since the agent began".to_owned())
+            finding(Level::Ok, "clock", "the machine was not suspended since the agent's start".to_owned())
         }
         slept => {
-            let what = format!("the machine has slept for {} since the agent began", roughly(slept));
-            let todo = "A session is over in a sleep that is longer than it, and jobs are stopped (76): keep the \
-                        machine awake.";
+            let what = format!("the machine was suspended for {} since the agent's start", roughly(slept));
+            let todo = "A suspension longer than the session stops the jobs (76): keep the machine awake.";
             advice(Level::Warn, "clock", what, todo)
         }
     }
 }
 
-/// How the hardware's clock, by which leases are counted, compares with the system's, which NTP disciplines.
+/// Compares the hardware clock, which measures leases, with the system clock, which NTP disciplines.
 fn rate(Rates { now, average, uptime }: Rates) -> Finding {
     let percent =
         |ppm: i64| format!("{:.3} % {}", ppm.unsigned_abs() as f64 / 1e4, if ppm < 0 { "slower" } else { "faster" });
@@ -326,7 +325,7 @@ fn rate(Rates { now, average, uptime }: Rates) -> Finding {
             "since boot, the system clock has run {} than the hardware clock that leases are counted by",
             percent(average)
         );
-        let todo = "Leases assume a hardware clock that is right within 1 %. If NTP has not corrected hours meanwhile, \
+        let todo = "Leases assume a hardware clock with an error below 1 %. Unless NTP has corrected hours since boot, \
                     select another clock source (/sys/devices/system/clocksource/clocksource0).";
         return advice(Level::Warn, "rate", what, todo);
     }
@@ -337,7 +336,7 @@ fn rate(Rates { now, average, uptime }: Rates) -> Finding {
     }
 }
 
-/// Which secret it goes by, and who is behind while it is replaced.
+/// Reports the secret, and during a rotation the hosts that have not proved the new one.
 fn secret(Running { about, cluster, .. }: &Running) -> Option<Finding> {
     let secret = about.secret.as_ref()?;
     let file = &secret.file;
@@ -346,34 +345,34 @@ fn secret(Running { about, cluster, .. }: &Running) -> Option<Finding> {
     let [new, old] = &secret.fingerprints[..] else {
         return Some(finding(Level::Ok, "secret", format!("{} in {file}", secret.fingerprints.join(", "))));
     };
-    let what = format!("{new} is new, and {old} counts besides, in {file}");
+    let what = format!("{new} is new, and {old} still accepted, in {file}");
     Some(match behind.is_empty() {
         true => {
-            let todo = "When all machines have it and are connected, run `peerlock secret finish` on each.";
+            let todo = "When all machines have it and are connected, run `peerlock secret finish` on each machine.";
             advice(Level::Warn, "secret", what, todo)
         }
         false => {
-            let what = format!("{what}; only the old one was proved by {}", listed(behind, called));
-            let todo = "Copy the file there and run `peerlock secret reload`; when all have it, `peerlock secret \
-                        finish` on every machine.";
+            let what = format!("{what}; {} proved only the old one", listed(behind, called));
+            let todo = "Copy the file there and run `peerlock secret reload`; when all have it, run `peerlock secret \
+                        finish` on each machine.";
             advice(Level::Warn, "secret", what, todo)
         }
     })
 }
 
-/// What the folder tells when there is nobody to ask.
+/// Reports the data directory of an agent that is not running.
 fn left_behind(dir: &Dir) -> Vec<Finding> {
     let path = dir.path.display();
     if !dir.exists {
-        return vec![finding(Level::Ok, "directory", format!("{path} does not exist yet"))];
+        return vec![finding(Level::Ok, "directory", format!("{path} does not exist"))];
     }
     let known = match &dir.known {
         Err(why) => finding(Level::Bad, "cluster", why.clone()),
         Ok(known) => match known.cluster {
-            None => finding(Level::Ok, "cluster", format!("{path} belongs to none yet")),
+            None => finding(Level::Ok, "cluster", format!("{path} belongs to no cluster")),
             Some(cluster) => {
                 let members = match &known.members[..] {
-                    [] => "it knows no other member".to_owned(),
+                    [] => "no other member is known".to_owned(),
                     members => format!("other members were at {}", members.join(", ")),
                 };
                 finding(Level::Ok, "cluster", format!("{path} belongs to {cluster}; {members}"))
@@ -383,20 +382,15 @@ fn left_behind(dir: &Dir) -> Vec<Finding> {
     let votes = match &dir.registry {
         None => finding(Level::Ok, "voters", "this host does not vote".to_owned()),
         Some((_, None)) => {
-            let what = "this host votes, and its vote is missing".to_owned();
-            advice(
-                Level::Warn,
-                "voters",
-                what,
-                "Start its agent soon: without a majority of the voters nothing is granted.",
-            )
+            let what = "this host is a voter without a running agent".to_owned();
+            advice(Level::Warn, "voters", what, "Start its agent: without a majority of the voters nothing is granted.")
         }
         Some((_, Some(damage))) => advice(
             Level::Bad,
             "voters",
             format!("{path}/registry is damaged: {damage}"),
-            "If a majority of the other voters is there, move the file away and start the agent: it comes back as \
-             another voter.",
+            "If a majority of the other voters is running, move the file away and start the agent: it becomes a new \
+             voter.",
         ),
     };
     vec![known, votes]
@@ -405,29 +399,29 @@ fn left_behind(dir: &Dir) -> Vec<Finding> {
 fn disk(dir: &Dir) -> Finding {
     let path = dir.path.display();
     let registry = match dir.registry {
-        Some((bytes, _)) => format!("the register has {}", size(bytes)),
-        None => "there is no register, as this host does not vote".to_owned(),
+        Some((bytes, _)) => format!("the registry has {}", size(bytes)),
+        None => "no registry, as this host does not vote".to_owned(),
     };
     if let Some(error) = &dir.unwritable {
         let what = format!("{path} cannot be written: {error}");
         return match error.kind() {
-            // Of the agent's user we do not know it.
+            // This user may lack the rights of the agent's user.
             std::io::ErrorKind::PermissionDenied => {
-                advice(Level::Warn, "disk", what, "Ask as the agent's user or as root to have it checked.")
+                advice(Level::Warn, "disk", what, "Run this as the agent's user or as root to check it.")
             }
-            _ => advice(Level::Bad, "disk", what, "Make it writable: an agent that cannot write ends (74)."),
+            _ => advice(Level::Bad, "disk", what, "Make it writable: an agent that cannot write exits (74)."),
         };
     }
     let Some(free) = dir.free else { return finding(Level::Ok, "disk", format!("{path} is writable; {registry}")) };
     let what = format!("{path} is writable, with {} free; {registry}", size(free));
     match free {
-        ..NOTHING => advice(Level::Bad, "disk", what, "Make room: an agent that cannot write ends (74)."),
-        NOTHING..LITTLE => advice(Level::Warn, "disk", what, "Make room before it is full."),
+        ..NOTHING => advice(Level::Bad, "disk", what, "Free space: an agent that cannot write exits (74)."),
+        NOTHING..LITTLE => advice(Level::Warn, "disk", what, "Free space before it is full."),
         _ => finding(Level::Ok, "disk", what),
     }
 }
 
-/// So many bytes, for people.
+/// Formats a number of bytes.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),

@@ -1,4 +1,4 @@
-//! What there is to be seen. Nothing is judged here, started or changed.
+//! Collects the evidence of `peerlock doctor`. Judges, starts and changes nothing.
 
 use std::fs;
 use std::io;
@@ -18,69 +18,69 @@ use crate::client::AgentArgs;
 use crate::dir::{self, Occupant};
 use crate::{Error, Result, start};
 
-/// How long the register has to answer, and twice as long the agent: longer than that it is frozen.
+/// How long the registry has to answer, and half of the time that the agent has.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For so long at least the clocks are compared: what reading them takes is less than 1 % of 1 % of that.
+/// The least time between two clock readings: a reading takes less than 0.01 % of it.
 const MEASURED: Duration = Duration::from_millis(100);
-/// Of so many resources that do not move is asked what they wait for: each may take two seconds.
+/// How many stalled resources are queried; each query may take two seconds.
 const MOST_ASKED: usize = 20;
 
-/// All that is known.
+/// The collected evidence.
 pub struct Evidence {
     pub agent: AgentState,
-    /// Nothing if the agent is on another machine.
+    /// `None` if the agent is on another machine.
     pub dir: Option<Dir>,
-    /// Nothing if the agent is on another machine.
+    /// `None` if the agent is on another machine.
     pub rates: Option<Rates>,
 }
 
-/// How much faster the system's clock, which NTP disciplines, runs than the hardware's, by which leases are counted.
+/// By how much the system clock, disciplined by NTP, is faster than the hardware clock, which measures leases.
 #[derive(Clone, Copy)]
 pub struct Rates {
     /// At present, in millionths.
     pub now: i64,
-    /// On average since the machine was started, which is so long ago, suspend excluded.
+    /// On average over `uptime`, in millionths.
     pub average: i64,
     pub uptime: Duration,
 }
 
-/// What has become of the agent.
+/// Whether and how the agent answers.
 pub enum AgentState {
     Running(Box<Running>),
-    /// It is there, and does not answer, or not as it should.
+    /// It exists, but gives no or no valid answer.
     Mute {
         endpoint: String,
         why: String,
     },
-    /// There is none, or none that we may ask.
+    /// There is none, or this user may not use it.
     Absent {
         why: Option<String>,
     },
 }
 
-/// What an agent says.
+/// The answers of a running agent.
 pub struct Running {
     pub endpoint: String,
     pub about: AgentView,
     pub cluster: ClusterView,
     pub resources: std::result::Result<Vec<ResourceView>, Refusal>,
-    /// What became of asking for those that do not move.
+    /// The errors of queries for stalled resources.
     pub stalled: Vec<(String, Refusal)>,
 }
 
-/// The data folder.
+/// The data directory.
 pub struct Dir {
     pub path: PathBuf,
     pub exists: bool,
-    /// The last agent that had it, and whether that still does.
+    /// The last agent, and whether it is still running.
     pub last: Option<Occupant>,
     pub is_taken: bool,
-    /// The socket of an agent that has ended in good order is gone.
+    /// A socket remains only after an agent that was killed.
     pub has_socket: bool,
     pub known: std::result::Result<Known, String>,
-    /// How long the voter's file is, if there is one; and if it is damaged how, where no agent uses it.
+    /// The size of the voter's file, and its damage if no agent uses it.
     pub registry: Option<(u64, Option<String>)>,
-    /// Why it cannot be written, if it cannot, and whether only by this user.
+    /// Why this user cannot write to it.
     pub unwritable: Option<io::Error>,
     /// In bytes.
     pub free: Option<u64>,
@@ -94,7 +94,7 @@ pub async fn look(agent: &AgentArgs) -> Result<Evidence> {
     };
     let (endpoint, why) = match endpoint {
         Ok(endpoint) => (endpoint, None),
-        // One that another user runs, and does not let us in, or has not started.
+        // Another user's agent that this one may not use, or that is not running.
         Err(error @ (Error::Peerlock(_) | Error::ForeignAgent { .. } | Error::SystemAgentDown { .. })) => {
             (None, Some(error.to_string()))
         }
@@ -123,7 +123,7 @@ async fn rates(started: Reading) -> Rates {
 
 async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
     let endpoint = endpoint.to_string();
-    // What the register has to answer may take longer than an agent does: it loses its majority before its session.
+    // The agent answers after it has noticed a lost quorum, which takes longer than other answers.
     let late = || Refusal::Refused {
         class: Class::Unavailable,
         message: format!("the voters have not answered for {} s", PATIENCE.as_secs()),
@@ -136,7 +136,7 @@ async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
     match timeout(PATIENCE * 2, asked).await {
         Err(_) => AgentState::Mute { endpoint, why: format!("it has not answered for {} s", 2 * PATIENCE.as_secs()) },
         Ok(Err(Refusal::NoAgent { why, .. })) => {
-            AgentState::Absent { why: Some(format!("nobody answers at {endpoint}: {why}")) }
+            AgentState::Absent { why: Some(format!("no agent answers at {endpoint}: {why}")) }
         }
         Ok(Err(error)) => AgentState::Mute { endpoint, why: error.to_string() },
         Ok(Ok((about, cluster, resources))) => {
@@ -149,7 +149,7 @@ async fn ask(agent: &Agent, endpoint: &Endpoint) -> AgentState {
     }
 }
 
-/// What those wait for that the register says are being counted. Most are through by the time they are asked.
+/// Queries resources that the registry reports as recovering. Most have recovered by then.
 async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> {
     let recovering = all.iter().filter(|resource| resource.recovering).take(MOST_ASKED);
     let asked = recovering.map(async |resource| {

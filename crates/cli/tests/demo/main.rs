@@ -315,7 +315,7 @@ fn it_ends_by_itself_and_says_what_was() {
 #[test]
 fn what_cannot_be_is_refused() {
     for (options, code, words) in [
-        (&["--http", "0.0.0.0:0"][..], 64, "for this machine only: give --http 127.0.0.1:0"),
+        (&["--http", "0.0.0.0:0"][..], 64, "served on loopback only: give --http 127.0.0.1:0"),
         (&["--peers", "1"], 64, "--peers"),
         (&["--hold", "soon"], 64, "is not a duration"),
     ] {

@@ -349,7 +349,7 @@ fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
     let (code, _, said) = agent.ends();
     assert_eq!(code, 74, "{said}");
     let sentence = said.lines().next_back().unwrap_or_default();
-    assert!(sentence.contains("could not be written") && sentence.contains("Make room"), "{said}");
+    assert!(sentence.contains("could not be written") && sentence.contains("Free space"), "{said}");
 
     drop(filling);
     fs::remove_file(small.0.join("filling")).unwrap();

@@ -46,8 +46,8 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
         (code, about(&lines, "agent")),
         (
             1,
-            "bad agent no agent runs, and none has run here Start it with `peerlock agent`; `peerlock run` does so by \
-             itself."
+            "bad agent no agent is running, and none has run here Start it with `peerlock agent`; `peerlock run` \
+             starts one automatically."
         )
     );
     assert!(!dir.path("data").exists() && !dir.socket().exists(), "nothing was made");
@@ -79,9 +79,9 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
     agent.ends();
     let (code, lines) = doctor(&dir);
     assert_eq!(code, 1, "{lines:#?}");
-    let killed = format!("bad agent no agent runs; the last one (process {}) was killed", agent.pid());
+    let killed = format!("bad agent no agent is running; the last one (process {}) was killed", agent.pid());
     assert!(about(&lines, "agent").starts_with(&killed), "{lines:#?}");
-    assert!(about(&lines, "voters").starts_with("warn voters this host votes"), "{lines:#?}");
+    assert!(about(&lines, "voters").starts_with("warn voters this host is a voter"), "{lines:#?}");
     assert!(about(&lines, "cluster").contains(" belongs to "), "{lines:#?}");
     std::fs::write(dir.path("data/registry"), "something else").unwrap();
     let (_, lines) = doctor(&dir);

@@ -10,7 +10,7 @@ fn peer(number: u64, voter: &str, up: bool) -> Value {
         "is_me": number == 1, "name": format!("db{number}"), "version": 1, "voter": voter, "keeps": true })
 }
 
-/// An agent of three that is well, and then changed.
+/// Returns the evidence of a healthy cluster of three, with these changes.
 fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Evidence {
     let mut about = json!({
         "program": { "version": env!("CARGO_PKG_VERSION"), "commit": env!("PEERLOCK_COMMIT"), "data_dir": "/d",
@@ -52,7 +52,7 @@ fn dir() -> Dir {
     }
 }
 
-/// All findings that are not well, as `level about what`.
+/// Returns all findings except for `ok` as `level about what`.
 fn fault(evidence: &Evidence) -> Vec<String> {
     let level = |level| if level == Level::Bad { "bad" } else { "warn" };
     let found = judge(evidence).into_iter().filter(|finding| finding.level != Level::Ok);
@@ -60,7 +60,7 @@ fn fault(evidence: &Evidence) -> Vec<String> {
 }
 
 #[test]
-fn who_is_well_is_told_so_about_everything() {
+fn healthy_agent_has_an_ok_finding_for_each_check() {
     let evidence = running(|_, _, _| {});
     assert_eq!(fault(&evidence), [""; 0]);
     let about: Vec<&str> = judge(&evidence).iter().map(|finding| finding.about).collect();
@@ -70,7 +70,7 @@ fn who_is_well_is_told_so_about_everything() {
 }
 
 #[test]
-fn clock_rate_is_told_and_a_wrong_hardware_clock_is_a_warning() {
+fn wrong_hardware_clock_is_a_warning() {
     let day = Duration::from_secs(86_400);
     for (now, average, uptime, level, what) in [
         (12, -40, day, Level::Ok, "the system clock runs 0.001 % faster than the hardware clock"),
@@ -108,42 +108,41 @@ fn clock_rate_is_told_and_a_wrong_hardware_clock_is_a_warning() {
 }
 
 #[test]
-fn what_is_advised_for_an_agent_stops_no_job() {
+fn advice_for_an_agent_stops_no_job() {
     let advised = |evidence: &Evidence| judge(evidence)[0].todo.clone().unwrap_or_default();
     let other_build = advised(&running(|about, _, _| about["program"]["commit"] = json!("old")));
-    assert!(other_build.contains("peerlock agent --replace") && other_build.contains("jobs go on"), "{other_build}");
+    assert!(other_build.contains("peerlock agent --replace") && other_build.contains("jobs continue"), "{other_build}");
     let mute = AgentState::Mute { endpoint: "/run/agent.sock".into(), why: "it has not answered for 10 s".into() };
     let mute = advised(&Evidence { agent: mute, dir: Some(dir()), rates: Some(RATES) });
     assert!(mute.contains("`kill -CONT 7`") && mute.contains("`kill -KILL 7`"), "{mute}");
 }
 
 #[test]
-fn each_trouble_is_found_and_is_the_only_one() {
+fn each_problem_is_the_only_finding() {
     type Change = fn(&mut Value, &mut Value, &mut Value);
     let cases: [(Change, &str); 10] = [
         (|about, _, _| about["program"]["commit"] = json!("old"), "warn agent version "),
         (|about, _, _| about["health"]["leaves"] = json!(true), "warn agent version "),
         (
             |about, _, _| about["secret"]["fingerprints"] = json!(["bbbbbbbb", "aaaaaaaa"]),
-            "warn secret bbbbbbbb is new, and aaaaaaaa counts besides, in /d/secret",
+            "warn secret bbbbbbbb is new, and aaaaaaaa still accepted, in /d/secret",
         ),
         (
             |about, _, _| {
                 about["secret"] =
                     json!({ "file": "/d/secret", "fingerprints": ["bbbbbbbb", "aaaaaaaa"], "behind": ["3"] });
             },
-            "warn secret bbbbbbbb is new, and aaaaaaaa counts besides, in /d/secret; only the old one was proved by \
-             db3",
+            "warn secret bbbbbbbb is new, and aaaaaaaa still accepted, in /d/secret; db3 proved only the old one",
         ),
-        (|about, _, _| about["health"]["sessions_lost"] = json!(2), "warn session lost 2 times"),
-        (|about, _, _| about["slept_ms"] = json!(7_200_000), "warn clock the machine has slept for 2 h 0 min"),
+        (|about, _, _| about["health"]["sessions_lost"] = json!(2), "warn session expired 2 times"),
+        (|about, _, _| about["slept_ms"] = json!(7_200_000), "warn clock the machine was suspended for 2 h 0 min"),
         (
             |about, _, _| about["program"]["addresses"] = json!(["127.0.0.1:7400"]),
-            "warn ports listens on 0.0.0.0:7400; others are told 127.0.0.1:7400",
+            "warn ports listens on 0.0.0.0:7400; advertises 127.0.0.1:7400",
         ),
         (
             |_, cluster, _| cluster["peers"][2]["version"] = json!(0),
-            "warn versions the register is of version 1, the newest known is 1; older programs: db3 (0)",
+            "warn versions the registry has version 1, the newest known is 1; older programs: db3 (0)",
         ),
         (
             |_, cluster, _| cluster["peers"] = json!([peer(1, "leads", true), peer(2, "no", false)]),
@@ -166,15 +165,15 @@ fn each_trouble_is_found_and_is_the_only_one() {
 }
 
 #[test]
-fn voters_that_are_away_are_named_and_counted() {
+fn absent_voters_are_named_and_counted() {
     let away = |gone: &[usize]| {
         let evidence = running(|_, cluster, _| gone.iter().for_each(|at| cluster["peers"][*at]["up"] = json!(false)));
-        fault(&evidence).into_iter().find(|line| line.contains(" voters ")).expect("it is told")
+        fault(&evidence).into_iter().find(|line| line.contains(" voters ")).expect("a finding")
     };
     let one = away(&[2]);
     assert!(
         one.starts_with(
-            "warn voters 2 of 3 connected: db1 (leads), db2, db3; not connected to db3 for 12 s. If 1 more"
+            "warn voters 2 of 3 connected: db1 (leads), db2, db3; not connected to db3 for 12 s. Without 1 more"
         ),
         "{one}"
     );
@@ -186,24 +185,24 @@ fn voters_that_are_away_are_named_and_counted() {
 }
 
 #[test]
-fn without_a_session_it_is_bad_and_says_why() {
+fn missing_session_is_bad_with_its_reason() {
     let mut evidence = running(|about, _, _| {
         about["health"] =
             json!({ "since_ms": 9_000, "sessions_lost": 0, "leaves": false, "resources": [], "problem": "because" });
     });
-    let AgentState::Running(running) = &mut evidence.agent else { panic!("it runs") };
+    let AgentState::Running(running) = &mut evidence.agent else { panic!("not running") };
     running.resources = Err(peerlock::Error::NoMajority { missing: Vec::new(), since: Duration::ZERO });
     assert_eq!(fault(&evidence), ["bad session because", "bad resources none can be acquired without a session"]);
 }
 
 #[test]
-fn a_disk_that_is_full_or_closed_is_told_before_it_ends_the_agent() {
+fn full_or_unwritable_disk_is_reported() {
     let denied = || Some(std::io::ErrorKind::PermissionDenied.into());
     let read_only = || Some(std::io::ErrorKind::ReadOnlyFilesystem.into());
     for (free, unwritable, expected) in [
         (Some(LITTLE), None, None),
         (Some(LITTLE - 1), None, Some("warn disk /d is writable, with 268 MB free")),
-        (Some(NOTHING - 1), None, Some("bad disk /d is writable, with 16 MB free; the register has 48 kB")),
+        (Some(NOTHING - 1), None, Some("bad disk /d is writable, with 16 MB free; the registry has 48 kB")),
         (None, denied(), Some("warn disk /d cannot be written")),
         (None, read_only(), Some("bad disk /d cannot be written")),
     ] {
@@ -215,18 +214,18 @@ fn a_disk_that_is_full_or_closed_is_told_before_it_ends_the_agent() {
 }
 
 #[test]
-fn without_an_agent_the_folder_tells() {
+fn absent_agent_is_judged_by_its_directory() {
     let absent = |why: Option<&str>, dir: Dir| {
         let agent = AgentState::Absent { why: why.map(str::to_owned) };
         judge(&Evidence { agent, dir: Some(dir), rates: None })
     };
     let what = |why, dir| absent(why, dir)[0].what.clone();
-    assert_eq!(what(None, dir()), "no agent runs; the last one (process 7) has ended");
+    assert_eq!(what(None, dir()), "no agent is running; the last one (process 7) has exited");
     let killed = Dir { has_socket: true, ..dir() };
-    assert_eq!(what(None, killed), "no agent runs; the last one (process 7) was killed");
-    assert!(what(None, Dir { is_taken: true, ..dir() }).starts_with("an agent has the data folder"));
-    assert_eq!(what(None, Dir { exists: false, ..dir() }), "no agent runs, and none has run here");
-    assert_eq!(what(Some("nobody answers at x: y"), dir()), "nobody answers at x: y");
+    assert_eq!(what(None, killed), "no agent is running; the last one (process 7) was killed");
+    assert!(what(None, Dir { is_taken: true, ..dir() }).starts_with("an agent is starting or stopping"));
+    assert_eq!(what(None, Dir { exists: false, ..dir() }), "no agent is running, and none has run here");
+    assert_eq!(what(Some("no agent answers at x: y"), dir()), "no agent answers at x: y");
     assert!(absent(None, dir()).iter().any(|it| it.level == Level::Warn && it.about == "voters"));
     let damaged = Dir { registry: Some((3, Some("no".into()))), ..dir() };
     assert!(absent(None, damaged).iter().any(|it| it.level == Level::Bad && it.about == "voters"));
