@@ -70,7 +70,7 @@ fn is_certain<T>(action: &Action<T>) -> bool {
     }
 }
 
-/// Whether the action is to be rare: optional events, except requests, and releases in a long walk.
+/// Whether the action is to be rare: optional events except requests, and releases of clients without a peer.
 fn is_rare<T>(action: &Action<T>) -> bool {
     match action {
         Action::Request(_) => false,

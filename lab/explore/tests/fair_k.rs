@@ -11,7 +11,7 @@ use peerlock_types::PeerId;
 /// More than any case below has; four times as many fit in a gigabyte or two.
 const MOST_STATES: usize = 10_000_000;
 
-/// One request at each peer, our form of Fair-K and unordered links, unless something else is said.
+/// Parses a world. Default: one request at each peer, our form of Fair-K and unordered links.
 fn world(case: &str) -> World<FairK> {
     let (mut peers, mut config, mut limits) = (1, Config::REPAIRED, Limits::new(1));
     case::read(case, &mut limits, |key, value| {
@@ -30,7 +30,7 @@ fn holds(case: &str) {
     case::holds(case, explore(&world(case), MOST_STATES));
 }
 
-/// As the paper has it, and in our form.
+/// Explores the paper's form and ours.
 fn both_hold(case: &str) {
     holds(case);
     holds(&format!("{case} printed"));
@@ -91,7 +91,7 @@ fn one_peer_alone() {
     holds("peers=1 slots=2 requests=4 clients=4 withdrawals=2");
 }
 
-/// §3.1 asks for links that neither lose nor duplicate messages; this is what happens without.
+/// §3.1 requires links that neither lose nor duplicate messages; other links cause violations.
 #[test]
 fn a_network_that_loses_or_duplicates_is_not_enough() {
     let broken = |case| explore(&world(case), MOST_STATES).unwrap_err().violation;

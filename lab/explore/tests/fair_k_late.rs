@@ -1,12 +1,11 @@
 //! Fair-K with late binding in every order of events, in small worlds.
 //!
-//! **Size.** A hand-over sends three messages that nobody waits for one by one (`token`, `left`, `next`), and in an
-//! unordered world each may stay under way until the end: that, not the peers' own states, is what makes these worlds
-//! large. With the role moving at every entry, word of it is under way as well.
+//! **Size.** A hand-over sends three independent messages (`token`, `left`, `next`), and in an unordered world each may
+//! stay under way until the end. These, not the peers' states, make the worlds large. If the role moves at every entry,
+//! its updates are under way as well.
 //!
-//! **No run without end.** `stay`, `turn`, `report` and `epoch` only grow, so that no state can come back and a run
-//! without end would not be a cycle. It would be a world with infinitely many states, though: an exploration that comes
-//! to its end at all has shown that there is none.
+//! **Termination.** `stay`, `turn`, `report` and `epoch` only grow, so that no state repeats and an endless run would
+//! not be a cycle but a world with infinitely many states. An exploration that ends shows that there is none.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod case;
@@ -24,9 +23,9 @@ const MOST_STATES: usize = 10_000_000;
 /// A term after which the coordinator's role never moves in worlds as small as these.
 const NEVER: u32 = 1000;
 
-/// One request at each peer, unordered links and one coordinator for good, unless something else is said. With `term=1`
-/// the role moves after every entry; with `reach=1` who comes next is said ahead for one hand-over; with `ahead`, it is
-/// also with several slots.
+/// Parses a world. Default: one request at each peer, unordered links and a fixed coordinator. With `term=1` the role
+/// moves after every entry; with `reach=1` successors are sent for one hand-over only; with `ahead`, they are sent with
+/// several slots, too.
 fn world(case: &str) -> World<FairKLate> {
     let (mut peers, mut limits) = (1, Limits::new(1));
     let mut config = Config { term: NEVER, ..Config::default() };
@@ -48,7 +47,7 @@ fn holds(case: &str) -> Explored {
     case::holds(case, explore(&world(case), MOST_STATES))
 }
 
-/// This one, and what more is said.
+/// Explores this case with each of the additions.
 fn all_hold(case: &str, more: &[&str]) {
     more.iter().for_each(|more| _ = holds(&format!("{case} {more}")));
 }
@@ -97,7 +96,7 @@ fn withdrawals() {
     holds("peers=3 slots=2 withdrawals=1 ordered term=1");
 }
 
-/// Who comes next is said so little ahead that the token comes to the end of it, with others behind.
+/// So few successors are sent that the token reaches the last of them while others wait.
 #[test]
 fn little_is_said_ahead() {
     for reach in [1, 2] {
@@ -111,7 +110,7 @@ fn little_is_said_ahead() {
     }
 }
 
-/// With several slots, where stays are short: three or four wait, so that one of them is told ahead.
+/// With several slots and short holds, three or four clients wait, so that one of them is bound ahead.
 #[test]
 fn said_ahead_with_several_slots() {
     let case = "peers=2 slots=2 requests=3 clients=3 ahead reach=4 ordered";
@@ -120,10 +119,10 @@ fn said_ahead_with_several_slots() {
     holds("peers=2 slots=2 requests=2 clients=2 ahead reach=4");
 }
 
-/// Whoever leaves for good takes neither a token nor the role along, and gets in nobody's way.
+/// A peer that leaves for good takes neither a token nor the role along, and does not block others.
 ///
-/// On ordered links, as real ones are. Where messages overtake each other, a token can go to and fro between a holder
-/// and a former client of the one who left, for as long as word of the first time is under way.
+/// On ordered links, as real ones are. With reordering, a token can move back and forth between a holder and a former
+/// client of the departed peer while messages of the first move are under way.
 #[test]
 fn retirements() {
     for slots in [1, 2] {
@@ -136,7 +135,7 @@ fn retirements() {
     holds("peers=3 slots=1 retirements=1 withdrawals=1 ordered term=1");
 }
 
-/// Whoever is taken for gone and is not comes to no harm if none of its clients waits.
+/// A peer that is wrongly suspected is not harmed if none of its clients waits.
 #[test]
 fn suspicions() {
     for slots in [1, 2] {
@@ -147,7 +146,7 @@ fn suspicions() {
     holds("peers=2 slots=1 requests=2 retirements=1 suspicions=1 ordered");
 }
 
-/// A token that the network gives back is not lost. On ordered links, as real ones are.
+/// A token that the network returns is not lost. On ordered links, as real ones are.
 #[test]
 fn returns() {
     for slots in [1, 2] {
@@ -171,7 +170,7 @@ fn one_peer_alone() {
     holds("peers=1 slots=2 requests=4 clients=4 withdrawals=2 term=1");
 }
 
-/// Millions of states each; side by side, as tests are. Larger ones are in lab/docs/papers/fair-k-late.md.
+/// Millions of states each, in parallel as tests are. Larger ones are in lab/docs/papers/fair-k-late.md.
 #[test]
 fn large_worlds_of_four() {
     holds("peers=4 slots=2 ordered term=1");

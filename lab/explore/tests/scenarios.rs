@@ -1,7 +1,7 @@
-//! The scenarios of every protocol, and the promise that a wrong trace cannot become the expected one.
+//! The scenarios of every protocol, and tests that a wrong trace cannot become the expected one.
 //!
-//! After a change that is meant to change traces: `UPDATE_GOLDENFILES=1 cargo test -p peerlock-explore --test
-//! scenarios`, then read the difference.
+//! After an intended change of traces: `UPDATE_GOLDENFILES=1 cargo test -p peerlock-explore --test scenarios`, then
+//! review the difference.
 
 use std::fmt::Display;
 use std::fs;
@@ -21,7 +21,7 @@ use peerlock_protocols::{
 };
 use peerlock_types::{PeerId, Span};
 
-/// What the scenarios of both forms of Fair-K begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and
+/// The start of the scenarios of both forms of Fair-K, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and
 /// further words, of which `ordered` means FIFO links.
 type Start<'a> = (Vec<PeerId>, Layout, &'a [&'a str]);
 
@@ -36,13 +36,13 @@ fn start<'a>(words: &'a [&'a str], usage: &impl Fn() -> String) -> Result<Start<
     Ok((peers, Layout { root: PeerId::new(number(root)?), tokens }, switches))
 }
 
-/// Clients may do what they like.
+/// Limits that never restrict a scenario.
 fn limits(slots: usize, ordered: bool) -> Limits {
     let (requests, clients, withdrawals) = (u64::MAX, usize::MAX, u32::MAX);
     Limits { requests, clients, withdrawals, ordered, ..Limits::new(slots) }
 }
 
-/// `peers 1..8 tokens 1 2 3 root 3`, and after that `printed` for the paper's form, `ordered` for FIFO links.
+/// `peers 1..8 tokens 1 2 3 root 3`, then optionally `printed` for the paper's form, `ordered` for FIFO links.
 fn fair_k(words: &[&str]) -> Result<World<FairK>, String> {
     let usage = || format!("peers FIRST..LAST tokens PEER… root PEER [printed] [ordered], not {words:?}");
     let (peers, layout, switches) = start(words, &usage)?;
@@ -54,7 +54,7 @@ fn fair_k(words: &[&str]) -> Result<World<FairK>, String> {
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairK::new(peer, &layout, config)))))
 }
 
-/// `peers 1..5 tokens 2 root 1`, and after that `term 1` for a role that moves after every entry.
+/// `peers 1..5 tokens 2 root 1`, then optionally `term 1` for a role that moves after every entry.
 fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
     let usage = || format!("peers FIRST..LAST tokens PEER… root PEER [term ENTRIES], not {words:?}");
     let (peers, layout, rest) = start(words, &usage)?;
@@ -69,8 +69,8 @@ fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairKLate::new(peer, &layout, config)))))
 }
 
-/// `peers 1..4 tokens 1 root 1 backups 2`: Fair-K with backups on a ring in the order of the numbers. After that
-/// `never` if what is lost stays lost.
+/// `peers 1..4 tokens 1 root 1 backups 2`: Fair-K with backups on a ring in the order of the numbers. Then optionally
+/// `never`, for no recovery of lost state.
 fn backed(words: &[&str]) -> Result<World<Backed<FairK>>, String> {
     let usage = || format!("peers FIRST..LAST tokens PEER… root PEER backups NUMBER [never], not {words:?}");
     let (peers, layout, rest) = start(words, &usage)?;
@@ -89,8 +89,8 @@ fn backed(words: &[&str]) -> Result<World<Backed<FairK>>, String> {
     Ok(World::new(faults, peers.iter().map(|&me| (me, Backed::new(me, &ring, config, part)))))
 }
 
-/// `peers 0..3 slots 1`: the first keeps the line, has all tokens, and all are parties. After that `resize 2 1` for the
-/// numbers of slots to come.
+/// `peers 0..3 slots 1`: the first peer is the coordinator and has all tokens, and all are parties. Then optionally
+/// `resize 2 1` for later numbers of slots.
 fn custody(words: &[&str]) -> Result<World<Custody>, String> {
     let usage = || format!("peers 0..LAST slots NUMBER [resize NUMBER [NUMBER]], not {words:?}");
     let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
@@ -123,8 +123,8 @@ fn custody(words: &[&str]) -> Result<World<Custody>, String> {
     Ok(World::new(limits, peers.map(|id| (id, Custody::founded(session(id), config, PeerId::new(0), slots)))))
 }
 
-/// `peers 0..8 votes 2 of 3 ways 6-3-4 7-3-4 8-4`: the first peers are the replicas, and a way leads from a client over
-/// its hops to all of them. After that `printed` for the paper's form.
+/// `peers 0..8 votes 2 of 3 ways 6-3-4 7-3-4 8-4`: the first peers are the replicas, and a way leads from a client
+/// through its hops to all of them. Then optionally `printed` for the paper's form.
 fn on_routes<P: Protocol>(
     words: &[&str],
     new_peer: impl Fn(PeerId, &Replicas, bool) -> P,
@@ -164,7 +164,7 @@ fn e2e(words: &[&str]) -> Result<World<OnRoutes<E2e>>, String> {
     on_routes(words, |id, replicas, is_printed| E2e::new(id, replicas, config(is_printed)))
 }
 
-/// `peers replicas 3 votes 2 clients 2`: peers 0, 1 and 2 are the replicas, 3 and 4 have the clients. After that
+/// `peers replicas 3 votes 2 clients 2`: peers 0, 1 and 2 are the replicas, 3 and 4 have the clients. Then optionally
 /// `printed` for the paper's form.
 fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
     let usage = || format!("peers replicas N votes M clients C [printed], not {words:?}");
@@ -183,14 +183,14 @@ fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
         timeouts: u32::MAX,
         resets: u32::MAX,
         replicas: quorum.replicas() as usize,
-        longest_timer: Span::from_secs(5), // Retries and renewals, but no end of a lease: time stands still.
+        longest_timer: Span::from_secs(5), // Retries and renewals, but no end of a lease, since time does not pass.
         ..Limits::new(1)
     };
     let (places, peers) = (Replicas::first(quorum), 0..u64::from(quorum.replicas() + clients));
     Ok(World::new(limits, peers.map(PeerId::new).map(|id| (id, Sigma::new(id, &places, config)))))
 }
 
-/// `peers 0..5 replicas 3`, and after that `printed` for the paper's form. Replicas come first, clients after them.
+/// `peers 0..5 replicas 3`: replicas, then clients. Then optionally `printed` for the paper's form.
 fn coordinator(words: &[&str]) -> Result<World<Coordinator>, String> {
     let usage = || format!("peers 0..LAST replicas NUMBER [printed], not {words:?}");
     let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
@@ -208,7 +208,7 @@ fn coordinator(words: &[&str]) -> Result<World<Coordinator>, String> {
     Ok(World::new(limits, peers.map(|peer| (peer, Coordinator::new(peer, &places, config)))))
 }
 
-/// A world that is wrong about Fair-K: it allows one fewer inside than there are tokens.
+/// A world with one slot fewer than there are tokens, whose check fails on correct runs.
 fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
     let world = fair_k(words)?;
     let limits = Limits { slots: world.limits().slots - 1, ..*world.limits() };
@@ -256,13 +256,13 @@ fn backed_scenarios() {
     play_all("backed", backed).unwrap();
 }
 
-/// What §5 of the Fair-K paper does not hold against: each file ends with a violation.
+/// Defects of §5 of the Fair-K paper: each file ends with a violation.
 #[test]
 fn defects_of_backups() {
     play("backed_defects", || Scenario::of_defects(backed)).unwrap();
 }
 
-/// A scenario of a defect that shows none is a mistake, and so is anything after the violation.
+/// A scenario of a defect fails if it has no violation, or any event after it.
 #[test]
 fn a_defect_must_show_itself_and_be_the_end() {
     let play = |script: &str| {
@@ -293,7 +293,7 @@ fn coordinator_scenarios() {
 const FILE: &str = "PEERLOCK_SCENARIO_FILE";
 const TWO_INSIDE: &str = "peers 1..2 tokens 1 2 root 1\nrequest 1\nrequest 2\n---\n";
 
-/// Two clients inside are right. The tests below run this in a process that may rewrite a file.
+/// Two holders are allowed. The tests below run this in a process that may rewrite a file.
 #[test]
 fn play_in_a_world_that_is_right() {
     match std::env::var(FILE) {
@@ -302,7 +302,7 @@ fn play_in_a_world_that_is_right() {
     }
 }
 
-/// Two clients inside are wrong. As above.
+/// Two holders are a violation. As above.
 #[test]
 fn play_in_a_world_that_is_too_strict() {
     match std::env::var(FILE) {
@@ -311,7 +311,7 @@ fn play_in_a_world_that_is_too_strict() {
     }
 }
 
-/// Plays `script` with permission to rewrite it; whether that went well, and the file afterwards.
+/// Plays `script` with permission to rewrite it. Returns whether it passed, and the file afterwards.
 fn rewrite(script: &str, by: &str) -> io::Result<(bool, String)> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("two_inside.scn");
@@ -346,7 +346,7 @@ fn a_violation_cannot_be_marked_as_expected() {
 
     let failure = goldenscript::generate(&mut Scenario::new(too_strict), &script).unwrap_err().to_string();
 
-    assert!(failure.contains("nothing is expected to fail"), "{failure}");
+    assert!(failure.contains("cannot expect failure"), "{failure}");
 }
 
 #[test]
@@ -357,12 +357,12 @@ fn mistakes_in_a_scenario_are_explained() {
         ("peers 1..2 tokens 1 root 1\nrequest 3", "no peer 3"),
         ("peers 1..2 tokens 1 root 1\nrequest one", "not a peer's number"),
         ("peers 1..2 tokens 1 root 1\nrequest", "which peer?"),
-        ("peers 1..2 tokens 1 root 1\nleave 2", "inside"),
+        ("peers 1..2 tokens 1 root 1\nleave 2", "no such client holds"),
         ("peers 1..2 tokens 1 root 1\nwithdraw 2", "waits"),
         ("peers 1..2 tokens 1 root 1\ndeliver 1 2", "no such message"),
         ("peers 1..2 tokens 1 root 1\ntimer 1", "no timer"),
         ("peers 1..2 tokens 1 root 1\nreset 1", "no replica"),
-        ("peers 1..2 tokens 1 root 1\nstop 1", "cannot happen there now"),
+        ("peers 1..2 tokens 1 root 1\nstop 1", "not possible there now"),
         ("peers 1..2 tokens 1 root 1\nresize", "no other number of slots"),
         ("peers 1..2 tokens 1 root 1\nexpire", "no detached grant has expired"),
         ("peers 1..2 tokens 1 root 1\njump 1", "no such command"),

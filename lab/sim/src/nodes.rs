@@ -1,4 +1,4 @@
-//! The product's own peers, whole: clients, sessions, tokens, register, disks and links, under faults.
+//! Whole peers of the product under faults: clients, sessions, tokens, registry, disks and links.
 
 use std::cell::Cell;
 
@@ -19,39 +19,40 @@ use crate::world::{Setup, World};
 /// More lines than a run of a few minutes has.
 const MOST_LINES: usize = 1_000_000;
 
-/// One setting of whole nodes, to be tried several times.
+/// One setting of whole nodes, run several times.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// How many hosts with a data folder.
+    /// The number of hosts with a data directory.
     pub hosts: u64,
-    /// How many further ones without.
+    /// The number of further hosts without one.
     pub guests: u64,
-    /// A cluster is founded when all hosts have met that have a folder; else the first one founds it.
+    /// Whether the hosts with a directory create the cluster once all are connected; otherwise the first one does.
     pub expect: bool,
-    /// How many slots each resource has, unless people change that.
+    /// The number of slots of each resource, unless it is resized.
     pub slots: u32,
-    /// How long a session stands after a renewal.
+    /// The session length.
     pub session: Ttl,
-    /// How patient nodes are.
+    /// The nodes' timeouts.
     pub config: Config,
-    /// How long a write to the disk takes on average; exponential.
+    /// The mean duration of a disk write; exponential.
     pub disk: Span,
-    /// Which clients come when.
+    /// The workload.
     pub visits: Visits,
-    /// How long messages take. It must have a place for any number of peers.
+    /// The message delays. The model must support any number of peers.
     pub network: Network,
-    /// In the end, who asks this much later than another is let in after it; `None` where asking may take any time.
+    /// At the end, a client that requests this much later than another enters after it; `None` if requests take any
+    /// time.
     pub clearly: Option<Span>,
-    /// What goes wrong. Lost messages break connections, and those that come twice are told apart there.
+    /// The faults to inject. Lost messages break connections, which also discard duplicates.
     pub faults: Faults,
-    /// How often it is run, each time with the random numbers of its own seed.
+    /// The number of runs, each with its own seed.
     pub trials: u32,
-    /// The seed of all random numbers.
+    /// The seed of all random streams.
     pub seed: u64,
 }
 
 impl Nodes {
-    /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
+    /// Runs all trials on rayon's threads. The report does not depend on their number.
     ///
     /// # Errors
     /// A rule was broken.
@@ -59,7 +60,7 @@ impl Nodes {
         trials::run(self, self.trials, self.seed, |_| {})
     }
 
-    /// Every event of the first trial, a line each, and how it ended. The same seed gives the same bytes.
+    /// Returns every event of the first trial, a line each, and its result. The same seed gives the same bytes.
     pub fn trace(&self) -> Vec<String> {
         let seed = trials::seed_of(0, self.seed);
         let mut world = self.world(seed, |rules, _| (Trace::of_last(MOST_LINES), rules));
@@ -100,13 +101,13 @@ impl Setting for Nodes {
         let clearly = self.clearly.unwrap_or(Span::from_secs(1_000_000));
         let rules =
             (always(resources, slots, by_force), Generations::new(resources, by_force), Queued::new(clearly, slots));
-        // Where people change the number of slots, nobody knows whether one is free.
+        // With resizes, the watcher does not know whether a slot is free.
         let still = if visits.resizes.is_some() { 0 } else { slots };
         let fixed = visits.resizes.is_none().then_some(slots);
         let lives = Cell::new(0_u64);
         let make = move |me: PeerId, dir: &Dir| {
             lives.set(lives.get() + 1);
-            // One in four is started with a longer session, so that the next one of its host is to have a shorter one.
+            // One process in four has a longer session, so that the next one of its host has a shorter one.
             let session = if lives.get().is_multiple_of(4) { twice(session) } else { session };
             Whole::new(me, self.role(me), dir, lives.get(), seed, NodeSetting { slots: fixed, session, config })
         };

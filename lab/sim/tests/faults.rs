@@ -195,8 +195,8 @@ fn a_broken_rule_stops_a_closed_loop_with_faults() {
     assert!(twice.contains("a peer has panicked: a root is the coordinator"), "{twice}");
 }
 
-/// Events at a frozen peer are deferred until it thaws: no client enters or leaves there meanwhile, and no event is
-/// lost.
+/// A replica that restarts has lost its memory and knows it: it must not vote while a client may hold with a vote that
+/// it does not remember.
 #[test]
 fn who_restarts_knows_that_it_has_forgotten() {
     let crashes = Faults { crashes: Some(seconds(5, 1)), ..Faults::default() };

@@ -1,4 +1,4 @@
-//! Fair-K with late binding and one thing wrong: each fault is caught, and what the network may do is no fault.
+//! Mutations of Fair-K with late binding: each is detected, and harmless ones are not.
 
 use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore};
 use peerlock_protocols::fair_k_late::{Config, FairKLate, Message, Update};
@@ -8,51 +8,51 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::mutated::{Mutation, Sabotaged, Step};
 
-/// What is wrong.
+/// A mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fault {
-    /// Nothing: the wrapper itself must not change anything.
+    /// None: the wrapper itself changes nothing.
     None,
-    /// All news are told twice. Not a fault: a second telling changes nothing.
+    /// All updates are duplicated. Harmless: a duplicate changes nothing.
     UpdateTwice,
-    /// `next` is said twice. Not a fault, either.
+    /// `next` is duplicated. Harmless, too.
     NextTwice,
-    /// `next` is taken for one of a later turn than it is: those that follow are not heard.
+    /// `next` is taken for one of a later turn: those that follow are ignored.
     TurnTooHigh,
-    /// `next` that comes before its token is forgotten.
+    /// A `next` that arrives before its token is discarded.
     NextBeforeTokenLost,
-    /// A token whose client has been served already gets lost.
+    /// A token whose client has been served already is lost.
     SurplusLost,
-    /// The coordinator is not told where a token has gone.
+    /// The coordinator is not notified of a token's new place.
     LeftNotSent,
-    /// The coordinator is told that a token has gone to where it came from.
+    /// The coordinator is notified that a token has returned to its sender.
     LeftToNowhere,
-    /// The coordinator is not told that a token lies unused. Not a fault, but it costs order: then the token goes to
-    /// the oldest whom nobody knows, instead of the oldest.
+    /// The coordinator is not notified of an idle token. Harmless, but it costs order: the token then goes to the
+    /// oldest unbound waiter.
     FreeNotSent,
-    /// The coordinator is not told that a free token is in use again.
+    /// The coordinator is not notified that a free token is in use again.
     BusyNotSent,
-    /// All reports of a stay have the same number.
+    /// All reports of one hold have the same number.
     ReportsNotNumbered,
-    /// The role is kept and passed on.
+    /// The role is both kept and passed on.
     RoleRetained,
-    /// News that come before the role are forgotten.
+    /// Updates that arrive before the role are discarded.
     EarlyUpdateLost,
-    /// Whoever was coordinator drops what it is told afterwards.
+    /// A former coordinator discards the updates it receives.
     LateUpdateLost,
-    /// A withdrawal is not heard at the peer itself.
+    /// A withdrawal is ignored at the peer itself.
     WithdrawalIgnored,
-    /// Whoever hands a token over sends it twice.
+    /// A released token is sent twice.
     TokenTwice,
     /// Every fencing number is used twice.
     FencingNotAdvanced,
 }
 
-/// Its fault, and what has been at the peer.
+/// A mutation with the state that it needs.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Broken {
     fault: Fault,
-    /// Who waits here.
+    /// The waiting tickets.
     waiting: Vec<Ticket>,
     /// Whether the role has been here.
     was_coordinator: bool,
@@ -88,7 +88,7 @@ impl Mutation<FairKLate> for Broken {
             effects.extend(sent);
         };
         match self.fault {
-            // Passed on.
+            // Forwarded unchanged.
             Fault::UpdateTwice if matches!(input, Input::Message { message: Message::Update { .. }, .. }) => {}
             Fault::UpdateTwice => again(effects, |message| matches!(message, Message::Update { .. })),
             Fault::NextTwice => again(effects, |message| matches!(message, Message::Next { .. })),
@@ -169,8 +169,8 @@ fn what_is_no_fault_is_survived() {
         (3, Limits::new(2), 1000),
     ];
     for fault in [Fault::None, Fault::UpdateTwice, Fault::NextTwice, Fault::FreeNotSent] {
-        // With all news twice, three peers are too many for every day where the role moves or messages overtake each
-        // other: PEERLOCK_LARGE=1 explores them, too.
+        // With duplicated updates, worlds of three peers with a moving role or unordered links are too large for every
+        // run: PEERLOCK_LARGE=1 explores them, too.
         let is_large = |peers, limits: &Limits, term| peers == 3 && (!limits.ordered || term == 1);
         let plays_all = fault != Fault::UpdateTwice || std::env::var_os("PEERLOCK_LARGE").is_some();
         let fits = |&(peers, ref limits, term): &_| plays_all || !is_large(peers, limits, term);

@@ -1,5 +1,4 @@
-//! The exploration finds what is wrong: each fault put into Fair-K, and into its form with late binding, is
-//! caught by the right check.
+//! The exploration detects defects: each mutation of Fair-K, and of its form with late binding, fails the right check.
 
 mod late;
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -16,7 +15,7 @@ use peerlock_protocols::registry::Session;
 use peerlock_protocols::{Custody, Effect, FairK, custody};
 use peerlock_types::PeerId;
 
-/// A shortest run of `peers` peers with this fault that breaks a promise.
+/// Finds a shortest run with a violation, of `peers` peers with this mutation.
 fn find(fault: Fault, peers: u64, limits: Limits) -> Box<Counterexample> {
     let world = World::new(limits, mutation::peers(peers, limits.slots as u32, fault));
     match explore(&world, 1_000_000) {
@@ -65,7 +64,7 @@ fn every_fault_is_caught_by_the_right_check() {
     }
 }
 
-/// The coordinator tells each client that it has come before all others.
+/// A protocol whose coordinator confirms the first arrival number to each client.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct PromisesEachFirst;
 

@@ -1,4 +1,4 @@
-//! Fair-K with one thing wrong, made by tampering with what goes into a healthy peer and what comes out of it.
+//! Mutations of Fair-K, made by changing the inputs and effects of a correct peer.
 
 use peerlock_protocols::fair_k::{Claim, Config, FairK, Layout, Message};
 use peerlock_protocols::{Effect, Grant, Input, Never, Observe};
@@ -6,14 +6,14 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::mutated::{Mutation, Sabotaged, Step};
 
-/// What is wrong.
+/// A mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Nothing: the wrapper itself must not change anything.
+    /// None: the wrapper itself changes nothing.
     None,
-    /// Whoever sends a token sends it twice.
+    /// A token is sent twice.
     TokenTwice,
-    /// A child that comes after its tail has left is forgotten, and the token with it.
+    /// A *child* that arrives after its tail has left is discarded, and the token with it.
     LateChildLosesToken,
     /// The coordinator assigns a requester and leaves the old tail in *token_locations*.
     TailNotUpdated,
@@ -21,25 +21,25 @@ pub enum Fault {
     ChildToWrongTail,
     /// *child* never arrives.
     ChildForgotten,
-    /// Whoever cannot serve a *child* at once sends it back to where it came from.
+    /// A *child* that cannot be served at once is returned to its sender.
     ChildSentBack,
-    /// A root that waits for the coordinator's role does not remember who is *next*.
+    /// A root that waits for the coordinator's role forgets its *next*.
     NextForgotten,
     /// The coordinator assigns a requester and stays coordinator.
     CoordinatorRetained,
     /// A node that forwards a request makes node 0 its parent instead of the requester.
     ReversalToWrongPeer,
-    /// A client that has to wait is let in as well.
+    /// A client that has to wait is granted as well.
     GrantWithoutToken,
-    /// A withdrawal is not heard.
+    /// A withdrawal is ignored.
     WithdrawalIgnored,
     /// Every fencing number is used twice.
     FencingNotAdvanced,
-    /// A token arrives under the number of another slot.
+    /// A token arrives with the number of another slot.
     SlotMixedUp,
 }
 
-/// Its fault, and who is inside at the peer, so that a withdrawal can be told from a leaving.
+/// A mutation and the holders of the peer, which distinguish withdrawals from releases.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Broken {
     fault: Fault,
@@ -50,7 +50,7 @@ pub type BrokenFairK = Sabotaged<FairK, Broken>;
 
 type Effects = Vec<Effect<Message, Never>>;
 
-/// The paper's layout with this fault in every peer.
+/// Creates the paper's layout with this mutation in every peer.
 pub fn peers(peers: u64, slots: u32, fault: Fault) -> impl Iterator<Item = (PeerId, BrokenFairK)> {
     let layout = Layout::printed(peers, slots);
     let mutation = Broken { fault, inside: Vec::new() };
@@ -155,7 +155,7 @@ fn is_role(message: &Message) -> bool {
     matches!(message, Message::TokenLocations { .. })
 }
 
-/// The tokens that are sent.
+/// Returns the tokens that are sent.
 fn tokens(effects: &mut Effects) -> impl Iterator<Item = &mut peerlock_protocols::fair_k::Token> {
     effects.iter_mut().filter_map(|effect| match effect {
         Effect::Send { message: Message::Token { token, .. }, .. } => Some(token),
@@ -163,7 +163,7 @@ fn tokens(effects: &mut Effects) -> impl Iterator<Item = &mut peerlock_protocols
     })
 }
 
-/// Puts the tail back to whom `child` goes, in the `token_locations` that go with it.
+/// Resets the tail that `child` names, in the `token_locations` of the same step.
 fn restore_tail(effects: &mut Effects) {
     let child = effects.iter().find_map(|effect| match effect {
         Effect::Send { to, message: Message::Child { slot, tail, .. } } => Some((*to, *slot, *tail)),

@@ -1,4 +1,4 @@
-//! A second opinion: the model checker `stateright`, on the same worlds, counts the same states and finds the same.
+//! Compares with the model checker `stateright`: the same worlds have the same states and counterexamples.
 
 use peerlock_explore::{Action, Limits, World, explore};
 use peerlock_protocols::Never;
@@ -36,8 +36,8 @@ impl Model for Second {
         Some(State { world, broken })
     }
 
-    /// One property only: with several, stateright goes on after the first that fails, and then reports the last run
-    /// it has found for each, not the shortest.
+    /// One property only: with several, stateright continues after the first failure, and then reports the last run
+    /// found for each, not the shortest.
     fn properties(&self) -> Vec<Property<Self>> {
         let retained = |_: &Self, state: &State| {
             let mut actions = Vec::new();

@@ -1,6 +1,6 @@
-//! Small worlds as they are typed: a case is its text, such as `peers=3 slots=2 losses=1 ordered`. One that fails
-//! prints how to play it alone; any other is explored in the same way: `PEERLOCK_CASE="…" cargo test -p
-//! peerlock-explore --test NAME one_case -- --nocapture`.
+//! Small worlds in text form, such as `peers=3 slots=2 losses=1 ordered`. A failing case prints the command that
+//! repeats it; the same command explores any other: `PEERLOCK_CASE="…" cargo test -p peerlock-explore --test NAME
+//! one_case -- --nocapture`.
 
 use peerlock_explore::{Counterexample, Explorable, Explored, Limits, Violation, World, explore_with_hope};
 use peerlock_protocols::{Quorum, Replicas};
@@ -8,7 +8,7 @@ use peerlock_types::{PeerId, Span};
 
 pub type Outcome = Result<Explored, Box<Counterexample>>;
 
-/// Reads a case. `own` is asked first, for what is not said of every world; whatever is not said stays as it is.
+/// Parses a case into `limits`, which has the defaults. `own` is asked first, for keys specific to a protocol.
 pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> bool) {
     for word in text.split_whitespace() {
         let (key, value) = word.split_once('=').unwrap_or((word, "1"));
@@ -38,12 +38,12 @@ pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> b
     }
 }
 
-/// The case in `PEERLOCK_CASE`, or a small one.
+/// Returns the case in `PEERLOCK_CASE`, or `small`.
 pub fn typed(small: &str) -> String {
     std::env::var("PEERLOCK_CASE").unwrap_or(small.into())
 }
 
-/// No order of events breaks anything.
+/// Asserts that no order of events causes a violation.
 pub fn holds(case: &str, outcome: Outcome) -> Explored {
     match outcome {
         Ok(explored) => {
@@ -59,7 +59,7 @@ pub fn holds(case: &str, outcome: Outcome) -> Explored {
     }
 }
 
-/// The shortest run that breaks something.
+/// Returns the shortest run with a violation.
 pub fn breaks(case: &str, outcome: Outcome) -> Box<Counterexample> {
     match outcome {
         Ok(explored) => panic!("{case}: nothing was found: {explored:?}"),
@@ -78,7 +78,7 @@ pub fn is_stuck(found: &Counterexample) {
     assert!(matches!(found.violation, Violation::Stuck(_) | Violation::Hopeless(_)), "{found}");
 }
 
-/// What a page says of an exploration is what it was.
+/// Asserts that a page documents this exploration.
 pub fn is_documented(page: &str, explored: &Explored) {
     let Explored { states, steps, .. } = explored;
     let row = format!("| {states} | {steps} |");
@@ -91,17 +91,17 @@ pub struct Voting {
     pub quorum: Quorum,
     pub hops: u64,
     pub clients: u64,
-    /// Each client is the hop of the one after it.
+    /// Each client is the hop of the next one.
     pub in_a_line: bool,
     /// Replica 1 is the hop to replica 0.
     pub by_the_other: bool,
     pub limits: Limits,
-    /// How many time-outs must be left for a state to be judged by what can still be reached from it.
+    /// The number of timeouts that a state needs left to be checked for reachability.
     pub reserve: u32,
 }
 
 impl Voting {
-    /// A majority, unless something else is said.
+    /// Parses a case. The default quorum is a majority.
     pub fn read(text: &str, mut limits: Limits) -> Self {
         let (mut votes, mut hops, mut clients, mut reserve) = (None, 0, 1, 1);
         let (mut in_a_line, mut by_the_other) = (false, false);
@@ -124,7 +124,7 @@ impl Voting {
         Self { text: text.into(), quorum, hops, clients, in_a_line, by_the_other, limits, reserve }
     }
 
-    /// Peers who reach each other directly.
+    /// Creates a world of peers that reach each other directly.
     pub fn world<P: Explorable>(&self, peer: impl Fn(PeerId, &Replicas) -> P) -> World<P> {
         let replicas = Replicas::first(self.quorum);
         self.world_of(|id| peer(id, &replicas))

@@ -1,7 +1,7 @@
-//! The coordinator protocol in every order of events, in small worlds: three replicas, and clients elsewhere.
+//! The coordinator protocol in every order of events, in small worlds of three replicas and separate clients.
 //!
-//! What leases promise is in `timed.rs`. Elsewhere time stands still, and timers for retries run out at any moment,
-//! within a budget.
+//! `timed.rs` has the properties of leases. In the other tests time does not pass, and retry timers expire at any
+//! moment, within a budget.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -24,7 +24,7 @@ use stage::Stage;
 /// More than any case of the tests has. Ten times as many take some gigabytes and minutes.
 const MOST_STATES: usize = 3_000_000;
 
-/// One request of each client, a network that reorders and is reliable otherwise; unless something else is said.
+/// Parses a case. Default: one request of each client, a reliable network that reorders.
 fn case(text: &str) -> Voting {
     Voting::read(text, Limits { longest_timer: Span::from_millis(900), ..Limits::new(1) })
 }
@@ -33,7 +33,7 @@ fn world(case: &Voting, config: Config) -> World<Coordinator> {
     case.world(|id, replicas| Coordinator::new(id, replicas, config))
 }
 
-/// A world of three replicas.
+/// Creates a world of three replicas.
 fn of_three(text: &str, config: Config) -> World<Coordinator> {
     world(&case(&format!("replicas=3 {text}")), config)
 }
@@ -53,7 +53,7 @@ fn one_case() {
     holds(&case::typed("replicas=1 clients=2"), 5 * MOST_STATES);
 }
 
-/// Replica 0 is in office and client 3 inside, with nothing under way.
+/// Replica 0 is in office and client 3 holds, with no message under way.
 fn one_inside(stage: &mut Stage<Coordinator>) {
     stage.request(3);
     stage.deliver(3, 0, "request");
@@ -68,7 +68,7 @@ fn is_documented(explored: &Explored) {
     case::is_documented(include_str!("../../../docs/papers/coordinator.md"), explored);
 }
 
-/// No order of events from a stage on breaks anything.
+/// Explores every order of events from a stage, without any violation.
 fn holds_from(stage: &Stage<Coordinator>, reserve: u32) -> Explored {
     stage.holds(explore_with_hope(&stage.world, MOST_STATES, reserve))
 }
@@ -79,7 +79,7 @@ fn two_clients_from_the_beginning() {
     is_documented(&holds("replicas=3 clients=2 reserve=0 withdrawals=1", MOST_STATES));
 }
 
-/// One more is in the line, and everybody has been told.
+/// Adds a client to the queue, known to all.
 fn one_waits(stage: &mut Stage<Coordinator>, client: u64) {
     stage.request(client);
     stage.deliver(client, 0, "request");
@@ -87,7 +87,7 @@ fn one_waits(stage: &mut Stage<Coordinator>, client: u64) {
     (1..client).filter(|&other| other != client).for_each(|other| stage.deliver(0, other, "addrequest"));
 }
 
-/// Nothing is lost here, so nothing is sent again.
+/// Without losses nothing is resent.
 const ONCE: Config = Config { resends: false, ..Config::REPAIRED };
 
 #[test]
@@ -118,10 +118,10 @@ fn a_message_that_comes_twice() {
     is_documented(&holds_from(&stage, 0));
 }
 
-/// From every state with a retry left all can still be served.
+/// From every state with a retry left all clients can still be served.
 #[test]
 fn a_loss_that_is_made_up_for() {
-    // Whoever waits asks again after a third of the lease.
+    // A waiting client retries after a third of the lease.
     let config = Config { lease: Span::from_secs(2), ..Config::REPAIRED };
     let mut stage = Stage::new(of_three("clients=2 losses=1 timeouts=1", config));
     one_inside(&mut stage);
@@ -129,7 +129,7 @@ fn a_loss_that_is_made_up_for() {
     is_documented(&holds_from(&stage, 1));
 }
 
-/// A replica that has lost its memory lets nobody in; time stands still here, so that no other can take its place.
+/// A replica that has lost its memory grants nothing. Without time, no other can take its place.
 #[test]
 fn a_replica_that_forgets() {
     let mut stage = Stage::new(of_three("clients=2 resets=1", Config::REPAIRED));

@@ -1,4 +1,4 @@
-//! What is wrong in the printed form, found by the search: a short run for each. All repairs are on but those named.
+//! Defects of the printed form, found by the search: a short run for each. All repairs are on except those named.
 
 use peerlock_explore::{Counterexample, Limits, explore_with_hope};
 use peerlock_protocols::coordinator::Config;
@@ -7,26 +7,26 @@ use crate::case::{Voting, is_stuck, is_two_inside};
 use crate::stage::Stage;
 use crate::{MOST_STATES, ONCE, breaks, case, of_three, one_inside};
 
-/// The shortest run from where client 3 is inside.
+/// Finds the shortest run from a state in which client 3 holds.
 fn found(config: Config) -> Box<Counterexample> {
     let mut stage = Stage::new(of_three("clients=2", config));
     one_inside(&mut stage);
     stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 1))
 }
 
-/// The whole of Figure 1: the second client waits for ever, whatever happens.
+/// The whole of Figure 1: the second client waits forever in every run.
 #[test]
 fn as_printed() {
     is_stuck(&breaks(&case("replicas=2 clients=2 reserve=0"), Config::PRINTED));
 }
 
-/// "ADDREQUEST never reaches the owner": it has nobody to release to.
+/// "ADDREQUEST never reaches the owner": it has no successor to release to.
 #[test]
 fn the_owner_is_not_told() {
     is_stuck(&found(Config { owner_notified: false, named_successor: false, ..ONCE }));
 }
 
-/// "Replicas have no RELEASE handler": the first owner is inside for ever.
+/// "Replicas have no RELEASE handler": the first owner remains the holder forever.
 #[test]
 fn replicas_do_not_hear_release() {
     is_stuck(&found(Config { replicas_receive_release: false, ..ONCE }));
@@ -53,8 +53,8 @@ fn two_heads() {
     is_two_inside(&stage.breaks(explore_with_hope(&stage.world, MOST_STATES, 0)));
 }
 
-/// A client has one id for all its requests: one that comes twice is served twice, and nobody gives the second grant
-/// back.
+/// A client has one ID for all its requests: a duplicated request is served twice, and the second grant is never
+/// returned.
 #[test]
 fn requests_are_not_told_apart() {
     let case = case("replicas=3 clients=2 duplications=1 reserve=0");
@@ -62,7 +62,7 @@ fn requests_are_not_told_apart() {
     is_stuck(&breaks(&case, Config { requests_apart: false, ..ONCE }));
 }
 
-/// "`received(msg)` … drops retransmissions": whose answer is lost is never answered.
+/// "`received(msg)` … drops retransmissions": a lost answer is never repeated.
 #[test]
 fn received_drops_what_comes_again() {
     let case = case("replicas=3 clients=1 losses=1 timeouts=4");
@@ -79,7 +79,7 @@ fn a_false_suspicion_makes_two_coordinators() {
     is_two_inside(&breaks(&Voting::read("replicas=3 clients=2 timeouts=1", limits), config));
 }
 
-/// … and a replica that has forgotten everything goes on as if nothing had happened.
+/// A replica that is reset continues without noticing.
 #[test]
 fn a_coordinator_that_forgets_lets_another_in() {
     let case = case("replicas=3 clients=2 resets=1");

@@ -1,6 +1,5 @@
-//! What leases promise, where time passes: one coordinator falsely suspected, one that forgets. Up to the moment that
-//! matters the run is given; from there on every order is tried, with whatever is still under way arriving late or
-//! never.
+//! Properties of leases, with time: a coordinator falsely suspected, and one that is reset. The run is given up to the
+//! critical moment. From there every order is explored, with the remaining messages late or lost.
 
 use peerlock_explore::{Limits, Violation, World, explore_with_hope};
 use peerlock_protocols::coordinator::{Config, Coordinator, Timer};
@@ -10,7 +9,7 @@ use peerlock_types::{PeerId, Span, Time};
 use crate::stage::Stage;
 use crate::{MOST_STATES, holds_from, one_inside};
 
-/// Small numbers, so that little happens within a lease. Retries are rare.
+/// Short spans, so that little happens within a lease. Retries are rare.
 const TIMED: Config = Config {
     lease: Span::from_secs(3),
     term: Span::from_millis(3500),
@@ -19,8 +18,8 @@ const TIMED: Config = Config {
     ..Config::REPAIRED
 };
 
-/// Replica 0 lets client 3 in and renews its lease at 1, 2 and 3 s, when nobody has heard it answer a ping since the
-/// beginning. At 4 s replica 1 takes its place, and client 4 asks.
+/// Replica 0 grants to client 3 and renews its lease at 1, 2 and 3 s, while its answers to pings are lost. At 4 s
+/// replica 1 takes its place, and client 4 requests.
 fn taken_over(passes: u32, grace: Span, forgets: bool) -> Stage<Coordinator> {
     let limits = Limits { replicas: 3, resets: u32::from(forgets), passes: 5 + passes, ..Limits::new(1) };
     let replicas = Replicas::first(Quorum::new(3, 2));
@@ -51,14 +50,14 @@ fn taken_over(passes: u32, grace: Span, forgets: bool) -> Stage<Coordinator> {
     stage
 }
 
-/// Client 3 is inside until 6 s and a little less; replica 1 lets client 4 in at 7 s at the earliest, unless client 3
-/// has told it that it was inside, and has left. Its REQUEST may arrive at any time.
+/// Client 3 holds until just before 6 s. Replica 1 grants to client 4 at 7 s at the earliest, unless client 3 has
+/// reported its hold and released. The REQUEST of client 3 may arrive at any time.
 #[test]
 fn a_coordinator_that_is_falsely_suspected() {
     let stage = suspected(TIMED.lease);
     holds_from(&stage, u32::MAX);
 
-    // One of the runs that were tried: so far do they go.
+    // One of the explored runs, to show their length.
     let mut run = stage;
     run.pass();
     run.fire(0..5);
@@ -79,7 +78,7 @@ fn suspected(grace: Span) -> Stage<Coordinator> {
     stage
 }
 
-/// The check bites: if the new coordinator does not wait for as long as the old one has granted, there are two inside.
+/// Mutation: a new coordinator that does not wait for the old one's leases causes two holders.
 #[test]
 fn a_coordinator_that_does_not_wait_lets_two_in() {
     let stage = suspected(Span::from_millis(1990));
@@ -88,8 +87,8 @@ fn a_coordinator_that_does_not_wait_lets_two_in() {
     assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
 }
 
-/// Replica 0 has forgotten everything at 3 s. At 5 s client 3 renews its lease with replica 1; at 7 s, when that may
-/// let others in, replica 0 asks for its memory, since its promises have ended.
+/// Replica 0 is reset at 3 s. At 5 s client 3 renews its lease with replica 1. At 7 s, when that may grant to others,
+/// replica 0 asks for its state, since its own leases have expired.
 #[test]
 fn a_coordinator_that_forgets() {
     let mut stage = taken_over(4, TIMED.lease, true);

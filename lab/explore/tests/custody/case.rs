@@ -1,4 +1,4 @@
-//! One small world of custody, as it is typed and printed.
+//! A small world of custody in text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use peerlock_types::PeerId;
 /// More than any case has: some 8 GB.
 const MOST_STATES: usize = 40_000_000;
 
-/// How many fencing numbers a generation has, unless a case says otherwise: few, so that they are easy to read.
+/// The number of fencing numbers of a generation by default: few, for readability.
 const NUMBERS: u64 = 100;
 
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub struct Case {
     pub peers: u64,
     pub limits: Limits,
     pub faults: FaultLimits,
-    /// Whether there is a register at all.
+    /// Whether there is a registry.
     pub has_register: bool,
     pub config: Config,
 }
@@ -37,7 +37,7 @@ impl Case {
                 false => Custody::new(me, self.config),
             }
         };
-        // What a rule makes void is so only if it is kept.
+        // The check for void messages is valid only with all rules.
         let tidy = self.limits.tidy && self.config.without.is_none();
         World::new(Limits { faults, tidy, ..self.limits }, (0..self.peers).map(PeerId::new).map(|id| (id, peer(id))))
     }
@@ -54,7 +54,7 @@ impl Case {
         explore(&self.world(), MOST_STATES)
     }
 
-    /// No order of events breaks anything.
+    /// Asserts that no order of events causes a violation.
     pub fn holds(&self) -> Explored {
         let start = std::time::Instant::now();
         match self.explore() {

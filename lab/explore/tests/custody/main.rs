@@ -1,32 +1,33 @@
-//! Custody in every order of events, in small worlds with an abstract register.
+//! Custody in every order of events, in small worlds with an abstract registry.
 //!
-//! A case that fails prints how to play it alone. The same way explores any other case, for example a larger one:
-//! `PEERLOCK_CASE="peers=3 slots=1 parties=2 stops=2 sessions=1" cargo test -p peerlock-explore --test custody one_case
-//! -- --nocapture`. Worlds that are too large for every day are listed with their states and times in
-//! lab/docs/custody.md.
+//! A failing case prints the command that repeats it. The same command explores any other case, for example a larger
+//! one: `PEERLOCK_CASE="peers=3 slots=1 parties=2 stops=2 sessions=1" cargo test -p peerlock-explore --test custody
+//! one_case -- --nocapture`. lab/docs/custody.md lists the worlds that are too large for every run, with their states
+//! and times.
 //!
-//! **What a world is.** There are `peers` peers, of which the first `parties` are parties of the resource from the
-//! beginning, with all tokens at peer 0; the others join before their first request. Each peer's clients make
-//! `requests` requests, at most `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `forgets`, `removes`,
-//! `detached`, `renewals`, `repeats` and `withdrawals` may each happen at most this many times, to anybody, at any
-//! moment (a removal when somebody sees that nobody takes part, and what is asked of the register then takes any time;
-//! a renewal at a later process of a detached client's host). Where there are renewals a process may take a detached
-//! grant for over, and its client not know; `resize` and `then` are the numbers of slots that follow. `unreachable`
-//! times the coordinator cannot reach a peer where somebody waits, for any time. A session may end at any moment after
-//! its peer has stopped. With `any`, the register names any party as coordinator. Messages, words of the register and
-//! wishes to it take any time and overtake each other. A generation has 100 fencing numbers unless `numbers` says
-//! otherwise. Arrival numbers are told at once, or with `timeouts`, when a timer runs out. Without `parties` there is
-//! no register.
+//! **Worlds.** Of `peers` peers the first `parties` are parties of the resource from the start, with all tokens at peer
+//! 0; the others join before their first request. Each peer's clients make `requests` requests, at most `clients` at a
+//! time.
 //!
-//! **What is checked**, in every state: at most one token of each slot, and none where a detached client is inside; who
-//! enters is one of at most as many as there are slots, has a slot of its own, and a number above all earlier ones of
-//! the slot that nobody else had; with one slot, nobody who waits was told an earlier arrival; and where nothing is
-//! under way, nobody has stopped and nothing is detached, no slot is empty while somebody waits. Whenever nothing is
-//! left that happens by itself: nobody waits, and every slot's token exists. Who was forced out does not count for any
-//! of it until it has heard of that, or takes part again with nothing from before.
+//! `stops`, `sessions`, `takeovers`, `forces`, `forgets`, `removes`, `detached`, `renewals`, `repeats` and
+//! `withdrawals` limit the number of such events, at any peer and moment. A removal is requested when the resource has
+//! no parties, and its request is delayed by any time. A renewal is at a later process of a detached client's host;
+//! with renewals, a process may end a detached grant without notifying its client. `resize` and `then` are later
+//! numbers of slots. `unreachable` times the coordinator cannot reach a peer with waiting clients, for any time. A
+//! session may end at any moment after its peer has stopped. With `any`, the registry chooses any party as coordinator.
 //!
-//! **No run without end.** As in late binding, numbers only grow, so that an exploration that comes to its end has
-//! shown that every run does.
+//! Messages, registry events and requests are delayed by any time and reordered. A generation has 100 fencing numbers
+//! unless `numbers` says otherwise. Arrival numbers are confirmed at once or, with `timeouts`, when a timer expires.
+//! Without `parties` there is no registry.
+//!
+//! **Checks in every state.** At most one token of each slot, and none if a detached client holds it. A client that
+//! enters is within the number of slots, has a slot of its own, and a new fencing number above all earlier ones of the
+//! slot. With one slot, no waiting client has an earlier arrival number. If no message is under way, no peer has
+//! stopped and no grant is detached, no slot is free while a client waits. When only optional events are left, no
+//! client waits and every slot's token exists. An evicted peer is exempt until it is notified, or participates again
+//! without earlier state.
+//!
+//! **Termination.** As in late binding, numbers only grow, so that an exploration that ends shows that every run does.
 
 mod case;
 #[path = "../large/mod.rs"]
@@ -38,7 +39,7 @@ use std::sync::{Mutex, PoisonError};
 
 use case::{Case, case};
 
-/// The case in `PEERLOCK_CASE`, or a small one.
+/// Explores the case in `PEERLOCK_CASE`, or a small one.
 #[test]
 fn one_case() {
     let text = std::env::var("PEERLOCK_CASE").unwrap_or("peers=2 slots=1 parties=2 stops=1".into());
@@ -61,13 +62,13 @@ fn a_case_can_be_typed_as_it_is_printed() {
     assert!("pears=3".parse::<Case>().is_err());
 }
 
-/// How many of the tests below explore worlds.
+/// The number of tests below that explore worlds.
 const TESTS: usize = 17;
 
-/// What they have explored so far: how many tests, worlds and states.
+/// The explored tests, worlds and states so far.
 static EXPLORED: Mutex<(usize, usize, usize)> = Mutex::new((0, 0, 0));
 
-/// All of these hold. When all tests have come to their end, in whichever order, the page has the sum.
+/// Asserts that all of these hold. The last test to finish, in any order, compares the sum with the page.
 fn hold(worlds: &[&str]) {
     let states: usize = worlds.iter().map(|world| case(world).holds().states).sum();
     let mut explored = EXPLORED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +80,7 @@ fn hold(worlds: &[&str]) {
     }
 }
 
-/// `6,712,345`
+/// Formats a number as `6,712,345`.
 fn in_thousands(number: usize) -> String {
     let below = |number: usize| format!("{:03}", number % 1000);
     match (number / 1_000_000, number / 1000) {
@@ -89,7 +90,7 @@ fn in_thousands(number: usize) -> String {
     }
 }
 
-/// As long as nobody dies the register is not needed, and no slot is empty while somebody waits.
+/// Without crashes the registry is not needed, and no slot is free while a client waits.
 #[test]
 fn nobody_dies() {
     hold(&[
@@ -101,7 +102,7 @@ fn nobody_dies() {
     ]);
 }
 
-/// The coordinator cannot reach a peer where somebody waits, and reaches it again at some time.
+/// The coordinator cannot reach a peer with waiting clients, and reaches it again later.
 #[test]
 fn unreachable_waiters_are_passed_over_and_served_later() {
     hold(&[
@@ -125,7 +126,7 @@ fn deaths() {
     ]);
 }
 
-/// What nobody uses is given up, by the coordinator, by who has the token, by who has nothing, and asked for again.
+/// The coordinator, the token's holder, or a peer without any state leaves an unused resource, and joins it again.
 #[test]
 fn what_is_given_up() {
     hold(&[
@@ -144,8 +145,8 @@ fn what_is_given_up() {
     ]);
 }
 
-/// Nobody takes part any more, the resource is removed, and founded again by who asks: while that is under way, twice,
-/// with deaths and with messages of before.
+/// A resource without parties is removed and created again by a request: twice while messages are under way, with
+/// crashes and old messages.
 #[test]
 fn what_is_removed() {
     hold(&[
@@ -171,8 +172,8 @@ fn joins_and_new_sessions() {
     ]);
 }
 
-/// Who asks or answers again because an answer is late does no harm. Nor does a copy of an order that was done: force
-/// counts only for the participation that was seen when it was asked for.
+/// Repeated requests and answers are harmless. So is the duplicate of an executed command: an eviction applies only to
+/// the participation for which it was requested.
 #[test]
 fn words_and_wishes_that_arrive_twice() {
     hold(&[
@@ -186,8 +187,7 @@ fn words_and_wishes_that_arrive_twice() {
     ]);
 }
 
-/// Messages that can do nothing any more are taken away, which makes worlds ten times smaller. It must leave nothing
-/// out.
+/// Void messages are discarded, which makes worlds ten times smaller. This must not reduce coverage.
 #[test]
 fn void_messages_left_under_way() {
     hold(&[
@@ -202,7 +202,7 @@ fn withdrawals() {
     hold(&["peers=3 slots=1 parties=2 stops=1 withdrawals=1", "peers=2 slots=1 parties=2 stops=1 withdrawals=2"]);
 }
 
-/// Who comes next is said so little ahead that the token comes to the end of it, with others behind.
+/// So few successors are sent that the token reaches the last of them while others wait.
 #[test]
 fn little_is_said_ahead() {
     hold(&[
@@ -214,7 +214,7 @@ fn little_is_said_ahead() {
     ]);
 }
 
-/// Who comes next is said ahead with several slots, too, as where stays are short.
+/// Successors are sent with several slots, too, as with short holds.
 #[test]
 fn said_ahead_with_several_slots() {
     hold(&[
@@ -251,7 +251,7 @@ fn take_overs() {
     ]);
 }
 
-/// Among them those where an entry of a grant that was left early is still there when the slot's next one dies.
+/// Includes worlds in which an entry of a released grant still exists when the slot's next holder crashes.
 #[test]
 fn detached_grants() {
     hold(&[
@@ -264,8 +264,8 @@ fn detached_grants() {
     ]);
 }
 
-/// Who is detached comes to the next process of its host, which finds the grant in the register and has no token of it.
-/// Among them those where an earlier process has taken the grant for over, and its client does not know.
+/// A detached client contacts the next process of its host, which finds the grant in the registry and has no token of
+/// it. Includes worlds in which an earlier process has ended the grant without notifying its client.
 #[test]
 fn detached_grants_at_the_next_process() {
     hold(&[

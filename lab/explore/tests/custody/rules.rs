@@ -1,6 +1,6 @@
-//! Every rule is needed: left out, there is an order of events in which somebody is inside beside somebody, a number is
-//! given twice, a slot is lost, or a client waits for ever. The worlds, and the shortest such runs, are the table in
-//! lab/docs/custody.md, which is compared with what is found here.
+//! Every rule is needed: without it, some order of events has two holders of a slot, a repeated fencing number, a lost
+//! slot, or a client that waits forever. The worlds and the shortest such runs are compared with the table in
+//! lab/docs/custody.md.
 
 use std::fs;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::case::case;
 /// More than any search below needs.
 const MOST_STATES: usize = 4_000_000;
 
-/// What is left out or done wrong.
+/// A rule that is left out, or another mutation.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Rule(Rule),
     Slip(Slip),
 }
 
-/// The rule's name in the docs, what is left out, in which world, and the harm that it does.
+/// The rule's name in the docs, the mutation, the world, and the expected violation.
 type Row = (&'static str, Fault, &'static str, fn(&Violation) -> bool);
 
 fn twice(violation: &Violation) -> bool {

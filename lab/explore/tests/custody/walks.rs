@@ -1,14 +1,14 @@
-//! Custody in worlds too large to look at everything: runs at random, each from a seed.
+//! Random runs of custody in worlds too large to explore, each from a seed.
 //!
-//! A run that fails prints its case and seed. `PEERLOCK_CASE="…" PEERLOCK_SEED=… cargo test -p peerlock-explore --test
-//! custody one_walk -- --nocapture` plays it again; with `PEERLOCK_WALKS=100000` it goes on with the next seeds.
+//! A failing run prints its case and seed. `PEERLOCK_CASE="…" PEERLOCK_SEED=… cargo test -p peerlock-explore --test
+//! custody one_walk -- --nocapture` repeats it; with `PEERLOCK_WALKS=100000` it continues with the next seeds.
 
 use peerlock_explore::walk;
 use peerlock_protocols::custody::Rule;
 
 use crate::case::{Case, case};
 
-/// Steps until nothing new happens.
+/// The number of random steps, after which the run comes to rest.
 const STEPS: usize = 2_000;
 
 fn walks(case: &Case, seeds: std::ops::Range<u64>) {
@@ -36,7 +36,7 @@ fn one_walk() {
     walks(&case(&text), seed..seed + number("PEERLOCK_WALKS", 1));
 }
 
-/// Up to twenty peers and four slots, and everything that can go wrong.
+/// Up to twenty peers and four slots, and all faults.
 #[test]
 fn walks_with_everything() {
     let all = "requests=20 clients=2 withdrawals=8 stops=6 sessions=5 takeovers=3 forces=2 forgets=6 removes=2 \
@@ -53,8 +53,8 @@ fn walks_with_everything() {
     }
 }
 
-/// The walks would see it: rules left out show. (Others need runs too rare for walks of this number; those in
-/// `rules.rs` show them.)
+/// The walks detect rules that are left out. (Others need runs too rare for this number of walks; those in `rules.rs`
+/// show them.)
 #[test]
 fn walks_bite() {
     let text = "peers=8 slots=2 requests=20 clients=2 parties=4 stops=6 sessions=5 takeovers=3 forces=2 detached=5 \

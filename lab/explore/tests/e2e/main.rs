@@ -1,7 +1,7 @@
-//! E2E in every order of events, on small routes that never change.
+//! E2E in every order of events, on small fixed routes.
 //!
-//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-protocol`. Where nothing is lost nobody
-//! needs a timer, but for votes that are split while messages overtake each other (as in Sigma).
+//! Time does not pass, so that no lease expires; tests of `peerlock-protocols` cover leases. Without losses no timer is
+//! needed, except for split votes with reordered messages (as in Sigma).
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -16,7 +16,7 @@ use peerlock_explore::{Counterexample, Explored, Limits, Violation};
 use peerlock_protocols::e2e::{Config, E2e};
 use peerlock_types::Span;
 
-/// Renewals, pings and the ends of leases do not come here, and nobody has a copy of the queue.
+/// Without renewals, pings and ends of leases, and without copies of the queue.
 const REPAIRED: Config = Config { lease: Span::from_secs(1000), backups: 0, ..Config::REPAIRED };
 
 fn explored(text: &str, config: Config) -> Outcome {
@@ -27,19 +27,19 @@ fn holds(text: &str) -> Explored {
     case::holds(text, explored(text, REPAIRED))
 }
 
-/// The same; and the table of the protocol's page has it.
+/// The same, and the table of the protocol's page has the number of states.
 fn holds_as_documented(text: &str) {
     let states = holds(text).states;
     let page = include_str!("../../../docs/papers/e2e.md").replace(',', "");
     assert!(page.contains(&format!("| {states} |\n")), "{text}: {states} states are not in the table");
 }
 
-/// The shortest run that breaks something without one of the repairs. With it, nothing breaks there.
+/// Returns the shortest run with a violation without one of the repairs. With it there is none.
 fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, explored(text, config))
 }
 
-/// Any other world, as it is typed.
+/// Explores any other world.
 #[test]
 fn one_case() {
     holds(&case::typed("replicas=1 votes=1 clients=2"));
@@ -81,19 +81,19 @@ fn a_message_that_comes_twice_and_a_withdrawal() {
     holds_as_documented("replicas=1 votes=1 clients=2 duplications=1 withdrawals=1");
 }
 
-/// Fewer than 2m − n resets are safe. It may take a retry to be served then.
+/// Fewer than 2m − n resets are safe. A retry may then be needed.
 #[test]
 fn a_reset() {
     holds_as_documented("replicas=2 votes=2 clients=2 resets=1 ordered reserve=1");
 }
 
-/// From every state with a time-out left all can be served, whichever message was lost.
+/// From every state with a timeout left all clients can be served, whichever message was lost.
 #[test]
 fn a_loss_and_a_time_out() {
     holds_as_documented("replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1");
 }
 
-/// As many as 2m − n resets are not safe.
+/// 2m − n resets are not safe.
 #[test]
 fn too_many_resets_let_two_in() {
     let case = "replicas=1 votes=1 clients=2 resets=1";
@@ -103,7 +103,7 @@ fn too_many_resets_let_two_in() {
 
 // The defects of the printed form. In each case all other repairs are on, unless they would hide it.
 
-/// The replica is blank while the successor is inside.
+/// The replica has no owner while the successor holds.
 #[test]
 fn a_release_without_successor_lets_two_in() {
     let case = "replicas=1 votes=1 clients=2 requests=2";
@@ -146,7 +146,7 @@ fn a_split_vote_stays_split() {
     holds(case);
 }
 
-/// An ENQUEUE to an owner who has finished is lost.
+/// An ENQUEUE to an owner that has finished is lost.
 #[test]
 fn a_request_is_sent_to_an_owner_who_has_finished() {
     let case = "replicas=1 votes=1 hops=1 clients=2";
@@ -172,7 +172,7 @@ no event is possible and these wait: 3 with ticket 1"
     );
 }
 
-/// Each is parked at the other. Without asking again, which makes up for it.
+/// Each is queued at the other. Without retries, which would resolve it.
 #[test]
 fn two_are_parked_at_each_other() {
     let case = "replicas=2 votes=2 hops=1 clients=2 ordered";
@@ -190,7 +190,7 @@ fn a_late_release_hits_the_next_owner() {
     is_two_inside(&breaks(case, Config { epochs: false, ..REPAIRED }));
 }
 
-/// TOKEN is the only copy of the queue. (With a copy at those who wait, it is their ping that helps, long after.)
+/// TOKEN is the only copy of the queue. (With copies at the waiting clients, their pings resolve it much later.)
 #[test]
 fn a_token_that_is_lost_is_lost_for_ever() {
     let case = "replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1";

@@ -1,11 +1,10 @@
-//! Worlds that are too large for every day. The documents have them in tables, a row of which begins with a world as it
-//! is typed and the number of its states.
+//! Worlds that are too large for every run. The documents list them in tables: each row begins with a world's text and
+//! the number of its states.
 //!
 //! `PEERLOCK_LARGE=1 cargo test -p peerlock-explore large -- --nocapture --test-threads 1` explores them all, which
-//! takes half an hour and some gigabytes. Every day only the smallest are, and the others must be worlds that can be
-//! typed.
+//! takes half an hour and some gigabytes. Other runs explore only the smallest, and parse the others.
 
-/// The largest that is explored every day.
+/// The largest number of states that is explored in every run.
 const EVERY_DAY: usize = 60_000;
 
 /// Whether a world with so many states is to be explored now.
@@ -13,7 +12,7 @@ pub fn is_for_now(states: usize) -> bool {
     states <= EVERY_DAY || std::env::var_os("PEERLOCK_LARGE").is_some()
 }
 
-/// The worlds of a page have as many states as it says. `states` explores one; `read` only reads it.
+/// Asserts that the worlds of a page have as many states as documented. `states` explores one; `read` only parses it.
 pub fn worlds_are_as_documented<W>(page: &str, read: impl Fn(&str) -> W, states: impl Fn(&str) -> usize) {
     let worlds: Vec<(&str, usize)> = page.lines().filter_map(row).collect();
     assert!(!worlds.is_empty(), "the page has no table of worlds");
@@ -25,7 +24,7 @@ pub fn worlds_are_as_documented<W>(page: &str, read: impl Fn(&str) -> W, states:
     }
 }
 
-/// ``| `peers=3 slots=1` | 586,066 | …``
+/// Parses ``| `peers=3 slots=1` | 586,066 | …``.
 fn row(line: &str) -> Option<(&str, usize)> {
     let (world, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
     let (states, _) = rest.split_once(" |")?;

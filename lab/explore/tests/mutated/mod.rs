@@ -1,4 +1,4 @@
-//! A healthy peer and what is done to it: to what goes in, and to what comes out.
+//! A correct peer with changed inputs and effects.
 
 use std::hash::Hash;
 
@@ -6,21 +6,21 @@ use peerlock_protocols::token::Arrival;
 use peerlock_protocols::{Cx, Effect, Input, Observe, Protocol, step};
 use peerlock_types::{PeerId, Ticket, Time};
 
-/// What is wrong with a peer, as far as it must remember that.
+/// A mutation, with the state that it needs.
 pub trait Mutation<P: Protocol>: Clone + Eq + Hash {
-    /// Changes what happens to the peer. False if that shall not hear of it.
+    /// Changes an input. Returns false to discard it.
     fn goes_in(&mut self, _peer: &P, _input: &mut Input<P::Message, P::Timer>) -> bool {
         true
     }
 
-    /// Changes what the peer wanted done, or the peer itself.
+    /// Changes the effects, or the peer itself.
     fn comes_out(&mut self, step: Step<'_, P>);
 }
 
-/// A step that a healthy peer has taken.
+/// A step of the correct peer.
 pub struct Step<'a, P: Protocol> {
     pub before: &'a P,
-    /// What has happened, unchanged.
+    /// The unchanged input.
     pub input: &'a Input<P::Message, P::Timer>,
     pub peer: &'a mut P,
     pub effects: &'a mut Vec<Effect<P::Message, P::Timer>>,

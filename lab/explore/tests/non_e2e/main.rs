@@ -1,7 +1,7 @@
-//! Non-E2E in every order of events, on small routes that never change.
+//! Non-E2E in every order of events, on small fixed routes.
 //!
-//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-protocol`. Timers for asking again and
-//! for pings run out at any moment, within a budget.
+//! Time does not pass, so that no lease expires; tests of `peerlock-protocols` cover leases. Timers for retries and
+//! pings expire at any moment, within a budget.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -17,14 +17,15 @@ use peerlock_protocols::NonE2e;
 use peerlock_protocols::non_e2e::Config;
 use peerlock_types::Span;
 
-/// Renewals and the ends of leases do not come here; everything else may.
+/// Without renewals and ends of leases.
 const REPAIRED: Config = Config { lease: Span::from_secs(1000), ..Config::REPAIRED };
 
 fn explored(text: &str, config: Config) -> Outcome {
     on_routes::explore(text, |id, replicas| NonE2e::new(id, replicas, config))
 }
 
-/// No order of events breaks our form. Requests in hops' queues that were overtaken may need a time-out.
+/// Asserts that no order of events causes a violation in our form. Overtaken requests in hops' queues may need a
+/// timeout.
 fn holds(text: &str) -> Explored {
     case::holds(text, explored(text, REPAIRED))
 }
@@ -33,7 +34,8 @@ fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, explored(text, config))
 }
 
-/// Any other world, as it is typed. These take too long for every day, and how large they are is not known:
+/// Explores any other world. These take too long for every run, and their size is unknown:
+///
 /// - `replicas=2 votes=2 clients=3 by-the-other`
 /// - `replicas=2 votes=2 hops=1 clients=2 timeouts=1 longest-timer-ms=1000`
 /// - `replicas=1 votes=1 clients=3 in-a-line timeouts=1`
@@ -69,13 +71,13 @@ fn a_loss_and_a_message_that_comes_twice_and_a_withdrawal() {
     holds("replicas=1 votes=1 hops=1 clients=2 duplications=1 losses=1 withdrawals=1");
 }
 
-/// A replica or the hop loses its memory; fewer than 2m − n resets are safe.
+/// A replica or the hop is reset; fewer than 2m − n resets are safe.
 #[test]
 fn a_reset_and_a_loss() {
     holds("replicas=2 votes=2 hops=1 clients=2 resets=1 losses=1");
 }
 
-/// As many as 2m − n are not: the ping of a hop brings the next request to a replica that has forgotten the first.
+/// 2m − n resets are not safe: the ping of a hop brings the next request to a replica that has forgotten the first.
 #[test]
 fn too_many_resets_let_two_in() {
     let case = "replicas=1 votes=1 hops=1 clients=2 resets=1 timeouts=2";
@@ -83,13 +85,13 @@ fn too_many_resets_let_two_in() {
     is_two_inside(&breaks(case, REPAIRED));
 }
 
-/// From every state with enough time-outs left all can be served.
+/// From every state with enough timeouts left all clients can be served.
 #[test]
 fn asking_again_and_pings_find_everybody() {
     holds("replicas=1 votes=1 hops=1 clients=2 timeouts=1 withdrawals=1");
 }
 
-/// "Answers of hops are hearsay": the hop is asked twice by client 3, and names it as holder.
+/// "Answers of hops are hearsay": client 3 asks the hop twice, and names it as holder.
 #[test]
 fn a_hop_is_taken_for_the_replica() {
     let case = "replicas=1 votes=1 hops=1 clients=2 duplications=1";
@@ -117,7 +119,7 @@ under way: 1 → 0  REQUEST(R0, 1@3)…
     );
 }
 
-/// A finished client is left in a queue, and gets a vote for ever.
+/// A finished client remains in a queue, and gets a vote forever.
 #[test]
 fn a_vote_for_a_ghost() {
     let case = "replicas=1 votes=1 hops=1 clients=2 withdrawals=1 timeouts=1";
@@ -139,7 +141,7 @@ no continuation serves all clients, and these wait: 3 with ticket 1"
     );
 }
 
-/// Each is queued behind the other, and what they yield comes back.
+/// Each is queued behind the other, and the yielded votes return.
 #[test]
 fn a_split_vote() {
     let case = "replicas=2 votes=2 hops=1 clients=2 timeouts=3 longest-timer-ms=1000";

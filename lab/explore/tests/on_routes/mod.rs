@@ -1,4 +1,4 @@
-//! Small worlds of peers on routes that never change, for protocols with replicas on an overlay.
+//! Small worlds of peers on fixed routes, for protocols with replicas on an overlay.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::case::{Outcome, Voting};
 /// More than any case of the tests has.
 const MOST_STATES: usize = 12_000_000;
 
-/// One request of each client, a network that reorders and is reliable otherwise; unless something else is said.
+/// Explores a case. Default: one request of each client, a reliable network that reorders.
 pub fn explore<P: Protocol>(text: &str, peer: impl Fn(PeerId, &Replicas) -> P) -> Outcome
 where
     OnRoutes<P>: Explorable,
@@ -21,7 +21,7 @@ where
     case.explore(&world(&case, peer), MOST_STATES)
 }
 
-/// Messages take the way that the case says: straight, or by its first hop, unless it says something else.
+/// Creates a world with the routes of the case: direct, or through its first hop by default.
 fn world<P: Protocol>(case: &Voting, peer: impl Fn(PeerId, &Replicas) -> P) -> World<OnRoutes<P>>
 where
     OnRoutes<P>: Explorable,

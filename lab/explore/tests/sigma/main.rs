@@ -1,8 +1,8 @@
-//! Sigma in every order of events, in small worlds: some replicas, and clients elsewhere.
+//! Sigma in every order of events, in small worlds of replicas and separate clients.
 //!
-//! Time stands still, so that no lease ends; what leases do is shown in `peerlock-protocol`. Timers for retries run out at
-//! any moment, within a budget. Replicas are taken to be alike, which divides the number of states by nearly n!, and
-//! messages that can do nothing any more are taken away, which divides it by thirty and more where no fault can happen.
+//! Time does not pass, so that no lease expires; tests of `peerlock-protocols` cover leases. Retry timers expire at any
+//! moment, within a budget. Replicas are interchangeable, which divides the number of states by nearly n!, and messages
+//! without effect are discarded, which divides it by thirty and more if no fault is possible.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
@@ -29,8 +29,8 @@ use peerlock_types::Span;
 /// More than any case of the tests has. Ten times as many take some gigabytes and minutes.
 const MOST_STATES: usize = 4_000_000;
 
-/// One request of each client, a network that reorders and is reliable otherwise; unless something else is said.
-/// Retries (0.5 s) and renewals (3.3 s) may come, ends of leases (10 s) may not.
+/// Parses a case. Default: one request of each client, a reliable network that reorders. Retries (0.5 s) and renewals
+/// (3.3 s) may occur, ends of leases (10 s) may not.
 fn case(text: &str) -> Voting {
     let limits = Limits { alike: true, tidy: true, longest_timer: Span::from_secs(5), ..Limits::new(1) };
     Voting::read(text, limits)
@@ -40,7 +40,7 @@ fn world(case: &Voting, config: Config) -> World<Sigma> {
     case.world(|id, replicas| Sigma::new(id, replicas, config))
 }
 
-/// No order of events breaks our form.
+/// Asserts that no order of events causes a violation in our form.
 fn holds(text: &str) -> Explored {
     holds_within(text, MOST_STATES)
 }
@@ -71,7 +71,7 @@ fn is_documented(explored: &Explored) {
     case::is_documented(include_str!("../../../docs/papers/sigma.md"), explored);
 }
 
-/// With two of three votes nobody ever needs a timer: from every state all can still be served without.
+/// With two of three votes no timer is needed: from every state all clients can still be served without.
 #[test]
 fn two_clients_and_no_fault() {
     is_documented(&holds("replicas=3 votes=2 clients=2 reserve=0"));
@@ -90,8 +90,8 @@ fn three_clients_at_three_replicas() {
     is_documented(&holds("replicas=3 votes=2 clients=3"));
 }
 
-/// … but three may come to wait for each other, and then it takes a timer: a replica asks for its vote back, and the
-/// question overtakes the vote.
+/// Three clients may wait for each other, and then a timer is needed: a replica asks for its vote back, and the message
+/// overtakes the vote.
 #[test]
 fn three_clients_may_need_a_retry() {
     let found = breaks("replicas=2 votes=2 clients=3 reserve=0", Config::REPAIRED);
@@ -110,7 +110,7 @@ fn a_reset_and_a_loss_and_a_message_that_comes_twice() {
     cases.iter().for_each(|case| is_documented(&holds(case)));
 }
 
-/// As many as 2m − n are not, and this is why.
+/// 2m − n resets are not safe; this is the run.
 #[test]
 fn too_many_resets_let_two_in() {
     let found = breaks("replicas=3 votes=2 clients=2 resets=1", Config::REPAIRED);
@@ -139,14 +139,15 @@ under way: 4 → 1  REQUEST(R1, 1@4)
     is_two_inside(&found);
 }
 
-/// A retry makes up for what came too early, or was forgotten: from every state with a time-out left all can be served.
+/// A retry replaces messages that arrived too early or were forgotten: from every state with a timeout left all clients
+/// can be served.
 #[test]
 fn a_retry_makes_up_for_a_reset() {
     holds("replicas=2 votes=2 clients=2 timeouts=1");
     is_documented(&holds("replicas=2 votes=2 clients=2 timeouts=1 resets=1"));
 }
 
-/// … and for a loss; but where two clients wait for each other, it may take a retry of both.
+/// The same for a loss; but if two clients wait for each other, both may have to retry.
 #[test]
 fn a_retry_makes_up_for_a_loss() {
     holds("replicas=2 votes=2 clients=1 timeouts=1 losses=1");
@@ -154,8 +155,8 @@ fn a_retry_makes_up_for_a_loss() {
     assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
 }
 
-/// Taking replicas for alike and messages away leaves nothing out. States that are taken for one can do the same, in as
-/// many steps but for those in which a void message arrives; and every state there is was looked at.
+/// Merging states of interchangeable replicas and discarding messages loses no coverage. Merged states have the same
+/// continuations, in as many steps except for the arrival of void messages; and every state was explored.
 #[test]
 fn what_is_taken_for_one_can_do_the_same() {
     for case in [
@@ -170,7 +171,7 @@ fn what_is_taken_for_one_can_do_the_same() {
     }
 }
 
-/// … nor makes it a run longer that breaks something.
+/// Merging does not make a counterexample longer.
 #[test]
 fn what_is_taken_for_one_breaks_as_soon() {
     for case in [
@@ -183,7 +184,7 @@ fn what_is_taken_for_one_breaks_as_soon() {
     }
 }
 
-/// How many states there are, and how many when those are taken for one that the search takes for one.
+/// Returns the number of states, and the number of classes that the search merges them into.
 fn classes(text: &str) -> (usize, usize) {
     let start = [1, 0].map(|alike| world(&case(&format!("{text} alike={alike} tidy=0")), Config::REPAIRED));
     let class_of = |world: &World<Sigma>| {
@@ -218,7 +219,7 @@ fn strawman(text: &str, config: strawman::Config) -> case::Outcome {
     explore(&case.world(|id, replicas| Strawman::new(id, replicas, config)), MOST_STATES)
 }
 
-/// The strawman of §3 is safe in every order, as long as no replica forgets.
+/// The strawman of §3 is safe in every order, as long as no replica is reset.
 #[test]
 fn the_strawman_is_safe() {
     let (gives_up, backs_off) = (strawman::Config::GIVES_UP, strawman::Config::BACKS_OFF);

@@ -1,4 +1,4 @@
-//! Sigma with one thing wrong, made by tampering with what comes out of a healthy peer: the search finds it.
+//! Mutations of Sigma, made by changing the effects of a correct peer: the search finds each.
 
 use peerlock_explore::{Violation, World, explore, explore_with_hope};
 use peerlock_protocols::sigma::{Config, Message, Sigma};
@@ -11,13 +11,13 @@ use crate::{MOST_STATES, breaks, case, holds};
 enum Fault {
     /// The wrapper itself changes nothing.
     None,
-    /// A replica tells everybody who asks that the vote is theirs.
+    /// A replica grants its vote to every requester.
     VoteForAll,
-    /// Nobody gives a vote back.
+    /// A vote is never released.
     ReleaseForgotten,
     /// Replicas do not know the fencing numbers given so far.
     LevelForgotten,
-    /// A replica does not ask its owner on behalf of an earlier request.
+    /// A replica does not ask its owner to yield to an earlier request.
     InquiryForgotten,
 }
 
@@ -72,7 +72,7 @@ fn every_fault_is_caught_by_the_right_check() {
     }
 }
 
-/// In print a client has no timer as long as it knows no T_w: one loss, and it waits for ever.
+/// In print a client without a known T_w has no timer: after one loss it waits forever.
 #[test]
 fn without_a_default_timer_a_loss_is_for_ever() {
     let config = Config { default_timer: false, ..Config::REPAIRED };

@@ -1,7 +1,7 @@
-//! What is unsafe in the printed form, found by the search: as printed, and with one repair off and all others on.
+//! Defects of the printed form, found by the search: as printed, and with one repair off and all others on.
 //!
-//! Where two defects need the same repair, the search finds the one with the shorter run. The other is found from a
-//! stage, set so that only that one is left.
+//! If two defects need the same repair, the search finds the one with the shorter run. The other is found from a stage
+//! that allows only that one.
 
 use peerlock_explore::{Counterexample, Violation, explore, seek};
 use peerlock_protocols::sigma::{Config, Sigma};
@@ -14,14 +14,14 @@ use crate::{MOST_STATES, case, world};
 const NOT_APART: Config = Config { requests_apart: false, ..Config::REPAIRED };
 const NOT_NUMBERED: Config = Config { numbered_grants: false, ..Config::REPAIRED };
 
-/// Three replicas, two votes, clients 3, 4 …: the shortest run from a stage on.
+/// Three replicas, two votes, clients 3, 4 …: finds the shortest run from a stage.
 fn found(text: &str, config: Config, set: fn(&mut Stage<Sigma>)) -> Box<Counterexample> {
     let mut stage = Stage::new(world(&case(&format!("replicas=3 votes=2 {text}")), config));
     set(&mut stage);
     stage.breaks(explore(&stage.world, MOST_STATES))
 }
 
-/// The shortest run from the start to two inside, whatever else breaks; without the messages that are left.
+/// Finds the shortest run from the start to two holders, whatever else is violated; without the remaining messages.
 fn lets_two_in(text: &str, config: Config) -> String {
     let world = world(&case(&format!("replicas=3 votes=2 clients=2 {text}")), config);
     let found = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
@@ -29,8 +29,8 @@ fn lets_two_in(text: &str, config: Config) -> String {
     found.trace.to_string().lines().filter(|line| !line.starts_with("under way")).collect::<Vec<_>>().join("\n")
 }
 
-/// The form of Figures 5 and 6 without any fault, when a client asks a second time: what R1 said to its first request
-/// still counts when R1 has been released and has another owner.
+/// The form of Figures 5 and 6 without any fault, when a client requests a second time: R1's answer to its first
+/// request still counts after R1 was released and has another owner.
 #[test]
 fn as_printed_two_get_in_without_a_fault() {
     assert_eq!(
@@ -57,7 +57,7 @@ fn as_printed_two_get_in_without_a_fault() {
     );
 }
 
-/// "`Request()` never clears `resp[]`": old votes bring a client in, under its old fencing number.
+/// "`Request()` never clears `resp[]`": old votes let a client enter with its old fencing number.
 #[test]
 fn resp_is_not_cleared() {
     let found = found("clients=2 requests=2", NOT_APART, |_| {});
@@ -86,7 +86,7 @@ under way: 3 → 2  RELEASE(R2, 1@3)
     );
 }
 
-/// "A late grant of an earlier request is counted": both that 3#2 has are for 3, and R0's was given back.
+/// "A late grant of an earlier request is counted": both that 3#2 has are for 3, and R0's was released.
 #[test]
 fn a_late_grant_is_counted() {
     assert_eq!(
@@ -110,7 +110,7 @@ fn a_late_grant_is_counted() {
     );
 }
 
-/// "RELEASE … carries only the id." The first request of each was lost, so that nothing else of it is left.
+/// "RELEASE … carries only the id." The first request of each was lost, so that no other message of it is left.
 #[test]
 fn a_late_release_hits_the_next_request() {
     let found = found("clients=2 requests=2 withdrawals=2 losses=9", NOT_APART, |stage| {
@@ -126,8 +126,8 @@ fn a_late_release_hits_the_next_request() {
     is_two_inside(&found);
 }
 
-/// A client has R1 and R2, but does not know of R1 yet. Client 3, who came first, has R0, and asks for R2 a second
-/// time: then the other yields it.
+/// A client has R1 and R2, but does not know of R1 yet. Client 3, the earliest, has R0 and requests R2 a second time:
+/// the other client yields it.
 fn yields(stage: &mut Stage<Sigma>, later: u64) {
     stage.deliver(later, 2, "request");
     stage.deliver(2, later, "response");
@@ -140,8 +140,8 @@ fn yields(stage: &mut Stage<Sigma>, later: u64) {
     stage.deliver(2, later, "inquire");
 }
 
-/// "A retry answered *owner = you* after a YIELD lets two clients in." Here the answer comes twice: once before the
-/// client yields, once after.
+/// "A retry answered *owner = you* after a YIELD lets two clients in." Here the answer arrives twice: before the client
+/// yields, and after.
 #[test]
 fn a_vote_that_was_yielded_is_counted_again() {
     assert_eq!(
@@ -169,7 +169,7 @@ fn a_vote_that_was_yielded_is_counted_again() {
     );
 }
 
-/// … and it takes both: the answer that comes twice and the retry.
+/// Both the duplicated answer and the retry are needed.
 #[test]
 fn a_yielded_vote_is_not_counted_again_without_a_retry_and_large() {
     let states = |fault: &str| {
@@ -177,14 +177,14 @@ fn a_yielded_vote_is_not_counted_again_without_a_retry_and_large() {
         let none = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
         none.unwrap_or_else(|found| panic!("with {fault}:\n{found}")).states
     };
-    // As many as the page says.
+    // As many as the page documents.
     assert_eq!(states("duplications=1"), 171_392);
     if is_for_now(1_203_255) {
         assert_eq!(states("timeouts=1"), 1_203_255);
     }
 }
 
-/// "… and YIELD carries only the id": the second copy of a YIELD hits the next grant, and the vote goes to client 4.
+/// "… and YIELD carries only the id": the duplicate of a YIELD hits the next grant, and the vote goes to client 4.
 #[test]
 fn a_late_yield_hits_the_next_grant() {
     let found = found("clients=3 duplications=1 timeouts=1 withdrawals=1", NOT_NUMBERED, |stage| {

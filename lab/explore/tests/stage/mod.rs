@@ -1,10 +1,10 @@
-//! A run up to a certain point, from where every way on is tried: for what is too far from the start to search.
+//! A given run, followed by an exploration from its end, for states too far from the start to search.
 
 use peerlock_explore::{Action, Counterexample, Explorable, Explored, Packet, Trace, World};
 use peerlock_protocols::Effect;
 use peerlock_types::{PeerId, Ticket};
 
-/// A world, and what has happened in it.
+/// A world and the trace of its run.
 pub struct Stage<P: Explorable> {
     pub world: World<P>,
     pub trace: Trace,
@@ -49,7 +49,7 @@ impl<P: Explorable> Stage<P> {
         self.step(&Action::Duplicate(self.find(from, to, kind)));
     }
 
-    /// The first timer of this peer runs out.
+    /// Expires the first timer of this peer.
     pub fn wake(&mut self, peer: u64) {
         let mut actions = Vec::new();
         self.world.actions(&mut actions);
@@ -57,12 +57,12 @@ impl<P: Explorable> Stage<P> {
         self.step(&timer.expect("a timer of that peer is pending"));
     }
 
-    /// A replica loses its memory.
+    /// Resets a replica.
     pub fn reset(&mut self, peer: u64) {
         self.step(&Action::Reset(peer as usize));
     }
 
-    /// It is now the moment at which the next timer is due.
+    /// Advances time to the next pending timer.
     pub fn pass(&mut self) {
         let mut actions = Vec::new();
         self.world.actions(&mut actions);
@@ -70,7 +70,7 @@ impl<P: Explorable> Stage<P> {
         self.step(&Action::Pass);
     }
 
-    /// All timers of these peers run out that are due now.
+    /// Expires all timers of these peers that are due.
     pub fn fire(&mut self, peers: impl IntoIterator<Item = u64>) {
         for peer in peers {
             let mut actions = Vec::new();
@@ -80,7 +80,7 @@ impl<P: Explorable> Stage<P> {
         }
     }
 
-    /// No order of events from here on breaks anything.
+    /// Asserts that no order of events from here on causes a violation.
     pub fn holds(&self, outcome: Result<Explored, Box<Counterexample>>) -> Explored {
         match outcome {
             Ok(explored) => {
@@ -91,7 +91,7 @@ impl<P: Explorable> Stage<P> {
         }
     }
 
-    /// The shortest run from here on.
+    /// Returns the shortest run with a violation from here on.
     pub fn breaks(&self, outcome: Result<Explored, Box<Counterexample>>) -> Box<Counterexample> {
         match outcome {
             Ok(explored) => panic!("{}--- from here on nothing was found: {explored:?}", self.trace),
@@ -102,7 +102,7 @@ impl<P: Explorable> Stage<P> {
         }
     }
 
-    /// All messages that are under way get lost.
+    /// Loses all messages under way.
     pub fn lose_all(&mut self) {
         self.world.forget_messages();
         self.trace.line("… and all that is under way gets lost");

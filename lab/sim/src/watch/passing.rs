@@ -8,35 +8,34 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// Clients who were passed by: somebody went inside who had asked more than two message times later, while they still
-/// waited.
+/// Counts passes: a client enters that requested more than two message times later than a waiting one.
 ///
-/// Two message times is what it takes for a request to reach the line and for word of it to reach the peer that has the
-/// token: so long that peer cannot know of it. With one slot, anything beyond is a mistake. With several, who waits is
-/// told to some holders and not to all, and is passed where another one leaves first. That is counted, and a mistake
-/// only above the [bound](Self::at_most) of the protocol.
+/// Two message times is the time for a request to reach the queue, and for an update to reach the peer that has the
+/// token, which cannot know of the request before. With one slot any pass is a violation. With several, a waiter is
+/// bound to some holders, and is passed if another one releases first. That is counted, and a violation only above the
+/// [bound](Self::at_most) of the protocol.
 #[derive(Debug)]
 pub struct Passing {
-    /// Two message times, if there is a longest one.
+    /// Two message times, if delays are bounded.
     slack: Option<Span>,
     passed: u64,
-    /// How often each waiter may be passed.
+    /// The allowed number of passes of each waiter.
     bound: Option<u64>,
-    /// Only requests made from then on count.
+    /// Earlier requests do not count.
     from: Time,
-    /// How often each waiter was passed.
+    /// The number of passes of each waiter.
     passes: BTreeMap<Ticket, u64>,
 }
 
 impl Passing {
-    /// Where no message takes longer than this. Where that is not known, nothing is counted.
+    /// Creates the watcher for messages that take at most this long. Without a bound nothing is counted.
     pub fn new(longest: Option<Span>) -> Self {
         let slack = longest.map(|longest| longest * 2);
         Self { slack, passed: 0, bound: None, from: Time::ZERO, passes: BTreeMap::new() }
     }
 
-    /// No waiter is passed more often than this. A client that enters in the moment in which it asks does not count: it
-    /// found a token unused at its own peer.
+    /// Makes more passes of a waiter a violation. A client that enters at the moment of its request does not count: it
+    /// found an idle token at its own peer.
     pub fn at_most(self, bound: Option<u64>) -> Self {
         Self { bound, ..self }
     }

@@ -15,78 +15,78 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Mark, Watch};
 use crate::world::World;
 
-/// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, everybody who
-/// asked is to be served, and at every peer, or at some of many, one more client asks for each resource.
+/// Clients of the product's peers, with faults up to an end. Afterwards every request must be served, and one last
+/// client requests each resource at all peers, or at some of many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visits {
-    /// Resources that visitors choose from.
+    /// The number of resources.
     pub resources: usize,
-    /// The mean time from one client to the next, in the whole cluster; exponential.
+    /// The mean time between two clients, in the whole cluster; exponential.
     pub gap: Span,
-    /// How long a client stays inside on average; exponential.
+    /// The mean hold time; exponential.
     pub stay: Span,
-    /// Hosts start one after another, this long apart; at once if it is nothing.
+    /// The time between the starts of two hosts; zero to start all at once.
     pub apart: Span,
-    /// At first they know where the first host is, and nobody else.
+    /// Whether they initially know only the first host.
     pub know_first: bool,
-    /// Clients come from then on.
+    /// The arrival of the first clients.
     pub begin: Span,
-    /// Nobody comes any more, and nothing goes wrong any more.
+    /// The end of arrivals and faults.
     pub end: Span,
-    /// Now and then a host is stopped in good order, and started again: the mean time between two.
+    /// The mean time between two shutdowns of a host, which is restarted.
     pub stops: Option<Span>,
-    /// Now and then somebody gives a resource another number of slots, up to this many: the mean time between two.
+    /// The mean time between two resizes, and the largest number of slots.
     pub resizes: Option<(Span, u32)>,
-    /// Now and then somebody removes a resource, if nobody uses it just then: the mean time between two.
+    /// The mean time between two attempts to delete a resource.
     pub removes: Option<Span>,
-    /// Now and then somebody takes away by force what a host has of a resource: the mean time between two.
+    /// The mean time between two evictions of a host from a resource.
     pub forces: Option<Span>,
-    /// Now and then somebody says which hosts shall vote, or leaves it to the register: the mean time between two.
+    /// The mean time between two changes of the voters, by hosts or to the registry's own choice.
     pub voter_changes: Option<Span>,
-    /// Whoever says so chooses three hosts or five: one of them may be lost for good in the moment in which it is
-    /// seated, and a smaller set would need it.
+    /// Whether such a change chooses three or five hosts: one of them may be lost for good just as it becomes a voter,
+    /// and a smaller set could not lose it.
     pub careful: bool,
-    /// Nobody comes while so many wait, so that they can all be served in time.
+    /// The number of waiting clients at which arrivals pause, so that all can be served in time.
     pub most_waiting: usize,
-    /// In the end clients come to so many of the hosts, spread over all of them; to all if there are no more.
+    /// The number of hosts with last clients, spread over all of them; all if there are no more.
     pub last_hosts: u64,
-    /// In the end two hosts, neither of which leads the register, do not reach each other any more. Everybody is to be
-    /// served all the same.
+    /// Whether two hosts, neither of which leads the registry, are disconnected for good at the end. All clients must
+    /// still be served.
     pub rift: bool,
 }
 
-/// How long after the end the last clients come: all sessions and leases of before are over by then, and everybody has
-/// another session.
+/// The time from the end to the last clients: all earlier sessions and leases have expired, and every peer has another
+/// session.
 const SETTLE: Span = Span::from_secs(15);
-/// The last clients come this long apart, so that there is no doubt in which order they ask.
+/// The time between two last clients, so that the order of their requests is certain.
 const APART: Span = Span::from_millis(1200);
-/// How long each of them stays: longer than that, so that a line forms.
+/// Their hold time: longer than that, so that a queue forms.
 const STAY: Span = Span::from_millis(1500);
-/// How long after the last clients everybody is to have been served.
+/// The time after the last clients within which all must be served.
 const PATIENCE: Span = Span::from_secs(60);
-/// How long before the last clients two hosts lose each other.
+/// The time before the last clients at which two hosts are disconnected.
 const RIFT: Span = Span::from_secs(5);
-/// How long after the next process of its host has begun a client goes to it, at most.
+/// The longest time after which a client contacts a new process of its host.
 const COMES: Span = Span::from_secs(2);
-/// How long a host that was stopped is off, at most.
+/// The longest downtime of a host that was shut down.
 const OFF: Span = Span::from_secs(3);
 
-/// [`Visits`] at work.
+/// A running [`Visits`] workload.
 #[derive(Debug)]
 pub struct InVisits {
     visits: Visits,
     rng: Rng,
-    /// Apart, so that a run without removals is as it was.
+    /// A separate stream, which keeps runs without deletions unchanged.
     removals: Rng,
-    /// Whose process has begun.
+    /// The hosts whose process has started.
     started: Vec<PeerId>,
-    /// Who is about to stop.
+    /// The hosts that are shutting down.
     stopping: Vec<PeerId>,
-    /// Who has asked since nothing goes wrong any more.
+    /// The clients that have requested since the faults ended.
     patient: BTreeSet<Ticket>,
-    /// When the last clients have asked.
+    /// The time of the last requests.
     last: Time,
-    /// Who is off for good.
+    /// The hosts that are down for good.
     gone: Vec<PeerId>,
     /// Voters whose files were lost, or whose hosts are gone.
     wounded: Vec<VoterId>,
@@ -98,7 +98,7 @@ pub struct InVisits {
 enum Phase {
     Rough,
     Settling,
-    /// The last clients ask.
+    /// The last clients request.
     Last,
 }
 
@@ -119,27 +119,27 @@ struct Counts {
     rifts: u64,
 }
 
-/// What comes next.
+/// The events of this workload.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// This host starts for the first time.
     Start(PeerId),
-    /// A client asks somewhere for something.
+    /// A client requests a resource at some host.
     Visit,
-    /// Somebody does something by hand.
+    /// An administrative action.
     AdminAction(AdminAction),
-    /// Two hosts lose each other for good.
+    /// Two hosts are disconnected for good.
     Rift,
-    /// Nothing goes wrong any more.
+    /// The faults end.
     Calm,
-    /// At the host with this number the last clients come.
+    /// The last clients of the host with this number arrive.
     Last(u64),
-    /// A client whose process has crashed goes to the next one.
+    /// A client whose process has crashed contacts the next one.
     Resume(PeerId, Ticket),
 }
 
 impl InVisits {
-    /// Of each seed others.
+    /// Creates the workload.
     pub fn new(visits: Visits, seed: u64) -> Self {
         let (rng, removals) = (Rng::stream(seed, 0), Rng::stream(seed, 95));
         let (started, stopping, gone, wounded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -163,7 +163,7 @@ impl InVisits {
 
 type On<'a, W> = World<'a, Whole, InVisits, W>;
 
-/// A process begins. It looks for hosts where it was told to, and at the addresses in its folder.
+/// Starts a process, which connects to the hosts it was given and those in its directory.
 fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
     let is_patient = world.load.phase > Phase::Rough;
     let via = if world.load.visits.know_first { 1 } else { world.residents() as u64 };
@@ -174,9 +174,8 @@ fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Bro
     world.command(peer, Command::Patience(is_patient))
 }
 
-/// The voters and those who learn, if all their files agree on who they are; and the voter whose file this host has. A
-/// voter that has not heard yet that an old majority is not needed any more still needs it, and so would be lost with a
-/// voter of that.
+/// Returns the voters and learners, if all their files agree, and the voter of this host. A voter that does not know
+/// yet that an old majority is obsolete still needs it, and would be lost with a voter of it.
 fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Conf, Option<VoterId>) {
     let read = |host: PeerId| {
         let file = world.disk(host).registry.as_ref()?;
@@ -192,7 +191,7 @@ fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Conf, Option<Vot
     (agreed.cloned().unwrap_or_default(), own)
 }
 
-/// Nothing goes wrong any more. Everybody comes back, and after a while the last clients come.
+/// Ends the faults. All hosts return, and after a while the last clients arrive.
 fn calm<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
     world.calm_down();
     world.deliver_all();
@@ -221,7 +220,7 @@ fn calm<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Two hosts, neither of which leads, do not reach each other any more.
+/// Disconnects two hosts, neither of which leads the registry.
 fn rift<W: Watch<Whole>>(world: &mut On<'_, W>) {
     let leads = |peer: &PeerId| world.actor(*peer).and_then(Whole::registry).is_some_and(Registry::is_leader);
     let mut others: Vec<PeerId> = world.load.started.iter().copied().filter(|peer| !leads(peer)).collect();
@@ -263,7 +262,7 @@ impl Workload<Whole> for InVisits {
                 let hosts = world.residents() as u64;
                 let peer = PeerId::new(world.load.rng.below(hosts));
                 let resource = world.load.rng.below(resources as u64) as usize;
-                // Clients of a frozen peer cannot ask.
+                // Clients of a frozen peer cannot request.
                 let is_crowded = world.ledger().waiting() >= most_waiting;
                 let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none() && !is_crowded;
                 if asks { world.ask(peer, resource) } else { Ok(()) }
@@ -313,7 +312,7 @@ impl Workload<Whole> for InVisits {
         Ok(())
     }
 
-    /// Everybody has been served or told, or it took too long: then the watchers say who was forgotten.
+    /// All clients are served or notified, or it took too long: then the watchers report the unserved ones.
     fn is_over<W: Watch<Whole>>(world: &On<'_, W>, at: Time) -> bool {
         let last = world.load.last;
         let done = world.ledger().waiting() == 0 && world.inside().is_empty();
@@ -325,9 +324,9 @@ impl Workload<Whole> for InVisits {
         world.load.stopping.retain(|stopping| *stopping != peer);
     }
 
-    /// A majority of the voters' files has to be left, so one is lost at a time, of those who vote and those who may
-    /// from the next moment on, and not while the voters change; nor before a cluster is founded, for which everybody
-    /// may be needed.
+    /// A majority of the voters' files must survive. So one is lost at a time, among the current voters and those of a
+    /// pending change, and none while the voters change; nor before a cluster is created, for which all hosts may be
+    /// needed.
     fn may_lose<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> bool {
         let (Conf { voters, learners, .. }, own) = voters(world, peer);
         let is_whole = |voter: &VoterId| !world.load.wounded.contains(voter);
@@ -345,7 +344,7 @@ impl Workload<Whole> for InVisits {
         Ok(())
     }
 
-    /// Most of its clients that are still inside come to it, sooner or later; others never do.
+    /// Most of its remaining holders contact it, at some time; others never do.
     fn on_restarted<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
         let inside: Vec<Ticket> =
             world.inside().iter().filter(|client| client.peer == peer).map(|client| client.ticket).collect();
@@ -368,7 +367,7 @@ impl Workload<Whole> for InVisits {
             Note::Left => {
                 world.crash(peer)?;
                 let off = world.load.rng.between(Span::ZERO, OFF);
-                // Whoever was told to stop before nothing went wrong any more needs most of the time that is left.
+                // A host whose shutdown began before the faults ended needs most of the remaining time.
                 let off = if world.load.phase == Phase::Rough { off } else { Span::ZERO };
                 world.restart_at(world.now() + off, peer);
                 Ok(())
@@ -377,7 +376,7 @@ impl Workload<Whole> for InVisits {
             Note::Returned(ticket) => {
                 world.load.counts.returned += 1;
                 world.adopt(ticket);
-                // Half of them release it some time, the others leave it to its end.
+                // Half of them release it at some time, the others let it expire.
                 let client = world.inside().iter().find(|client| client.ticket == ticket).copied();
                 let leaves = world.load.rng.chance(0.5);
                 let stay = world.load.rng.exponential(world.load.visits.stay);
@@ -422,7 +421,7 @@ impl Workload<Whole> for InVisits {
     }
 }
 
-/// A client was told why it is not let in, or not inside any more.
+/// Handles the notification that a client's request or grant has ended.
 fn on_event<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
     if world.load.patient.contains(&ticket) {
         return Err(format!("host {peer} sends {ticket:?} away, who was to be served: {error}").into());
