@@ -175,7 +175,7 @@ impl Holder {
 
     /// Adds a token that has arrived, and returns its index. The token must not be here already.
     ///
-    /// `following` are the successors that it carries. A stored `Next` for this stay extends or replaces them.
+    /// `following` are the successors that it carries; a stored `Next` for this stay replaces them.
     pub fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
         if let Ok(at) = self.absent.binary_search_by_key(&token.slot, |absent| absent.slot) {
             let absent = &mut self.absent[at];

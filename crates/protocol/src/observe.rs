@@ -1,4 +1,4 @@
-//! What a watcher, a trace or a table may ask of a protocol without knowing which one it is.
+//! Read access to a protocol for watchers, traces and tables, which do not know which protocol it is.
 
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -8,40 +8,40 @@ use peerlock_types::{PeerId, Ticket};
 use crate::token::Arrival;
 use crate::{Grant, Protocol};
 
-/// What an explorer knows of a message under way, for [`Observe::is_void`].
+/// What an explorer knows of a message in flight, for [`Observe::is_void`].
 pub struct UnderWay<'a, P: Protocol> {
     /// The message as it was sent.
     pub message: &'a P::Message,
-    /// Who sent it, as it is now.
+    /// The present state of the sender.
     pub sender: &'a P,
-    /// All other messages under way between sender and receiver, in both directions.
+    /// All other messages in flight between sender and receiver, in both directions.
     pub others: &'a mut dyn Iterator<Item = &'a P::Message>,
-    /// Whether from now on every message arrives once, no timer runs out, nothing is forgotten, and those who wait
-    /// do not withdraw; and neither of the two peers asks again.
+    /// Whether from now on each message arrives once, no timer fires, nothing is forgotten, no waiter withdraws, and
+    /// neither of the two peers requests again.
     pub is_calm: bool,
 }
 
-/// A window into a protocol's state and messages, for watchers. Nothing here may change a run.
+/// Read access to the state and messages of a protocol, for watchers. No method changes a run.
 ///
-/// The answers' defaults fit a protocol that has no such thing; a watcher then has nothing to check.
+/// The defaults fit protocols without the property in question; a watcher then checks nothing.
 pub trait Observe: Protocol {
     /// The names of the message types, in the order of [`Observe::kind`].
     const KINDS: &'static [&'static str];
 
-    /// The place of `message`'s type in [`Observe::KINDS`].
+    /// Returns the index of the type of `message` in [`Observe::KINDS`].
     fn kind(message: &Self::Message) -> usize;
 
-    /// How many tokens there are in the whole system, held or under way; `None` if the protocol has no tokens.
+    /// Returns the number of tokens in the whole system, held or in flight; `None` if the protocol has no tokens.
     fn tokens_in_all(&self) -> Option<usize> {
         None
     }
 
-    /// How many tokens this peer has, in use or idle.
+    /// Returns the number of tokens at this peer, in use or free.
     fn tokens(&self) -> usize {
         0
     }
 
-    /// How many tokens travel in `message`.
+    /// Returns the number of tokens carried by `message`.
     fn tokens_in(_message: &Self::Message) -> usize {
         0
     }
@@ -49,77 +49,77 @@ pub trait Observe: Protocol {
     /// Whether the protocol has a role that exactly one peer has, or one message carries.
     const HAS_COORDINATOR: bool = false;
 
-    /// Whether this peer has that role.
+    /// Returns whether this peer has that role.
     fn is_coordinator(&self) -> bool {
         false
     }
 
-    /// Whether `message` carries it.
+    /// Returns whether `message` carries that role.
     fn carries_coordinator(_message: &Self::Message) -> bool {
         false
     }
 
-    /// Whether the protocol promises that no slot is empty while somebody waits, but for messages under way.
+    /// Whether no slot is free while a client waits, except for messages in flight.
     const NEVER_IDLE: bool = false;
 
-    /// Returns how many later requests may enter before one that waits, if the protocol bounds that.
+    /// Returns how many later requests may enter before a waiting one, if the protocol bounds that.
     fn most_passes(&self) -> Option<u64> {
         None
     }
 
-    /// Where this peer forwards requests to, in a protocol with one tree, whose pointers must never form a cycle.
+    /// Returns the peer to which requests are forwarded, in a protocol with one tree. These pointers never form a
+    /// cycle.
     fn parent(&self) -> Option<PeerId> {
         None
     }
 
-    /// How many trees of such pointers there are. Each must be free of cycles, but not all of them together.
+    /// Returns the number of trees. Each is free of cycles by itself, but not their union.
     fn trees(&self) -> usize {
         1
     }
 
-    /// The pointer in one of the trees, counted from 0. For code that is generic over protocols.
+    /// Returns the pointer in one of the trees, counted from 0. For code that is generic over protocols.
     fn parent_in(&self, _tree: usize) -> Option<PeerId> {
         self.parent()
     }
 
-    /// The replica that `message` is to or from, and the same message to or from replica 0. In a protocol whose
-    /// replicas differ in nothing but their index this tells everything, together with [`Observe::digest`].
+    /// Returns the replica that `message` is to or from, and the same message for replica 0. Together with
+    /// [`Observe::digest`], this is complete if replicas differ only in their index.
     fn replica_in(_message: &Self::Message) -> Option<(u32, Self::Message)> {
         None
     }
 
-    /// Writes down all that this peer is or knows of one replica, but for its index; or without a replica, all the
-    /// rest. What never changes may be left out, and what is never used again.
+    /// Hashes all that this peer stores or knows of one replica, except its index; without a replica, all the rest. May
+    /// omit what never changes, and what is never used again.
     fn digest(&self, _replica: Option<u32>, _state: &mut dyn Hasher) {}
 
-    /// Which slots' tokens are here, in a protocol whose tokens may get lost and be made anew.
+    /// Returns the slots whose tokens are here, in a protocol that recreates lost tokens.
     fn slots_here(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// How many may be inside, as far as this peer knows, where that may change.
+    /// Returns the number of slots as far as this peer knows, in a protocol that can change it.
     fn slots(&self) -> Option<u32> {
         None
     }
 
-    /// The latest generation that this peer has moved to, where there are such: what it has from before is void.
+    /// Returns the present generation of this peer, if the protocol has generations.
     fn generation(&self) -> u64 {
         0
     }
 
-    /// The arrival number that a client who waits was told, where there are such.
+    /// Returns the confirmed arrival number of a waiting client, if the protocol has these.
     fn arrival_of(&self, _ticket: Ticket) -> Option<Arrival> {
         None
     }
 
-    /// Another process at the same address, or the same one after its session has ended, with another session. It
-    /// answers for these clients, who are inside; without any, it knows nothing. `None` where there are no sessions.
+    /// Creates another session at the same address: a new process that takes over the grants `inside` or, without any,
+    /// one that knows nothing. `None` if the protocol has no sessions.
     fn successor(&self, _session: u64, _inside: &[(Ticket, Grant)]) -> Option<Self> {
         None
     }
 
-    /// Whether it makes no difference any more, whatever happens, if and when a message comes here, as long as time
-    /// stands still.
+    /// Returns whether a message has no effect, whether and whenever it arrives, as long as time does not pass.
     fn is_void(&self, _letter: UnderWay<'_, Self>) -> bool {
         false
     }

@@ -1,9 +1,8 @@
-//! The table of whoever coordinates late binding: who waits, where the tokens are, and which holder should know whom as
-//! its next. [`FairKLate`](crate::FairKLate) and [`Custody`](crate::Custody) share it.
+//! The coordinator's table under late binding: waiters, token locations, and the successors announced to each holder.
 //!
-//! Plain arithmetic, without messages: news in, [`Binding`]s out. What it takes for one of them does not grow with the
-//! line, and with the number of tokens only up to a bound (lab/docs/papers/fair-k-late.md): whatever is asked of
-//! waiters and seats has an index, and all changes go through [`Queue::change_placed`], which keeps those.
+//! Pure computation: updates in, [`Binding`]s out. The cost of one of them does not grow with the queue, and with the
+//! number of tokens only up to a bound (lab/docs/papers/fair-k-late.md). So every lookup of waiters or locations has an
+//! index, and all changes go through [`Queue::change_placed`], which maintains these.
 
 mod index;
 mod location;
@@ -30,36 +29,36 @@ pub use self::update::Update;
 use self::waitlist::Waitlist;
 use crate::token::Claim;
 
-/// For how many hand-overs it is said ahead who comes next. Our choice: word of an entry takes two message times to
-/// come back as the next of another, and is told when half of these are left. That is enough where no message takes
-/// more than twice as long as another.
+/// Number of hand-overs for which successors are sent ahead. Our choice: an update takes two message delays to return
+/// as a successor, and successors are extended when half are left. That is enough if no message takes more than twice
+/// as long as another.
 pub const REACH: u32 = 8;
 
-/// The line and the tokens. With every waiter goes a mark of type `A` that the line itself does not look at.
+/// The queue and the tokens. Each waiter has a mark of type `A`, which the queue does not interpret.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "view::Form<A>", into = "view::Form<A>"))]
 #[cfg_attr(feature = "serde", serde(bound = "A: Copy + serde::Serialize + serde::de::DeserializeOwned"))]
 pub struct Queue<A: Copy = ()> {
-    /// With one token: how often it may have to go from one peer to another for all who were told to come after. With
-    /// several, where stays are short, half as many are told to come after each.
+    /// With one token: the number of moves between peers for which successors are announced. With several and short
+    /// stays, half as many per token.
     reach: u32,
-    /// How slow we are to tell several holders of the same waiter: goes up by [`RARE`] for every token that came too
-    /// late because of it, and down by one for every entry, so that it settles where one in `RARE` does.
+    /// Reluctance to announce one waiter to several holders. Grows by [`RARE`] for each token that went astray because
+    /// of that and shrinks by one per entry, so that about one token in `RARE` goes astray.
     caution: u32,
     /// With several tokens: whether stays are too short to bind late.
     pace: Pace,
-    /// Everybody who waits, oldest first.
+    /// The waiters, oldest first.
     waiting: Waitlist<A>,
-    /// What is known of each token, by slot.
+    /// The tokens, sorted by slot.
     locations: Vec<Placed>,
-    /// How often a token has come or moved.
+    /// The number of moves of all tokens.
     moves: u64,
-    /// Whose holder may be told of somebody, who first comes first.
+    /// The tokens whose holders may be sent a successor, in order of preference.
     ranks: Sorted<Ranked>,
-    /// Those whose next is known to others, too.
+    /// The tokens whose next waiter is announced to other holders, too.
     shared: Sorted<Rating>,
-    /// How many are barred.
+    /// The number of barred tokens.
     barred: usize,
 }
 
@@ -69,13 +68,13 @@ struct Placed {
     location: Location,
 }
 
-/// What a token is looked up by.
+/// The keys of a token in the indices.
 #[derive(Clone, Copy)]
 struct Looked {
     ranked: Option<Ranked>,
     rating: Rating,
     promised: Option<Claim>,
-    /// How many are told to come after.
+    /// The number of announced successors.
     announces: usize,
 }
 
@@ -91,80 +90,78 @@ impl Placed {
     }
 }
 
-/// One token in this many may go to somebody who has been served already. Our choice: it then lies idle for one more
-/// message, and with one in twenty the mean wait stays within 1 % of the ideal's at k = 3, even where a message takes a
-/// tenth of the time inside.
+/// One token in this many may be sent to a waiter that was served already. Our choice: such a token lies unused for one
+/// more message. With one in twenty, the mean wait stays within 1 % of the ideal at k = 3, even if a message takes a
+/// tenth of a stay.
 const RARE: u32 = 20;
 
-/// A waiter is told to one more holder each time it was passed this often for each slot. Our choice: without long stays
-/// passes are fewer, so that nothing changes there.
+/// A waiter is announced to one more holder each time it was passed this often per slot. Our choice: without long
+/// stays, passes are fewer, so that nothing changes.
 const PATIENCE: u32 = 2;
 
-/// A stay is long once tokens have moved this often for each slot since it began. Our choice: with exponential stays
-/// one in twenty is, and a waiter is then told to one holder too many.
+/// A stay is long once tokens have moved this often per slot since it began. Our choice: with exponential stays one in
+/// twenty is, for which a waiter is announced to one holder more than needed.
 const LONG: u64 = 3;
 
-/// With one token, at most about this many are told to come after, however near to each other they are: the token
-/// carries them along. Our choice: below half a kilobyte.
+/// With one token, limit of the announced claims, which the token carries. Our choice: less than 512 bytes.
 const MAX_ANNOUNCED: usize = 32;
 
-/// At most this many holders are told of one waiter: where tokens are many and few wait, the others report that they
-/// are free. Our choice: the more, the more words are said in vain for each entry.
+/// Limit of the holders to which one waiter is announced; further tokens are reported free. Our choice: each more costs
+/// a message per entry that is sent in vain.
 const MOST_KNOWN: u32 = 32;
 
-/// The highest caution. Without a limit, a time in which many tokens go astray would leave a caution that takes twenty
-/// entries for each of them to come down.
+/// Upper bound of `caution`, so that a period with many astray tokens has an effect for a limited number of entries.
 const MOST_CAUTION: u32 = 20 * RARE;
 
-/// So many seats are looked at for one whose holder need not know its next.
+/// Limit of the tokens inspected in one search for a holder.
 const LOOKS: usize = 64;
 
-/// Returns how many later requests enter before one that waits, at most (lab/docs/papers/fair-k-late.md); `None` for
-/// one slot, where order is kept.
+/// Returns the maximum number of later requests that enter before a waiting one (lab/docs/papers/fair-k-late.md).
+/// `None` for one slot, which keeps the order.
 pub fn most_passes(slots: u32) -> Option<u64> {
     let slots = u64::from(slots);
     (slots > 1).then(|| u64::from(PATIENCE) * slots * (slots + 2))
 }
 
 impl<A: Copy> Queue<A> {
-    /// A line in which nobody waits, for tokens that are still to be [added](Self::add). Several are told ahead where
-    /// stays turn out to be short, or `always`.
+    /// Creates a queue without waiters, for tokens to be [added](Self::add). With several slots, successors are sent
+    /// ahead if stays turn out to be short, or if `always`.
     pub fn new(reach: u32, always: bool) -> Self {
         let (pace, waiting, ranks, shared) = (Pace::new(always), Waitlist::new(), Sorted::new(), Sorted::new());
         Self { reach, caution: 3 * RARE, pace, waiting, locations: Vec::new(), moves: 0, ranks, shared, barred: 0 }
     }
 
-    /// There is one more token.
+    /// Adds a token.
     pub fn add(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
         self.place_newest(Location::new(slot, at, stay, free));
     }
 
-    /// There is one more token, of which nobody is told until it is [let go](Self::let_go).
+    /// Adds a token for which no successor is announced until it is [let go](Self::let_go).
     pub fn add_barred(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
         let mut location = Location::new(slot, at, stay, free);
         location.barred = true;
         self.place_newest(location);
     }
 
-    /// As the one that has been where it is for the shortest time.
+    /// Adds a token as the latest that has moved.
     fn place_newest(&mut self, location: Location) {
         self.moves += 1;
         self.place(self.moves, location);
     }
 
-    /// Adds a token that came where it is with this move. A slot has one token.
+    /// Adds a token that has moved last with the move `since`. Ignored if the slot has a token.
     fn place(&mut self, since: u64, location: Location) {
         let Err(at) = self.locations.binary_search_by_key(&location.slot, |placed| placed.location.slot) else {
             return;
         };
         self.barred += usize::from(location.barred);
-        // It is looked up by nothing yet.
+        // A barred location is in no index yet.
         let nowhere = Location { barred: true, ..Location::new(location.slot, location.at, location.stay, true) };
         self.locations.insert(at, Placed { since, location: nowhere });
         self.change(at, |placed| *placed = location);
     }
 
-    /// A token has ended with this stay.
+    /// Removes the token of a slot if it is in this stay.
     pub fn remove(&mut self, slot: u32, stay: u64) {
         let Ok(at) = self.location(slot) else { return };
         if self.locations[at].location.stay == stay {
@@ -177,8 +174,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Lets barred tokens go, as long as no more than `room` can then be inside. Tokens of slots from `slots` on are
-    /// surplus: never let go.
+    /// Ends the bar of tokens while at most `room` slots can then be in use. Tokens of slots from `slots` on are
+    /// surplus and stay barred.
     pub fn let_go(&mut self, slots: u32, room: usize) {
         while self.barred > 0 {
             let counts = |placed: &&Placed| !placed.location.barred || !placed.location.free;
@@ -191,7 +188,7 @@ impl<A: Copy> Queue<A> {
                 let barred = (0..self.locations.len()).filter(|&at| is_next(&self.locations[at], free));
                 barred.min_by_key(|&at| self.locations[at].since)
             };
-            // Whoever leaves a token in use makes room for its next.
+            // A release of a token in use makes room for its successor.
             let in_use = oldest(false).filter(|_| inside <= room);
             let Some(at) = in_use.or_else(|| oldest(true).filter(|_| inside < room)) else { return };
             self.barred -= 1;
@@ -199,18 +196,18 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Learns something, or says what is strange about it. Somebody who asks gets this mark. The answer tells how many
-    /// who waited are now known to have got a token.
+    /// Processes an update. A request enters the queue with this mark. Returns the number of waiters that have thereby
+    /// received a token, or why the update is not valid.
     pub fn note(&mut self, update: Update, mark: A) -> Result<u32, &'static str> {
         match update {
             Update::Request(claim) => _ = self.waiting.push(claim, mark),
-            // Its place in what was told stays: the token passes through its peer, one message later. To take that back
-            // could come too late, and then the one who asked last would not be known where the token has gone.
+            // The claim stays among the announced ones: the token passes through its peer, one message later. A
+            // replacement could arrive too late, and the last waiter would then not be announced on the token's path.
             Update::Withdraw(claim) if self.locations.len() == 1 => _ = self.waiting.remove(claim),
             Update::Withdraw(claim) => _ = self.drop_claim(claim),
             Update::Forgotten(claim) => {
                 self.drop_claim(claim);
-                // One that has withdrawn may still be among those who were told.
+                // A withdrawn claim may still be announced.
                 self.take_back(|announced| announced == claim);
             }
             Update::Left { slot, stay, to, turn } => return self.moved(slot, stay, to, turn),
@@ -224,7 +221,7 @@ impl<A: Copy> Queue<A> {
         let at = self.location(slot)?;
         let Location { stay: known, early, .. } = self.locations[at].location;
         if stay == known && early.is_none() {
-            // As nearly always. Who has got it is taken out of the line first: then nothing is kept up for it.
+            // The usual case. The receiver is removed from the queue first, so that its indices need no update.
             let waited = self.waiting.remove(to);
             self.go_on(at, stay, to, turn, true);
             let is_served = waited.is_some();
@@ -253,9 +250,9 @@ impl<A: Copy> Queue<A> {
         Ok(served + u32::from(is_served))
     }
 
-    /// A token has gone on to somebody who `is_out` of the line already, or not; who had it in between.
+    /// Moves a token to `to`, which `is_out` of the queue already or not. Returns the claims that held it in between.
     fn go_on(&mut self, at: usize, stay: u64, to: Claim, turn: u64, is_out: bool) -> Vec<Claim> {
-        // What has moved has been at its peer for the shortest time.
+        // It is the token that has moved last.
         self.moves += 1;
         let since = self.moves;
         self.change_placed(at, |placed| {
@@ -265,22 +262,22 @@ impl<A: Copy> Queue<A> {
         })
     }
 
-    /// A token has gone to somebody who was served, or has withdrawn. Not so the heir of somebody who leaves for good;
-    /// and nobody says it of whom we know to be served since word of a later stay was faster.
+    /// Counts a token that was sent to a claim that is not waiting. Not for the replacement of a leaving peer, and not
+    /// if the claim was served by an update that overtook this one.
     fn went_astray(&mut self, to: Claim) {
         if to.ticket != Ticket::NONE {
             self.caution = (self.caution + RARE).min(MOST_CAUTION);
         }
     }
 
-    /// Somebody has got a token. Whether it waited.
+    /// Removes a claim that has received a token. Returns whether it was waiting.
     fn serve(&mut self, claim: Claim) -> bool {
         let place = self.drop_claim(claim);
         place.into_iter().for_each(|place| self.enter(place));
         place.is_some()
     }
 
-    /// Who had this place in line has got a token.
+    /// Counts the entry of the waiter at this position.
     fn enter(&mut self, place: u64) {
         self.waiting.pass(place);
         self.caution = self.caution.saturating_sub(1);
@@ -292,7 +289,7 @@ impl<A: Copy> Queue<A> {
         at.map_err(|_| "news of a token that does not exist")
     }
 
-    /// Takes somebody out of the line, with what was told of it, and tells which place it had.
+    /// Removes a claim from the queue and from the announced ones. Returns its position.
     fn drop_claim(&mut self, claim: Claim) -> Option<u64> {
         let (place, announced) = self.waiting.remove(claim)?;
         announced.iter().for_each(|&slot| self.take_back_slot(slot));
@@ -305,7 +302,7 @@ impl<A: Copy> Queue<A> {
         if location.stay < stay {
             location.early = location.early.max(Some(Report { stay, number: report, free }));
         } else if location.stay == stay && location.report < report {
-            // Word of its next was under way when it was left.
+            // Its successors were in flight when it was released.
             let is_late = free && location.next.is_some();
             self.change(at, |location| (location.free, location.report) = (free, report));
             if is_late && self.locations.len() > 1 && self.waiting.len() > self.locations.len() {
@@ -316,7 +313,7 @@ impl<A: Copy> Queue<A> {
         Ok(())
     }
 
-    /// A waiter that gets a free token needs no other: holders that were told of it may be told of somebody else.
+    /// Takes back other announcements of the waiter that gets this free token.
     fn free_the_others(&mut self, at: usize) {
         let Location { slot, free: true, next: Some(mine), .. } = self.locations[at].location else { return };
         if self.waiting.announced(mine).len() < 2 {
@@ -330,7 +327,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// What was told of this token counts no more.
+    /// Discards the announced successors of a token.
     fn take_back_slot(&mut self, slot: u32) {
         if let Ok(at) = self.location(slot) {
             self.take_back_at(at);
@@ -341,13 +338,13 @@ impl<A: Copy> Queue<A> {
         self.change_placed(at, |placed| ((), placed.location.take_back()));
     }
 
-    /// Changes what is known of a token; some may be told to come after it beside those who were.
+    /// Changes a location without removing announced claims.
     fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Location) -> R) -> R {
         self.change_placed(at, |placed| (change(&mut placed.location), Gone::default()))
     }
 
-    /// Changes what is known of a token, and whatever is looked up by that: some who were told are so no more, and
-    /// others may be told after those who are left.
+    /// Changes a location and updates the indices. The closure returns the claims that are not announced any more;
+    /// others may be appended to the remaining ones.
     fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> (R, Gone)) -> R {
         let was = self.locations[at].looked();
         let (result, gone) = change(&mut self.locations[at]);
@@ -355,8 +352,8 @@ impl<A: Copy> Queue<A> {
         result
     }
 
-    /// Brings up to date what a token is looked up by. Apart, so that all changes share it: what a coordinator does for
-    /// a message is small enough then for a processor to have all of it at hand.
+    /// Updates the indices for one token. A separate function, so that all callers share its code in the instruction
+    /// cache.
     #[inline(never)]
     fn keep_up(&mut self, at: usize, was: &Looked, gone: &Gone) {
         let now = self.locations[at].looked();
@@ -378,8 +375,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// These are told no more to come after a token, and others are, after those `retained`: they know by how many holders
-    /// they are known. How many know who comes next, if that is one of the others.
+    /// Updates the waiters after a change of the announced claims of a token: `gone` were removed, and all after the
+    /// first `retained` were added. Returns how many holders know the next claim, if that was added.
     fn notify_waiters(&mut self, at: usize, gone: &Gone, retained: usize) -> Option<usize> {
         let slot = self.locations[at].location.slot;
         for claim in gone.iter() {
@@ -401,7 +398,7 @@ impl<A: Copy> Queue<A> {
         known_next
     }
 
-    /// A token that lies unused is promised to somebody, or is so no more.
+    /// Updates whether this waiter will get a free token.
     fn update_promises(&mut self, claim: Claim) {
         let promises =
             |slot: &u32| self.location(*slot).is_ok_and(|at| self.locations[at].location.promised() == Some(claim));
@@ -409,7 +406,7 @@ impl<A: Copy> Queue<A> {
         self.waiting.promise(claim, is_promised);
     }
 
-    /// The number of those who know somebody has become one, or two.
+    /// Updates `shared` after the number of holders that know a waiter has become one or two.
     fn update_shares(&mut self, claim: Claim) {
         let announced = self.waiting.announced(claim);
         for &slot in announced {
@@ -423,14 +420,14 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Binds waiters to one token, if there is a holder that should be told something.
+    /// Binds waiters to one token and returns the message for its peer. `None` if no holder needs one.
     pub fn bind(&mut self) -> Option<Binding> {
         if self.locations.len() == 1 {
             return self.look_ahead();
         }
         if let Some((slot, next)) = self.choose() {
             let at = self.location(slot).ok()?;
-            // Where stays are long nobody is told that there are more: word of the next will come before it leaves.
+            // With long stays `more` is not set: further successors arrive before the release.
             let more =
                 self.pace.were_short() && self.waiting.unknown().any(|place| Some(place) != self.waiting.place(next));
             let binding = self.change_placed(at, |Placed { location, .. }| {
@@ -443,9 +440,9 @@ impl<A: Copy> Queue<A> {
         self.look_further()
     }
 
-    /// With one token there is nothing to bind late: who comes after is told as far ahead as it takes for word from
-    /// here to reach the token in time. Who asks is told of at once as long as the token has not heard of `more`, and
-    /// from then on several together, when half of the way is left.
+    /// With one token there is no choice to delay, so successors are announced as far ahead as an update needs to reach
+    /// the token in time. Without `more`, each request is announced at once. Otherwise several are announced together,
+    /// when half of the successors are left.
     fn look_ahead(&mut self) -> Option<Binding> {
         let [Placed { location, .. }] = &self.locations[..] else { return None };
         let (mut moves, mut announced) = (location.moves(), location.announces());
@@ -467,8 +464,8 @@ impl<A: Copy> Queue<A> {
         if claims.is_empty() { None } else { Some(self.change(0, |location| location.announce(claims, more))) }
     }
 
-    /// With several tokens and stays too short to bind late: one more is told to come after the token after which the
-    /// fewest do, so that the line is still served in its order as long as no stay is much longer than another.
+    /// With several tokens and short stays, announces one more successor for the token with the fewest. The queue is
+    /// then still served in order unless some stay is much longer than others.
     fn look_further(&mut self) -> Option<Binding> {
         if !self.pace.is_ahead(self.locations.len()) {
             return None;
@@ -484,25 +481,25 @@ impl<A: Copy> Queue<A> {
         Some(self.change(at, |location| location.announce(Vec::from([next]), more)))
     }
 
-    /// A token whose holder should be told something, and whom to tell it of. Of several tokens, the one that has
-    /// been at its peer longest: it is likely to leave first.
+    /// Returns the token whose holder is to be sent a successor, and the successor. Among several tokens, the one that
+    /// has been at its peer longest, as it is likely to be released first.
     fn choose(&self) -> Option<(u32, Claim)> {
         let claim = |place| self.waiting.claim(place);
         let unknown = self.waiting.first_unknown();
-        // A waiter that gets a free token is as good as served, and not among these.
+        // Without waiters that will get a free token.
         let known = || self.waiting.oldest_by_known();
         match self.ranks.first().map(|first| (first.rank(), first.slot())) {
             Some((0, slot)) if !self.pace.were_short() => {
                 Some((slot, claim(known().map(|(_, place)| place).chain(unknown).min()?)?))
             }
-            // Where stays are short a free token is told in the same way: who was told ahead will be served soon, and
-            // to take that back comes too late.
+            // With short stays a free token is bound in the same way: waiters announced elsewhere will be served soon,
+            // and taking them back would be too late.
             Some((0 | 1, slot)) => {
                 let few = || known().take_while(|&(known, _)| known < MOST_KNOWN).next();
                 let next = self.due_after(slot).or_else(|| few().map(|(_, place)| place))?;
                 Some((slot, claim(next)?))
             }
-            // Somebody whom more holders know than need to makes room for one whom nobody knows.
+            // A waiter known to more holders than needed makes room for one known to none.
             _ => {
                 self.shared.first()?;
                 let unknown = claim(unknown?)?;
@@ -512,13 +509,15 @@ impl<A: Copy> Queue<A> {
     }
 
     /// Returns the position of the waiter to announce to the holder of a token: the oldest that is known to fewer
-    /// holders than it should be, or else the oldest that is known to none. An older waiter was passed at least as
-    /// often, so that of those known to equally many holders it is enough to look at the oldest.
+    /// holders than it should be, or else the oldest that is known to none.
+    ///
+    /// An older waiter was passed at least as often, so among those known to equally many holders only the oldest is
+    /// checked.
     fn due_after(&self, slot: u32) -> Option<u64> {
         let unknown = self.waiting.first_unknown();
         let is_long = self.is_long(slot);
         let is_due = |&(known, place): &(u32, u64)| {
-            // A long stay counts for nothing where a waiter has another one, so no second one is spent on it.
+            // A second long stay would not help a waiter that is announced to one.
             let wanted = if is_long { self.wanted_for_passes(place) } else { self.wanted(place) };
             known < wanted && !self.waiting.announced_at(place).contains(&slot)
         };
@@ -526,21 +525,21 @@ impl<A: Copy> Queue<A> {
         before.filter(is_due).map(|(_, place)| place).min().or(unknown)
     }
 
-    /// Returns how many holders should know a waiter. One that has stayed [long](Self::is_long) does not count.
+    /// Returns how many holders should know a waiter. Those with [long](Self::is_long) stays are not counted.
     fn wanted(&self, place: u64) -> u32 {
         let announced = self.waiting.announced_at(place);
         self.wanted_for_passes(place) + announced.iter().filter(|&&slot| self.is_long(slot)).count() as u32
     }
 
-    /// Returns how many of them should know it because of its passes: one, and more the more often it was passed.
+    /// Returns how many holders should know a waiter with so many passes: one, and more with each of
     ///
-    /// Where tokens seldom go astray a few passes are enough for another one. Where there is a holder for every waiter,
-    /// half as many passes as there are slots are usual and count for nothing. In any case there is one more for each
-    /// [`PATIENCE`] × slots passes, which bounds them (lab/docs/papers/fair-k-late.md).
+    /// - a few passes, if tokens seldom go astray. If there is a holder for every waiter, half as many passes as slots
+    ///   are usual and are not counted;
+    /// - [`PATIENCE`] × slots passes in any case, which bounds them (lab/docs/papers/fair-k-late.md).
     fn wanted_for_passes(&self, place: u64) -> u32 {
         let passed = self.waiting.passed(place);
         if passed == 0 {
-            return 1; // As nearly always, and without a division.
+            return 1; // The usual case, without a division.
         }
         let slots = self.locations.len() as u32;
         let is_few = self.waiting.len() <= self.locations.len() - self.barred;
@@ -549,16 +548,15 @@ impl<A: Copy> Queue<A> {
         1 + soon.min(MOST_KNOWN).max(passed / (PATIENCE * slots))
     }
 
-    /// Returns whether the token has been where it is for much longer than the others of late.
+    /// Returns whether the token has been at its peer for much longer than the others.
     fn is_long(&self, slot: u32) -> bool {
         self.location(slot).is_ok_and(|at| self.moves - self.locations[at].since > LONG * self.locations.len() as u64)
     }
 
-    /// A token whose holder need not know its next, since enough others do. The tokens that have been out longest come
-    /// back first: those are kept.
+    /// Returns a token whose holder need not know its next waiter, since enough others do. Tokens that have been out
+    /// longest are kept, as they are likely to be released first.
     fn spare(&self) -> Option<u32> {
-        // Who is younger was passed no more often: of those whom equally many know, it is enough to look at the
-        // youngest.
+        // A younger waiter was passed no more often, so among those known to equally many only the youngest is checked.
         if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
             return None;
         }
@@ -575,44 +573,44 @@ impl<A: Copy> Queue<A> {
                 let other = self.location(other).map(|at| &self.locations[at]);
                 other.is_ok_and(|other| other.location.next == Some(next) && other.since < rating.since())
             };
-            // Most are not known to more than they need to be.
+            // The cheaper condition first: few waiters are known to more than needed.
             announced.len() as u32 > wanted && announced.iter().filter(is_sooner).count() as u32 >= wanted
         };
         self.shared.iter().take(LOOKS).find(is_spare).map(Rating::slot)
     }
 
-    /// Whether no report of this stay matters any more.
+    /// Returns whether reports of this stay have no effect any more.
     pub fn is_past(&self, slot: u32, stay: u64) -> bool {
         self.location(slot).is_ok_and(|at| self.locations[at].location.stay > stay)
     }
 
-    /// The mark of somebody who waits.
+    /// Returns the mark of a waiter.
     pub fn mark(&self, claim: Claim) -> Option<A> {
         self.waiting.mark(claim)
     }
 
-    /// How many wait.
+    /// Returns the number of waiters.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether nobody waits.
+    /// Returns whether there are no waiters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many wait at this peer.
+    /// Returns the number of waiters at a peer.
     pub fn waiting_at(&self, peer: PeerId) -> usize {
         self.waiting.at_peer(peer).count()
     }
 
-    /// Everybody who waits, oldest first.
+    /// Returns the waiters, oldest first.
     pub fn waiting(&self) -> impl DoubleEndedIterator<Item = Claim> {
         self.waiting.claims()
     }
 
-    /// Where each token is, and who gets it next as far as that is settled. The one that has been at its peer longest
-    /// comes first.
+    /// Returns where each token is, and its announced successors. The token that has been at its peer longest comes
+    /// first.
     pub fn locations(&self) -> impl ExactSizeIterator<Item = &Location> {
         self.placed().into_iter().map(|placed| &placed.location)
     }
@@ -623,23 +621,24 @@ impl<A: Copy> Queue<A> {
         locations
     }
 
-    /// The peers of everyone whom a holder was told to come after a token. Some of them may be named twice.
+    /// Returns the peers of all announced claims, with repetitions.
     pub fn announced(&self) -> impl Iterator<Item = PeerId> {
         self.locations.iter().flat_map(|placed| placed.location.announced()).map(|claim| claim.peer)
     }
 
-    /// Passes over everyone who waits at `peer`, or ends that. They keep their places; holders that were told of them
-    /// are told of others. A token that is on its way there already is not affected. When the peer can be reached
-    /// again, holders are told of them before all who asked later.
+    /// Passes over the waiters at `peer`, or ends that.
+    ///
+    /// They keep their positions, and other waiters are announced in their place. A token already on its way to `peer`
+    /// is not affected. When the peer is reachable again, its waiters are announced before all later requests.
     pub fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         if !reachable {
-            // One that has withdrawn may be among those, too: the token would pass through its peer.
+            // Including withdrawn claims: the token would pass through their peer.
             self.take_back(|announced| announced.peer == peer);
         }
         let claims: Vec<Claim> = self.waiting.at_peer(peer).collect();
         claims.iter().for_each(|&claim| self.waiting.set_reachable(claim, reachable));
         if reachable && let Some(&oldest) = claims.first() {
-            // It is served before those that were told meanwhile and asked later.
+            // The oldest is served before later requests that were announced meanwhile.
             let oldest = self.waiting.place(oldest);
             let in_use = self
                 .locations
@@ -651,9 +650,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of
-    /// it is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over
-    /// all the same.
+    /// Removes all waiters at a failed `peer`. A free token there may be lost: its next waiter gets another token if
+    /// there is one. If the peer is alive after all, it hands its token over nevertheless.
     pub fn forget(&mut self, peer: PeerId) {
         self.take_back(|announced| announced.peer == peer);
         for at in 0..self.locations.len() {
@@ -666,7 +664,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// What was told of such as these counts no more. Looks at all tokens: for what is rare.
+    /// Takes back the announcements of claims for which `is_gone` holds. Visits all tokens: for rare events only.
     fn take_back(&mut self, is_gone: impl Fn(Claim) -> bool) {
         for at in 0..self.locations.len() {
             if self.locations[at].location.announced().any(&is_gone) {

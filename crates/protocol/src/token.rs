@@ -1,4 +1,4 @@
-//! What every protocol with k tokens needs: the tokens, who has them at first, and the requests that wait for them.
+//! Tokens, their initial layout, and the claims and arrival numbers of requests.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,44 +7,44 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::Grant;
 
-/// A request as the others know it: a ticket and the peer where it waits.
+/// A request as other peers know it: a ticket and its peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {
     /// The peer where the client waits.
     pub peer: PeerId,
-    /// Which of that peer's clients.
+    /// The client's ticket at that peer.
     pub ticket: Ticket,
 }
 
-/// When a request came to a coordinator: the generation, and its number there. Ordered as they came. Its owner is told,
-/// and keeps it for as long as it waits, whoever coordinates by then.
+/// The arrival number of a request at a coordinator, ordered by arrival. The client's peer stores it while the client
+/// waits, also under later coordinators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Arrival {
-    /// In which generation it came.
+    /// The generation of the arrival.
     pub generation: u64,
-    /// As which of that generation's.
+    /// The number within the generation.
     pub number: u64,
 }
 
-/// One of the k tokens.
+/// The right to use one slot, as peers pass it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Token {
-    /// Its number, from 0 to k − 1: also the number of its queue, and of the slot it stands for.
+    /// The slot, from 0 to k − 1.
     pub slot: u32,
-    /// The fencing number of its next grant. Steps by k, so that no two tokens ever have the same.
+    /// The fencing number of the next grant. Advances by k, so that no two tokens have the same number.
     pub fencing: u64,
 }
 
 impl Token {
-    /// The token of this slot before its first grant.
+    /// Creates the token of a slot before its first grant.
     pub fn new(slot: u32) -> Self {
         Self { slot, fencing: u64::from(slot) + 1 }
     }
 
-    /// Spends the fencing number on one grant.
+    /// Returns a grant with the present fencing number, and advances the number.
     pub fn grant(&mut self, slots: u32) -> Grant {
         let grant = Grant { slot: self.slot, fencing: self.fencing };
         self.fencing += u64::from(slots);
@@ -52,31 +52,32 @@ impl Token {
     }
 }
 
-/// Who has what before the first request.
+/// The initial locations of the tokens.
 ///
-/// The papers start with token i at node i and node 0 as root: [`Layout::printed`].
+/// The papers start with token i at node i, and node 0 as root: [`Layout::printed`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Layout {
-    /// Where there is one tree for all tokens, its root: the coordinator, and the parent of everybody else. Where each
-    /// token has a tree of its own, the root of that is who has the token.
+    /// The root of the tree, if there is one tree for all tokens: the coordinator, and parent of all other peers. If
+    /// each token has its own tree, the root of that is the peer with the token.
     pub root: PeerId,
-    /// For each token the peer that has it. Their number is k.
+    /// The peer of each token; k entries.
     pub tokens: Vec<PeerId>,
 }
 
 impl Layout {
-    /// Fair-K §3.2, *Initialization*, for peers numbered from 0. With more tokens than peers they go round again.
+    /// Returns the layout of Fair-K §3.2, *Initialization*, for peers numbered from 0. Tokens in excess of peers start
+    /// again at peer 0.
     ///
     /// # Panics
-    /// Without peers or without tokens there is nothing to lay out.
+    /// If there are no peers or no tokens.
     pub fn printed(peers: u64, slots: u32) -> Self {
         assert!(peers > 0 && slots > 0, "a layout needs at least one peer and one token");
         let tokens = (0..u64::from(slots)).map(|slot| PeerId::new(slot % peers)).collect();
         Self { root: PeerId::new(0), tokens }
     }
 
-    /// How many tokens there are: k.
+    /// Returns the number of tokens, k.
     pub fn slots(&self) -> u32 {
         u32::try_from(self.tokens.len()).expect("slots are counted in 32 bits")
     }
@@ -88,7 +89,7 @@ impl fmt::Display for Arrival {
     }
 }
 
-/// The peer's number as the papers write it; from its second ticket on, the ticket's, too: `4`, `4#2`.
+/// Prints the peer's number as in the papers and, from its second ticket on, the ticket: `4`, `4#2`.
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ticket.get() {

@@ -1,4 +1,4 @@
-//! A generation's first task: to find out what there is. Plain arithmetic: answers in, a [`Count`] out.
+//! The census at the start of a generation. Pure computation: answers in, a [`Count`] out.
 
 use alloc::vec::Vec;
 
@@ -8,31 +8,32 @@ use super::message::{Answer, Report};
 use crate::registry::{Detached, Session};
 use crate::token::{Arrival, Claim, Token};
 
-/// A count under way.
+/// A census in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Census {
-    /// Who has not answered yet. Nobody is ever left out: if one of them ends, a new generation begins.
+    /// The parties that have not replied. Never shrinks otherwise: the end of a party's session opens a new generation
+    /// (R3).
     asked: Vec<Session>,
-    /// What has been answered so far, sorted by session.
+    /// The answers so far, sorted by session.
     answers: Vec<Answer>,
-    /// Slots whose clients may still be inside though their peer is gone.
+    /// The detached grants as of the start of the generation.
     detached: Vec<Detached>,
 }
 
-/// What there is.
+/// The result of a census.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Count {
-    /// Tokens that exist, with who has them.
+    /// Valid tokens with their peers.
     pub(super) adopted: Vec<(PeerId, Report)>,
-    /// Tokens that are not the youngest of their slot, with who has them.
+    /// Tokens of which a newer one exists, with their peers.
     pub(super) void: Vec<(PeerId, Token)>,
-    /// Slots whose token nobody has, and nobody uses.
+    /// Slots without a token and without a detached grant.
     pub(super) missing: Vec<u32>,
-    /// Detached grants whose token nobody has.
+    /// Detached grants of slots without a token.
     pub(super) detached: Vec<Detached>,
-    /// Everybody who waits, in order of arrival; those that were told no number come last.
+    /// The waiters in order of arrival; those without a confirmed number come last.
     pub(super) waiting: Vec<(Claim, Option<Arrival>)>,
-    /// Who has anything of the resource.
+    /// The parties that have tokens or waiters.
     pub(super) remaining: Vec<Session>,
 }
 
@@ -41,12 +42,12 @@ impl Census {
         Self { asked, answers: Vec::new(), detached }
     }
 
-    /// Who has not answered yet.
+    /// Returns the parties that have not replied.
     pub(super) fn asked(&self) -> &[Session] {
         &self.asked
     }
 
-    /// Takes an answer; only the first of whom `is_asked` says that it was asked counts.
+    /// Adds an answer if `is_asked` holds for a party that has not replied.
     pub(super) fn take(&mut self, answer: Answer, is_asked: impl Fn(&Session) -> bool) {
         if let Some(at) = self.asked.iter().position(is_asked) {
             self.asked.remove(at);
@@ -55,23 +56,23 @@ impl Census {
         }
     }
 
-    /// How much these have answered so far.
+    /// Returns the number of stored entries of the peers for which `is_of` holds.
     pub(super) fn retained(&self, is_of: impl Fn(PeerId) -> bool) -> usize {
         let answers = self.answers.iter().filter(|answer| is_of(answer.session.peer));
         answers.map(|answer| 1 + answer.tokens.len() + answer.waiting.len()).sum()
     }
 
-    /// Whether everybody has answered.
+    /// Returns whether every party has replied.
     pub(super) fn is_complete(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// For [`Rule::DetachedEnd`](super::Rule::DetachedEnd).
+    /// Discards the detached grants, for [`Rule::DetachedEnd`](super::Rule::DetachedEnd).
     pub(super) fn forget_detached(&mut self) {
         self.detached.clear();
     }
 
-    /// The result, for this many slots.
+    /// Returns the result for this number of slots.
     pub(super) fn count(self, slots: u32) -> Count {
         let Self { answers, mut detached, .. } = self;
         let remaining = answers.iter().filter(|answer| !answer.is_empty()).map(|answer| answer.session).collect();

@@ -1,4 +1,4 @@
-//! From one generation to the next: joining, answering, counting, and the coordinator's part while it lasts.
+//! Generations: joining, the census on both sides, and the coordinator's actions.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,14 +16,14 @@ use crate::token::{Claim, Token};
 
 impl Custody {
     pub(super) fn on_joined(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
-        // Where we are a party already, the coordinator's question tells us of every generation. R10: and who gives up
-        // its part was one when it said so, and is told what has become of that.
+        // A party learns of a generation from its census. R10: a session that gives up its participation was a party
+        // when it sent `Quit`, and waits for the answer to that.
         if matches!(self.stage, Stage::Party | Stage::Leaving) {
             return;
         }
         self.stage = Stage::Party;
         (self.coordinator, self.slots) = (coordinator, slots);
-        // R4. Nothing older can be taken for ours from now on.
+        // R4. From now on older messages are discarded.
         self.generation = if self.keeps(Rule::JoinAhead) { generation } else { self.generation.max(1) };
         for at in 0..self.waiting.len() {
             let claim = Claim { peer: self.me.peer, ticket: self.waiting[at].0 };
@@ -31,8 +31,8 @@ impl Custody {
         }
     }
 
-    /// Whether the register has been asked to take us out of this generation, and has not answered. That ends it, or
-    /// something else has.
+    /// R10: whether `Quit` was sent for this generation and is not answered. The answer, or another event, ends the
+    /// generation.
     fn gives_up(&self, generation: u64) -> bool {
         self.stage == Stage::Leaving && generation == self.generation && self.keeps(Rule::GiveUpLasts)
     }
@@ -41,7 +41,8 @@ impl Custody {
         if generation < self.generation || generation <= self.answered || self.gives_up(generation) {
             return;
         }
-        // We are asked like everybody else, which moves us to this generation; only then is the role ours.
+        // The coordinator replies to its own census like every party, which moves it to this generation; only then does
+        // it take the role.
         self.on_census(self.me.peer, generation, self.me, slots, cx);
         let others: Vec<Session> = census.asked().iter().copied().filter(|session| *session != self.me).collect();
         self.role = Some(Box::new(Role::Counting(census)));
@@ -58,18 +59,18 @@ impl Custody {
         slots: u32,
         cx: &mut Cx<'_, Self>,
     ) {
-        // R6. Another session of this host is silent: the coordinator waits for that one's end.
+        // R6. Another session of this host does not reply: the coordinator waits for the end of the one it asked.
         if !self.is_me(session) || generation < self.generation || generation <= self.answered {
             return;
         }
-        // R10. What we had is thrown away, and who waits here asks when the register has answered: until then we may
-        // not take part again in a generation that we have given up.
+        // R10. The tokens were discarded. Waiting clients are requested after the registry has answered: this session
+        // must not take part in a generation that it has given up.
         if self.gives_up(generation) {
             self.answered = generation;
             let (tokens, waiting) = <_>::default();
             return self.post(from, Body::Answer(Answer { session: self.me, tokens, waiting }), cx);
         }
-        // A session that joined in this generation has asked in it already, and is a party whatever it answers.
+        // A session that joined in this generation has sent its requests in it, and stays a party whatever it replies.
         let has_joined = self.stage == Stage::Party && generation == self.generation;
         self.move_to(generation, from, slots, cx);
         self.answered = generation;
@@ -77,14 +78,14 @@ impl Custody {
         let tokens = self.tokens.held.iter().map(report).collect();
         let waiting = if has_joined { Vec::new() } else { self.waiting.iter().copied().collect() };
         let answer = Answer { session: self.me, tokens, waiting };
-        // R8. The register will hear that we have nothing, and not count us in any more.
+        // R8. The registry removes this session from the parties, since it has nothing.
         let is_nothing = answer.is_empty() && !has_joined && from != self.me.peer;
         let leaves = is_nothing && self.keeps(Rule::NothingLeaves);
         self.stage = if leaves { Stage::Outside } else { Stage::Party };
         self.post(from, Body::Answer(answer), cx);
     }
 
-    /// R2. What was said in an older generation counts no more; what is here is here.
+    /// R2. Enters a generation: discards the role, successors and older buffered updates, and keeps the tokens.
     pub(super) fn move_to(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
         (self.coordinator, self.slots) = (coordinator, slots);
         if let Some(Role::Keeping(keeper)) = self.role.take().as_deref()
@@ -112,7 +113,7 @@ impl Custody {
         }
     }
 
-    /// All have answered: what is missing is made, and everything goes on.
+    /// Completes the census: adopts the reported tokens, creates the missing ones, rebuilds the queue.
     fn count(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(Role::Counting(mut census)) = self.role.take().map(|role| *role) else { return };
         if !self.keeps(Rule::DetachedEnd) {
@@ -127,7 +128,8 @@ impl Custody {
         count.missing.iter().for_each(|&slot| self.make(slot, cx));
         for (peer, token) in count.void {
             match peer == self.me.peer {
-                // At once: what was detached after it may be over already, and then its slot is made below.
+                // At once: a later detached grant of the slot may have ended already, and then its token is created
+                // below.
                 true => self.on_void(token, cx),
                 false => self.post(peer, Body::Void(token), cx),
             }
@@ -147,8 +149,8 @@ impl Custody {
         self.bind(cx);
     }
 
-    /// A token that there is not is made here, in the coordinator's hands. If this generation ends, it is fenced like
-    /// any other, so nobody needs to be asked.
+    /// Creates the token of a slot at this peer. If this generation ends, the token is reported like any other, so no
+    /// peer needs to know of it.
     fn make(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         if self.tokens.place_of(slot).is_some() {
             return cx.unexpected("a token is here of which nobody has told");
@@ -162,7 +164,7 @@ impl Custody {
         }
     }
 
-    /// Something for the coordinator.
+    /// Handles an update or event for the coordinator of `generation`, or buffers it.
     pub(super) fn on_early(&mut self, from: PeerId, generation: u64, early: Early, cx: &mut Cx<'_, Self>) {
         if self.is_void(generation) {
             return;
@@ -173,17 +175,18 @@ impl Custody {
                 self.note(early, cx);
                 self.bind(cx);
             }
-            // R9. Where we do not coordinate yet, we shall. And R4: while we count, what joiners ask is kept.
+            // R9: this session may become the coordinator of that generation. R4: during the census, requests of
+            // joining sessions are buffered.
             _ if is_later && !self.keeps(Rule::EarlyUpdate) => {}
-            // We have answered another coordinator. An earlier session of this host may have been meant, which has
-            // stopped: a new generation will come.
+            // This session replied to another coordinator. The sender may mean an earlier session of this host, which
+            // has ended: a new generation will follow.
             None if !is_later && self.answered == self.generation => {}
             _ => self.buffer_early(generation, from, early),
         }
     }
 
-    /// Keeps an update until it can be processed. A withdrawal removes the request that it belongs to: requests and
-    /// withdrawals of clients that retry during a long count must not accumulate.
+    /// Buffers an update. A withdrawal removes its request: requests and withdrawals of clients that retry during a
+    /// long census must not accumulate.
     fn buffer_early(&mut self, generation: u64, from: PeerId, early: Early) {
         if let Early::Update(Update::Withdraw(claim)) = early {
             let request = (generation, from, Early::Update(Update::Request(claim)));
@@ -212,7 +215,7 @@ impl Custody {
         }
     }
 
-    /// The coordinator tells holders who comes next, and those who asked when that was.
+    /// Sends new successors to holders, and confirms arrival numbers.
     pub(super) fn bind(&mut self, cx: &mut Cx<'_, Self>) {
         let holds_back = self.keeps(Rule::HoldBack);
         while let Some(Role::Keeping(keeper)) = self.role.as_deref_mut()

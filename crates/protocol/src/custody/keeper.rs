@@ -1,5 +1,5 @@
-//! What the coordinator keeps once all is counted: the line with everybody's arrival number, and which slots are still
-//! to be made.
+//! The coordinator's state after the census: the queue with arrival numbers, and the slots whose tokens are still to be
+//! created.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,23 +18,23 @@ pub(super) struct Keeper {
     generation: u64,
     slots: u32,
     pub(super) queue: Queue<Arrival>,
-    /// How many requests have come.
+    /// The number of requests in this generation.
     arrived: u64,
-    /// Who has a number and was not told it yet.
+    /// Claims whose arrival number is not confirmed yet.
     untold: Vec<Claim>,
-    /// A timer is pending, after which they are.
+    /// Whether the timer for these confirmations is pending.
     is_timed: bool,
-    /// Clients that are inside and whose peer is gone: their slots are made when they are over.
+    /// Detached grants of slots without a token. The token is created when the last of them ends. Sorted.
     detached: Vec<Detached>,
-    /// Slots without a token of which somebody has reported one that does not count, and may say more of it before it
-    /// hears so.
+    /// Slots without a token of which an invalid one was reported. Its peer may send reports of it until it receives
+    /// `Void`.
     void: Vec<u32>,
-    /// Peers that cannot be reached: those who wait there are passed over. Sorted.
+    /// Unreachable peers, whose waiters are passed over. Sorted.
     unreachable: Vec<PeerId>,
 }
 
 impl Keeper {
-    /// Puts the line together again, and adopts the tokens as they are.
+    /// Rebuilds the queue from a census, and adopts the reported tokens.
     pub(super) fn new(generation: u64, slots: u32, config: Config, count: &Count) -> Self {
         let (queue, mut detached) = (Queue::new(config.reach, config.always_ahead), count.detached.clone());
         detached.sort_unstable();
@@ -52,7 +52,7 @@ impl Keeper {
         keeper
     }
 
-    /// A token was made at the coordinator.
+    /// Adds a token that was created at the coordinator.
     pub(super) fn add(&mut self, token: Token, at: PeerId) {
         self.queue.add_barred(token.slot, at, token.fencing, true);
     }
@@ -63,14 +63,14 @@ impl Keeper {
             self.untold.push(claim);
             Arrival { generation: self.generation, number: self.arrived }
         });
-        // A request is never strange.
+        // A request is always valid.
         let _ = self.queue.note(Update::Request(claim), arrival);
     }
 
-    /// Learns something, or says what is strange about it.
+    /// Processes an update, or returns why it is not valid.
     pub(super) fn note(&mut self, update: Update) -> Result<(), &'static str> {
         if let Update::Request(claim) = update {
-            // It can be reached, and who waits there for longer comes first.
+            // The peer is reachable, and its older waiters come first.
             self.set_reachable(claim.peer, true);
             self.ask(claim, None);
             return Ok(());
@@ -85,7 +85,7 @@ impl Keeper {
         }
     }
 
-    /// Passes over everyone who waits at a peer that cannot be reached, or ends that.
+    /// Passes over the waiters of an unreachable peer, or ends that.
     pub(super) fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         match (self.unreachable.binary_search(&peer), reachable) {
             (Err(place), false) => self.unreachable.insert(place, peer),
@@ -95,17 +95,17 @@ impl Keeper {
         self.queue.set_reachable(peer, reachable);
     }
 
-    /// The peers whose waiters are passed over.
+    /// Returns the peers whose waiters are passed over.
     pub(super) fn unreachable(&self) -> &[PeerId] {
         &self.unreachable
     }
 
-    /// A surplus token is no more.
+    /// Removes a surplus token that was dropped.
     pub(super) fn drop_token(&mut self, slot: u32, stay: u64) {
         self.queue.remove(slot, stay);
     }
 
-    /// A detached grant is over; whether its slot is to be made now.
+    /// Removes a detached grant that has ended. Returns whether the token of its slot is to be created.
     pub(super) fn expire(&mut self, over: Detached) -> bool {
         let before = self.detached.len();
         self.detached.retain(|detached| *detached != over);
@@ -113,36 +113,36 @@ impl Keeper {
         self.detached.len() < before && !is_left && over.slot < self.slots
     }
 
-    /// Whether nobody waits, and nobody is inside.
+    /// Returns whether there are neither waiters nor holders.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.queue.locations().all(|location| location.free)
     }
 
-    /// How many of these wait, or all.
+    /// Returns the number of waiters at a peer, or of all.
     pub(super) fn retained(&self, of: Option<PeerId>) -> usize {
         of.map_or_else(|| self.queue.len(), |peer| self.queue.waiting_at(peer))
     }
 
-    /// Binds one waiter to one token. Where tokens are surplus, `holds_back` all that would let in more than the slots.
+    /// Binds waiters to one token. With surplus tokens, `holds_back` limits the slots in use to their number.
     pub(super) fn bind(&mut self, holds_back: bool) -> Option<Binding> {
-        // They are sorted by slot.
+        // Detached grants are sorted by slot.
         let alone = self.detached.chunk_by(|one, other| one.slot == other.slot).count();
         let room = if holds_back { (self.slots as usize).saturating_sub(alone) } else { usize::MAX };
         self.queue.let_go(self.slots, room);
         self.queue.bind()
     }
 
-    /// Whether a timer is pending after which numbers are told.
+    /// Returns whether the timer for confirmations is pending.
     pub(super) fn is_timed(&self) -> bool {
         self.is_timed
     }
 
-    /// Whether such a timer is needed, which is then taken for set.
+    /// Returns whether that timer has to be set, and marks it as pending.
     pub(super) fn needs_timer(&mut self) -> bool {
         !self.untold.is_empty() && !core::mem::replace(&mut self.is_timed, true)
     }
 
-    /// What is to be told to whom.
+    /// Returns the arrival numbers to be confirmed, by peer.
     pub(super) fn announce(&mut self) -> BTreeMap<PeerId, Vec<(Ticket, Arrival)>> {
         self.is_timed = false;
         let mut all: BTreeMap<PeerId, Vec<(Ticket, Arrival)>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What watchers, traces and tables see of custody.
+//! What watchers, traces and tables read of custody.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -43,7 +43,7 @@ impl Observe for Custody {
         usize::from(matches!(message.body, Body::Token { .. }))
     }
 
-    /// R1 says it of whatever is older; and some of what is not can be told to change nothing.
+    /// R1 discards older messages. Some messages of the present generation have no effect, either.
     fn is_void(&self, UnderWay { message, .. }: UnderWay<'_, Self>) -> bool {
         if self.config.without.is_some() {
             return false;
@@ -84,7 +84,7 @@ impl Observe for Custody {
     }
 }
 
-/// One line: `g1, coordinator, waiting [4], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
+/// Prints one line: `g1, coordinator, waiting [4], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
 impl fmt::Display for Custody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "g{}, ", self.generation)?;

@@ -1,4 +1,4 @@
-//! Where somebody stands in line, by claim.
+//! Finds the position of a waiter by its claim.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,14 +7,11 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::token::Claim;
 
-/// The places of everybody who waits, to be found by their claims.
-///
-/// A table of hashes in one piece of memory: a request takes a look, an entry and a removal, for each of which a tree
-/// takes several times as long. Nobody ever sees its order.
+/// The positions of all waiters by claim: a hash table with open addressing and linear probing, which is several times
+/// as fast as a tree. Its order is never visible.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    /// A power of two of entries, at most a quarter of which are taken; the others are [`NOWHERE`]. Who is not found
-    /// where its claim's hash points to is at one of the next, before the first that is empty.
+    /// A power of two of entries, of which at most a quarter are used; the others are [`NOWHERE`].
     table: Vec<Entry>,
     len: usize,
 }
@@ -29,7 +26,7 @@ const NOWHERE: u64 = u64::MAX;
 
 const EMPTY: Entry = Entry { claim: Claim { peer: PeerId::new(0), ticket: Ticket::NONE }, place: NOWHERE };
 
-/// As large as the first table is.
+/// The size of the first table.
 const LEAST: usize = 8;
 
 impl Index {
@@ -38,7 +35,7 @@ impl Index {
     }
 
     fn home(&self, Claim { peer, ticket }: Claim) -> usize {
-        // Two odd numbers that spread each bit over the upper half, as in SplitMix64.
+        // Two odd constants that spread each bit over the upper half, as in SplitMix64.
         let hash = (peer.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ticket.get()).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (hash >> 32) as usize & (self.table.len() - 1)
     }
@@ -47,7 +44,7 @@ impl Index {
         (at + 1) & (self.table.len() - 1)
     }
 
-    /// Where a claim is in the table, or else where it would be put.
+    /// Returns the index of a claim in the table, or else the index for its insertion.
     fn find(&self, claim: Claim) -> Result<usize, usize> {
         let mut at = self.home(claim);
         loop {
@@ -59,7 +56,7 @@ impl Index {
         }
     }
 
-    /// The place of a claim.
+    /// Returns the position of a claim.
     pub(super) fn get(&self, claim: Claim) -> Option<u64> {
         if self.len == 0 {
             return None;
@@ -67,7 +64,7 @@ impl Index {
         self.find(claim).ok().map(|at| self.table[at].place)
     }
 
-    /// Adds a claim at a place; whether it was not there.
+    /// Adds a claim at a position. Returns whether it was not there.
     pub(super) fn insert(&mut self, claim: Claim, place: u64) -> bool {
         if 4 * (self.len + 1) > self.table.len() {
             self.grow();
@@ -87,14 +84,14 @@ impl Index {
         }
     }
 
-    /// Takes a claim out; the place it had.
+    /// Removes a claim and returns its position.
     pub(super) fn remove(&mut self, claim: Claim) -> Option<u64> {
         if self.len == 0 {
             return None;
         }
         let mut gap = self.find(claim).ok()?;
         let place = self.table[gap].place;
-        // Whoever comes after it and could not be found beyond a gap moves into it, and leaves another.
+        // Moves each entry that would not be found beyond the gap into it, which leaves another gap.
         let mut at = self.after(gap);
         while self.table[at].place != NOWHERE {
             let distance = |from: usize| at.wrapping_sub(from) & (self.table.len() - 1);
@@ -118,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Beside a tree, with claims few enough to come again and again.
+    /// Compares with a tree, for claims few enough to repeat.
     #[test]
     fn it_finds_who_is_there_and_nobody_else() {
         let mut rng = Rng::new(1);

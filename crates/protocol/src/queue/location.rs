@@ -1,4 +1,4 @@
-//! What the coordinator knows of one token, and what it has said of who comes after.
+//! A token as the coordinator knows it, with the successors announced for it.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,26 +7,26 @@ use peerlock_types::PeerId;
 
 use crate::token::Claim;
 
-/// Who comes after the client that has a token, one after the other, as far as the coordinator has said. The token
-/// takes along what is left of it.
+/// The successors of a token, in order, as far as the coordinator has announced them. The token carries the remaining
+/// ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Following {
-    /// What is said under one turn never contradicts itself: it names one client for each of the token's stays to come,
-    /// and later words only add further ones. A word of a higher turn takes the place of all that was said before.
+    /// Messages of one turn do not contradict each other: they name one claim for each of the token's stays to come,
+    /// and later ones extend these. A message of a higher turn replaces all earlier ones.
     ///
-    /// The coordinator's turns are even. Where a token goes another way than it was told, its turn becomes odd.
+    /// The coordinator's turns are even. The turn becomes odd when the token is sent to another claim than announced.
     pub turn: u64,
-    /// Whom the token goes to from here, and whom from there.
+    /// The claims, in order.
     pub claims: Vec<Claim>,
-    /// The coordinator knows of others who wait, or did not promise to tell of each one at once. Who has no claims left
-    /// then lets nobody in by itself.
+    /// Whether more clients may wait than are announced. The token then grants no request of its own peer after the
+    /// last claim.
     pub more: bool,
 }
 
 impl Following {
-    /// The token goes another way than it was told: to `to`, or nowhere for now. No word of the coordinator's can then
-    /// be taken for one about its stays to come, and it is told anew.
+    /// Returns the successors of a token that is sent to `to`, or nowhere for now, instead of the announced claim. The
+    /// new turn matches no message sent so far, so that the coordinator announces again.
     pub fn divert(self, to: Option<Claim>) -> Self {
         Self { turn: self.turn | 1, claims: to.into_iter().collect(), ..self }
     }
@@ -36,29 +36,29 @@ impl Following {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Location {
-    /// The slot that the token stands for.
+    /// The slot of the token.
     pub slot: u32,
-    /// Where the token is, or is going.
+    /// The peer that has the token, or that it was sent to.
     pub at: PeerId,
-    /// Which of its stays that is.
+    /// The number of that stay.
     pub stay: u64,
-    /// It lies there unused: whoever is told as next gets it at once.
+    /// Whether it is unused there: a successor gets it at once.
     pub free: bool,
-    /// Nobody is told as its next for now.
+    /// Whether no successor may be announced for now.
     pub(super) barred: bool,
-    /// The number of the report that said so, in this stay.
+    /// The number of the last report in this stay.
     pub(super) report: u32,
-    /// Who was told as its next. Where there are several tokens, always somebody who waits.
+    /// The first announced successor. With several tokens, always a waiting claim.
     pub next: Option<Claim>,
-    /// Who was told to come after that.
+    /// The announced successors after `next`.
     pub(super) further: Vec<Claim>,
-    /// Whether the last word spoke of [more](Following::more).
+    /// The last value of [`Following::more`] that was sent.
     pub(super) more: bool,
-    /// Under which turn that is said: another one whenever all that had been told is void.
+    /// The turn of the announcements. Increases when all of them are taken back.
     pub(super) turn: u64,
-    /// Nothing has been said under this turn yet.
+    /// Whether nothing was sent in this turn yet.
     pub(super) replaces: bool,
-    /// A report of a stay to come, which was faster than word that the token has gone there.
+    /// A report of a later stay, which has overtaken the update that the token was sent there.
     pub(super) early: Option<Report>,
 }
 
@@ -70,43 +70,43 @@ pub(super) struct Report {
     pub(super) free: bool,
 }
 
-/// What the peer that has a token, or will have it at this stay, is to be told.
+/// A message to the peer that has a token, or will have it in this stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The peer that has the token, or will have it.
     pub at: PeerId,
     /// The slot of the token.
     pub slot: u32,
-    /// The stay of the token that is meant.
+    /// The stay of the token after which these claims come.
     pub stay: u64,
-    /// The clients that come after.
+    /// The successors.
     pub following: Following,
-    /// Whether this replaces what was sent before.
+    /// Whether these replace all successors sent before.
     pub replaces: bool,
 }
 
-/// Who was told to come after a token, and is not any more.
+/// Claims that are not announced for a token any more.
 #[derive(Default)]
 pub(super) struct Gone {
     next: Option<Claim>,
     further: Vec<Claim>,
-    /// How many more, who are out of the line already: for those nothing is kept up.
+    /// The number of further ones that have left the queue already and need no update.
     out: usize,
 }
 
 impl Gone {
-    /// How many.
+    /// Returns their number.
     pub(super) fn len(&self) -> usize {
         self.out + usize::from(self.next.is_some()) + self.further.len()
     }
 
-    /// Who comes first of them is out of the line already, if it is this one.
+    /// Counts the first of them as out of the queue, if it is this claim.
     pub(super) fn but(mut self, first: Claim) -> Self {
         self.out += usize::from(self.next.take_if(|next| *next == first).is_some());
         self
     }
 
-    /// All but those who are out of the line already.
+    /// Returns those that have not left the queue.
     pub(super) fn iter(&self) -> impl Iterator<Item = Claim> {
         self.next.into_iter().chain(self.further.iter().copied())
     }
@@ -118,8 +118,8 @@ impl Location {
         Self { slot, at, stay, free, barred, report, next, further, more, turn, replaces, early }
     }
 
-    /// Who is told of somebody first: the lowest. A token that lies unused, then those in use by how many were told to
-    /// come after. `None` if its holder is told of nobody: barred, or unused with its next on the way.
+    /// Returns the preference for the next announcement, lowest first: a free token, then tokens in use by the number
+    /// of their successors. `None` if no successor is to be announced: the token is barred, or free with a successor.
     pub(super) fn rank(&self) -> Option<u32> {
         match (self.barred, self.free, self.next) {
             (true, ..) | (_, true, Some(_)) => None,
@@ -129,39 +129,39 @@ impl Location {
         }
     }
 
-    /// To whom it is promised as long as it lies unused.
+    /// Returns the claim that gets the token while it is free.
     pub(super) fn promised(&self) -> Option<Claim> {
         self.next.filter(|_| self.free)
     }
 
-    /// Everybody who was told to come after, in this order.
+    /// Returns all announced claims in order.
     pub(super) fn announced(&self) -> impl Iterator<Item = Claim> {
         self.next.into_iter().chain(self.further.iter().copied())
     }
 
-    /// Who was told to come after so many others.
+    /// Returns the claim announced after so many others.
     pub(super) fn announced_after(&self, others: usize) -> Option<Claim> {
         others.checked_sub(1).map_or(self.next, |at| self.further.get(at).copied())
     }
 
-    /// Who comes last of those.
+    /// Returns the last announced claim.
     pub(super) fn last_announced(&self) -> Option<Claim> {
         self.further.last().copied().or(self.next)
     }
 
-    /// How many were told to come after.
+    /// Returns the number of announced claims.
     pub(super) fn announces(&self) -> usize {
         usize::from(self.next.is_some()) + self.further.len()
     }
 
-    /// How often the token has to go from one peer to another for all that was told.
+    /// Returns the number of moves between peers until the last announced claim.
     pub(super) fn moves(&self) -> u32 {
         let mut at = self.at;
         self.announced().map(|claim| u32::from(core::mem::replace(&mut at, claim.peer) != claim.peer)).sum()
     }
 
-    /// Tells of these, after all that were told before. The last of those hears of it: the token cannot go on from
-    /// there before, so that the word never comes too late to be heard, wherever the token is by now.
+    /// Appends claims to the announced ones. The message goes to the last claim announced before, which the token must
+    /// pass, so that it is never too late.
     pub(super) fn announce(&mut self, claims: Vec<Claim>, more: bool) -> Binding {
         let at = self.last_announced().map_or(self.at, |claim| claim.peer);
         let stay = self.stay + self.announces() as u64;
@@ -175,7 +175,7 @@ impl Location {
         Binding { at, slot: self.slot, stay, following, replaces }
     }
 
-    /// What was told counts no more: the next word takes its place.
+    /// Discards the announced claims: the next announcement replaces them.
     pub(super) fn take_back(&mut self) -> Gone {
         if self.next.is_some() { self.begin_turn() } else { Gone::default() }
     }
@@ -186,13 +186,13 @@ impl Location {
         Gone { next: self.next.take(), further: core::mem::take(&mut self.further), out: 0 }
     }
 
-    /// The token has left this stay for `to`, with what was told under `turn`. Who had it in between, if word of that
-    /// is still to come; and who is told no more.
+    /// Moves the token from this stay to `to`, with the successors announced under `turn`. Returns the claims that held
+    /// it in between, if their updates are still in flight, and those that are not announced any more.
     pub(super) fn go_on(&mut self, stay: u64, to: Claim, turn: u64) -> (Vec<Claim>, Gone) {
         let skipped = usize::try_from(stay - self.stay).unwrap_or(usize::MAX);
         (self.at, self.stay, self.free, self.report) = (to.peer, stay + 1, false, 0);
         if turn != self.turn || self.announced_after(skipped) != Some(to) {
-            // It went another way, and what it took along is not what we have told last.
+            // It was not sent as last announced, so its successors are unknown.
             return (Vec::new(), self.begin_turn());
         }
         if skipped == 0 {
@@ -207,7 +207,7 @@ impl Location {
     }
 }
 
-/// `4 5`.
+/// Prints `4 5`.
 impl fmt::Display for Following {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut claims = self.claims.iter().enumerate();

@@ -1,49 +1,51 @@
-//! Whether stays are so short that word from the coordinator comes too late.
+//! Measures whether stays are so short that successors have to be sent ahead.
 
-/// With several tokens who comes next is bound late, and each holder hears of its next one message after it has
-/// entered. Who leaves before that finds nobody to hand its token to. If most do, it is better to be told ahead, as
-/// with one token, though that binds waiters early. Whether they do can be seen only while nobody is told ahead: so
-/// after a while that is tried again, after twice as long if it was in vain.
+/// With several tokens, successors are bound late: a holder receives its successor one message after it has entered. If
+/// it releases earlier, the token lies unused. If that happens often, successors are sent ahead, as with one token,
+/// although this binds waiters early.
+///
+/// Lateness can be measured only while nothing is sent ahead. So it is tried again after a while, and after twice as
+/// long if stays are still short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Pace {
-    /// Goes up by [`LATE`] for each token that was left before word came, and down by one for every entry.
+    /// Grows by [`LATE`] for each token released too early, and shrinks by one per entry.
     haste: u32,
-    /// For so many entries it is told ahead, or was: the last of them are of those who were told before. `u32::MAX` for
-    /// good.
+    /// Remaining entries for which successors are sent ahead, including the last ones that were sent ahead before.
+    /// `u32::MAX`: always.
     ahead: u32,
-    /// For how many entries of each token it is the next time.
+    /// Entries per token for which successors are sent ahead the next time.
     patience: u32,
 }
 
-/// Our choice: then it is told ahead where more than one in three is late. One in ten is late where stays are
-/// exponential and ten times as long as a message, and there late binding serves better.
+/// Our choice: successors are sent ahead if more than one token in three is late. With exponential stays ten times as
+/// long as a message, one in ten is late, and late binding serves better.
 const LATE: u32 = 3;
 
-/// For how many entries of each token it is told ahead at least and at most before it is tried without. Our choice: a
-/// trial costs each token about two messages, so in the end one message in four hundred hand-overs.
+/// Minimum and maximum of `patience`. Our choice: a trial costs about two messages per token, in the end one message in
+/// 400 hand-overs.
 const PATIENCE: (u32, u32) = (25, 800);
 
-/// Of each token so many entries are waited for before it is tried without: those that were told ahead show nothing.
+/// Entries per token before a trial without, which use successors sent ahead earlier and prove nothing.
 const DRAIN: u32 = 8;
 
 impl Pace {
-    /// As measured, or `always` ahead.
+    /// Starts to measure, or sends ahead `always`.
     pub(super) fn new(always: bool) -> Self {
         Self { haste: 0, ahead: if always { u32::MAX } else { 0 }, patience: PATIENCE.0 }
     }
 
-    /// Whether with so many tokens who comes next is told ahead.
+    /// Returns whether successors are sent ahead with so many tokens.
     pub(super) fn is_ahead(&self, tokens: usize) -> bool {
         self.ahead > DRAIN.saturating_mul(tokens as u32)
     }
 
-    /// Whether stays were short until now: told ahead, or just tried without.
+    /// Returns whether stays were short until now, including a trial that has just started.
     pub(super) fn were_short(&self) -> bool {
         self.ahead > 0 || self.patience > PATIENCE.0
     }
 
-    /// A token was left before word of its next had come, though others waited.
+    /// Counts a token that was released before its successors arrived, although clients waited.
     pub(super) fn late(&mut self, tokens: u32) {
         if self.ahead > 0 {
             return;
@@ -56,7 +58,7 @@ impl Pace {
         }
     }
 
-    /// Somebody has got a token.
+    /// Counts an entry.
     pub(super) fn entry(&mut self, tokens: u32) {
         match self.ahead {
             u32::MAX => {}
@@ -66,7 +68,8 @@ impl Pace {
                     self.patience = PATIENCE.0;
                 }
             }
-            1 => (self.ahead, self.haste) = (0, 2 * tokens), // Half of the proof: it is soon found out.
+            // Half of the limit, so that short stays are soon detected.
+            1 => (self.ahead, self.haste) = (0, 2 * tokens),
             _ => self.ahead -= 1,
         }
     }
@@ -76,12 +79,12 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Of so many entries, every `every`th of which was late: how many were told ahead. Told ahead, nobody is late.
+    /// Returns how many of `entries` were sent ahead, if every `every`th of the others is late.
     fn ahead(entries: u32, every: u32) -> u32 {
         let mut pace = Pace::new(false);
         let (mut ahead, mut since) = (0, 100);
         for entry in 0..entries {
-            // Who was told ahead is not late, nor are those who were told before that ended.
+            // Entries sent ahead are not late, nor are the first ones after these.
             since = if pace.is_ahead(3) { 0 } else { since + 1 };
             ahead += u32::from(since == 0);
             if since > 12 && entry % every == 0 {

@@ -1,50 +1,51 @@
-//! How many younger ones went in before each who waits.
+//! Counts how many later requests entered before each waiter.
 //!
-//! Who goes in passes everybody older, which may be many: so nothing is written down at those, but once at the place of
-//! who went in, and the sum over all later places is looked up when it is asked for (a binary indexed tree).
+//! An entry passes all older waiters, which may be many. So it is counted once, at the position of the entering waiter,
+//! and the sum over all later positions is computed when needed (binary indexed tree).
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Counts by place.
+/// Counts by position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Passed {
-    /// The place that the tree begins with.
+    /// The first position of the tree.
     base: u64,
-    /// Empty as long as nobody was passed.
+    /// Empty while no waiter was passed.
     tree: Vec<u32>,
     total: u32,
 }
 
 impl Passed {
-    /// Nobody was passed yet of those at these places.
+    /// Creates counts of zero for these positions.
     pub(super) fn starting(base: u64, places: usize) -> Self {
         Self { base, tree: vec![0; (2 * places + 2).next_power_of_two()], total: 0 }
     }
 
-    /// These of `places` that begin with `base`, oldest first; who is younger was passed no more often.
+    /// Creates counts for `places` positions from `base` on. `list` is sorted by age; a younger waiter was passed no
+    /// more often.
     pub(super) fn from_list(base: u64, places: usize, list: Vec<(u64, u32)>) -> Self {
         let mut passed = Self::starting(base, places);
-        // What one was passed more often than the next counts up to where the next stands.
+        // The difference to the next waiter is counted below the position of that.
         let next = list.iter().skip(1).copied().chain([(base + places as u64, 0)]);
         for (&(_, times), (place, fewer)) in list.iter().zip(next) {
             passed.add_times(place, times.saturating_sub(fewer));
         }
-        // As long as nobody was passed nothing is kept.
+        // Without passes nothing is stored.
         if passed.total == 0 { Self::default() } else { passed }
     }
 
-    /// Whether this place is beyond what can be counted: then it has to be made anew.
+    /// Returns whether this position is beyond the tree, which then has to be rebuilt.
     pub(super) fn ends_before(&self, place: u64) -> bool {
         !self.tree.is_empty() && place - self.base >= self.tree.len() as u64
     }
 
-    /// Whether there is no room for counting yet.
+    /// Returns whether there is no tree yet.
     pub(super) fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }
 
-    /// Who had this place went in.
+    /// Counts the entry of the waiter at this position.
     pub(super) fn add(&mut self, place: u64) {
         self.add_times(place, 1);
     }
@@ -58,7 +59,7 @@ impl Passed {
         self.total += times;
     }
 
-    /// How many at later places than this one.
+    /// Returns the number of entries from later positions.
     pub(super) fn of(&self, place: u64) -> u32 {
         let mut at = ((place - self.base) as usize + 1).min(self.tree.len());
         let mut before = 0;
@@ -76,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Beside counting at everybody.
+    /// Compares with counting at every waiter.
     #[test]
     fn it_is_what_counting_at_everybody_gives() {
         let mut rng = Rng::new(1);

@@ -1,6 +1,6 @@
-//! What tokens are sorted by. Each is one number, since little else is done with it than to compare it.
+//! Sort keys of tokens. Each is one number, as comparison is nearly their only use.
 
-/// A token by how long it has been at its peer, the longest first: by when it came there, and its slot.
+/// Sorts tokens by the move with which they came to their peer, longest there first, then by slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rating(u128);
 
@@ -18,7 +18,7 @@ impl Rating {
     }
 }
 
-/// A token by who is told of somebody first, and then by how long it has been at its peer.
+/// Sorts tokens by preference for the next announcement, then as [`Rating`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ranked(u128);
 

@@ -1,17 +1,16 @@
-//! The tokens whose holders know somebody.
+//! The tokens whose holders know one waiter.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-/// Slots in the order in which they were added: without memory of their own as long as they are few, as they are for
-/// nearly everybody who waits.
+/// Slots in order of insertion, without allocation while they are few, as for nearly all waiters.
 #[derive(Clone, Debug)]
 pub(super) enum Slots {
     Few(u8, [u32; FEW]),
     Many(Vec<u32>),
 }
 
-/// As many as take no more room than a vector does.
+/// The number that takes no more space than a vector.
 const FEW: usize = 5;
 
 impl Slots {
@@ -56,7 +55,7 @@ impl Deref for Slots {
 mod tests {
     use super::*;
 
-    /// Beside a vector.
+    /// Compares with a vector.
     #[test]
     fn they_stay_in_order_few_or_many() {
         let (mut slots, mut expected) = (Slots::new(), Vec::new());

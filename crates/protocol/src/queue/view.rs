@@ -1,4 +1,4 @@
-//! A line as it is seen, compared and sent: without what is only kept to find things.
+//! A queue as it is displayed, compared and serialized: without its indices.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -10,16 +10,16 @@ use super::waitlist::Waitlist;
 use super::{Location, Queue};
 use crate::token::Claim;
 
-/// All that makes a line: what it would be put together from again.
+/// The state from which a queue can be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Form<A> {
     reach: u32,
     caution: u32,
     pace: Pace,
-    /// Who waits, with how many younger ones went in before it.
+    /// The waiters, each with the number of later requests that entered before it.
     waiting: Vec<(Claim, A, u32)>,
-    /// Each token with how often others have come or moved since it came where it is, the longest stay first.
+    /// The tokens, each with the number of moves since its own last one, longest stay first.
     locations: Vec<(u64, Location)>,
 }
 
@@ -74,7 +74,7 @@ impl<A: Copy + Hash> Hash for Queue<A> {
     }
 }
 
-/// `waiting [4, 5], tokens [0 at 2, next 4]`; the token that has been at its peer longest comes first.
+/// Prints `waiting [4, 5], tokens [0 at 2, next 4]`; the token that has been at its peer longest comes first.
 impl<A: Copy> fmt::Display for Queue<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting: Vec<Claim> = self.waiting().collect();

@@ -1,4 +1,4 @@
-//! Who waits, oldest first, so that nothing a coordinator asks of them takes a look at everybody.
+//! The waiters, oldest first, with indices so that no operation of the coordinator visits all of them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,16 +11,17 @@ use super::slots::Slots;
 use super::sorted::Sorted;
 use crate::token::Claim;
 
-/// Everybody who waits. Places are numbers that only grow: who is older has the lower one.
+/// The waiters. Positions are numbers that only grow: an older waiter has a lower one.
 #[derive(Clone, Debug)]
 pub(super) struct Waitlist<A> {
-    /// From place `first` on. Who is gone leaves a gap; the first is never one.
+    /// From position `first` on. A removed waiter leaves a gap; the first is never a gap.
     places: VecDeque<Option<Waiter<A>>>,
     first: u64,
     index: Index,
-    /// From this place on nobody was ever told to a holder. What stands there is no gap, if there is anything.
+    /// From this position on, no waiter was ever announced. It is no gap unless it is the end.
     fresh: u64,
-    /// Those before that, by how many holders know them; without those who get a free token or cannot be reached.
+    /// The earlier waiters by the number of holders that know them, without those that get a free token or are
+    /// unreachable.
     informed: Sorted<Known>,
     passed: Passed,
 }
@@ -29,11 +30,11 @@ pub(super) struct Waitlist<A> {
 struct Waiter<A> {
     claim: Claim,
     mark: A,
-    /// The tokens whose holders were told of it, by their slots.
+    /// The slots of the tokens whose holders know it.
     announced: Slots,
-    /// It gets a token that lies unused: it is as good as served.
+    /// It gets a token that is free.
     promised: bool,
-    /// Its peer cannot be reached: no holder is told of it.
+    /// Its peer is unreachable: it is not announced.
     unreachable: bool,
 }
 
@@ -42,14 +43,14 @@ impl<A> Waiter<A> {
         self.announced.len() as u32
     }
 
-    /// Whether holders may be told of it.
+    /// Whether it may be announced.
     fn is_open(&self) -> bool {
         !self.promised && !self.unreachable
     }
 }
 
-/// By how many holders somebody is known, and its place: from the highest bit to the lowest, since little else is done
-/// with them than to compare them.
+/// Sorts waiters by the number of holders that know them, then by position. One number, as comparison is nearly its
+/// only use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Known(u128);
 
@@ -73,7 +74,7 @@ impl<A: Copy> Waitlist<A> {
         Self { places, first: 0, index, fresh: 0, informed: Sorted::new(), passed }
     }
 
-    /// These, oldest first, with how many younger ones went in before each.
+    /// Creates a list of these waiters, oldest first, each with the number of later requests that entered before it.
     pub(super) fn from_list(list: impl IntoIterator<Item = (Claim, A, u32)>) -> Self {
         let mut waitlist = Self::new();
         let mut passed = Vec::new();
@@ -107,9 +108,9 @@ impl<A: Copy> Waitlist<A> {
         self.place_and_waiter(claim).map(|(_, waiter)| waiter)
     }
 
-    /// Somebody asks; whether it was not in line already.
+    /// Appends a waiter. Returns whether it was not queued already.
     pub(super) fn push(&mut self, claim: Claim, mark: A) -> bool {
-        // One who waits for long while others come and go would keep all their places.
+        // Otherwise an old waiter would keep the positions of all that were removed after it.
         if self.places.len() > 64 + 2 * self.len() {
             self.close_ranks();
         }
@@ -130,7 +131,7 @@ impl<A: Copy> Waitlist<A> {
         true
     }
 
-    /// Takes somebody out; the place it had, and the tokens whose holders know it.
+    /// Removes a waiter. Returns its position and the tokens whose holders know it.
     pub(super) fn remove(&mut self, claim: Claim) -> Option<(u64, Slots)> {
         let place = self.index.remove(claim)?;
         let Waiter { announced, .. } = self.places[(place - self.first) as usize].take()?;
@@ -146,7 +147,7 @@ impl<A: Copy> Waitlist<A> {
         Some((place, announced))
     }
 
-    /// Who had this place went in before everybody who is older.
+    /// Counts the entry of a waiter at this position before all older ones.
     pub(super) fn pass(&mut self, place: u64) {
         if place > self.first && !self.places.is_empty() {
             if self.passed.is_empty() {
@@ -156,7 +157,7 @@ impl<A: Copy> Waitlist<A> {
         }
     }
 
-    /// How many younger ones went in before who has this place.
+    /// Returns how many later requests entered before the waiter at this position.
     pub(super) fn passed(&self, place: u64) -> u32 {
         self.passed.of(place)
     }
@@ -166,7 +167,7 @@ impl<A: Copy> Waitlist<A> {
         self.passed = Passed::from_list(self.first, self.places.len(), list);
     }
 
-    /// Everybody gets a place anew, without gaps.
+    /// Renumbers all waiters without gaps.
     fn close_ranks(&mut self) {
         let passed: Vec<u32> = self.live().map(|(place, _)| self.passed(place)).collect();
         let informed = self.live().take_while(|&(place, _)| place < self.fresh).count() as u64;
@@ -189,7 +190,7 @@ impl<A: Copy> Waitlist<A> {
         }
     }
 
-    /// Changes what is known of somebody; how many know it now.
+    /// Changes a waiter and updates `informed`. Returns how many holders know it then.
     fn change(&mut self, claim: Claim, change: impl FnOnce(&mut Waiter<A>)) -> usize {
         let Some(place) = self.place(claim) else { return 0 };
         let is_fresh = self.fresh <= place;
@@ -213,12 +214,12 @@ impl<A: Copy> Waitlist<A> {
         waiter.announced.len()
     }
 
-    /// The holder of this token was told of it; how many know it now.
+    /// Records that it was announced to the holder of this token. Returns how many holders know it.
     pub(super) fn announce(&mut self, claim: Claim, slot: u32) -> usize {
         self.change(claim, |waiter| waiter.announced.push(slot))
     }
 
-    /// That counts no more; how many are left.
+    /// Removes such a record. Returns how many holders still know it.
     pub(super) fn take_back(&mut self, claim: Claim, slot: u32) -> usize {
         self.change(claim, |waiter| waiter.announced.remove(slot))
     }
@@ -235,12 +236,12 @@ impl<A: Copy> Waitlist<A> {
         }
     }
 
-    /// The tokens whose holders know it, and its place.
+    /// Returns the tokens whose holders know the waiter, and its position.
     pub(super) fn announced_and_place(&self, claim: Claim) -> Option<(&[u32], u64)> {
         self.place_and_waiter(claim).map(|(place, waiter)| (&waiter.announced[..], place))
     }
 
-    /// The tokens whose holders know it.
+    /// Returns the tokens whose holders know the waiter.
     pub(super) fn announced(&self, claim: Claim) -> &[u32] {
         self.of(claim).map_or(&[], |waiter| &waiter.announced)
     }
@@ -250,7 +251,7 @@ impl<A: Copy> Waitlist<A> {
         self.at(place).map_or(&[], |waiter| &waiter.announced)
     }
 
-    /// The same, apart: for who changes them one after the other.
+    /// Returns a copy of [`Self::announced`], for callers that change it meanwhile.
     pub(super) fn known_to(&self, claim: Claim) -> Slots {
         self.of(claim).map_or(Slots::new(), |waiter| waiter.announced.clone())
     }
@@ -263,44 +264,46 @@ impl<A: Copy> Waitlist<A> {
         self.at(place).map(|waiter| waiter.claim)
     }
 
-    /// What stands beside its claim.
+    /// Returns the mark of the waiter.
     pub(super) fn mark(&self, claim: Claim) -> Option<A> {
         self.of(claim).map(|waiter| waiter.mark)
     }
 
-    /// Whom no holder knows, oldest first.
+    /// Returns the positions of waiters known to no holder, oldest first.
     pub(super) fn unknown(&self) -> impl Iterator<Item = u64> {
         let before = self.informed.iter().take_while(|informed| informed.known() == 0).map(Known::place);
         before.chain((self.fresh..self.end()).filter(|&place| self.at(place).is_some()))
     }
 
-    /// The first of those.
+    /// Returns the first of [`Self::unknown`].
     pub(super) fn first_unknown(&self) -> Option<u64> {
         let before = self.informed.first().filter(|informed| informed.known() == 0).map(Known::place);
         before.or_else(|| Some(self.fresh).filter(|&fresh| fresh < self.end()))
     }
 
-    /// For each number of holders from one on, the oldest whom that many know, and who does not get a free token.
+    /// Returns, for each number of holders from one up, the oldest waiter known to so many. Without those that get a
+    /// free token.
     pub(super) fn oldest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
         let first_from = |known| self.informed.first_from(Known::new(known, 0));
         let all = core::iter::successors(first_from(1), move |informed| first_from(informed.known() + 1));
         all.map(|informed| (informed.known(), informed.place()))
     }
 
-    /// For each number of holders from two on, the youngest whom that many know, and who does not get a free token.
+    /// Returns, for each number of holders from the highest down to two, the youngest waiter known to so many. Without
+    /// those that get a free token.
     pub(super) fn youngest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
         let last_below = |known| self.informed.last_below(Known::new(known, 0));
         let from_above = core::iter::successors(last_below(u32::MAX), move |informed| last_below(informed.known()));
         from_above.map(|informed| (informed.known(), informed.place())).take_while(|&(known, _)| known > 1)
     }
 
-    /// Everybody with place, oldest first.
+    /// Returns the waiters with their positions, oldest first.
     fn live(&self) -> impl DoubleEndedIterator<Item = (u64, &Waiter<A>)> {
         let places = self.places.iter().enumerate();
         places.filter_map(|(at, waiter)| waiter.as_ref().map(|waiter| (self.first + at as u64, waiter)))
     }
 
-    /// Everybody with mark, and how many younger ones went in before it.
+    /// Returns the waiters with their marks and the number of later requests that entered before each.
     pub(super) fn list(&self) -> impl Iterator<Item = (Claim, A, u32)> {
         self.live().map(|(place, waiter)| (waiter.claim, waiter.mark, self.passed(place)))
     }
@@ -309,7 +312,7 @@ impl<A: Copy> Waitlist<A> {
         self.live().map(|(_, waiter)| waiter.claim)
     }
 
-    /// Everybody who waits at this peer. Looks at everybody: for what is rare.
+    /// Returns the waiters at a peer. Visits all waiters: for rare events only.
     pub(super) fn at_peer(&self, peer: PeerId) -> impl Iterator<Item = Claim> {
         self.claims().filter(move |claim| claim.peer == peer)
     }
