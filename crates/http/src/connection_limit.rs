@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_leaves_room_for_others() {
+    fn user_cannot_take_all_connections() {
         let connection_limit = ConnectionLimit::new(8);
         let places: Vec<_> = (0..6).map(|_| connection_limit.user(7).unwrap()).collect();
         assert_eq!(connection_limit.user(7).err(), Some(6), "three quarters");
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(connection_limit.user(0).err(), Some(8), "all of them");
         drop(places);
         assert!(connection_limit.user(7).is_ok() && connection_limit.user(0).is_ok());
-        assert_eq!(connection_limit.lock().users.len(), 1, "who is gone is not kept");
+        assert_eq!(connection_limit.lock().users.len(), 1, "users without connections are dropped");
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         drop((_second, _fourth));
         let (fifth, _) = connection_limit.unauthenticated().unwrap();
         fifth.proved();
-        assert_eq!(connection_limit.unauthenticated().err(), Some(3), "those who may be here are not sent away");
+        assert_eq!(connection_limit.unauthenticated().err(), Some(3), "connections with the token are not displaced");
         drop(third);
         assert!(connection_limit.unauthenticated().is_ok());
     }

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reader_continues_and_learns_how_many_it_missed() {
+    async fn reader_resumes_with_count_of_missed_events() {
         let (log, events) = filled(BUFFERED + 3).await;
         let newest = (BUFFERED + 3) as u64;
         let id = |number: u64| format!("{:08x}-{number}", log.process);
@@ -224,11 +224,11 @@ mod tests {
         let started = tokio::time::Instant::now();
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(&frame[..], b":\n\n");
-        assert_eq!(started.elapsed(), KEEP_ALIVE, "by a clock that only goes when everybody waits");
+        assert_eq!(started.elapsed(), KEEP_ALIVE, "exact, with a paused clock");
     }
 
     #[tokio::test]
-    async fn an_event_has_its_id_its_kind_and_its_data() {
+    async fn event_has_id_kind_and_data() {
         let (log, _events) = filled(1).await;
         let (number, happening) = log.next(0).unwrap();
         let mut body = streamed(stream::iter([log.encode(number, &happening)])).into_response().into_body();

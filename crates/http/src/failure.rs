@@ -112,7 +112,7 @@ mod schema {
     struct Shape {
         /// The error, for programs.
         error: String,
-        /// What happened and what to do, for people.
+        /// The error message with advice, for people.
         message: String,
         /// The resource concerned.
         name: Option<String>,

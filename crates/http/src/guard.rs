@@ -75,8 +75,8 @@ impl Guard {
         match self {
             Self::Token(token) if !is_open && !token.is_proved_by(proof) => Err(Failure::new(
                 Class::Unauthorized,
-                "the agent's token is missing or another: send it as `Authorization: Bearer …`, or name its file with \
-                 --token-file. An agent that was given none has made one, `token` in its data folder",
+                "the bearer token is missing or wrong: send it as `Authorization: Bearer …`, or name its file with \
+                 --token-file. By default it is the file `token` in the agent's data directory",
             )),
             Self::Unix | Self::Token(_) => Ok(()),
         }

@@ -55,7 +55,7 @@ mod tests {
 
     /// The page loads nothing from elsewhere, and all files it loads exist.
     #[test]
-    fn the_files_name_each_other_and_nothing_else() {
+    fn page_refers_only_to_its_own_files() {
         let all = || FILES.into_iter().chain([CONTROLS]);
         for (path, _, text) in all() {
             for (place, _) in text.match_indices("://") {

@@ -389,7 +389,7 @@ mod tests {
             json!({ "name": "r", "holding": holding, "waiting": 1, "generation": 1, "recoveries": 0, "stall": stall });
         let health = json!({ "session": 3, "since_ms": 0, "ends_ms": 900, "sessions_lost": 0, "leaves": false,
             "resources": [resource] });
-        serde_json::from_value(health).expect("how it stands")
+        serde_json::from_value(health).expect("a health")
     }
 
     fn known(number: u64, up: bool) -> PeerView {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_demo_shows_the_whole_of_its_cluster() {
+    fn demo_view_is_complete() {
         // Ticket 1 of peer 3 holds a slot already; the coordinator does not know yet.
         let queue = [(2, 1), (3, 1), (1, 3)].map(|(at, ticket)| TicketView { peer: peer(at), ticket });
         let observed = [observed(3, &[1], None), observed(1, &[0, 2], Some(queue.to_vec())), observed(2, &[], None)];
@@ -421,14 +421,14 @@ mod tests {
         peers.sort();
         let inside = Some(900);
         let expected = [("1", true, true, inside), ("2", false, true, inside), ("3", true, true, inside)];
-        assert_eq!(peers, [&expected[..], &[("4", false, false, None)]].concat(), "peer 7 is not of this demo");
+        assert_eq!(peers, [&expected[..], &[("4", false, false, None)]].concat(), "peer 7 is not in this demo");
         let [summary] = &view.resources[..] else { panic!("one resource: {view:?}") };
         assert_eq!((summary.inside, summary.waiting, &summary.problem), (3, 3, &None));
         let resource = view.chosen.as_ref().expect("the first");
         assert_eq!((resource.keeper.as_deref(), resource.waiting, resource.entries), (Some("1"), 2, 1));
         let pointers: Vec<_> = resource.pointers.iter().map(|pointer| (&*pointer.from, &*pointer.to)).collect();
         assert_eq!(pointers, [("2", "1"), ("3", "1")]);
-        let label = |client: &Option<ClientView>| client.as_ref().expect("all peers are seen").label.clone();
+        let label = |client: &Option<ClientView>| client.as_ref().expect("every peer was asked").label.clone();
         let queue: Vec<_> = resource.queue.iter().map(|waiter| (label(&waiter.client), waiter.ticket)).collect();
         assert_eq!(queue, [("2.1".to_owned(), 1), ("1.3".to_owned(), 3)]);
         let tokens: Vec<_> = resource.tokens.iter().map(|token| (token.slot, label(&token.holder))).collect();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_shows_its_peer_and_where_the_others_lie() {
+    fn agent_view_has_its_peer_and_positions_of_others() {
         let queue = vec![TicketView { peer: peer(7), ticket: 9 }];
         let known = [known(1, true), known(7, false), known(8, true)];
         let observed = [observed(1, &[0], Some(queue))];
@@ -510,7 +510,7 @@ mod tests {
         ], "queue": [
             { "peer": "7", "host": "b", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1", "host": "a" },
         ] });
-        resource.join(serde_json::from_value(details).expect("what `show` says"));
+        resource.join(serde_json::from_value(details).expect("details of a resource"));
         assert_eq!((resource.keeper.as_deref(), resource.waiting), (Some("7"), 2));
         let tokens: Vec<_> =
             resource.tokens.iter().map(|token| (&*token.peer, token.free, token.next.is_some())).collect();
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_parts_of_a_turn() {
+    fn positions_are_fractions_of_the_ring() {
         for (key, expected) in [(0, 0.0), (1 << 127, 0.5), (3 << 126, 0.75)] {
             assert!((turn(Key::new(key)) - expected).abs() < 1e-12, "{key}");
         }

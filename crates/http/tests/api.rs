@@ -20,7 +20,7 @@ async fn line(hold: &mut Hold) -> Result<Line, Error> {
 }
 
 #[tokio::test]
-async fn a_slot_is_acquired_renewed_and_released() {
+async fn slot_is_acquired_renewed_and_released() {
     let stand = Stand::start().await;
     for agent in [stand.unix(), stand.tcp()] {
         let granted = agent.acquire(&Request::new("a/b ☂").label("me").slots(1)).await.unwrap();
@@ -75,7 +75,7 @@ async fn names_are_listed_by_prefix_and_page() {
 }
 
 #[tokio::test]
-async fn a_grant_is_good_only_for_its_resource_and_its_agent() {
+async fn grant_is_valid_only_at_its_resource_and_agent() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let granted = agent.acquire(&Request::new("a")).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_grant_is_good_only_for_its_resource_and_its_agent() {
 }
 
 #[tokio::test]
-async fn the_same_request_id_is_the_same_grant() {
+async fn repeated_request_id_returns_the_same_grant() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let same = |name| Request::new(name).request_id("0123456789abcdef");
@@ -130,13 +130,13 @@ async fn refused_request_has_a_reason() {
 }
 
 #[tokio::test]
-async fn a_hold_waits_its_turn_and_ends_with_its_connection() {
+async fn hold_queues_and_ends_with_its_connection() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let mut first = agent.hold(&Request::new("a").label("first")).await.unwrap();
-    let Line::Granted(before) = line(&mut first).await.unwrap() else { panic!("it is free") };
+    let Line::Granted(before) = line(&mut first).await.unwrap() else { panic!("not granted") };
     let mut second = agent.hold(&Request::new("a").label("second")).await.unwrap();
-    let Line::Waiting(waiting) = line(&mut second).await.unwrap() else { panic!("a place in line comes first") };
+    let Line::Waiting(waiting) = line(&mut second).await.unwrap() else { panic!("expected a queue position") };
     assert_eq!(waiting.ahead, Some(0));
     drop(first);
     loop {
@@ -158,7 +158,7 @@ async fn dropped_request_leaves_the_queue() {
     let acquire = tokio::spawn(async move { other.acquire(&Request::new("a").label("two")).await });
     stand.until("both wait", |shown| shown.queue.len() == 2).await;
     drop(hold);
-    stand.until("one is gone", |shown| shown.queue.len() == 1).await;
+    stand.until("one waiter less", |shown| shown.queue.len() == 1).await;
     acquire.abort();
     stand.until("nobody waits", |shown| shown.queue.is_empty()).await;
     agent.release("a", &granted.grant).await.unwrap();
@@ -172,19 +172,19 @@ async fn hold_is_lost_unless_renewed() {
     let mut idle = agent.hold(&Request::new("a").ttl(ms(1000)).grace(ms(400))).await.unwrap();
     assert!(matches!(line(&mut idle).await.unwrap(), Line::Granted(_)));
     assert!(matches!(line(&mut idle).await.unwrap(), Line::Lost { .. }));
-    assert!(matches!(line(&mut idle).await, Err(Error::Broken { .. })), "nothing comes after it");
-    assert!(stand.show().await.holders[0].free, "its lease is over");
+    assert!(matches!(line(&mut idle).await, Err(Error::Broken { .. })), "no further line");
+    assert!(stand.show().await.holders[0].free, "its lease has expired");
     loop {
         let happening = timeout(LONG, events.next()).await.expect("an event").unwrap().unwrap();
         if let Event::Released { held, .. } = happening.event {
-            break assert!(held >= ms(1000), "who is told to stop has until the end of its lease to do so: {held:?}");
+            break assert!(held >= ms(1000), "the holder keeps the slot until its lease expires: {held:?}");
         }
     }
 
     let mut held = agent.hold(&Request::new("a").ttl(ms(60_000))).await.unwrap();
-    let Line::Granted(granted) = line(&mut held).await.unwrap() else { panic!("it is free") };
-    let stands = agent.renew("a", &granted.grant).await.unwrap();
-    assert!(stands > ms(5_000) && stands <= ms(15_000), "as long as its agent's session: {stands:?}");
+    let Line::Granted(granted) = line(&mut held).await.unwrap() else { panic!("not granted") };
+    let valid = agent.renew("a", &granted.grant).await.unwrap();
+    assert!(valid > ms(5_000) && valid <= ms(15_000), "limited by the session of the agent: {valid:?}");
     agent.release("a", &granted.grant).await.unwrap();
     assert!(matches!(line(&mut held).await.unwrap(), Line::Lost { .. }));
 }

@@ -25,7 +25,7 @@ async fn streams(stand: &Stand, token: &str) -> (TcpStream, String) {
 
 async fn is_closed(stream: &mut TcpStream) {
     let mut rest = Vec::new();
-    _ = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("it is closed");
+    _ = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("closed by the agent");
 }
 
 /// Another user has all connections of the port: the Unix socket is unaffected.
@@ -34,7 +34,7 @@ async fn event_streams_at_the_port_do_not_block_the_socket() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
     let agent = stand.unix();
     let mut hold = agent.hold(&Request::new("a")).await.unwrap();
-    let Line::Granted(granted) = hold.next().await.unwrap() else { panic!("it is free") };
+    let Line::Granted(granted) = hold.next().await.unwrap() else { panic!("not granted") };
     let mut open = Vec::new();
     for _ in 0..MOST {
         let (stream, received) = streams(&stand, token().as_str()).await;
@@ -52,7 +52,7 @@ async fn event_streams_at_the_port_do_not_block_the_socket() {
     stand.unix().peers().await.unwrap();
     drop(open);
     let again = async { while stand.tcp().peers().await.is_err() {} };
-    timeout(LONG, again).await.expect("when they are gone there is room");
+    timeout(LONG, again).await.expect("admitted after they have left");
 }
 
 /// Connections without the token cannot keep out one that has it.
@@ -65,7 +65,7 @@ async fn port_displaces_oldest_connection_without_token() {
     for _ in 0..2 * MOST {
         silent.push(TcpStream::connect(stand.address()).await.unwrap());
     }
-    let (guesses, received) = streams(&stand, "another token than theirs").await;
+    let (guesses, received) = streams(&stand, "wrong-token-0123456789").await;
     assert_eq!(received, "HTTP/1.1 401");
     silent.push(guesses);
     is_closed(&mut silent[0]).await;
@@ -78,14 +78,14 @@ async fn port_displaces_oldest_connection_without_token() {
     for stream in &mut silent {
         is_closed(stream).await;
     }
-    assert_eq!(stand.tcp().peers().await.unwrap_err().class(), Class::Busy, "those who have the token stay");
+    assert_eq!(stand.tcp().peers().await.unwrap_err().class(), Class::Busy, "connections with the token stay");
 }
 
 /// One user cannot take all places of the socket; a refused connection gets an answer.
 #[tokio::test]
 async fn socket_gives_a_user_three_quarters() {
     let stand = Stand::with(MOST, LONGEST_LEASE).await;
-    let peerlock_http::Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
+    let peerlock_http::Endpoint::Unix(path) = &stand.unix else { panic!("a Unix socket") };
     let mut open = Vec::new();
     for _ in 0..MOST - MOST / 4 {
         open.push(UnixStream::connect(path).await.unwrap());
@@ -94,5 +94,5 @@ async fn socket_gives_a_user_three_quarters() {
     assert_eq!(refused.class(), Class::Busy, "{refused}");
     open.pop();
     let again = async { while stand.unix().peers().await.is_err() {} };
-    timeout(LONG, again).await.expect("when one is gone there is room");
+    timeout(LONG, again).await.expect("admitted after one has left");
 }

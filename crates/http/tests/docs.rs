@@ -7,7 +7,7 @@ use common::Stand;
 use serde_json::Value;
 
 #[tokio::test]
-async fn the_examples_work() {
+async fn documented_examples_work() {
     let stand = Stand::start().await;
     let text = include_str!("../../../docs/api.md");
     let (mut grant, mut tried) = (Value::Null, 0);

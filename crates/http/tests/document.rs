@@ -57,7 +57,7 @@ async fn every_route_answers_as_documented() {
     }
     let tried: BTreeSet<&str> = cases.iter().map(|case| case.0).chain(["/v1/events"]).collect();
     let documented: BTreeSet<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(tried, documented, "each documented route is tried");
+    assert_eq!(tried, documented, "every documented route is tested");
 }
 
 /// Checks the requirements of validators and client generators. `.ci/openapi` runs some of them.
@@ -70,7 +70,7 @@ async fn document_suits_external_tools() {
     let mut operations = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for operation in item.as_object().unwrap().values() {
-            assert!(operations.insert(operation["operationId"].as_str().unwrap()), "{path}: another is called so");
+            assert!(operations.insert(operation["operationId"].as_str().unwrap()), "{path}: duplicate operation ID");
             assert!(tags.contains(&&operation["tags"][0]), "{path}: {}", operation["tags"]);
             for (status, response) in operation["responses"].as_object().unwrap() {
                 assert!(response["description"].is_string(), "{path}: {status} has no description");
@@ -83,14 +83,14 @@ async fn document_suits_external_tools() {
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let mut names: BTreeSet<&str> = schemas.keys().map(String::as_str).collect();
     for (name, schema) in schemas {
-        assert!(schema["allOf"].is_null(), "{name} is several things at once");
+        assert!(schema["allOf"].is_null(), "{name} uses allOf");
         for variant in schema["oneOf"].as_array().into_iter().flatten() {
             let title = variant["title"].as_str().unwrap_or_else(|| panic!("{name}: a variant without a title"));
-            assert!(names.insert(title), "{title} is the name of two things");
+            assert!(names.insert(title), "duplicate title {title}");
             let inline = |field: &Value| field["properties"].is_object();
             assert!(
                 !variant["properties"].as_object().unwrap().values().any(inline),
-                "{title} has a part without a name"
+                "{title} has an unnamed property"
             );
         }
     }

@@ -61,7 +61,7 @@ async fn extra_byte_does_not_hide_a_holders_disconnect() {
             stand.until("behind it", |shown| shown.queue.len() == 2).await;
 
             drop(waits);
-            stand.until("out of the line", |shown| shown.queue.len() == 1).await;
+            stand.until("withdrawn", |shown| shown.queue.len() == 1).await;
             if endpoint == &stand.tcp {
                 // A slot held over TCP does not become free with its connection.
                 break;
@@ -81,7 +81,7 @@ async fn until_left(stand: &Stand, count: usize) {
             sleep(Duration::from_millis(5)).await;
         }
     });
-    ended.await.expect("the agent has seen the end of the connection");
+    ended.await.expect("closed by the agent");
 }
 
 #[tokio::test]
@@ -92,11 +92,11 @@ async fn held_slot_stays_held_when_a_tcp_connection_ends() {
         let granted = granted(&mut inside).await;
         if half {
             inside.shutdown().await.unwrap();
-            _ = timeout(LONG, inside.read_to_end(&mut Vec::new())).await.expect("the agent closes it");
+            _ = timeout(LONG, inside.read_to_end(&mut Vec::new())).await.expect("closed by the agent");
         }
         drop(inside);
         until_left(&stand, 0).await;
-        assert!(!stand.show().await.holders[0].free, "its holder may still work");
+        assert!(!stand.show().await.holders[0].free, "its holder may still be running");
         // It can still be renewed, resumed and released.
         stand.tcp().renew("a", &granted).await.unwrap();
         let body = format!(r#"{{"grant":"{granted}"}}"#);
@@ -171,7 +171,7 @@ async fn extra_byte_does_not_keep_a_request_queued() {
             let waits = raw(endpoint, "acquire", LONG_LEASE, behind).await;
             stand.until("in line", |shown| shown.queue.len() == 1).await;
             drop(waits);
-            stand.until("out of the line", |shown| shown.queue.is_empty()).await;
+            stand.until("withdrawn", |shown| shown.queue.is_empty()).await;
             stand.unix().release("a", &granted.grant).await.unwrap();
             stand.until("free", |shown| shown.holders[0].free).await;
         }
@@ -188,8 +188,8 @@ async fn half_closed_client_leaves_the_queue() {
             let mut waits = raw(endpoint, verb, LONG_LEASE, behind).await;
             stand.until("in line", |shown| shown.queue.len() == 1).await;
             waits.shutdown().await.unwrap();
-            stand.until("out of the line", |shown| shown.queue.is_empty()).await;
-            _ = timeout(LONG, waits.read_to_end(&mut Vec::new())).await.expect("its connection ends, too");
+            stand.until("withdrawn", |shown| shown.queue.is_empty()).await;
+            _ = timeout(LONG, waits.read_to_end(&mut Vec::new())).await.expect("its connection ends");
         }
     }
 }

@@ -22,16 +22,16 @@ struct Family {
 fn parse(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let (mut current, mut helped, mut ended) = (String::new(), BTreeSet::new(), false);
-    assert!(text.ends_with("# EOF\n"), "the last line ends, and is the end");
+    assert!(text.ends_with("# EOF\n"), "ends with EOF and a newline");
     for line in text.lines() {
-        assert!(!ended, "nothing comes after the end: {line}");
+        assert!(!ended, "a line after EOF: {line}");
         if line == "# EOF" {
             ended = true;
         } else if let Some(comment) = line.strip_prefix("# ") {
             let mut words = comment.splitn(3, ' ');
             let (what, name, rest) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
             if name != current {
-                assert!(!families.contains_key(name), "{name} is in two pieces");
+                assert!(!families.contains_key(name), "{name} is not contiguous");
                 current = name.to_owned();
                 families.insert(current.clone(), Family::default());
             }
@@ -41,7 +41,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
                 "HELP" => assert!(helped.insert(name.to_owned()) && !rest.is_empty(), "{line}"),
                 "TYPE" => family.kind = rest.to_owned(),
                 "UNIT" => family.unit = Some(rest.to_owned()),
-                _ => panic!("no such word: {line}"),
+                _ => panic!("unknown comment: {line}"),
             }
         } else {
             let (name, labels, value) = sample(line);
@@ -112,7 +112,7 @@ fn of_resource(families: &BTreeMap<String, Family>, metric: &str, resource: &str
 }
 
 #[tokio::test]
-async fn each_resource_has_metrics_whatever_its_name() {
+async fn resource_with_any_name_has_metrics() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let unexpected = r#"a"b\c{d="e"} ☂"#;
@@ -157,7 +157,7 @@ async fn each_resource_has_metrics_whatever_its_name() {
 
 /// Every metric in the rules is exported, and every rule has the annotations that an operator needs.
 #[tokio::test]
-async fn every_metric_of_the_alert_rules_is_there() {
+async fn alert_rules_use_exported_metrics() {
     let stand = Stand::start().await;
     stand.unix().acquire(&Request::new("a")).await.unwrap();
     let families = scraped(&stand).await;
@@ -177,9 +177,9 @@ async fn every_metric_of_the_alert_rules_is_there() {
         assert!(!(rule.contains("$value") && value.contains(['*', '/'])), "{alert} shows the value of {value}");
         let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let metrics: Vec<&str> = words.filter(|word| word.starts_with("peerlock_")).collect();
-        assert!(!metrics.is_empty(), "{alert} asks for nothing of ours");
+        assert!(!metrics.is_empty(), "{alert} uses no metric of peerlock");
         for metric in metrics {
-            assert!(samples.contains(metric), "{alert} asks for {metric}, which is not among {samples:?}");
+            assert!(samples.contains(metric), "{alert} uses {metric}, which is not among {samples:?}");
             named.insert(metric);
         }
     }

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 #[tokio::test]
-async fn every_refusal_is_json_and_says_what_to_do() {
+async fn refusals_are_json_with_advice() {
     let stand = Stand::start().await;
     let long = format!(r#"{{"label":"{}"}}"#, "x".repeat(20_000));
     let label = format!(r#"{{"label":"{}"}}"#, "x".repeat(1025));
@@ -58,7 +58,7 @@ async fn every_refusal_is_json_and_says_what_to_do() {
         assert!(failure.0.to_string().contains(says), "{path} {body}: {}", failure.0);
         assert!(answer.head.contains("content-type: application/json"), "{}", answer.head);
     }
-    assert!(stand.service.resources().await.unwrap().is_empty(), "nothing was asked for");
+    assert!(stand.service.resources().await.unwrap().is_empty(), "no resource was created");
 }
 
 /// Head and body may arrive separately. A client that was answered before its body arrives would find the connection
@@ -87,7 +87,7 @@ async fn answer_waits_for_the_whole_request() {
 }
 
 #[tokio::test]
-async fn a_name_is_one_however_it_is_written() {
+async fn differently_encoded_names_are_equal() {
     let stand = Stand::start().await;
     for (path, name) in [("plain", "plain"), ("a%2Fb", "a/b"), ("K%C3%B6ln%20%E2%98%82", "Köln ☂"), ("%61+b", "a+b")]
     {
@@ -129,12 +129,12 @@ async fn other_users_and_machines_need_a_token() {
     }
     for (path, status) in [("/", 200), ("/assets/page.js", 200), ("/metrics", 401), ("/healthz", 401)] {
         let answer = stand.ask("GET", path, &[("Authorization", "")], "").await;
-        assert_eq!(answer.status, status, "{path}: only the page itself is for everybody");
+        assert_eq!(answer.status, status, "{path}: only the page needs no token");
     }
 }
 
 #[tokio::test]
-async fn no_lease_is_longer_than_the_operator_says() {
+async fn lease_is_limited_by_longest_lease() {
     let stand = Stand::with(1024, Duration::from_secs(3600)).await;
     for verb in ["acquire", "hold"] {
         let path = format!("/v1/resources/a/{verb}");
@@ -152,7 +152,7 @@ async fn no_lease_is_longer_than_the_operator_says() {
 /// With both lengths, hyper uses the chunks, as RFC 9112 permits. Bytes behind the body must not be taken for a
 /// request, since a proxy in front may see another end.
 #[tokio::test]
-async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
+async fn request_with_two_lengths_closes_its_connection() {
     let stand = Stand::start().await;
     let smuggled = "GET /v1/peers HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdef0123\r\n\r\n";
     for (name, lengths) in [
@@ -168,7 +168,7 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut received = Vec::new();
         // It may be reset, because more was sent than read.
-        _ = timeout(LONG, stream.read_to_end(&mut received)).await.expect("it is closed");
+        _ = timeout(LONG, stream.read_to_end(&mut received)).await.expect("closed by the agent");
         let received = String::from_utf8(received).unwrap();
         assert!(received.matches("HTTP/1.1 ").count() <= 1, "{received}");
     }
@@ -176,7 +176,7 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
 
 /// An unauthenticated client makes the agent buffer its head, which must be bounded.
 #[tokio::test]
-async fn a_head_that_does_not_end_is_not_kept() {
+async fn endless_request_head_is_refused() {
     let stand = Stand::with(1, Duration::from_secs(3600)).await;
     let (started, ends) = ("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer", token());
     let (endless, whole) =
@@ -194,7 +194,7 @@ async fn a_head_that_does_not_end_is_not_kept() {
 }
 
 #[tokio::test]
-async fn the_longest_request_that_makes_sense_is_heard() {
+async fn longest_valid_request_is_accepted() {
     let stand = Stand::start().await;
     let path = format!("/v1/resources/{}/acquire", "%C3%BC".repeat(127));
     // A browser's cookies from other pages of this machine, and the longest body.

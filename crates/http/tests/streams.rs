@@ -19,7 +19,7 @@ async fn next(events: &mut Events) -> Option<Happening> {
 }
 
 #[tokio::test]
-async fn events_come_as_they_happen_and_only_of_one_resource_if_asked() {
+async fn events_are_streamed_and_filtered_by_resource() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let mut all = agent.events(None).await.unwrap();
@@ -68,13 +68,13 @@ async fn slow_reader_receives_the_number_of_missed_events() {
 
 /// Returns this many events of these kinds with their IDs.
 async fn received(stand: &Stand, headers: &str, kinds: &[&str], count: usize) -> Vec<(String, String)> {
-    let Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
+    let Endpoint::Unix(path) = &stand.unix else { panic!("a Unix socket") };
     let mut stream = UnixStream::connect(path).await.unwrap();
     let request = format!("GET /v1/events?name=a HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let (mut lines, mut received, mut id) = (BufReader::new(stream).lines(), Vec::new(), String::new());
     while received.len() < count {
-        let line = timeout(LONG, lines.next_line()).await.expect("a line").unwrap().expect("it goes on");
+        let line = timeout(LONG, lines.next_line()).await.expect("a line").unwrap().expect("the stream continues");
         if let Some(given) = line.strip_prefix("id: ") {
             id = given.to_owned();
         } else if let Some(kind) = line.strip_prefix("event: ").filter(|kind| kinds.contains(kind)) {
@@ -120,7 +120,7 @@ async fn release_precedes_next_grant_and_ids_resume() {
 
 /// A plain connection with a hold, as of a process that is killed.
 async fn raw_hold(stand: &Stand, label: &str) -> BufReader<UnixStream> {
-    let Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
+    let Endpoint::Unix(path) = &stand.unix else { panic!("a Unix socket") };
     let mut stream = UnixStream::connect(path).await.unwrap();
     let body = format!(r#"{{"label":"{label}"}}"#);
     let head = "POST /v1/resources/a/hold HTTP/1.1\r\nHost: localhost\r\nContent-Length:";
@@ -138,7 +138,7 @@ async fn read_until(stream: &mut BufReader<UnixStream>, what: &str) {
 }
 
 #[tokio::test]
-async fn a_client_that_dies_gives_up_its_place_and_its_slot_at_once() {
+async fn dead_client_frees_its_slot_and_position() {
     let stand = Stand::start().await;
     let mut inside = raw_hold(&stand, "inside").await;
     read_until(&mut inside, "granted").await;
@@ -148,7 +148,7 @@ async fn a_client_that_dies_gives_up_its_place_and_its_slot_at_once() {
     read_until(&mut second, "waiting").await;
 
     drop(first);
-    stand.until("out of the line", |shown| shown.queue.len() == 1).await;
+    stand.until("withdrawn", |shown| shown.queue.len() == 1).await;
     drop(inside);
     read_until(&mut second, "granted").await;
     assert_eq!(stand.show().await.holders[0].client.as_ref().unwrap().label, "second");
@@ -157,7 +157,7 @@ async fn a_client_that_dies_gives_up_its_place_and_its_slot_at_once() {
 }
 
 #[tokio::test]
-async fn everything_ends_when_the_agent_stops() {
+async fn stopping_agent_ends_all_connections() {
     let mut stand = Stand::start().await;
     let agent = stand.unix();
     let mut events = stand.tcp().events(Some("none")).await.unwrap();
@@ -167,7 +167,7 @@ async fn everything_ends_when_the_agent_stops() {
     let other = stand.tcp();
     let acquire = tokio::spawn(async move { other.acquire(&Request::new("a")).await });
     stand.until("both wait", |shown| shown.queue.len() == 2).await;
-    let Endpoint::Unix(path) = stand.unix.clone() else { panic!("it is one") };
+    let Endpoint::Unix(path) = stand.unix.clone() else { panic!("a Unix socket") };
     // A connection without a request, and one that never reads.
     let mut silent = UnixStream::connect(&path).await.unwrap();
     let _deaf = raw_hold(&stand, "deaf").await;
@@ -194,7 +194,7 @@ async fn everything_ends_when_the_agent_stops() {
 }
 
 #[tokio::test]
-async fn a_client_finds_an_agent_that_was_started_again() {
+async fn client_reconnects_to_a_restarted_agent() {
     let mut stand = Stand::start().await;
     let agent = stand.unix();
     let old = agent.acquire(&Request::new("a")).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_client_finds_an_agent_that_was_started_again() {
     let app = peerlock_http::App::new(stand.service.clone());
     let server = tokio::spawn(peerlock_http::serve(vec![listener], app, std::future::pending()));
     agent.renew("a", &old.grant).await.unwrap();
-    assert!(matches!(agent.renew("b", &old.grant).await, Err(Error::Lost)), "it is good for its resource only");
+    assert!(matches!(agent.renew("b", &old.grant).await, Err(Error::Lost)), "valid only for its resource");
     server.abort();
 }
 
@@ -212,7 +212,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn a_socket_is_its_owners_alone() {
+async fn socket_admits_only_its_owner() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("deep/er/agent.sock");
     let endpoint = Endpoint::Unix(path.clone());
@@ -220,7 +220,7 @@ async fn a_socket_is_its_owners_alone() {
     assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
     assert!(path.metadata().unwrap().file_type().is_socket());
     let entries = path.parent().unwrap().read_dir().unwrap().count();
-    assert_eq!(entries, 1, "nothing else is left there");
+    assert_eq!(entries, 1, "no other file is left");
 
     let refused = Listener::bind(&endpoint, None, 1024).await.unwrap_err();
     assert!(matches!(refused, ListenError::InUse { .. }), "{refused}");
@@ -243,7 +243,7 @@ async fn a_socket_is_its_owners_alone() {
 
 /// A permitted group can connect, other users cannot.
 #[tokio::test]
-async fn a_socket_may_be_a_groups() {
+async fn socket_admits_its_group() {
     let directory = tempfile::tempdir().unwrap();
     // Root can assign any group, other users their own.
     let own = directory.path().metadata().unwrap();
@@ -262,7 +262,7 @@ async fn a_socket_may_be_a_groups() {
 }
 
 #[tokio::test]
-async fn it_is_healthy_until_it_leaves() {
+async fn health_is_ok_until_the_agent_leaves() {
     let stand = Stand::start().await;
     let answer = stand.ask("GET", "/healthz", &[], "").await;
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -283,7 +283,7 @@ async fn it_is_healthy_until_it_leaves() {
 }
 
 #[tokio::test]
-async fn metrics_count() {
+async fn metrics_count_requests() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let granted = agent.acquire(&Request::new("a")).await.unwrap();
@@ -301,7 +301,7 @@ async fn metrics_count() {
             tokio::task::yield_now().await;
         }
     });
-    let text = text.await.expect("they are counted");
+    let text = text.await.expect("counted in time");
     for line in [
         "peerlock_asked_total 3",
         "peerlock_granted_total 2",

@@ -46,26 +46,26 @@ async fn unknown_lines_of_a_newer_agent_are_ignored() {
         r#"{"bare":null}"#,
         GRANTED,
         r#"{"another":"word"}"#,
-        r#"{"lost":{"why":{"error":"from_the_future","message":"it says why","more":{}},"new":0}}"#,
+        r#"{"lost":{"why":{"error":"from_the_future","message":"the reason","more":{}},"new":0}}"#,
     ];
     let (agent, _dir) = scripted("200 OK", &lines);
     let mut hold = agent.hold(&Request::new("a")).await.unwrap();
     let mut next = async || timeout(LONG, hold.next()).await.expect("a line").unwrap();
     let Line::Waiting(place) = next().await else { panic!("it waits") };
     assert_eq!(place.ahead, Some(3));
-    let Line::Granted(granted) = next().await else { panic!("it is granted") };
+    let Line::Granted(granted) = next().await else { panic!("not granted") };
     assert_eq!((granted.fencing, granted.slot), (1, 0));
-    let Line::Lost { why: Some(why) } = next().await else { panic!("it is lost") };
-    assert_eq!(why.0.to_string(), "it says why");
+    let Line::Lost { why: Some(why) } = next().await else { panic!("not lost") };
+    assert_eq!(why.0.to_string(), "the reason");
 }
 
 #[tokio::test]
 async fn unknown_refusal_of_a_newer_agent_is_no_broken_connection() {
-    let body = r#"{"error":"from_the_future","message":"it says why","more":{}}"#;
+    let body = r#"{"error":"from_the_future","message":"the reason","more":{}}"#;
     for (status, class) in [("410 Gone", Class::Lost), ("400 Bad", Class::BadRequest), ("503 No", Class::Unavailable)] {
         let (agent, _dir) = scripted(status, &[body]);
         let refused = agent.renew("a", "h1").await.unwrap_err();
-        assert_eq!(refused, Error::Refused { class, message: "it says why".into() });
+        assert_eq!(refused, Error::Refused { class, message: "the reason".into() });
     }
 }
 
@@ -115,7 +115,7 @@ async fn missing_keep_alive_lines_end_a_connection() {
     let (agent, _dir) = scripted("200 OK", &lines);
     let mut hold = agent.hold(&Request::new("a")).await.unwrap();
     assert!(matches!(hold.next().await.unwrap(), Line::Granted(_)));
-    let silent = timeout(LONG, hold.next()).await.expect("it is noticed").unwrap_err();
+    let silent = timeout(LONG, hold.next()).await.expect("noticed in time").unwrap_err();
     assert!(matches!(&silent, Error::Broken { why, .. } if why.contains("nothing")), "{silent}");
 }
 
@@ -168,12 +168,12 @@ async fn idle_connections_are_few_and_closed_in_time() {
         ends.spawn(async move { stream.read(&mut [0]).await.unwrap() });
     }
     for _ in 16..40 {
-        let ended = timeout(LONG, ends.join_next()).await.expect("those that are too many are closed");
+        let ended = timeout(LONG, ends.join_next()).await.expect("surplus connections are closed");
         assert_eq!(ended.unwrap().unwrap(), 0);
     }
     assert_eq!(ends.len(), 16);
     tokio::time::pause();
-    while let Some(ended) = timeout(LONG, ends.join_next()).await.expect("they are closed though nothing is asked") {
+    while let Some(ended) = timeout(LONG, ends.join_next()).await.expect("idle connections are closed") {
         assert_eq!(ended.unwrap(), 0);
     }
     drop(agent);

@@ -24,15 +24,15 @@ let controls = null;
 let lastTokens = new Map();
 
 // An error to show instead of a new view.
-class Trouble extends Error {}
+class PageError extends Error {}
 const SILENT = "The agent does not answer; retrying.";
 
 async function get(path) {
   const asked = fetch(path, { headers: proof(), cache: "no-store", signal: AbortSignal.timeout(5000) });
-  const answer = await asked.catch(() => Promise.reject(new Trouble(SILENT)));
-  if (answer.status === 401) throw new Trouble("The agent requires a token: add #token=… to the address.");
-  const body = await answer.json().catch(() => Promise.reject(new Trouble(SILENT)));
-  if (!answer.ok) throw new Trouble(body.message ?? SILENT);
+  const answer = await asked.catch(() => Promise.reject(new PageError(SILENT)));
+  if (answer.status === 401) throw new PageError("The agent requires a token: add #token=… to the address (default: the file token in its data directory).");
+  const body = await answer.json().catch(() => Promise.reject(new PageError(SILENT)));
+  if (!answer.ok) throw new PageError(body.message ?? SILENT);
   return body;
 }
 
@@ -85,7 +85,7 @@ function drawInside(view, resource, name) {
     const lost = isLost(view, token);
     dot.querySelector("g").setAttribute("class", `token ${colour(slot)}${free ? " free" : ""}${lost ? " lost" : ""}`);
     row.classList.toggle("lost", lost);
-    client.classList.toggle("nobody", free);
+    client.classList.toggle("unheld", free);
     say(client, lost ? "lost with its peer" : free ? "free" : holder?.label || "a client");
     say(where, name(peer));
     say(fencing, String(holder?.fencing ?? ""));
@@ -96,12 +96,12 @@ function drawInside(view, resource, name) {
 function drawLine(resource, name) {
   const listed = resource.queue.slice(0, LISTED).map((waiter, i) => ({ ...waiter, place: i + 1 }));
   const make = () => html("tr", {}, cell("place"), cell("client"), cell("peer-name"), cell("number"));
-  each(part("queue"), listed, ({ peer, ticket }) => `${peer}#${ticket}`, make, (row, { peer, place, client: who }) => {
+  each(part("queue"), listed, ({ peer, ticket }) => `${peer}#${ticket}`, make, (row, { peer, place, client: waiter }) => {
     const [at, client, where, age] = row.children;
     say(at, String(place));
-    say(client, who?.label || "a client");
+    say(client, waiter?.label || "a client");
     say(where, name(peer));
-    say(age, duration(who?.age_ms));
+    say(age, duration(waiter?.age_ms));
   });
   const more = resource.waiting - listed.length;
   const unseen = `${count(more)} waiting; only the coordinator knows the order.`;
@@ -112,7 +112,7 @@ function drawLine(resource, name) {
 function drawSummary(view, resource) {
   const several = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
   const slots = resource?.slots ? `, ${resource.name} with ${several(resource.slots, "slot")}` : "";
-  const whose = view.whole ? "" : "; grants and waits are those of this agent's clients";
+  const whose = view.whole ? "" : "; grants and waits of this agent's clients";
   say(part("summary"), several(view.peers.length, "peer") + slots + whose);
   say(part("problem"), resource?.problem ?? view.problem ?? "");
   say(part("empty-name"), chosen ?? "");
@@ -154,8 +154,8 @@ async function attempt(work) {
     await work();
     return "";
   } catch (error) {
-    if (!(error instanceof Trouble)) console.error(error);
-    return error instanceof Trouble ? error.message : "Internal error of this page; see the console.";
+    if (!(error instanceof PageError)) console.error(error);
+    return error instanceof PageError ? error.message : "Internal error of this page; see the console.";
   }
 }
 

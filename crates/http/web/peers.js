@@ -39,13 +39,13 @@ export function drawPeers(view, controls) {
     return row;
   };
   each(rows, [...view.peers].sort(inOrder(view)), ({ peer }) => peer, make, (row, peer) => {
-    const [label, at, vote, stands, acts] = row.children;
+    const [label, at, vote, lease, acts] = row.children;
     row.classList.toggle("gone", !peer.up);
     say(label, peer.label);
     if (label.title !== peer.address) label.title = peer.address;
     say(at, state(peer, peer.observed && !view.whole));
     say(vote, VOTES[peer.voter] ?? peer.voter);
-    say(stands, session(peer));
+    say(lease, session(peer));
     if (acts) controls.update(acts, peer);
   });
   const down = view.peers.filter((peer) => !peer.up).length;

@@ -70,7 +70,7 @@ impl Stand {
     }
 
     pub fn address(&self) -> &str {
-        let Endpoint::Tcp(address) = &self.tcp else { panic!("it is one") };
+        let Endpoint::Tcp(address) = &self.tcp else { panic!("not a port") };
         address
     }
 
