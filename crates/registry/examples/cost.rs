@@ -39,13 +39,13 @@ fn main() -> io::Result<()> {
     };
     println!("128 bytes appended and synced: {:.0} per second", median(|it| it[0]));
     let (single, many) = (median(|it| it[1] / it[0]), median(|it| it[2] / it[0]));
-    println!("commands, one after another:   {:.0} per second, {single:.2} times the bare ones", median(|it| it[1]));
-    println!("commands, 64 at a time:        {:.0} per second, {many:.1} times the bare ones", median(|it| it[2]));
+    println!("commands, one after another:   {:.0} per second, {single:.2} times the bare writes", median(|it| it[1]));
+    println!("commands, 64 at a time:        {:.0} per second, {many:.1} times the bare writes", median(|it| it[2]));
     let mut alone = (0..9).map(|_| found(&dir)).collect::<io::Result<Vec<f64>>>()?;
     alone.sort_by(f64::total_cmp);
-    println!("from founding to a session:    {:.1} ms, and up to 50 ms for the round", alone[alone.len() / 2]);
+    println!("from creation to a session:    {:.1} ms, and up to 50 ms for the round", alone[alone.len() / 2]);
     fs::remove_dir_all(&dir)?;
-    println!("messages in a row until a new process may use its session: {:.1}", opening());
+    println!("consecutive messages until a new process may use its session: {:.1}", opening());
     Ok(())
 }
 
@@ -55,7 +55,7 @@ fn info() -> Info {
 }
 
 fn ttl() -> Ttl {
-    Ttl::from_millis(15_000).expect("15 s are a time to live")
+    Ttl::from_millis(15_000).expect("a valid duration")
 }
 
 fn bare(dir: &Path) -> io::Result<f64> {
@@ -101,7 +101,7 @@ fn registry(dir: &Path, at_once: u64) -> io::Result<f64> {
         }
     }
     settle(&mut registry, &mut disk, now)?;
-    assert_eq!(registry.state().sessions().keys().next_back(), last.as_ref(), "all of them are done");
+    assert_eq!(registry.state().sessions().keys().next_back(), last.as_ref(), "every command was applied");
     Ok(commands as f64 / started.elapsed().as_secs_f64())
 }
 
@@ -116,15 +116,15 @@ fn found(dir: &Path) -> io::Result<f64> {
     let mut member = Member::found(identity, Config::default(), Rng::new(1), now);
     while member.client().stands(now).is_none() {
         member.wake(now);
-        let mut take_outputs = member.take_outputs();
-        while !take_outputs.is_empty() {
-            for output in take_outputs {
+        let mut outputs = member.take_outputs();
+        while !outputs.is_empty() {
+            for output in outputs {
                 if let Output::Write { number, write } = output {
                     disk.write(&write)?;
                     member.on_written(number, now);
                 }
             }
-            take_outputs = member.take_outputs();
+            outputs = member.take_outputs();
         }
         now = now + Span::from_millis(50);
     }
@@ -194,9 +194,9 @@ fn opening() -> f64 {
                 to
             }
         };
-        let mut take_outputs = members[host].take_outputs();
-        while !take_outputs.is_empty() {
-            for output in take_outputs {
+        let mut outputs = members[host].take_outputs();
+        while !outputs.is_empty() {
+            for output in outputs {
                 match output {
                     Output::Send(to, bytes) => {
                         let to = to.get() as usize - 1;
@@ -206,7 +206,7 @@ fn opening() -> f64 {
                     _ => {}
                 }
             }
-            take_outputs = members[host].take_outputs();
+            outputs = members[host].take_outputs();
         }
         if members.len() == 4 && members[3].client().stands(now).is_some() {
             return now.since(begin).as_secs_f64() / LATENCY.as_secs_f64();

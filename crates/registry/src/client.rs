@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_counted_from_the_sending_of_the_renewal_that_is_answered() {
+    fn session_end_counts_from_sending_of_renewal() {
         for (renewal, answered, last) in [(1, 900, 9_999), (2, 900, 10_299), (1, 9_998, 9_999)] {
             let mut client = opened();
             client.on_yes(S, renewal, at(answered));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_gives_no_time() {
+    fn unrequested_confirmation_is_ignored() {
         let mut client = opened();
         client.on_yes(S, 3, at(400));
         client.on_yes(SessionId::new(3), 1, at(400));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stop_is_a_latch() {
+    fn stop_is_latched() {
         let mut client = opened();
         client.on_yes(S, 1, at(100));
         client.on_yes(S, 2, at(10_100));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_an_earlier_session_are_nobodys() {
+    fn answer_to_an_earlier_session_is_ignored() {
         let mut client = opened();
         client.on_yes(S, 2, at(400));
         client.on_over(SessionId::new(3), at(500));
@@ -357,7 +357,7 @@ mod tests {
 
     /// The session was opened and expired before the answer arrived. The same nonce would be refused forever.
     #[test]
-    fn client_asks_for_another_session_when_its_request_is_outdated() {
+    fn client_requests_another_session_when_outdated() {
         let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), Some(S), Rng::new(1));
         let Some(SessionRequest::Open { nonce, opening: 0, .. }) = client.wake(Time::ZERO) else {
             panic!("{client:?}")
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_answered_asks_less_often_and_not_when_everybody_does() {
+    fn unanswered_requests_back_off_with_jitter() {
         for (ttl, quick, longest) in [(15_000, 300, 3000), (2_000, 300, 400), (1_000, 200, 200)] {
             let all: Vec<Vec<Time>> = (0..100).map(|seed| asks(seed, ttl, 60_000)).collect();
             for asks in &all {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_answered_again_asks_as_often_as_before() {
+    fn answer_resets_backoff() {
         let mut client = opened();
         for millis in (300..9_000).step_by(10) {
             let _ = client.wake(at(millis));

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_begun_appended_to_replaced_and_removed() {
+    fn file_is_started_appended_replaced_and_removed() {
         let dir = Dir::new("file");
         let path = dir.0.join("registry");
         let mut disk = FileDisk::new(&path);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_nothing_is_written_or_confirmed() {
+    fn failed_write_ends_the_thread() {
         struct Full(u64);
         impl Disk for Full {
             fn load(&mut self) -> io::Result<Option<Vec<u8>>> {

@@ -353,8 +353,8 @@ impl Engine {
         job.votes = ready.hs().is_some_and(|hard| (hard.term, hard.vote) != self.raw.store().vote());
         let must_wait = (job.votes || self.writes_vote()) && !self.config.makes(Mutation::LeadsBeforeDisk);
         let (at_once, after) = (ready.take_messages(), ready.take_persisted_messages());
-        self.post(at_once, if must_wait { &mut job.after } else { &mut turn.send }, now);
-        self.post(after, &mut job.after, now);
+        self.convert(at_once, if must_wait { &mut job.after } else { &mut turn.send }, now);
+        self.convert(after, &mut job.after, now);
         if !ready.snapshot().is_empty() {
             let metadata = ready.snapshot().get_metadata();
             let (index, term, conf) = (metadata.index, metadata.term, metadata.get_conf_state().clone());
@@ -467,7 +467,7 @@ impl Engine {
         self.writing.is_none() && (is_long || is_old || log.wants_newer())
     }
 
-    fn post(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>, now: Time) {
+    fn convert(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>, now: Time) {
         for mut message in messages {
             if message.get_msg_type() == MessageType::MsgSnapshot {
                 // The message may be lost: the engine should retry, without waiting for a report on this one.

@@ -204,7 +204,7 @@ mod tests {
 
     /// With the product's slack. With larger errors a slot can have two holders: see `lab/sim/tests/nodes`.
     #[test]
-    fn session_of_15_s_bears_2_percent_and_not_3() {
+    fn session_of_15_s_tolerates_2_percent_and_not_3() {
         let slack = crate::Config::default().slack;
         let holds = |ttl, ppm| {
             let (stops, ends) = stops_and_ends(Span::from_millis(ttl), slack, ppm);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn time_told_by_another_voter_has_passed() {
+    fn time_reported_by_another_voter_has_passed() {
         for silent in [1, 99, 1_000_000, 15_000_000_000, 3_600_000_000_000] {
             // Counted by a fast clock, subtracted by a slow one.
             let (counted, passed) =
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_session_has_less_slack() {
+    fn short_session_has_less_slack() {
         let slack = Span::from_millis(500);
         for (ttl, waits) in [(1_000, 1_155), (2_000, 2_310), (4_000, 4_620), (15_000, 15_950)] {
             assert_eq!(patience(Span::from_millis(ttl), slack), Span::from_millis(waits), "{ttl} ms");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_leader_ends_nobody_before_its_own_time_has_passed() {
+    fn new_leader_waits_before_it_ends_sessions() {
         let slack = Span::from_millis(500);
         for (said, now, is_due) in [
             (None, 10_799, false),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_may_be_due_first() {
+    fn later_session_may_be_due_first() {
         let mut leases = Leases::new(Time::ZERO, Span::ZERO);
         let (long, short) = (Span::from_secs(10), Span::from_secs(1));
         leases.on_opened(S, at(0));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_once_decided_is_not_taken_back() {
+    fn decided_end_is_final() {
         let mut leases = Leases::new(Time::ZERO, Span::ZERO);
         assert!(due(&mut leases, at(10_300)));
         assert!(!due(&mut leases, at(10_400)), "an end is proposed once");
@@ -279,17 +279,17 @@ mod tests {
     }
 
     #[test]
-    fn a_detached_grant_is_counted_from_its_last_stretch() {
+    fn detached_grant_expires_after_its_last_renewal() {
         let name = Label::new("x").unwrap();
         let mut grants = Grants::default();
-        let mut lapsed = |stretch, now| {
+        let mut expired = |stretch, now| {
             grants.has_expired((&name, 7), stretch, Span::from_secs(100), Span::from_millis(500), at(now))
         };
-        assert!(!lapsed(0, 1_000));
-        assert!(!lapsed(0, 104_499));
-        assert!(lapsed(0, 104_500));
-        assert!(!lapsed(1, 104_600), "renewed");
-        assert!(!lapsed(1, 208_099));
-        assert!(lapsed(1, 208_100));
+        assert!(!expired(0, 1_000));
+        assert!(!expired(0, 104_499));
+        assert!(expired(0, 104_500));
+        assert!(!expired(1, 104_600), "renewed");
+        assert!(!expired(1, 208_099));
+        assert!(expired(1, 208_100));
     }
 }

@@ -9,7 +9,7 @@
 //!    ├─ SessionClient   until when this process may use tokens             client.rs
 //!    └─ Registry        the voter, if this process has one                 registry.rs, registry/lead.rs
 //!        ├─ State         the replicated state machine                     state.rs, command.rs
-//!        ├─ EventKind     events for sessions, and when they are sent      kind.rs, registry/delivery.rs
+//!        ├─ EventKind     events for sessions, and when they are sent      event.rs, registry/delivery.rs
 //!        ├─ View          queries                                          look.rs
 //!        ├─ Leases        when a leader may end a session, and the proof   leases.rs
 //!        ├─ plan          which hosts should vote                          voters.rs
@@ -27,32 +27,32 @@ mod command;
 mod config;
 pub mod disk;
 mod engine;
+mod event;
 pub mod file;
 mod form;
-mod kind;
 pub mod leases;
 mod log;
 mod look;
 mod member;
 mod mutation;
+mod names;
 mod recover;
 mod registry;
 mod state;
 mod voters;
 pub mod wire;
-mod words;
 
 pub use client::{SessionClient, SessionRequest};
 pub use command::{Command, Incarnation, Info, MOST_TAKEN, Opening, Outcome, Refusal};
 pub use config::Config;
 pub use engine::election_time;
-pub use kind::{EventKind, Topic};
+pub use event::{EventKind, Topic};
 pub use look::{Found, GrantView, Look, MOST_HOSTS, MOST_ON_PAGE, Page, PartyView, ResourceView, View};
 pub use member::{Identity, Member, Missing, Output, Predecessor};
 #[cfg(feature = "mutation")]
 pub use mutation::Mutation;
+pub use names::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 pub use recover::{LEAST_QUARANTINE, Recovered, inspect, last_state, recover, recover_within};
 pub use registry::{Effect, Registry};
 pub use state::{Conf, Detached, Party, Resource, Session, State, Undecodable, VoterRecord};
 pub use voters::target as voters_among;
-pub use words::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};

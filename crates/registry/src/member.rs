@@ -16,8 +16,8 @@ use peerlock_types::{PeerId, Rng, Span, Time};
 
 use crate::command::{Command, Incarnation, Info, Outcome, Refusal};
 use crate::disk::Write;
+use crate::event::{EventKind, Topic};
 use crate::file::Damage;
-use crate::kind::{EventKind, Topic};
 use crate::look::{Found, Look};
 use crate::registry::Effect;
 use crate::wire::{self, Answer, Malformed, Question, RegistryMessage};
@@ -134,11 +134,11 @@ pub struct Member {
     /// The voters in the latest message that named any.
     voters: Vec<PeerId>,
     /// The leader that last renewed the own session, and the voters that it named.
-    sworn: Vec<PeerId>,
+    trusted: Vec<PeerId>,
     /// When a message of each contact or voter was last received.
     received: BTreeMap<PeerId, Time>,
     /// When the oldest undecided question was sent.
-    waits: Option<Time>,
+    waiting_since: Option<Time>,
     turn: usize,
     /// The number of the question that opens the session, and its nonce.
     opening: Option<(u64, u64)>,
@@ -178,9 +178,9 @@ impl Member {
             leads: false,
             contacts,
             voters: Vec::new(),
-            sworn: Vec::new(),
+            trusted: Vec::new(),
             received: BTreeMap::new(),
-            waits: None,
+            waiting_since: None,
             turn: 0,
             opening: None,
             is_outdated: false,
@@ -278,7 +278,7 @@ impl Member {
             }
         }
         for number in self.questions.due(now) {
-            self.put(number, now);
+            self.transmit(number, now);
         }
         self.settle(now);
     }
@@ -300,7 +300,7 @@ impl Member {
         match question {
             // Not queued: nothing else of this process matters after it.
             Question::Do(Command::Leave { .. }) => self.ask_now(number, question, now),
-            question => self.questions.line_up(number, question),
+            question => self.questions.enqueue(number, question),
         }
         self.take_turns(now);
         self.settle(now);
@@ -309,7 +309,7 @@ impl Member {
 
     fn ask_now(&mut self, number: u64, question: Question, now: Time) {
         self.questions.begin(number, question, now);
-        self.put(number, now);
+        self.transmit(number, now);
     }
 
     /// Sends queued questions as far as the limit allows.
@@ -345,7 +345,7 @@ impl Member {
 
     /// Returns the unresponsive voters if nothing was decided for a second.
     pub fn missing(&self, now: Time) -> Option<Missing> {
-        let since = self.waits.filter(|since| now >= *since + PATIENCE)?;
+        let since = self.waiting_since.filter(|since| now >= *since + PATIENCE)?;
         let own = self.registry.as_ref().map(|registry| registry.state().voter_hosts()).unwrap_or_default();
         let voters = [own, self.voters.clone(), self.contacts.clone()].into_iter().find(|it| !it.is_empty());
         let others = voters.into_iter().flatten().filter(|host| *host != self.identity.host);
@@ -432,16 +432,16 @@ impl Member {
         }
     }
 
-    fn put(&mut self, number: u64, now: Time) {
+    fn transmit(&mut self, number: u64, now: Time) {
         let answers = self.leader.is_some_and(|lead| lead.asked.is_none_or(|asked| now.since(asked) < RETRY));
-        if let Some(question) = self.questions.put(number, answers, now, &mut self.rng) {
+        if let Some(question) = self.questions.attempt(number, answers, now, &mut self.rng) {
             self.send_ask(number, question, now);
         }
     }
 
     /// Sends to the leader while it is known and answers, otherwise to the contacts in turn.
     fn send_ask(&mut self, number: u64, question: Question, now: Time) {
-        self.waits.get_or_insert(now);
+        self.waiting_since.get_or_insert(now);
         if self.registry.as_ref().is_some_and(Registry::is_leader) {
             self.follow(self.identity.host, now);
         }
@@ -494,12 +494,12 @@ impl Member {
                 }
             },
             RegistryMessage::Enlist { voter, session, alone }
-                if self.is_own_voter(from) || self.sworn.contains(&from) =>
+                if self.is_own_voter(from) || self.trusted.contains(&from) =>
             {
                 self.on_enlist(voter, session, alone, now);
             }
             RegistryMessage::Retired { voter }
-                if self.is_own_voter(from) || self.is_blank() && self.sworn.contains(&from) =>
+                if self.is_own_voter(from) || self.is_blank() && self.trusted.contains(&from) =>
             {
                 self.on_retired(voter);
             }
@@ -570,7 +570,7 @@ impl Member {
             return;
         }
         if !matches!(answer, Answer::Elsewhere { .. }) {
-            self.waits = None;
+            self.waiting_since = None;
         }
         match answer {
             Answer::Done { outcome, index } => {
@@ -580,7 +580,7 @@ impl Member {
             }
             Answer::Yes { session, renewal, voters } => {
                 self.follow(from, now);
-                self.sworn = voters.iter().copied().chain([from]).collect();
+                self.trusted = voters.iter().copied().chain([from]).collect();
                 self.learn(voters);
                 self.client.on_yes(session, renewal, now);
             }
@@ -604,7 +604,7 @@ impl Member {
                 if self.leader.is_some() && now >= self.next_hurry {
                     self.next_hurry = now + HURRY;
                     self.client.hurry(now);
-                    self.put(number, now);
+                    self.transmit(number, now);
                 }
             }
         }
@@ -661,8 +661,8 @@ impl Member {
         self.contacts.splice(0..0, update);
         // Hosts that have sent something are kept before hosts that were only named.
         while self.contacts.len() > MOST_CONTACTS {
-            let unheard = self.contacts.iter().rposition(|host| !self.received.contains_key(host));
-            self.contacts.remove(unheard.unwrap_or(MOST_CONTACTS));
+            let silent = self.contacts.iter().rposition(|host| !self.received.contains_key(host));
+            self.contacts.remove(silent.unwrap_or(MOST_CONTACTS));
         }
     }
 
@@ -672,7 +672,7 @@ impl Member {
         if leads && !std::mem::replace(&mut self.leads, leads) {
             self.client.hurry(now);
             self.session_request(now);
-            self.questions.all().into_iter().for_each(|number| self.put(number, now));
+            self.questions.all().into_iter().for_each(|number| self.transmit(number, now));
         }
         self.leads = leads;
     }

@@ -348,7 +348,7 @@ impl Registry {
         loop {
             while let Some(turn) = self.engine.turn(now) {
                 for message in turn.send {
-                    self.post(message);
+                    self.send_to_voter(message);
                 }
                 if let Some(snapshot) = turn.snapshot {
                     self.restore(&snapshot);
@@ -473,11 +473,11 @@ impl Registry {
     }
 
     /// Sends to a voter: to its host in the state, or where its message came from while there is no state yet.
-    fn post(&mut self, message: Message) {
+    fn send_to_voter(&mut self, message: Message) {
         let voter_record = self.state.voter_records().get(&message.to).map(|voter_record| voter_record.host);
         let received = self.received.filter(|(voter, _)| *voter == message.to).map(|(_, host)| host);
         if let Some(host) = voter_record.or(received)
-            && !self.posts_in_pieces(&message, host)
+            && !self.sends_in_pieces(&message, host)
         {
             self.send(host, RegistryMessage::Voter(Box::new(message)));
         }
@@ -539,7 +539,7 @@ mod tests {
 
     /// Otherwise the file would grow while the load lasts, and no learner would receive a snapshot.
     #[test]
-    fn a_voter_whose_disk_is_busy_at_every_tick_begins_a_new_file_all_the_same() {
+    fn voter_with_busy_disk_compacts() {
         let mut voter = leader();
         let resize = Command::Resize { resource: Label::new("r").expect("a short name"), slots: 2, generation: 1 };
         for number in 1..2_000 {
@@ -585,7 +585,7 @@ mod tests {
 
     /// A voter that accepted a term near the upper bound could never be elected again, nor read its own file.
     #[test]
-    fn a_term_that_nobody_can_have_come_to_is_not_believed() {
+    fn term_far_ahead_is_rejected() {
         let mut voter = leader();
         let before = voter.term();
         for (term, is_believed) in [((1 << 48) - 1, false), (before + (1 << 21), false), (before + 9, true)] {
@@ -597,7 +597,7 @@ mod tests {
 
     /// Once written, it would stop the voter, and the file could not be read again.
     #[test]
-    fn an_entry_that_is_none_of_ours_is_not_written() {
+    fn invalid_entry_is_not_written() {
         let mut voter = leader();
         let (term, index) = (voter.term() + 1, voter.applied() + 1);
         let entry = |data| Entry { index, term, kind: EntryKind::Commands, data, context: Vec::new() };

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use self::index::Index;
 pub use self::resource::{Detached, Party, Resource};
 use crate::command::{Command, Incarnation, Info, MOST_NUMBER, Outcome, Refusal};
-use crate::kind::{EventKind, Topic};
+use crate::event::{EventKind, Topic};
 use crate::mutation::Mutation;
 use crate::wire::to_bytes;
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
@@ -233,9 +233,11 @@ impl State {
     }
 
     /// Returns the resources with pending events ([`Resource::words`]), from this name on.
-    pub fn talked_of(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
-        let names =
-            self.index.talked_of.range::<Label, _>((from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded));
+    pub fn with_events(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
+        let names = self
+            .index
+            .with_events
+            .range::<Label, _>((from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded));
         names.filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 

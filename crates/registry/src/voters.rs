@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn one_three_five() {
+    fn voters_are_one_three_or_five() {
         for (hosts, voters) in [(1, 1), (2, 1), (3, 3), (4, 3), (6, 3), (7, 5), (20, 5)] {
             let mut state = cluster(hosts);
             settle(&mut state, &BTreeSet::new());
@@ -215,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn two_become_voters_in_one_step() {
+    fn two_learners_become_voters_in_one_change() {
         let done = settle(&mut cluster(3), &BTreeSet::new());
         assert_eq!(done, ["Enlist", "Enlist", "Switch", "Leave"]);
     }
 
     #[test]
-    fn a_lost_voter_is_replaced_by_somebody_who_has_learnt() {
+    fn lost_voter_is_replaced_by_a_learner() {
         let mut state = cluster(4);
         settle(&mut state, &BTreeSet::new());
         let lost = BTreeSet::from([VoterId::new(3)]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_its_file_comes_back_in_its_own_place_as_another_voter() {
+    fn host_without_its_file_replaces_its_own_voter() {
         let mut state = cluster(3);
         settle(&mut state, &BTreeSet::new());
         let lost = BTreeSet::from([VoterId::new(2)]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_nothing_never_votes_and_nobody_is_replaced_by_nobody() {
+    fn host_without_data_directory_never_votes() {
         let mut state = cluster(2);
         (10..20).for_each(|host| open(&mut state, host, false));
         assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::new(), |_| true), None);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_chosen_votes_and_the_leader_gives_its_office_away_before_its_seat() {
+    fn leader_resigns_before_it_is_removed() {
         let mut state = cluster(5);
         settle(&mut state, &BTreeSet::new());
         choose(&mut state, Some(&[3, 4, 5]));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_joint_configuration_is_ended_by_somebody_who_stays() {
+    fn joint_configuration_is_left_by_a_remaining_voter() {
         let mut state = cluster(3);
         settle(&mut state, &BTreeSet::new());
         let [first, second, third] = [1, 2, 3].map(VoterId::new);
@@ -292,7 +292,7 @@ mod tests {
     /// With two voters both are needed. Keeping one whose disk was just lost, and whose session has not ended yet,
     /// would lose the quorum.
     #[test]
-    fn nobody_loses_its_seat_as_long_as_somebody_who_stays_is_silent() {
+    fn no_voter_is_removed_while_a_remaining_one_is_silent() {
         let mut state = cluster(3);
         settle(&mut state, &BTreeSet::new());
         choose(&mut state, Some(&[1, 2]));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_loses_its_seat_to_somebody_who_does_not_come() {
+    fn no_voter_is_removed_for_an_absent_host() {
         let mut state = cluster(4);
         settle(&mut state, &BTreeSet::new());
         state.apply(1, Command::Leave { session: state.session_of(PeerId::new(4)).unwrap().0 });

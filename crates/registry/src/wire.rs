@@ -12,8 +12,8 @@ use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, MOST_FENCING, MOST_NAMED, MOST_NUMBER, Outcome};
+use crate::event::{EventKind, Topic};
 use crate::form::Message;
-use crate::kind::{EventKind, Topic};
 use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
 use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_comes_back_as_it_was() {
+    fn message_round_trips() {
         let join = Command::Join { session: SessionId::new(3), resource: Label::new("x").unwrap(), slots: 2 };
         for registry_message in [
             RegistryMessage::Voter(Box::new(append())),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_clusters_are_refused_with_a_sentence() {
+    fn other_versions_and_clusters_are_refused() {
         let registry_message = RegistryMessage::Retired { voter: VoterId::new(1) };
         let older = decode(&encode(&registry_message, 2, CLUSTER), Versions::OURS, CLUSTER).unwrap_err();
         assert_eq!(
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_takes_for_granted_is_checked() {
+    fn invariants_of_the_engine_are_checked() {
         type Wrong = fn(&mut Message);
         let snapshot = |term| Some(Snapshot { index: 4, term, state: Vec::new() });
         let table: [Wrong; 11] = [
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn who_belongs_to_what_the_cluster_was_before_it_was_recovered_hears_so() {
+    fn message_of_a_recovered_cluster_is_recognized() {
         let registry_message = RegistryMessage::Retired { voter: VoterId::new(1) };
         let later = CLUSTER.recovered(7).recovered(1 << 40);
         let received = decode(&encode(&registry_message, 1, later), Versions::OURS, CLUSTER).unwrap_err();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_crash_the_decoder_or_make_it_allocate_more_than_they_are() {
+    fn arbitrary_bytes_do_not_panic_the_decoder() {
         let mut rng = Rng::new(1);
         for _ in 0..20_000 {
             let length = rng.below(80) as usize;

@@ -77,7 +77,7 @@ enum Step {
     /// A majority answers a round.
     Confirm(usize, usize),
     /// The leader receives the confirmation.
-    Hear(usize, usize),
+    Receive(usize, usize),
     /// A new leader has applied its log.
     Apply,
     Yes(usize),
@@ -148,7 +148,7 @@ impl Model {
             for (number, round) in leader.rounds.iter().enumerate() {
                 let may_count = !leader.lags || self.mutation == Some(Mutation::YesBeforeApplied);
                 if round.confirmed && may_count {
-                    steps.push(Step::Hear(at, number));
+                    steps.push(Step::Receive(at, number));
                 } else if at == last && !round.confirmed {
                     steps.push(Step::Confirm(at, number));
                 }
@@ -183,7 +183,7 @@ impl Model {
                 self.leaders[at].waiting.push(renewal);
                 if self.mutation == Some(Mutation::YesWithoutRound) {
                     let asked = std::mem::take(&mut self.leaders[at].waiting);
-                    self.say_yes(at, asked);
+                    self.confirm_renewals(at, asked);
                 }
             }
             Step::Begin(at) => {
@@ -197,13 +197,13 @@ impl Model {
                 round.confirmed = true;
                 self.received = self.received.max(round.started);
             }
-            Step::Hear(at, round) => {
+            Step::Receive(at, round) => {
                 let leader = &mut self.leaders[at];
                 let mut asked = leader.rounds.remove(round).renewals;
                 if self.mutation == Some(Mutation::RoundBeforeRequest) {
                     asked.append(&mut leader.waiting);
                 }
-                self.say_yes(at, asked);
+                self.confirm_renewals(at, asked);
             }
             Step::Yes(yes) => {
                 let renewal = self.yeses.remove(yes);
@@ -258,7 +258,7 @@ impl Model {
     }
 
     /// Answers renewals.
-    fn say_yes(&mut self, at: usize, renewals: Vec<u64>) {
+    fn confirm_renewals(&mut self, at: usize, renewals: Vec<u64>) {
         let leader = &mut self.leaders[at];
         for renewal in renewals {
             if !leader.knows_end && leader.leases.may_say_yes(S, time(self.now)) {
@@ -357,10 +357,10 @@ fn explore(mutation: Option<Mutation>, terms: u64) -> Result<usize, Vec<Step>> {
             }
             from.insert(there, Some((here, step)));
             if next.is_broken() {
-                let back = std::iter::successors(from[&there], |(before, _)| from[before]);
-                let mut way: Vec<Step> = back.map(|(_, step)| step).collect();
-                way.reverse();
-                return Err(way);
+                let path_back = std::iter::successors(from[&there], |(before, _)| from[before]);
+                let mut path: Vec<Step> = path_back.map(|(_, step)| step).collect();
+                path.reverse();
+                return Err(path);
             }
             if !next.is_done() {
                 queue.push_back(next);
@@ -372,18 +372,18 @@ fn explore(mutation: Option<Mutation>, terms: u64) -> Result<usize, Vec<Step>> {
 }
 
 #[test]
-fn nobody_uses_a_session_that_was_ended_in_any_order_of_events() {
+fn ended_session_is_unused_in_any_order_of_events() {
     match explore(None, 2) {
         Ok(states) => {
             println!("{states} states");
-            assert!(states > 10_000, "only {states} states say little");
+            assert!(states > 10_000, "only {states} states");
         }
-        Err(way) => panic!("{way:?}"),
+        Err(path) => panic!("{path:?}"),
     }
 }
 
 #[test]
-fn every_rule_that_is_left_out_is_found_by_a_short_way() {
+fn every_mutation_is_detected_by_exploration() {
     for (mutation, terms) in [
         (Mutation::YesWithoutRound, 2),
         (Mutation::RoundBeforeRequest, 2),
@@ -396,7 +396,7 @@ fn every_rule_that_is_left_out_is_found_by_a_short_way() {
     ] {
         match explore(Some(mutation), terms) {
             Ok(states) => panic!("{mutation:?} was not found in {states} states"),
-            Err(way) => println!("{mutation:?}, {} steps: {way:?}", way.len()),
+            Err(path) => println!("{mutation:?}, {} steps: {path:?}", path.len()),
         }
     }
 }

@@ -131,7 +131,7 @@ impl World {
                 long += usize::from(bytes.len() > 1 << 17);
                 let is_lost = is_lost || self.is_slow && bytes.len() > 1 << 17 && long > 1;
                 if let Some(member) = self.members.get_mut(&to.get()).filter(|_| !is_lost) {
-                    member.on_bytes(PeerId::new(from), &bytes, self.now).expect("a letter of ours");
+                    member.on_bytes(PeerId::new(from), &bytes, self.now).expect("a valid message");
                 }
             }
             if is_quiet {
@@ -166,14 +166,14 @@ impl World {
     }
 
     fn states(&self) -> Vec<usize> {
-        let registers = self.members.values().filter_map(Member::registry);
-        registers.map(|registry| registry.state().resources().len()).collect()
+        let registries = self.members.values().filter_map(Member::registry);
+        registries.map(|registry| registry.state().resources().len()).collect()
     }
 }
 
 /// A power loss in between could leave voters that also wait for a majority of the old ones.
 #[test]
-fn a_change_of_voters_is_settled_in_the_tick_in_which_it_begins() {
+fn change_of_voters_is_settled_within_one_tick() {
     let mut world = World::of(1);
     [2, 3].into_iter().for_each(|host| world.start(host));
     let state = |world: &World, host| world.members[&host].registry().unwrap().state().clone();
@@ -190,14 +190,14 @@ fn a_change_of_voters_is_settled_in_the_tick_in_which_it_begins() {
 
 /// About 25 bytes per resource.
 #[test]
-fn a_snapshot_that_is_longer_than_a_letter_goes_in_pieces() {
+fn long_snapshot_is_sent_in_pieces() {
     for loses in [0, 9] {
         let mut world = World::of(1);
         world.join(&[1], 40_000);
         world.loses = loses;
         [2, 3].into_iter().for_each(|host| world.start(host));
         world.ticks(400);
-        assert_eq!((world.states(), world.too_long), (vec![40_000; 3], 0), "one in {loses} letters is lost");
+        assert_eq!((world.states(), world.too_long), (vec![40_000; 3], 0), "one in {loses} messages is lost");
         let voters = world.members[&1].registry().unwrap().state().conf().voters.len();
         assert_eq!(voters, 3, "they have caught up");
     }
@@ -205,7 +205,7 @@ fn a_snapshot_that_is_longer_than_a_letter_goes_in_pieces() {
 
 /// The pieces of an outdated snapshot must not be repeated.
 #[test]
-fn a_snapshot_that_is_old_when_it_has_come_is_followed_by_the_next() {
+fn outdated_snapshot_is_followed_by_the_next() {
     let mut world = World::of(1);
     world.join(&[1], 40_000);
     world.is_slow = true;
@@ -229,14 +229,14 @@ fn a_snapshot_that_is_old_when_it_has_come_is_followed_by_the_next() {
 /// One entry opens a generation per resource. They are announced and closed in windows, so that other requests are
 /// served.
 #[test]
-fn who_leaves_many_resources_is_gone_at_once_and_all_of_them_are_counted_soon() {
+fn end_of_session_with_many_resources_is_immediate() {
     let resources = std::env::var("RESOURCES").map_or(10_000, |value| value.parse().expect("a number"));
     let mut world = World::of(3);
     world.join(&[1, 2, 3], resources);
     let before = world.now;
     world.members.get_mut(&3).unwrap().stop(world.now);
     world.ticks(2);
-    assert_eq!(world.ended, 1, "it is gone within a tenth of a second");
+    assert_eq!(world.ended, 1, "the session ends within 100 ms");
     let mut ticks = 0;
     while world.open() > 0 {
         // A client's request in the meantime is not queued behind all of them.
@@ -254,7 +254,7 @@ fn who_leaves_many_resources_is_gone_at_once_and_all_of_them_are_counted_soon() 
 
 /// Repeating all events at a fixed interval would add to the load of a slow machine.
 #[test]
-fn who_counts_slowly_is_not_told_the_same_again_and_again() {
+fn slow_coordinator_receives_few_repetitions() {
     let resources = 6_000;
     for (pace, most) in [(100, 3), (25, 5)] {
         let mut world = World::of(3);
@@ -264,8 +264,8 @@ fn who_counts_slowly_is_not_told_the_same_again_and_again() {
         for _ in 0..4 * resources / pace {
             world.ticks(1);
         }
-        println!("{pace} counted in a tick: {} were told {} times", resources, world.sent);
-        assert_eq!(world.open(), 0, "all are counted");
-        assert!(world.sent <= most * resources, "{pace} in a tick: told {} times", world.sent);
+        println!("{pace} censuses per tick: {} generations, {} events", resources, world.sent);
+        assert_eq!(world.open(), 0, "all are closed");
+        assert!(world.sent <= most * resources, "{pace} censuses per tick: {} events", world.sent);
     }
 }

@@ -29,12 +29,12 @@ fn delivery(member: &mut Member, registry_message: &RegistryMessage) -> Vec<Outp
 }
 
 fn say(from: PeerId, member: &mut Member, registry_message: &RegistryMessage) -> Vec<Output> {
-    member.on_bytes(from, &wire::encode(registry_message, 1, CLUSTER), Time::ZERO).expect("a letter of ours");
+    member.on_bytes(from, &wire::encode(registry_message, 1, CLUSTER), Time::ZERO).expect("a valid message");
     member.take_outputs()
 }
 
 /// Returns the questions among these outputs.
-fn questions(take_outputs: &[Output]) -> Vec<(PeerId, u64, Question)> {
+fn questions(outputs: &[Output]) -> Vec<(PeerId, u64, Question)> {
     let read = |output: &Output| match output {
         Output::Send(to, bytes) => match wire::decode(bytes, Versions::OURS, CLUSTER) {
             Ok((RegistryMessage::Ask { number, question }, _)) => Some((*to, number, question)),
@@ -42,7 +42,7 @@ fn questions(take_outputs: &[Output]) -> Vec<(PeerId, u64, Question)> {
         },
         _ => None,
     };
-    take_outputs.iter().filter_map(read).collect()
+    outputs.iter().filter_map(read).collect()
 }
 
 /// Returns a member with an open session.
@@ -71,7 +71,7 @@ fn renewing(session: SessionId, keeps: bool) -> (Member, u64) {
 }
 
 #[test]
-fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
+fn voter_starts_once_and_in_the_named_session() {
     let (mine, others) = (SessionId::new(3), SessionId::new(2));
     let enlist = |voter, session| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone: false };
     let mut member = valid(mine);
@@ -80,18 +80,18 @@ fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
     assert!(member.registry().is_none());
     let started = delivery(&mut member, &enlist(5, mine));
     assert!(matches!(started[..], [Output::Write { number: 1, write: Write::Replace(_) }]), "{started:?}");
-    assert_eq!(delivery(&mut member, &enlist(6, mine)), [], "it is one already");
-    assert_eq!(delivery(&mut member, &RegistryMessage::Retired { voter: VoterId::new(4) }), [], "that is another");
+    assert_eq!(delivery(&mut member, &enlist(6, mine)), [], "it is a voter already");
+    assert_eq!(delivery(&mut member, &RegistryMessage::Retired { voter: VoterId::new(4) }), [], "another voter");
     let removed = delivery(&mut member, &RegistryMessage::Retired { voter: VoterId::new(5) });
     assert_eq!(removed, [Output::Write { number: 2, write: Write::Remove }]);
-    assert_eq!(delivery(&mut member, &enlist(5, mine)), [], "a late letter of the first time");
+    assert_eq!(delivery(&mut member, &enlist(5, mine)), [], "a late copy");
     let again = delivery(&mut member, &enlist(6, mine));
     assert!(matches!(again[..], [Output::Write { number: 3, write: Write::Replace(_) }]), "{again:?}");
 }
 
 /// Only a leader or voter may send it. Otherwise any member could have the cluster's files removed.
 #[test]
-fn no_voter_begins_or_ends_because_just_anybody_says_so() {
+fn enlist_from_an_arbitrary_host_is_ignored() {
     let (session, unauthenticated) = (SessionId::new(3), PeerId::new(7));
     let enlist = |voter, alone| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone };
     let retired = RegistryMessage::Retired { voter: VoterId::new(5) };
@@ -111,7 +111,7 @@ fn no_voter_begins_or_ends_because_just_anybody_says_so() {
 
 /// A removed voter has no leader.
 #[test]
-fn no_voter_ends_while_it_is_led() {
+fn voter_with_a_leader_is_not_removed() {
     let (mut member, _) = founder();
     let voter = member.registry().unwrap().voter();
     let session = member.client().session().unwrap();
@@ -124,7 +124,7 @@ fn no_voter_ends_while_it_is_led() {
 
 /// Its question was sent before it was leader, and is sent again when it is elected.
 #[test]
-fn who_founds_a_cluster_has_its_session_with_the_first_round() {
+fn founder_has_its_session_after_the_first_round() {
     let (_, answered) = founder();
     assert!(matches!(answered[..], [Output::Answered(_, Outcome::Refused(Refusal::NoResource))]), "{answered:?}");
 }
@@ -140,11 +140,11 @@ fn founder() -> (Member, Vec<Output>) {
         let now = Time::ZERO + Config::default().tick * tick;
         member.wake(now);
         loop {
-            let take_outputs = member.take_outputs();
-            if take_outputs.is_empty() {
+            let outputs = member.take_outputs();
+            if outputs.is_empty() {
                 break;
             }
-            for output in take_outputs {
+            for output in outputs {
                 match output {
                     Output::Write { number, .. } => member.on_written(number, now),
                     output => answered.push(output),
@@ -157,14 +157,14 @@ fn founder() -> (Member, Vec<Output>) {
 }
 
 #[test]
-fn who_has_no_data_folder_never_becomes_a_voter() {
+fn member_without_data_directory_ignores_enlist() {
     let mut member = opened(SessionId::new(3), false);
     let enlist = RegistryMessage::Enlist { voter: VoterId::new(5), session: SessionId::new(3), alone: false };
     assert_eq!(delivery(&mut member, &enlist), []);
 }
 
 #[test]
-fn a_question_is_put_again_until_it_is_answered_and_then_no_more() {
+fn question_is_retransmitted_until_answered() {
     let mut member = opened(SessionId::new(3), true);
     let resource = Label::new("r").unwrap();
     let number = member.ask(Command::Resize { resource, slots: 2, generation: 1 }, Time::ZERO);
@@ -184,7 +184,7 @@ fn a_question_is_put_again_until_it_is_answered_and_then_no_more() {
 }
 
 #[test]
-fn an_answer_that_takes_longer_than_a_retry_still_opens_the_session() {
+fn answer_after_a_retry_opens_the_session() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);
     let first = questions(&member.take_outputs());
@@ -196,7 +196,7 @@ fn an_answer_that_takes_longer_than_a_retry_still_opens_the_session() {
 }
 
 #[test]
-fn a_late_answer_to_an_earlier_process_is_nobodys() {
+fn answer_to_an_earlier_process_is_ignored() {
     let mut before = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     before.wake(Time::ZERO);
     let (_, number, _) = questions(&before.take_outputs()).remove(0);
@@ -209,7 +209,7 @@ fn a_late_answer_to_an_earlier_process_is_nobodys() {
 
 /// Later sessions of the process have no predecessor.
 #[test]
-fn only_the_first_session_of_a_process_takes_over_from_the_one_before_it() {
+fn only_the_first_session_takes_over() {
     let (before, name) = (SessionId::new(3), Label::new("r").expect("a short name"));
     let predecessor = Some(Predecessor { session: before, names: vec![name.clone()] });
     let identity = Identity { predecessor, ..identity(true) };
@@ -233,7 +233,7 @@ fn only_the_first_session_of_a_process_takes_over_from_the_one_before_it() {
 }
 
 #[test]
-fn who_is_sent_elsewhere_asks_there_at_once_but_not_in_a_circle() {
+fn redirected_question_is_sent_at_once_but_once() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);
     let (_, number, _) = questions(&member.take_outputs()).remove(0);
@@ -242,21 +242,17 @@ fn who_is_sent_elsewhere_asks_there_at_once_but_not_in_a_circle() {
     let registry_message = RegistryMessage::Answer { number, answer: elsewhere };
     let asked = questions(&delivery(&mut member, &registry_message));
     assert!(matches!(asked[..], [(to, ..)] if to == leader), "{asked:?}");
-    assert_eq!(
-        questions(&delivery(&mut member, &registry_message)),
-        [],
-        "who is sent on again and again waits for a moment"
-    );
+    assert_eq!(questions(&delivery(&mut member, &registry_message)), [], "a second redirection waits");
 }
 
 /// The contacts are asked too: if the leader died before it named the other voters, the named voters would not suffice.
 #[test]
-fn who_is_not_answered_by_the_leader_asks_whom_it_has_met() {
+fn unanswered_question_is_sent_to_contacts() {
     let mut member = opened(SessionId::new(3), true);
     let third = PeerId::new(7);
     member.meet(third, Time::ZERO);
     member.meet(ME, Time::ZERO);
-    assert_eq!(questions(&member.take_outputs()), [], "whoever has a session has somebody to ask");
+    assert_eq!(questions(&member.take_outputs()), [], "a session has a leader to ask");
     let mut asked = Vec::new();
     for tenths in 1..50 {
         member.wake(Time::ZERO + Span::from_millis(100 * tenths));
@@ -266,7 +262,7 @@ fn who_is_not_answered_by_the_leader_asks_whom_it_has_met() {
 }
 
 #[test]
-fn a_process_that_is_not_let_in_says_why() {
+fn refused_process_reports_why() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);
     let (_, number, _) = questions(&member.take_outputs()).remove(0);
@@ -276,13 +272,13 @@ fn a_process_that_is_not_let_in_says_why() {
     let other = wire::encode(&RegistryMessage::Retired { voter: VoterId::new(1) }, 1, ClusterId::new(1 << 60));
     let refused = member.on_bytes(OTHER, &other, Time::ZERO);
     assert_eq!(refused, Err(Malformed::Cluster { theirs: ClusterId::new(1 << 60), ours: CLUSTER }));
-    assert_eq!(member.unexpected(), 0, "another cluster is told, and not strange");
+    assert_eq!(member.unexpected(), 0, "a message of another cluster is not malformed");
 }
 
 /// That session will end, which opens another generation. An event before the session is usable is not acknowledged,
 /// since it is dropped.
 #[test]
-fn what_is_told_to_an_earlier_session_of_the_host_or_before_this_one_stands_is_dropped() {
+fn event_without_valid_session_is_dropped() {
     let (mut member, number) = renewing(SessionId::new(3), true);
     let resource = Label::new("r").unwrap();
     let sent = |session, kind| RegistryMessage::Event {
@@ -301,7 +297,7 @@ fn what_is_told_to_an_earlier_session_of_the_host_or_before_this_one_stands_is_d
     assert_eq!(delivery(&mut member, &sent(2, EventKind::Expelled)), []);
     let opened = EventKind::Opened { slots: 1, asked: Vec::new(), detached: Vec::new() };
     let output = |kind| Output::Event { resource: resource.clone(), session: SessionId::new(3), generation: 7, kind };
-    assert_eq!(delivery(&mut member, &sent(3, opened.clone())), [output(opened)], "it is answered when it is counted");
+    assert_eq!(delivery(&mut member, &sent(3, opened.clone())), [output(opened)], "answered by `Close`");
     let received = delivery(&mut member, &sent(3, EventKind::Expelled));
     let [Output::Send(OTHER, bytes), last] = &received[..] else { panic!("{received:?}") };
     assert_eq!(*last, output(EventKind::Expelled));
@@ -312,48 +308,48 @@ fn what_is_told_to_an_earlier_session_of_the_host_or_before_this_one_stands_is_d
 
 /// A removed learner sends nothing, so it never receives `Retired`.
 #[test]
-fn a_host_with_one_seat_is_not_the_voter_that_it_was() {
+fn enlist_alone_removes_the_former_voter() {
     let session = SessionId::new(3);
     let mut member = valid(session);
     let enlist = |voter, alone| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone };
     delivery(&mut member, &enlist(5, true));
-    assert_eq!(delivery(&mut member, &enlist(6, false)), [], "the fifth voter may have its seat");
-    assert_eq!(delivery(&mut member, &enlist(4, true)), [], "a late letter");
-    let take_outputs = delivery(&mut member, &enlist(6, true));
+    assert_eq!(delivery(&mut member, &enlist(6, false)), [], "voter 5 may be one as well");
+    assert_eq!(delivery(&mut member, &enlist(4, true)), [], "a late copy");
+    let outputs = delivery(&mut member, &enlist(6, true));
     assert!(
         matches!(
-            take_outputs[..],
+            outputs[..],
             [Output::Write { write: Write::Remove, .. }, Output::Write { write: Write::Replace(_), .. }]
         ),
-        "{take_outputs:?}"
+        "{outputs:?}"
     );
     assert_eq!(member.registry().map(|registry| registry.voter()), Some(VoterId::new(6)));
 }
 
 #[test]
-fn who_gets_no_answer_says_whom_it_misses() {
+fn missing_names_silent_voters() {
     let third = PeerId::new(3);
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER, third], Rng::new(1), Time::ZERO);
     let at = |millis| Time::ZERO + Span::from_millis(millis);
     member.wake(at(100));
     let number = questions(&member.take_outputs())[0].1;
-    assert_eq!(member.missing(at(1099)), None, "it has just asked");
+    assert_eq!(member.missing(at(1099)), None, "the question is recent");
     let silent = vec![(OTHER, None), (third, None)];
     assert_eq!(member.missing(at(1100)), Some(Missing { since: at(100), silent, received: Vec::new() }));
     // One of two voters replies, without a decision.
     let answer = Answer::Elsewhere { leader: None, voters: vec![OTHER, third] };
     let registry_message = RegistryMessage::Answer { number, answer };
-    member.on_bytes(OTHER, &wire::encode(&registry_message, 1, CLUSTER), at(1200)).expect("a letter of ours");
+    member.on_bytes(OTHER, &wire::encode(&registry_message, 1, CLUSTER), at(1200)).expect("a valid message");
     let missing = Missing { since: at(100), silent: vec![(third, None)], received: vec![OTHER] };
     assert_eq!(member.missing(at(1300)), Some(missing));
     // A decision arrives.
     let registry_message = RegistryMessage::Answer { number, answer: Answer::Over { session: SessionId::new(1) } };
-    member.on_bytes(third, &wire::encode(&registry_message, 1, CLUSTER), at(1400)).expect("a letter of ours");
+    member.on_bytes(third, &wire::encode(&registry_message, 1, CLUSTER), at(1400)).expect("a valid message");
     assert_eq!(member.missing(at(1400)), None);
 }
 
 #[test]
-fn who_stops_leaves_its_session_and_opens_no_other() {
+fn stopped_member_ends_its_session_and_opens_no_other() {
     let mut member = opened(SessionId::new(3), true);
     member.stop(Time::ZERO);
     let asked = questions(&member.take_outputs());
@@ -376,7 +372,7 @@ fn who_stops_leaves_its_session_and_opens_no_other() {
 
 /// The result must reflect what this process knows.
 #[test]
-fn who_looks_says_what_it_knows_already() {
+fn query_names_the_last_known_entry() {
     let mut member = opened(SessionId::new(3), true);
     let number = member.look(Look::Cluster, Time::ZERO);
     let asked = questions(&member.take_outputs());
@@ -388,15 +384,15 @@ fn who_looks_says_what_it_knows_already() {
 
 /// Otherwise it would never learn of the recovery, since the recovered cluster sends it nothing.
 #[test]
-fn who_asks_under_the_old_id_of_a_recovered_cluster_is_written_to_under_the_new_one() {
+fn message_of_the_old_cluster_is_answered_with_the_new_id() {
     let mut identity = identity(true);
     identity.cluster = CLUSTER.recovered(7);
     let mut member = Member::new(identity, Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     let registry_message =
         RegistryMessage::Ask { number: 1, question: Question::Look { look: Look::Cluster, since: 0 } };
     assert!(member.on_bytes(OTHER, &wire::encode(&registry_message, 1, CLUSTER), Time::ZERO).is_err());
-    let take_outputs = member.take_outputs();
-    let [Output::Send(OTHER, bytes)] = &take_outputs[..] else { panic!("{take_outputs:?}") };
+    let outputs = member.take_outputs();
+    let [Output::Send(OTHER, bytes)] = &outputs[..] else { panic!("{outputs:?}") };
     let theirs = CLUSTER.recovered(7);
     assert_eq!(wire::decode(bytes, Versions::OURS, CLUSTER), Err(Malformed::Recovered { theirs, ours: CLUSTER }));
 }

@@ -43,7 +43,7 @@ impl World {
             world.members.insert(host, member);
         }
         world.ticks(200);
-        assert_eq!(world.leader(), Some(1), "who founds leads");
+        assert_eq!(world.leader(), Some(1), "the founder leads");
         world
     }
 
@@ -102,7 +102,7 @@ impl World {
 }
 
 /// The result of a run.
-struct Story {
+struct Outcome {
     /// Whether the peer's session ended while the peer used it.
     is_broken: bool,
     /// From the last possible round until the end.
@@ -110,11 +110,11 @@ struct Story {
 }
 
 /// Renews the peer's session while the third voter does not reach the leader, cuts the peer off, and kills `dies`.
-fn story(dies: u64, mutation: Option<Mutation>, seed: u64) -> Story {
+fn run(dies: u64, mutation: Option<Mutation>, seed: u64) -> Outcome {
     let mut world = World::new(mutation, seed);
     world.cut.push((1, 3));
     world.ticks(20 * 8);
-    assert_eq!(world.leader(), Some(1), "two of three are a majority, and nobody is disturbed");
+    assert_eq!(world.leader(), Some(1), "two of three are a majority, and no election starts");
     let (session, last) = (world.session(), world.now);
     world.members.remove(&dies);
     world.cut.extend((1..PEER).map(|voter| (PEER, voter)));
@@ -128,28 +128,28 @@ fn story(dies: u64, mutation: Option<Mutation>, seed: u64) -> Story {
     while !world.is_over(session) {
         world.ticks(1);
         is_broken |= world.is_over(session) && world.members[&PEER].client().stands(world.now) == Some(session);
-        assert!(world.now.since(last) < Span::from_secs(60), "nobody ends it");
+        assert!(world.now.since(last) < Span::from_secs(60), "no leader ends the session");
     }
-    Story { is_broken, ended_after: world.now.since(last) }
+    Outcome { is_broken, ended_after: world.now.since(last) }
 }
 
 #[test]
-fn a_new_leader_counts_from_the_last_round_that_its_voters_took_part_in() {
+fn new_leader_counts_from_last_round_of_its_voters() {
     for (dies, seed) in [1, 2].into_iter().flat_map(|dies| (0..10).map(move |seed| (dies, seed))) {
-        let story = story(dies, None, seed);
-        assert!(!story.is_broken, "{dies} dies, seed {seed}");
+        let outcome = run(dies, None, seed);
+        assert!(!outcome.is_broken, "{dies} dies, seed {seed}");
         // Counted from the last heartbeat, not from the election one or two seconds later.
         let (from, to) = (Span::from_millis(15_450), Span::from_millis(15_850));
-        let took = story.ended_after;
+        let took = outcome.ended_after;
         assert!(dies == 2 || from <= took && took <= to, "{dies} dies, seed {seed}: ended after {took}");
     }
 }
 
 #[test]
-fn what_only_others_have_heard_is_missed_when_it_is_left_out() {
+fn ignoring_rounds_of_other_voters_is_detected() {
     for (dies, mutation) in [(1, Mutation::ReceivesAlone), (2, Mutation::ForgetsOwnRounds)] {
-        let broken = (0..10).filter(|&seed| story(dies, Some(mutation), seed).is_broken).count();
+        let broken = (0..10).filter(|&seed| run(dies, Some(mutation), seed).is_broken).count();
         println!("{mutation:?}: {broken} of 10");
-        assert!(broken > 0, "{mutation:?} was not seen");
+        assert!(broken > 0, "{mutation:?} was not detected");
     }
 }

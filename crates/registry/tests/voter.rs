@@ -122,7 +122,7 @@ impl Voter {
 }
 
 #[test]
-fn a_voter_alone_leads_and_what_it_has_confirmed_is_there_after_a_restart() {
+fn single_voter_retains_confirmed_state_over_restart() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     assert!(voter.registry.is_leader());
@@ -131,35 +131,38 @@ fn a_voter_alone_leads_and_what_it_has_confirmed_is_there_after_a_restart() {
     let before = voter.registry.state().clone();
     let file = voter.file.clone().unwrap();
     let registry =
-        Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO).expect("a whole file");
+        Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO).expect("an intact file");
     let mut again = Voter::of(registry);
-    assert_ne!(again.file.as_ref(), Some(&file), "a new file is begun at every start");
+    assert_ne!(again.file.as_ref(), Some(&file), "every start writes a new file");
     again.ticks(60);
     assert_eq!(again.registry.state(), &before);
 }
 
 /// No other voter could be disturbed. But it owes the sessions of the previous leader their time.
 #[test]
-fn a_voter_alone_leads_as_soon_as_its_file_is_there_and_gives_sessions_their_time_from_then_on() {
+fn single_voter_leads_once_its_file_is_written() {
     let registry = Registry::found(Config::default(), CLUSTER, HOST, info(Versions::OURS), Rng::new(1), Time::ZERO);
     assert!(!registry.is_leader(), "its file is not written yet");
     let mut voter = Voter::of(registry);
-    assert!(voter.registry.is_leader(), "it is, and no time has passed");
+    assert!(voter.registry.is_leader(), "it is written, and no time has passed");
     let session = voter.open(1, None);
     let file = voter.file.clone().unwrap();
     let restart = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
-    let mut again = Voter::of(restart.expect("a whole file"));
+    let mut again = Voter::of(restart.expect("an intact file"));
     assert!(again.registry.is_leader());
     // 15 s · 1.03 + 0.25 s after the start.
     again.ticks(20 * 15 + 13);
-    assert!(again.registry.state().sessions().contains_key(&session), "the leader before may have said yes just now");
+    assert!(
+        again.registry.state().sessions().contains_key(&session),
+        "the previous leader may have confirmed a renewal"
+    );
     again.ticks(2);
     assert!(again.registry.state().is_over(session));
 }
 
 /// After a crash before its vote is on disk it would lead in the same term again, with other entries.
 #[test]
-fn who_votes_alone_says_nothing_as_a_leader_before_its_vote_is_written() {
+fn single_voter_sends_nothing_before_its_vote_is_written() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     let ttl = Ttl::from_millis(15_000).unwrap();
     for number in [8, 9] {
@@ -184,10 +187,10 @@ fn who_votes_alone_says_nothing_as_a_leader_before_its_vote_is_written() {
     }
     voter.open(1, None);
     voter.ticks(3);
-    assert_eq!(voter.registry.state().conf().learners.len(), 2, "they are to vote, and have nothing yet");
+    assert_eq!(voter.registry.state().conf().learners.len(), 2, "learners that have received nothing");
     let file = voter.file.unwrap();
     let restart = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
-    let mut registry = restart.expect("a whole file");
+    let mut registry = restart.expect("an intact file");
     let is_to_voter =
         |effect: &Effect| matches!(effect, Effect::Send { registry_message: RegistryMessage::Voter(_), .. });
     let writes = |effects: &[Effect]| match effects[..] {
@@ -199,11 +202,11 @@ fn who_votes_alone_says_nothing_as_a_leader_before_its_vote_is_written() {
     assert!(registry.is_leader());
     let second = writes(&registry.effects());
     registry.on_written(second, Time::ZERO);
-    assert!(registry.effects().iter().any(is_to_voter), "now they may hear of it");
+    assert!(registry.effects().iter().any(is_to_voter), "the vote is on disk");
 }
 
 #[test]
-fn a_yes_is_given_after_a_round_and_names_its_renewal() {
+fn renewal_is_confirmed_after_a_round() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
@@ -223,7 +226,7 @@ fn a_yes_is_given_after_a_round_and_names_its_renewal() {
 }
 
 #[test]
-fn nobody_asks_for_another_or_what_a_leader_decides() {
+fn commands_for_other_hosts_are_refused() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
@@ -239,7 +242,7 @@ fn nobody_asks_for_another_or_what_a_leader_decides() {
 
 /// Set `SESSIONS=100000` for more.
 #[test]
-fn the_file_does_not_grow_with_what_is_over() {
+fn file_does_not_grow_with_ended_sessions() {
     let sessions = std::env::var("SESSIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
@@ -258,7 +261,7 @@ fn the_file_does_not_grow_with_what_is_over() {
 }
 
 #[test]
-fn a_voter_whose_disk_hangs_confirms_nothing_and_does_not_lead() {
+fn voter_with_hanging_disk_does_not_lead() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     voter.hangs = true;
@@ -266,7 +269,7 @@ fn a_voter_whose_disk_hangs_confirms_nothing_and_does_not_lead() {
     voter.ask(Question::Do(leave));
     assert_eq!(voter.answers, []);
     voter.ticks(18);
-    assert!(voter.registry.is_leader(), "a slow disk is no reason yet");
+    assert!(voter.registry.is_leader(), "the disk is not slow enough yet");
     voter.ticks(100);
     assert!(!voter.registry.is_leader());
     voter.ask(Question::Renew { session: SessionId::new(9), renewal: 1 });
@@ -279,26 +282,26 @@ fn join(session: SessionId, name: &str) -> Question {
 
 /// Numbers that the lost voters may have allocated are not used again.
 #[test]
-fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
+fn recovered_registry_continues_beyond_lost_numbers() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
     voter.ask(join(session, "known"));
     let file = voter.file.clone().unwrap();
     assert_eq!(cluster_of(&file), Ok(CLUSTER));
-    let recovered = recover(&file, Versions::OURS, 7).expect("a whole file");
+    let recovered = recover(&file, Versions::OURS, 7).expect("an intact file");
     assert_eq!((recovered.cluster, recovered.host), (CLUSTER.recovered(7), HOST));
     assert_eq!(cluster_of(&recovered.file), Ok(CLUSTER.recovered(7)));
     assert!(recovered.voter > voter.registry.voter());
     assert_eq!(recovered.last, (voter.registry.term(), voter.registry.applied()));
 
     let registry = Registry::restart(Config::default(), Versions::OURS, &recovered.file, Rng::new(2), Time::ZERO);
-    let mut again = Voter::of(registry.expect("a whole file"));
+    let mut again = Voter::of(registry.expect("an intact file"));
     again.ticks(60);
     assert!(again.registry.is_leader());
     let state = again.registry.state();
-    assert!(state.sessions().contains_key(&session), "its process may still be inside");
-    assert!(state.is_over(SessionId::new(2)), "the next one, which the lost voters may have given out");
+    assert!(state.sessions().contains_key(&session), "its process may still use it");
+    assert!(state.is_over(SessionId::new(2)), "the lost voters may have allocated the next one");
     let lost = 1 << 16;
     assert!(state.resources()[&Label::new("known").unwrap()].generation() > lost);
     let session = again.open(2, None);
@@ -315,23 +318,26 @@ fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
 
 /// The sessions that the lost voters opened last are unknown to the file, and may be in use.
 #[test]
-fn recovered_register_announces_nothing_in_its_quarantine() {
+fn recovered_registry_announces_nothing_in_quarantine() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     // The session has ended, but one of this duration may be in use.
     let long = voter.open_for(1, None, 60_000);
     voter.ask(Question::Do(Command::Leave { session: long }));
-    let recovered = recover(&voter.file.clone().unwrap(), Versions::OURS, 7).expect("a whole file");
+    let recovered = recover(&voter.file.clone().unwrap(), Versions::OURS, 7).expect("an intact file");
     assert_eq!(recovered.quarantine, Span::from_millis(62_050), "60 s · 1.03 + 0.25 s");
     let restart = |file: &[u8]| {
-        Voter::of(Registry::restart(Config::default(), Versions::OURS, file, Rng::new(2), Time::ZERO).expect("whole"))
+        Voter::of(
+            Registry::restart(Config::default(), Versions::OURS, file, Rng::new(2), Time::ZERO)
+                .expect("an intact file"),
+        )
     };
     let mut again = restart(&recovered.file);
     again.ticks(60);
     let session = again.open_for(2, None, 600_000);
     again.ask(join(session, "r"));
     again.ticks(20 * 58);
-    assert_eq!(again.sent, [], "61 s after it has started");
+    assert_eq!(again.sent, [], "61 s after the start");
     // A restart of the process starts the count again.
     let mut again = restart(&again.file.clone().unwrap());
     again.ticks(20 * 61);
@@ -343,11 +349,11 @@ fn recovered_register_announces_nothing_in_its_quarantine() {
     assert!(matches!(again.sent[..], [(_, _, EventKind::Opened { .. }), ..]), "{:?}", again.sent);
     let mut again = restart(&again.file.clone().unwrap());
     again.ticks(60);
-    assert!(again.registry.state().quarantine().is_none(), "it is over for good");
+    assert!(again.registry.state().quarantine().is_none(), "the quarantine has ended for good");
 }
 
 #[test]
-fn a_voter_that_has_learnt_nothing_is_nothing_to_recover_from() {
+fn empty_voter_cannot_be_recovered_from() {
     let empty = Registry::enlist(Config::default(), Versions::OURS, CLUSTER, VoterId::new(2), Rng::new(1), Time::ZERO);
     let file = Voter::of(empty).file.unwrap();
     assert!(matches!(recover(&file, Versions::OURS, 7), Err(Damage::NoRegister(_))));
@@ -357,7 +363,7 @@ fn a_voter_that_has_learnt_nothing_is_nothing_to_recover_from() {
 }
 
 #[test]
-fn a_coordinator_is_told_at_once_and_again_until_it_has_counted() {
+fn opened_is_repeated_until_closed() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
@@ -381,18 +387,18 @@ fn a_coordinator_is_told_at_once_and_again_until_it_has_counted() {
     voter.sent.clear();
     voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session, since: 1 }));
     voter.ticks(12);
-    assert_eq!(voter.sent, vec![(resource.clone(), 2, EventKind::Expelled); 3], "and nobody is left to count");
+    assert_eq!(voter.sent, vec![(resource.clone(), 2, EventKind::Expelled); 3], "no party is left for a census");
     let received =
         || RegistryMessage::EventAck { resource: resource.clone(), session, generation: 2, topic: Topic::Expelled };
     voter.registry.on_registry_message(PeerId::new(8), received(), 1, voter.now);
-    assert_eq!(voter.registry.unexpected().values().sum::<u64>(), 1, "that is not theirs");
+    assert_eq!(voter.registry.unexpected().values().sum::<u64>(), 1, "from another host");
     voter.registry.on_registry_message(HOST, received(), 1, voter.now);
     voter.ticks(20);
     assert_eq!(voter.sent.len(), 3);
 }
 
 #[test]
-fn a_new_leader_tells_everybody_some_in_every_tick() {
+fn new_leader_sends_events_in_batches() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
@@ -402,18 +408,18 @@ fn a_new_leader_tells_everybody_some_in_every_tick() {
     }
     let file = voter.file.clone().unwrap();
     let registry = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
-    let mut again = Voter::of(registry.expect("a whole file"));
+    let mut again = Voter::of(registry.expect("an intact file"));
     while again.sent.is_empty() {
         again.ticks(1);
     }
     assert!(again.sent.len() < 500, "not all at once: {}", again.sent.len());
     again.ticks(8);
     let names: std::collections::BTreeSet<&Label> = again.sent.iter().map(|(name, ..)| name).collect();
-    assert_eq!(names.len(), 1000, "all before anybody has its turn again");
+    assert_eq!(names.len(), 1000, "all before the first repetition");
 }
 
 #[test]
-fn what_is_there_is_seen_page_by_page() {
+fn queries_are_answered_in_pages() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
@@ -477,11 +483,11 @@ fn what_is_there_is_seen_page_by_page() {
 }
 
 #[test]
-fn an_old_program_refuses_what_a_newer_one_has_written() {
+fn old_program_refuses_a_newer_file() {
     let newer = Versions { min: 1, max: 2 };
     let mut voter = Voter::found(Config::default(), newer);
     voter.ticks(60);
-    assert_eq!(voter.registry.state().version(), 2, "who founds uses the newest version that it knows");
+    assert_eq!(voter.registry.state().version(), 2, "a founder uses its newest version");
     let file = voter.file.clone().unwrap();
     let old = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
     let damage = old.err().expect("version 2 is not understood");
@@ -496,16 +502,16 @@ fn an_old_program_refuses_what_a_newer_one_has_written() {
 }
 
 #[test]
-fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
+fn old_program_halts_at_a_newer_entry() {
     let newer = Versions { min: 1, max: 2 };
     // Created by an old program and then upgraded: the snapshot has version 1, the entries after it have version 2.
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let file = voter.file.clone().unwrap();
     let mut upgraded =
-        Voter::of(Registry::restart(Config::default(), newer, &file, Rng::new(1), Time::ZERO).expect("a whole file"));
+        Voter::of(Registry::restart(Config::default(), newer, &file, Rng::new(1), Time::ZERO).expect("an intact file"));
     upgraded.ticks(60);
-    assert_eq!(upgraded.registry.state().version(), 1, "its member is still described as old");
+    assert_eq!(upgraded.registry.state().version(), 1, "the member still has its old description");
     let ttl = Ttl::from_millis(15_000).unwrap();
     let open = |nonce| Command::Open {
         host: HOST,
@@ -528,18 +534,18 @@ fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     let later = Versions { min: 2, max: 3 };
     assert!(inspect(&file, later).is_err() && inspect(upgraded.file.as_ref().unwrap(), later).is_ok());
     let old = Registry::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
-    let mut old = Voter::of(old.expect("all of it is whole"));
-    assert!(matches!(inspect(&file, Versions::OURS), Err(Damage::Version { version: 2, .. })), "who asks before knows");
+    let mut old = Voter::of(old.expect("an intact file"));
+    assert!(matches!(inspect(&file, Versions::OURS), Err(Damage::Version { version: 2, .. })), "`inspect` finds it");
     assert_eq!(inspect(&file, newer), Ok((CLUSTER, 0)));
     old.ticks(60);
     let sentence = old.registry.halted().expect("it met an entry of version 2");
     assert!(sentence.contains("has version 2, and this program understands 1: upgrade it"), "{sentence}");
     old.ask(Question::Do(open(3)));
-    assert_eq!(old.answers, [], "and does nothing any more");
+    assert_eq!(old.answers, [], "a halted voter does not answer");
 }
 
 #[test]
-fn letters_of_another_cluster_are_refused() {
+fn message_of_another_cluster_is_refused() {
     let registry_message =
         RegistryMessage::Ask { number: 1, question: Question::Renew { session: SessionId::new(1), renewal: 1 } };
     let bytes = wire::encode(&registry_message, 1, CLUSTER);
@@ -549,7 +555,7 @@ fn letters_of_another_cluster_are_refused() {
 
 /// A voter with a real file and the thread that writes it.
 #[test]
-fn a_real_file_is_written_behind_the_voters_back() {
+fn real_file_is_written_by_its_thread() {
     let dir = std::env::temp_dir().join(format!("peerlock-registry-voter-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let path = dir.join("registry");

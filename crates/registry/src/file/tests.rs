@@ -29,7 +29,7 @@ fn three() -> (Vec<u8>, Vec<usize>) {
 }
 
 #[test]
-fn what_was_written_comes_back_and_later_records_stand_over_earlier_ones() {
+fn later_records_supersede_earlier_ones() {
     let (bytes, _) = three();
     let contents = read(&bytes).unwrap();
     assert_eq!((contents.header, contents.torn), (HEADER_1, 0));
@@ -47,7 +47,7 @@ fn what_was_written_comes_back_and_later_records_stand_over_earlier_ones() {
 }
 
 #[test]
-fn a_file_that_ends_within_its_last_record_is_cut_there() {
+fn truncated_last_record_is_cut_off() {
     let (bytes, ends) = three();
     for length in ends[1] + 1..ends[2] {
         let contents = read(&bytes[..length]).unwrap();
@@ -61,7 +61,7 @@ fn a_file_that_ends_within_its_last_record_is_cut_there() {
 }
 
 #[test]
-fn sectors_of_the_last_record_that_were_never_written_are_cut() {
+fn last_record_with_unwritten_sector_is_cut_off() {
     let (bytes, ends) = three();
     for sector in ends[1] / 512..=(ends[2] - 1) / 512 {
         let (from, to) = ((sector * 512).max(ends[1]), ((sector + 1) * 512).min(ends[2]));
@@ -73,7 +73,7 @@ fn sectors_of_the_last_record_that_were_never_written_are_cut() {
 
 /// However short the part of a record in a sector is.
 #[test]
-fn a_hole_is_a_hole_wherever_the_record_begins_and_ends() {
+fn unwritten_sector_is_detected_at_any_offset() {
     for length in (0..600).chain([1000, 1024]) {
         let (bytes, ends) = written(&[record(&[entry(1, 1, length)]), record(&[entry(2, 1, 600 - length % 600)])]);
         for sector in ends[0] / 512..=(ends[1] - 1) / 512 {
@@ -87,7 +87,7 @@ fn a_hole_is_a_hole_wherever_the_record_begins_and_ends() {
 /// A record whose length ends in a zero byte, with any number of bytes in its first sector: zeros that were written do
 /// not count as unwritten.
 #[test]
-fn a_zero_that_was_written_does_not_pass_for_a_hole() {
+fn written_zeros_are_not_an_unwritten_sector() {
     let ends_in_zero = |length: &usize| Writer::begin(HEADER_1, &record(&[entry(2, 1, *length)])).1[HEADER] == 0;
     let length = (200..300).find(ends_in_zero).expect("some record is 256 bytes long");
     for before in 0..600 {
@@ -98,7 +98,7 @@ fn a_zero_that_was_written_does_not_pass_for_a_hole() {
 }
 
 #[test]
-fn every_bit_that_turns_over_in_what_was_confirmed_is_noticed() {
+fn flipped_bit_in_a_confirmed_record_is_damage() {
     let (bytes, ends) = three();
     for place in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
@@ -117,7 +117,7 @@ fn every_bit_that_turns_over_in_what_was_confirmed_is_noticed() {
 }
 
 #[test]
-fn a_hole_with_anything_behind_it_is_damage_and_not_torn() {
+fn unwritten_sector_before_the_end_is_damage() {
     let (bytes, ends) = three();
     for (from, to) in [(ends[0], ends[1]), (ends[0], ends[0] + 30), (ends[1] - 16, ends[1]), (HEADER, ends[0])] {
         let mut holed = bytes.clone();
@@ -133,7 +133,7 @@ fn a_hole_with_anything_behind_it_is_damage_and_not_torn() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_the_record_and_what_to_do() {
+fn damage_names_record_and_remedy() {
     let (mut bytes, ends) = three();
     bytes[ends[0] + 100] ^= 4;
     let sentence = read(&bytes).unwrap_err().to_string();
@@ -149,7 +149,7 @@ fn what_is_wrong_is_said_with_the_record_and_what_to_do() {
 }
 
 #[test]
-fn merging_keeps_the_newest_of_everything() {
+fn merge_retains_the_newest() {
     let mut first = record(&[entry(4, 1, 1), entry(5, 1, 1)]);
     first.merge(record(&[entry(5, 2, 1)]));
     assert_eq!(first.entries, [entry(4, 1, 1), entry(5, 2, 1)]);

@@ -40,7 +40,7 @@ pub(super) struct Questions {
 
 impl Questions {
     /// Queues a question.
-    pub fn line_up(&mut self, number: u64, question: Question) {
+    pub fn enqueue(&mut self, number: u64, question: Question) {
         match question {
             Question::Do(Command::Close { .. } | Command::Renumber { .. } | Command::Quit { .. }) => {
                 self.later.push_back((number, question));
@@ -64,7 +64,7 @@ impl Questions {
 
     /// Schedules the next retransmission, and returns the question to send. A leader that answers others of many is
     /// busy, and more frequent retransmissions would add to its load.
-    pub fn put(&mut self, number: u64, answers: bool, now: Time, rng: &mut Rng) -> Option<Question> {
+    pub fn attempt(&mut self, number: u64, answers: bool, now: Time, rng: &mut Rng) -> Option<Question> {
         let is_busy = answers && self.out.len() >= MANY_OUT;
         let out = self.out.get_mut(&number)?;
         self.dues.remove(&(out.due, number));
@@ -120,28 +120,28 @@ mod tests {
     }
 
     /// Returns when the first of `count` questions is sent, in milliseconds.
-    fn puts(count: u64, answers: bool) -> Vec<u64> {
+    fn attempts(count: u64, answers: bool) -> Vec<u64> {
         let (mut questions, mut rng) = (Questions::default(), Rng::new(1));
         (1..=count).for_each(|number| questions.begin(number, leave(), Time::ZERO));
         let mut times = Vec::new();
         while let Some(now) = questions.next().filter(|now| *now < Time::ZERO + Span::from_secs(10)) {
             let due = questions.due(now);
             times.extend(due.contains(&1).then_some(now.as_nanos() / 1_000_000));
-            due.into_iter().for_each(|number| assert!(questions.put(number, answers, now, &mut rng).is_some()));
+            due.into_iter().for_each(|number| assert!(questions.attempt(number, answers, now, &mut rng).is_some()));
         }
         times
     }
 
     #[test]
-    fn of_many_each_is_put_again_after_ever_longer_while_the_leader_answers_others() {
-        let times = puts(64, true);
+    fn retransmissions_back_off_while_leader_is_busy() {
+        let times = attempts(64, true);
         let pauses: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         for (pause, most) in pauses.iter().zip([300, 600, 1200, 2400, 4800, 4800, 4800]) {
             assert!((most / 2..=most).contains(pause), "{times:?}");
         }
         assert!((5..=8).contains(&times.len()), "{times:?}");
         for (count, answers) in [(63, true), (64, false), (500, false)] {
-            let times = puts(count, answers);
+            let times = attempts(count, answers);
             assert_eq!(times[..5], [0, 300, 600, 900, 1200], "{count} {answers}");
             let last = times.windows(2).map(|pair| pair[1] - pair[0]).next_back().unwrap();
             assert!((1000..=2000).contains(&last), "{count} {answers}: {times:?}");
@@ -149,31 +149,31 @@ mod tests {
     }
 
     #[test]
-    fn all_are_put_soon_when_another_leads() {
+    fn new_leader_resets_retransmissions() {
         let (mut questions, mut rng) = (Questions::default(), Rng::new(1));
         (1..=64).for_each(|number| questions.begin(number, leave(), Time::ZERO));
         for _ in 0..5 {
-            (1..=64).for_each(|number| _ = questions.put(number, true, Time::ZERO, &mut rng));
+            (1..=64).for_each(|number| _ = questions.attempt(number, true, Time::ZERO, &mut rng));
         }
         assert!(questions.next() >= Some(Time::ZERO + LONGEST_OF_MANY / 2));
         questions.hasten(Time::ZERO);
         assert_eq!(questions.next(), Some(Time::ZERO + RETRY));
         assert_eq!(questions.due(Time::ZERO + RETRY).len(), 64);
-        (1..=64).for_each(|number| _ = questions.put(number, true, Time::ZERO + RETRY, &mut rng));
+        (1..=64).for_each(|number| _ = questions.attempt(number, true, Time::ZERO + RETRY, &mut rng));
         assert_eq!(questions.next(), Some(Time::ZERO + RETRY * 2), "the interval starts again");
         assert!((1..=64).all(|number| questions.answered(number) && !questions.answered(number)));
         assert_eq!(questions.next(), None);
     }
 
     #[test]
-    fn what_somebody_waits_for_has_room_before_what_was_counted() {
+    fn closes_are_sent_after_other_questions() {
         let mut questions = Questions::default();
         let close = |number| {
             let resource = crate::Label::new(format!("r{number}")).expect("a label");
             Question::Do(Command::Close { session: SessionId::new(1), resource, generation: 1, remaining: Vec::new() })
         };
-        (1..=1000).for_each(|number| questions.line_up(number, close(number)));
-        (1001..=2000).for_each(|number| questions.line_up(number, leave()));
+        (1..=1000).for_each(|number| questions.enqueue(number, close(number)));
+        (1001..=2000).for_each(|number| questions.enqueue(number, leave()));
         let mut turns = Vec::new();
         while let Some((number, question)) = questions.turn() {
             questions.begin(number, question, Time::ZERO);

@@ -1,11 +1,11 @@
-//! Sends events to sessions: see `kind.rs`.
+//! Sends events to sessions: see `event.rs`.
 
 use std::collections::BTreeMap;
 
 use peerlock_types::{PeerId, Span, Time};
 
 use super::Registry;
-use crate::kind::Topic;
+use crate::event::Topic;
 use crate::mutation::Mutation;
 use crate::state::State;
 use crate::wire::RegistryMessage;
@@ -28,7 +28,7 @@ type Announcement = (Label, SessionId, u64, Topic);
 
 /// The last sending of an event.
 #[derive(Clone, Copy)]
-struct Telling {
+struct Sending {
     at: Time,
     /// The time until it is repeated; `None` if it was acknowledged.
     pause: Option<Span>,
@@ -36,8 +36,8 @@ struct Telling {
 
 /// The events that a leader has sent.
 #[derive(Default)]
-pub(super) struct Event {
-    words: BTreeMap<Announcement, Telling>,
+pub(super) struct SentEvents {
+    events: BTreeMap<Announcement, Sending>,
     /// When each coordinator last sent a `Close`.
     closed: BTreeMap<SessionId, Time>,
     /// The number of sent and open generations per coordinator.
@@ -46,16 +46,16 @@ pub(super) struct Event {
     next: Option<Label>,
 }
 
-impl Event {
+impl SentEvents {
     /// Removes events that are not pending any more.
     fn forget(&mut self, state: &State) {
-        self.words.retain(|(name, session, generation, topic), _| {
-            let words = state.resources().get(name).into_iter().flat_map(|it| it.words());
-            words.into_iter().any(|event| event == (*session, *generation, *topic))
+        self.events.retain(|(name, session, generation, topic), _| {
+            let pending = state.resources().get(name).into_iter().flat_map(|it| it.words());
+            pending.into_iter().any(|event| event == (*session, *generation, *topic))
         });
         self.closed.retain(|session, _| state.sessions().contains_key(session));
         self.opened.clear();
-        for (_, session, _, topic) in self.words.keys() {
+        for (_, session, _, topic) in self.events.keys() {
             *self.opened.entry(*session).or_default() += usize::from(*topic == Topic::Opened);
         }
     }
@@ -65,13 +65,13 @@ impl Event {
     }
 
     fn is_due(&self, event: &Announcement, now: Time) -> bool {
-        self.words.get(event).is_none_or(|sent| sent.pause.is_some_and(|pause| now >= sent.at + pause))
+        self.events.get(event).is_none_or(|sent| sent.pause.is_some_and(|pause| now >= sent.at + pause))
     }
 
     /// Returns the time until the next repetition. A coordinator that has closed other generations since the last one
     /// is reachable but busy, and more frequent repetitions would add to its load.
     fn pause(&self, event: &Announcement) -> Span {
-        let Some(Telling { at, pause: Some(pause) }) = self.words.get(event) else { return AGAIN };
+        let Some(Sending { at, pause: Some(pause) }) = self.events.get(event) else { return AGAIN };
         let closes = self.closed.get(&event.1).is_some_and(|closed| closed > at);
         let is_busy = closes && self.opened.get(&event.1).is_some_and(|opened| *opened >= MANY_OPENED);
         if is_busy { (*pause * 2).min(LONGEST) } else { AGAIN }
@@ -97,8 +97,8 @@ impl Registry {
             sent.forget(&self.state);
         }
         let turn = sent.next.take();
-        let late = self.state.talked_of(turn.as_ref());
-        let early = self.state.talked_of(None).take_while(|(name, _)| turn.as_ref().is_some_and(|turn| *name < turn));
+        let late = self.state.with_events(turn.as_ref());
+        let early = self.state.with_events(None).take_while(|(name, _)| turn.as_ref().is_some_and(|turn| *name < turn));
         let mut due: Vec<Announcement> = Vec::new();
         'turns: for (looked_at, (name, resource)) in late.chain(early).enumerate() {
             if looked_at == MOST_LOOKED_AT {
@@ -110,7 +110,7 @@ impl Registry {
                 if topic == Topic::Opened && is_quarantined || !sent.is_due(&event, now) {
                     continue;
                 }
-                let is_new = topic == Topic::Opened && !sent.words.contains_key(&event);
+                let is_new = topic == Topic::Opened && !sent.events.contains_key(&event);
                 if is_new && !sent.has_room(session) {
                     continue;
                 }
@@ -129,7 +129,7 @@ impl Registry {
             if let Some(lead) = &mut self.lead {
                 let event = (name, session, generation, topic);
                 let pause = (!self.config.makes(Mutation::SendsOnce)).then(|| lead.sent.pause(&event));
-                lead.sent.words.insert(event, Telling { at: now, pause });
+                lead.sent.events.insert(event, Sending { at: now, pause });
             }
         }
     }
@@ -146,8 +146,8 @@ impl Registry {
         let is_theirs = self.state.sessions().get(&event.1).is_none_or(|session| session.host == from);
         if !is_theirs || event.3 == Topic::Opened {
             self.count_unexpected("an acknowledgement from a host that was not sent the event");
-        } else if let Some(telling) = self.lead.as_mut().and_then(|lead| lead.sent.words.get_mut(&event)) {
-            telling.pause = None;
+        } else if let Some(sending) = self.lead.as_mut().and_then(|lead| lead.sent.events.get_mut(&event)) {
+            sending.pause = None;
         }
     }
 }

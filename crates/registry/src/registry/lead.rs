@@ -7,7 +7,7 @@ use std::mem::take;
 use peerlock_types::{PeerId, Time};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 
-use super::delivery::Event;
+use super::delivery::SentEvents;
 use super::{Batch, Origin, Registry, encode_batch};
 use crate::command::{Command, Outcome, Refusal};
 use crate::leases::{Leases, patience};
@@ -55,7 +55,7 @@ pub(super) struct Lead {
     confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
     /// When the host of each voter without a session was first seen without one.
     absent: BTreeMap<VoterId, Time>,
-    pub(super) sent: Event,
+    pub(super) sent: SentEvents,
     ticks: u64,
 }
 
@@ -71,7 +71,7 @@ impl Lead {
             rounds: BTreeMap::new(),
             confirmed: Vec::new(),
             absent: BTreeMap::new(),
-            sent: Event::default(),
+            sent: SentEvents::default(),
             ticks: 0,
         }
     }
@@ -121,12 +121,12 @@ impl Registry {
 
     pub(super) fn lead_tick(&mut self, now: Time) {
         // Every voter counts, so that an election does not restart the count.
-        let mut lapsed = Vec::new();
+        let mut expired = Vec::new();
         for (name, resource) in self.state.granted() {
             for (&fencing, grant) in resource.detached() {
                 let (stretch, ttl) = (grant.stretch, grant.ttl.span());
                 if self.grants.has_expired((name, fencing), stretch, ttl, self.config.slack, now) {
-                    lapsed.push(Command::ExpireDetached { resource: name.clone(), fencing, stretch });
+                    expired.push(Command::ExpireDetached { resource: name.clone(), fencing, stretch });
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Registry {
         self.grants.retain(|name, fencing| {
             resources.get(name).is_some_and(|resource| resource.detached().contains_key(&fencing))
         });
-        lapsed.extend(self.lift_quarantine(now));
+        expired.extend(self.lift_quarantine(now));
         if !self.engine.is_settled() {
             return;
         }
@@ -146,13 +146,13 @@ impl Registry {
             lead.queue.push_back((Command::End { sessions: due, term: lead.term }, None));
         }
         let under_way: Vec<&Command> = lead.under_way().filter(|command| command.is_leaders()).collect();
-        lapsed.retain(|expire_detached| !under_way.contains(&expire_detached));
+        expired.retain(|expire_detached| !under_way.contains(&expire_detached));
         let version = self.state.version() + 1;
         let raise = Command::Raise { version };
         if self.versions.has(version) && self.state.can_raise(version) && !under_way.contains(&&raise) {
-            lapsed.push(raise);
+            expired.push(raise);
         }
-        lead.queue.extend(lapsed.into_iter().map(|command| (command, None)));
+        lead.queue.extend(expired.into_iter().map(|command| (command, None)));
         self.settle_change();
         self.begin_round(now);
         self.change_voters(now);
@@ -222,11 +222,11 @@ impl Registry {
         let (ready, later) = take(&mut lead.confirmed).into_iter().partition(|(index, _)| *index <= applied);
         lead.confirmed = later;
         for (session, renewal) in Vec::from_iter(ready).into_iter().flat_map(|(_, renewals)| renewals) {
-            self.say_yes(session, renewal, now);
+            self.confirm(session, renewal, now);
         }
     }
 
-    fn say_yes(&mut self, session: SessionId, Renewal { origin, renewal }: Renewal, now: Time) {
+    fn confirm(&mut self, session: SessionId, Renewal { origin, renewal }: Renewal, now: Time) {
         let Some(lead) = &mut self.lead else { return };
         if self.state.sessions().contains_key(&session) {
             if lead.leases.may_say_yes(session, now) {
@@ -265,7 +265,7 @@ impl Registry {
         let Some(lead) = &mut self.lead else { return };
         match question {
             Question::Renew { session, renewal } if self.config.makes(Mutation::YesWithoutRound) => {
-                self.say_yes(session, Renewal { origin, renewal }, now);
+                self.confirm(session, Renewal { origin, renewal }, now);
             }
             // Dropped: the session retransmits.
             Question::Renew { .. } if lead.waiting.len() >= MOST_SESSIONS => {}

@@ -60,7 +60,7 @@ fn snapshot_of(message: &Message) -> Option<&Snapshot> {
 
 impl Registry {
     /// Sends the next piece of a message with a long snapshot. Returns whether the message is sent in pieces.
-    pub(super) fn posts_in_pieces(&mut self, message: &Message, host: PeerId) -> bool {
+    pub(super) fn sends_in_pieces(&mut self, message: &Message, host: PeerId) -> bool {
         let Some(snapshot) = snapshot_of(message).filter(|snapshot| snapshot.state.len() > PIECE) else {
             return false;
         };

@@ -12,7 +12,7 @@ use crate::{Label, SessionId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     /// Resources with pending events.
-    pub(super) talked_of: BTreeSet<Label>,
+    pub(super) with_events: BTreeSet<Label>,
     /// Resources with detached grants, and their numbers.
     pub(super) granted: BTreeMap<Label, usize>,
     /// The number of all detached grants.
@@ -69,7 +69,7 @@ impl Index {
 
     /// Updates a resource.
     pub(super) fn note(&mut self, name: &Label, resource: &Resource) {
-        set(&mut self.talked_of, name, resource.words().next().is_some());
+        set(&mut self.with_events, name, resource.words().next().is_some());
         let (before, now) = (self.granted.get(name).copied().unwrap_or(0), resource.detached().len());
         self.grants = self.grants - before + now;
         match (before, now) {
@@ -81,7 +81,7 @@ impl Index {
 
     /// Removes a resource.
     pub(super) fn forget(&mut self, name: &Label) {
-        self.talked_of.remove(name);
+        self.with_events.remove(name);
         self.grants -= self.granted.remove(name).unwrap_or(0);
     }
 

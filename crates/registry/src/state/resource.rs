@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::MOST_DETACHED;
 use crate::command::{MOST_FENCING, Opening, Outcome, Refusal};
-use crate::kind::Topic;
+use crate::event::Topic;
 use crate::mutation::Mutation;
 use crate::{Label, SessionId, Ttl};
 

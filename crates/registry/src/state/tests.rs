@@ -91,7 +91,7 @@ fn resource(state: &State) -> &Resource {
 }
 
 #[test]
-fn the_first_to_join_founds_and_the_answer_says_everything_that_a_joiner_must_know() {
+fn first_join_creates_the_resource() {
     let (mut state, [first, ..]) = three();
     assert_eq!(resource(&state).parties().len(), 3);
     // The answer to a repeated `Join` is the same, whatever its number of slots.
@@ -105,7 +105,7 @@ fn the_first_to_join_founds_and_the_answer_says_everything_that_a_joiner_must_kn
 }
 
 #[test]
-fn several_ends_in_one_entry_open_one_generation() {
+fn ends_in_one_entry_open_one_generation() {
     let (mut state, [a, b, c]) = three();
     assert_eq!(state.apply(1, end(&[a, b])), Outcome::Ended { sessions: vec![a, b] });
     assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (2, Some(c)));
@@ -115,7 +115,7 @@ fn several_ends_in_one_entry_open_one_generation() {
 }
 
 #[test]
-fn an_end_concerns_the_resources_of_its_parties_only() {
+fn end_opens_generations_only_where_session_is_party() {
     let (mut state, [a, _, c]) = three();
     state.apply(1, Command::Join { session: c, resource: label("other"), slots: 1 });
     state.apply(1, Command::Leave { session: a });
@@ -123,7 +123,7 @@ fn an_end_concerns_the_resources_of_its_parties_only() {
 }
 
 #[test]
-fn when_everybody_is_gone_the_next_one_counts_in_a_new_generation() {
+fn join_after_all_parties_ended_opens_generation() {
     let (mut state, sessions) = three();
     state.apply(1, end(&sessions));
     assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (2, None));
@@ -134,7 +134,7 @@ fn when_everybody_is_gone_the_next_one_counts_in_a_new_generation() {
 }
 
 #[test]
-fn slots_and_numbers_open_generations_once() {
+fn resize_and_renumber_open_one_generation() {
     let (mut state, _) = three();
     assert!(matches!(state.apply(1, resize(3, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
     assert_eq!(state.apply(1, resize(3, 1)), Outcome::Done);
@@ -147,7 +147,7 @@ fn slots_and_numbers_open_generations_once() {
 
 /// Otherwise requests could use up the generations, and the state could not be decoded.
 #[test]
-fn slots_are_not_changed_until_there_are_no_generations_left() {
+fn resize_is_refused_before_generations_run_out() {
     let (mut state, _) = three();
     state.resources.get_mut(&label("r")).unwrap().recover(&label("r"), MOST_GENERATION / 2 - 2);
     let last = resource(&state).generation();
@@ -160,7 +160,7 @@ fn slots_are_not_changed_until_there_are_no_generations_left() {
 
 /// Otherwise the registry could not be decoded.
 #[test]
-fn a_state_with_the_last_of_all_generations_can_be_read() {
+fn state_with_the_last_generation_decodes() {
     let (mut state, [a, b, c]) = three();
     state.resources.get_mut(&label("r")).unwrap().recover(&label("r"), MOST_GENERATION - 3);
     for (session, generation) in [(a, MOST_GENERATION - 2), (b, MOST_GENERATION - 1), (c, MOST_GENERATION - 1)] {
@@ -173,7 +173,7 @@ fn a_state_with_the_last_of_all_generations_can_be_read() {
 
 /// Otherwise every later number of that slot would be smaller.
 #[test]
-fn a_number_of_a_generation_that_there_was_not_is_not_detached() {
+fn detach_of_a_future_generation_is_refused() {
     let (mut state, [a, ..]) = three();
     let next = (resource(&state).generation() + 1) * N;
     assert_eq!(state.apply(1, detach(a, next)), Outcome::Refused(Refusal::NoSuchGrant));
@@ -182,17 +182,17 @@ fn a_number_of_a_generation_that_there_was_not_is_not_detached() {
 
 /// The engine panics on such a configuration.
 #[test]
-fn no_state_has_a_voter_without_a_number() {
+fn state_with_voter_zero_is_refused() {
     let (mut state, _) = three();
-    let nobody = VoterId::new(0);
-    state.voter_records.insert(nobody, VoterRecord { host: PeerId::new(1), session: None });
-    assert!(State::decode(&state.encode(), Versions::OURS).is_ok(), "nobody counts with it");
-    state.conf.voters.insert(nobody);
+    let zero = VoterId::new(0);
+    state.voter_records.insert(zero, VoterRecord { host: PeerId::new(1), session: None });
+    assert!(State::decode(&state.encode(), Versions::OURS).is_ok(), "it is not in the configuration");
+    state.conf.voters.insert(zero);
     assert!(State::decode(&state.encode(), Versions::OURS).is_err());
 }
 
 #[test]
-fn who_quits_is_a_party_no_more_and_does_so_once() {
+fn quit_removes_party_once() {
     let (mut state, [a, b, c]) = three();
     assert_eq!(state.apply(1, quit(a, 0)), Outcome::Refused(Refusal::OldGeneration));
     assert!(matches!(state.apply(1, quit(a, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
@@ -228,7 +228,7 @@ fn left() -> (State, [SessionId; 3]) {
 }
 
 #[test]
-fn a_name_is_removed_when_nobody_takes_part_and_what_is_founded_later_begins_above_it() {
+fn unused_resource_is_deleted_and_raises_floor() {
     let (mut state, [a, b, c]) = three();
     assert_eq!(state.apply(1, remove(1)), Outcome::Refused(Refusal::InUse));
     for (session, generation) in [(a, 1), (b, 2), (c, 3)] {
@@ -241,7 +241,7 @@ fn a_name_is_removed_when_nobody_takes_part_and_what_is_founded_later_begins_abo
     for late in [remove(4), quit(a, 4), close(a, 4, &[]), detach(a, N + 9), drop_detached(a, N + 9)] {
         assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoResource));
     }
-    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "its generations are kept");
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "the floor is encoded");
     // Any resource is created with the slots of its first `Join`, above the deleted one.
     let other = |name| Command::Join { session: b, resource: label(name), slots: 5 };
     for name in ["r", "other"] {
@@ -252,7 +252,7 @@ fn a_name_is_removed_when_nobody_takes_part_and_what_is_founded_later_begins_abo
 
 /// Nor do other late commands about the deleted resource.
 #[test]
-fn a_late_letter_does_not_remove_the_next_one_of_a_name() {
+fn late_remove_does_not_delete_next_resource_of_its_name() {
     let (mut state, [a, b, _]) = left();
     state.apply(1, remove(4));
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
@@ -269,7 +269,7 @@ fn a_late_letter_does_not_remove_the_next_one_of_a_name() {
 
 /// A client may hold a slot although there is no party.
 #[test]
-fn a_name_with_a_detached_grant_is_not_removed() {
+fn resource_with_detached_grant_is_not_deleted() {
     let (mut state, sessions) = three();
     state.apply(1, detach(sessions[0], N + 1));
     state.apply(1, end(&sessions));
@@ -281,12 +281,12 @@ fn a_name_with_a_detached_grant_is_not_removed() {
 
 /// Otherwise the evicted session would not be notified and continue as a party.
 #[test]
-fn a_name_is_not_removed_before_who_was_forced_out_has_heard_of_it() {
+fn resource_with_unnotified_eviction_is_not_deleted() {
     let (mut state, [a, b, c]) = three();
     state.apply(1, expel(a, 1));
     assert!(matches!(state.apply(1, quit(b, 2)), Outcome::Advanced(_)));
     assert!(matches!(state.apply(1, quit(c, 3)), Outcome::Advanced(_)));
-    assert_eq!(words(&state), [(a, 2, Topic::Expelled)]);
+    assert_eq!(pending_events(&state), [(a, 2, Topic::Expelled)]);
     assert_eq!(state.apply(1, remove(4)), Outcome::Refused(Refusal::InUse));
     let mut ended = state.clone();
     ended.apply(1, end(&[a]));
@@ -294,13 +294,13 @@ fn a_name_is_not_removed_before_who_was_forced_out_has_heard_of_it() {
     // A `Quit` in a later generation shows that the session knows of the eviction.
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
     assert_eq!(state.apply(1, quit(a, 2)), Outcome::Refused(Refusal::OldGeneration));
-    assert_eq!(words(&state), [(a, 5, Topic::Opened), (a, 2, Topic::Expelled)]);
+    assert_eq!(pending_events(&state), [(a, 5, Topic::Opened), (a, 2, Topic::Expelled)]);
     assert!(matches!(state.apply(1, quit(a, 5)), Outcome::Advanced(_)));
     assert_eq!(state.apply(1, remove(6)), Outcome::Done);
 }
 
 #[test]
-fn what_was_removed_leaves_nothing_but_a_number() {
+fn deleted_resources_leave_only_the_floor() {
     let (mut state, [a, ..]) = three();
     let before = state.encode().len();
     let name = |number: u64| label(&format!("build-{number}"));
@@ -308,7 +308,7 @@ fn what_was_removed_leaves_nothing_but_a_number() {
         let resource = name(number);
         let Outcome::Joined { generation, .. } = state.apply(1, Command::Join { session: a, resource, slots: 1 })
         else {
-            panic!("it is not founded")
+            panic!("the resource is not created")
         };
         state.apply(1, Command::Quit { session: a, resource: name(number), generation });
         let remove = Command::Remove { resource: name(number), generation: generation + 1 };
@@ -327,7 +327,7 @@ fn what_was_removed_leaves_nothing_but_a_number() {
 
 /// The term of the entry decides, which is the same at all voters.
 #[test]
-fn an_end_that_was_decided_in_another_term_has_no_effect() {
+fn end_decided_in_another_term_has_no_effect() {
     let (mut state, [a, ..]) = three();
     let before = state.clone();
     for entry in [2, 7] {
@@ -339,7 +339,7 @@ fn an_end_that_was_decided_in_another_term_has_no_effect() {
 }
 
 #[test]
-fn the_same_nonce_is_the_same_session_and_a_new_process_takes_over_in_one_entry() {
+fn open_is_idempotent_and_ends_the_replaced_session() {
     let (mut state, [a, b, _]) = three();
     assert_eq!(state.apply(1, open(1, 1, None)), Outcome::Opened { session: a });
     assert_eq!(state.apply(1, open(1, 2, Some(a))), Outcome::Opened { session: SessionId::new(4) });
@@ -351,7 +351,7 @@ fn the_same_nonce_is_the_same_session_and_a_new_process_takes_over_in_one_entry(
 }
 
 #[test]
-fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_session() {
+fn members_with_a_data_directory_are_retained() {
     let (mut state, sessions) = three();
     let host = PeerId::new(7);
     let passing = Command::Open {
@@ -372,8 +372,8 @@ fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_ses
 }
 
 /// Returns the pending events of `r`.
-fn words(state: &State) -> Vec<(SessionId, u64, Topic)> {
-    state.talked_of(None).flat_map(|(_, resource)| resource.words()).collect()
+fn pending_events(state: &State) -> Vec<(SessionId, u64, Topic)> {
+    state.with_events(None).flat_map(|(_, resource)| resource.words()).collect()
 }
 
 fn close(session: SessionId, generation: u64, remaining: &[SessionId]) -> Command {
@@ -387,14 +387,14 @@ fn drop_detached(session: SessionId, fencing: u64) -> Command {
 /// Otherwise a grant could be recorded after its slot's token was created again, or a late command could end the next
 /// one.
 #[test]
-fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() {
+fn detach_requires_a_valid_session_of_the_host() {
     let (mut state, [a, b, _]) = three();
     assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
     assert_eq!(state.apply(1, detach(b, N + 100)), Outcome::Refused(Refusal::NotYours));
     assert_eq!(state.apply(1, detach(b, N + 101)), Outcome::Done);
     assert_eq!(state.apply(1, drop_detached(a, N + 101)), Outcome::Refused(Refusal::NotYours));
     assert_eq!(state.apply(1, drop_detached(b, N + 101)), Outcome::Done);
-    assert_eq!(state.apply(1, drop_detached(b, N + 101)), Outcome::Done, "it is not there, as was asked");
+    assert_eq!(state.apply(1, drop_detached(b, N + 101)), Outcome::Done, "a copy");
     state.apply(1, end(&[a, b]));
     for late in [detach(b, N + 102), drop_detached(a, N + 100)] {
         assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoSession));
@@ -406,7 +406,7 @@ fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() 
 
 /// The client may ask any process of the host, and the first one may have ended.
 #[test]
-fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
+fn later_session_of_host_renews_and_drops_grant() {
     let (mut state, [a, ..]) = three();
     state.apply(1, detach(a, N + 100));
     state.apply(1, end(&[a]));
@@ -421,12 +421,12 @@ fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
 
 /// Both sessions of a host may be valid for a while.
 #[test]
-fn what_a_later_session_has_renewed_an_earlier_one_does_not_take_back() {
+fn earlier_session_does_not_drop_renewed_grant() {
     let (mut state, [a, ..]) = three();
     assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
     let Outcome::Opened { session: later } = state.apply(1, open(1, 9, None)) else { panic!("no session") };
     assert_eq!(state.apply(1, detach(later, N + 100)), Outcome::Done);
-    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done, "an earlier renewal comes late");
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done, "a late copy of an earlier renewal");
     assert_eq!(state.apply(1, drop_detached(a, N + 100)), Outcome::Done);
     assert!(resource(&state).detached().contains_key(&(N + 100)));
     assert_eq!(state.apply(1, drop_detached(later, N + 100)), Outcome::Done);
@@ -435,7 +435,7 @@ fn what_a_later_session_has_renewed_an_earlier_one_does_not_take_back() {
 
 /// Otherwise a late renewal would restore a grant beside that of the slot's next holder.
 #[test]
-fn a_grant_that_is_over_does_not_come_back() {
+fn ended_grant_is_not_restored() {
     let (mut state, [a, ..]) = three();
     for over in
         [drop_detached(a, N + 100), Command::ExpireDetached { resource: label("r"), fencing: N + 100, stretch: 0 }]
@@ -456,7 +456,7 @@ fn a_grant_that_is_over_does_not_come_back() {
 
 /// A late renewal arrives after a longer one, whose end the client knows.
 #[test]
-fn a_renewal_does_not_make_a_grant_shorter() {
+fn late_renewal_does_not_shorten_grant() {
     let (mut state, [a, ..]) = three();
     let renew = |millis| {
         let (ttl, note) = (Ttl::from_millis(millis).unwrap(), label("note"));
@@ -469,7 +469,7 @@ fn a_renewal_does_not_make_a_grant_shorter() {
 }
 
 #[test]
-fn a_grant_lapses_in_its_last_stretch_only() {
+fn renewed_grant_does_not_expire() {
     let (mut state, [a, ..]) = three();
     state.apply(1, detach(a, N + 100));
     state.apply(1, detach(a, N + 100));
@@ -481,7 +481,7 @@ fn a_grant_lapses_in_its_last_stretch_only() {
 
 /// The coordinator is notified of the ends of grants that `Opened` contained, not of later ones.
 #[test]
-fn the_coordinator_hears_the_end_of_the_grants_that_it_has_heard_of() {
+fn coordinator_is_notified_of_ends_of_known_grants() {
     let (mut state, [a, b, c]) = three();
     state.apply(1, detach(a, N + 100));
     state.apply(1, end(&[a]));
@@ -493,32 +493,32 @@ fn the_coordinator_hears_the_end_of_the_grants_that_it_has_heard_of() {
     assert_eq!((asked, detached), (vec![(b, PeerId::new(2)), (c, PeerId::new(3))], vec![(0, N + 100)]));
     let before = sent(&state);
     state.apply(1, drop_detached(b, N + 101));
-    assert_eq!(words(&state), [opened]);
+    assert_eq!(pending_events(&state), [opened]);
     state.apply(1, Command::ExpireDetached { resource: label("r"), fencing: N + 100, stretch: 0 });
-    assert_eq!(words(&state), [opened, (coordinator, 2, Topic::Expired(N + 100))]);
-    assert_eq!(sent(&state), before, "what opened the generation is told as it was");
+    assert_eq!(pending_events(&state), [opened, (coordinator, 2, Topic::Expired(N + 100))]);
+    assert_eq!(sent(&state), before, "`Opened` has the same content");
     let (host, kind) = state.event(&label("r"), coordinator, 2, Topic::Expired(N + 100)).unwrap();
     assert_eq!((host, kind), (state.sessions()[&coordinator].host, EventKind::Expired { slot: 0, fencing: N + 100 }));
-    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "nor is any of it forgotten");
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "all of it is encoded");
     // The next generation's coordinator starts without it.
     state.apply(1, Command::Renumber { resource: label("r"), generation: 2 });
     let next = resource(&state).coordinator().unwrap();
-    assert_eq!(words(&state), [(next, 3, Topic::Opened)]);
+    assert_eq!(pending_events(&state), [(next, 3, Topic::Opened)]);
 }
 
 #[test]
-fn a_generation_is_told_until_it_is_closed_and_closing_it_again_changes_nothing() {
+fn opened_is_pending_until_closed() {
     let (mut state, [a, b, c]) = three();
-    assert_eq!(words(&state), [(a, 1, Topic::Opened)]);
+    assert_eq!(pending_events(&state), [(a, 1, Topic::Opened)]);
     assert_eq!(state.apply(1, close(a, 1, &[])), Outcome::Done);
-    assert_eq!(words(&state), []);
-    assert_eq!(resource(&state).parties().len(), 3, "they have joined in it");
+    assert_eq!(pending_events(&state), []);
+    assert_eq!(resource(&state).parties().len(), 3, "they have joined in this generation");
     state.apply(1, resize(1, 1));
     let coordinator = resource(&state).coordinator().unwrap();
     let others: Vec<SessionId> = [a, b, c].into_iter().filter(|it| *it != coordinator).collect();
     assert_eq!(state.apply(1, close(coordinator, 1, &[])), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(state.apply(1, close(others[0], 2, &[])), Outcome::Refused(Refusal::NotYours));
-    assert_eq!(words(&state), [(coordinator, 2, Topic::Opened)]);
+    assert_eq!(pending_events(&state), [(coordinator, 2, Topic::Opened)]);
     assert_eq!(state.apply(1, close(coordinator, 2, &[others[0]])), Outcome::Done);
     let closed = state.clone();
     assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);
@@ -529,7 +529,7 @@ fn a_generation_is_told_until_it_is_closed_and_closing_it_again_changes_nothing(
 
 /// A session that joined in this generation was not in the census. One that reported nothing may have joined again.
 #[test]
-fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
+fn close_retains_parties_that_joined_since() {
     let (mut state, [a, b, c]) = three();
     state.apply(1, resize(1, 1));
     state.apply(1, open(4, 4, None));
@@ -546,22 +546,22 @@ fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
 }
 
 #[test]
-fn who_is_forced_out_is_told_so_and_the_others_count_without_it() {
+fn evicted_session_is_notified_and_not_in_census() {
     let (mut state, [a, b, c]) = three();
     state.apply(1, detach(b, N + 100));
     assert!(matches!(state.apply(1, expel(b, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
     assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::NoParty));
     let coordinator = resource(&state).coordinator().unwrap();
     let expelled = (b, 2, Topic::Expelled);
-    assert_eq!(words(&state), [(coordinator, 2, Topic::Opened), expelled]);
+    assert_eq!(pending_events(&state), [(coordinator, 2, Topic::Opened), expelled]);
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, c]);
     assert_eq!(resource(&state).detached_before(), []);
     // A late `Join` makes it a party again, but does not show that it knows of the eviction.
     state.apply(1, join(b));
     state.apply(1, close(coordinator, 2, &[a, c]));
-    assert_eq!(words(&state), [expelled]);
+    assert_eq!(pending_events(&state), [expelled]);
     state.apply(1, end(&[b]));
-    assert!(words(&state).iter().all(|(session, ..)| *session != b));
+    assert!(pending_events(&state).iter().all(|(session, ..)| *session != b));
 }
 
 /// The answer to the first copy is lost in an election, and the session has joined again when the second is applied.
@@ -586,12 +586,12 @@ fn late_expel_does_not_evict_a_session_that_joined_again() {
     // A later generation does not protect the same participation.
     state.apply(1, end(&[a]));
     assert!(matches!(state.apply(1, expel(b, 2)), Outcome::Advanced(_)));
-    assert!(resource(&state).detached().is_empty(), "what it has given goes with it");
+    assert!(resource(&state).detached().is_empty(), "its detached grants end with it");
 }
 
 /// Whether the granting session has ended or is still a party.
 #[test]
-fn take_back_ends_one_grant_and_no_party() {
+fn revocation_ends_one_grant_and_no_party() {
     let (mut state, [a, b, _]) = three();
     for (session, fencing) in [(a, N + 100), (a, N + 101), (b, N + 102)] {
         state.apply(1, detach(session, fencing));
@@ -601,7 +601,7 @@ fn take_back_ends_one_grant_and_no_party() {
     state.apply(1, end(&[a]));
     assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Done);
     let coordinator = resource(&state).coordinator().unwrap();
-    assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(N + 100))));
+    assert!(pending_events(&state).contains(&(coordinator, 2, Topic::Expired(N + 100))));
     assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [N + 101]);
     // A copy changes nothing, and the grant is not restored.
     let taken = state.clone();
@@ -612,7 +612,7 @@ fn take_back_ends_one_grant_and_no_party() {
 }
 
 #[test]
-fn take_back_of_a_grant_that_was_renewed_elsewhere_is_refused() {
+fn revocation_of_a_renewed_grant_is_refused() {
     let (mut state, [a, ..]) = three();
     state.apply(1, detach(a, N + 100));
     state.apply(1, end(&[a]));
@@ -671,7 +671,7 @@ fn late_choice_of_voters_does_not_undo_a_newer_one() {
 /// Assumed by the model of custody: the end of the old session and the participation of the new one are one entry, and
 /// one generation.
 #[test]
-fn who_takes_over_is_asked_in_the_generation_that_the_end_of_the_one_before_opens() {
+fn takeover_opens_one_generation_with_new_session() {
     let (mut state, [a, b, c]) = three();
     let other = Command::Join { session: a, resource: label("other"), slots: 1 };
     state.apply(1, other);
@@ -680,7 +680,7 @@ fn who_takes_over_is_asked_in_the_generation_that_the_end_of_the_one_before_open
     assert_eq!(resource(&state).generation(), 2);
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, new]);
     assert!(state.is_over(a));
-    assert_eq!(state.resources()[&label("other")].parties().len(), 0, "what it does not name it does not have");
+    assert_eq!(state.resources()[&label("other")].parties().len(), 0, "only named resources are taken over");
     // A copy changes nothing.
     assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: new });
     assert_eq!(resource(&state).generation(), 2);
@@ -692,7 +692,7 @@ fn who_takes_over_is_asked_in_the_generation_that_the_end_of_the_one_before_open
 }
 
 #[test]
-fn who_takes_over_from_a_session_that_has_ended_is_asked_all_the_same() {
+fn takeover_of_an_ended_session_opens_generation() {
     let (mut state, [a, ..]) = three();
     state.apply(1, end(&[a]));
     assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: SessionId::new(4) });
@@ -702,14 +702,14 @@ fn who_takes_over_from_a_session_that_has_ended_is_asked_all_the_same() {
 
 /// A process is killed after its session was opened and before it stored it. The next one reads the same file.
 #[test]
-fn session_that_was_not_written_down_ends_with_the_one_it_replaced() {
+fn unstored_session_ends_with_the_one_it_replaced() {
     let (mut state, [a, b, c]) = three();
-    let [unheard, next, last] = [4, 5, 6].map(SessionId::new);
-    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: unheard });
+    let [unstored, next, last] = [4, 5, 6].map(SessionId::new);
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: unstored });
     assert_eq!(state.apply(1, take_over(11, a)), Outcome::Opened { session: next });
-    assert!(state.is_over(unheard), "nobody answers for it");
+    assert!(state.is_over(unstored), "no process has stored it");
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, next]);
-    assert_eq!(resource(&state).generation(), 3, "one for each entry");
+    assert_eq!(resource(&state).generation(), 3, "one generation per entry");
     // The next session is stored, and its process is killed after it has requested another one.
     assert_eq!(state.apply(1, opening(1, (11, 1), Some(next))), Outcome::Opened { session: last });
     assert_eq!(state.apply(1, take_over(12, next)), Outcome::Opened { session: SessionId::new(7) });
@@ -719,13 +719,13 @@ fn session_that_was_not_written_down_ends_with_the_one_it_replaced() {
 
 /// Two agents of one data directory may have used two sockets, hence two takeover files.
 #[test]
-fn session_of_a_process_with_another_file_ends_by_its_time() {
+fn session_of_another_file_is_not_replaced() {
     let (mut state, [a, ..]) = three();
     let other = SessionId::new(4);
     assert_eq!(state.apply(1, open(1, 10, None)), Outcome::Opened { session: other });
     state.apply(1, join(other));
     assert_eq!(state.apply(1, take_over(11, a)), Outcome::Opened { session: SessionId::new(5) });
-    assert!(state.is_over(a) && !state.is_over(other), "its clients may be inside, and nobody answers for them");
+    assert!(state.is_over(a) && !state.is_over(other), "its clients may hold slots");
 }
 
 /// A late copy would open a session that no process uses, and end that of the current process.
@@ -752,7 +752,7 @@ fn late_open_of_an_earlier_process_changes_nothing() {
 }
 
 #[test]
-fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
+fn version_increases_when_all_understand_the_next() {
     let (mut state, [a, b, c]) = three();
     let upgraded = |host, replaces| {
         let host = PeerId::new(host);
@@ -783,7 +783,7 @@ fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
 
 /// A former voter that is removed too early can be missing when another voter restarts.
 #[test]
-fn a_change_of_voters_is_settled_by_an_entry_behind_the_last_one() {
+fn change_of_voters_is_settled_by_a_later_entry() {
     let (mut state, _) = three();
     assert_eq!(state.unsettled(), None);
     let voters = |all: &[u64]| all.iter().copied().map(VoterId::new).collect();
@@ -797,7 +797,7 @@ fn a_change_of_voters_is_settled_by_an_entry_behind_the_last_one() {
 }
 
 #[test]
-fn nothing_grows_without_a_bound() {
+fn every_collection_is_bounded() {
     let (mut state, [a, ..]) = three();
     for fencing in 0..MOST_DETACHED as u64 {
         assert_eq!(state.apply(1, detach(a, N + fencing)), Outcome::Done);
@@ -817,7 +817,7 @@ fn nothing_grows_without_a_bound() {
 }
 
 #[test]
-fn what_is_asked_for_often_follows_from_the_rest_whatever_comes_and_goes() {
+fn index_follows_from_state() {
     let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(1, true));
     let opens = |host, nonce, keeps, replaces: Option<u64>| Command::Open {
         host: PeerId::new(host),
@@ -847,5 +847,5 @@ fn what_is_asked_for_often_follows_from_the_rest_whatever_comes_and_goes() {
         assert_eq!((sessions, state.keepers()), (sessions_of_two, keepers), "after {command:?}");
         assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "after {command:?}");
     }
-    assert!(!state.members().contains_key(&PeerId::new(2)), "it kept nothing, and its last session is over");
+    assert!(!state.members().contains_key(&PeerId::new(2)), "it has no data directory, and its last session has ended");
 }

@@ -96,6 +96,6 @@ impl Setting {
     }
 
     pub fn ttl(&self) -> Ttl {
-        Ttl::from_millis(self.ttl.as_nanos() / 1_000_000).expect("some seconds are a time to live")
+        Ttl::from_millis(self.ttl.as_nanos() / 1_000_000).expect("a valid duration")
     }
 }

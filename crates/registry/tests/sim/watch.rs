@@ -9,7 +9,7 @@ use peerlock_registry::{
 };
 use peerlock_types::{Key, PeerId, Time, mix};
 
-use crate::words::Words;
+use crate::deliveries::Deliveries;
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub enum Violation {
     /// A peer has no session although there are no faults.
     NoSession(PeerId),
     /// An event was repeated with other content, or for a generation closed long ago.
-    Mistold(PeerId, String),
+    WrongEvent(PeerId, String),
     /// A session has not received an event that it needs.
-    Untold(String),
+    Undelivered(String),
     /// An ended grant was restored.
     Revived(String),
     /// A generation was reused.
@@ -62,7 +62,7 @@ pub struct Watch {
     doubtful: BTreeSet<SessionId>,
     /// A digest of the state after each entry.
     digests: BTreeMap<(ClusterId, u64), Key>,
-    pub words: Words,
+    pub deliveries: Deliveries,
     /// The last entry observed at each voter.
     applied: BTreeMap<PeerId, u64>,
     /// Voters that have started their first file.
@@ -155,7 +155,7 @@ impl Counts {
         let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
         let names = [self.removed, self.resized, self.taken_back, self.repeated];
         // Not all: some were cut off.
-        assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not resign: {self}");
+        assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not transfer the leadership: {self}");
         // Not all: some hosts have no replacement, or failed just before the end.
         assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
         assert!(
@@ -176,9 +176,9 @@ impl fmt::Display for Counts {
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
              voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with \
              flipped bits, {full} of full disks), {partitions} partitions, {freezes} freezes, {compactions} new files, \
-             {raised} upgraded; {sent} words ({expired} ends of grants, {expelled} forced out), {given_back} grants \
+             {raised} upgraded; {sent} events ({expired} ends of grants, {expelled} forced out), {given_back} grants \
              given back later, {stops} stops ({resigned} of {led} leaders resigned), {chosen} choices of voters, \
-             {recovered} recoveries, {removed} names removed, {resized} resized, {taken_back} grants taken back; \
+             {recovered} recoveries, {removed} resources deleted, {resized} resized, {taken_back} grants revoked; \
              {repeated} commands repeated late; no violation"
         )
     }
@@ -209,7 +209,7 @@ impl Watch {
         }
         match beliefs.iter().find(|(_, _, session)| self.ended.contains(session)) {
             Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
-            None if member.unexpected() > 0 => Err(Violation::Unexpected(at, "a letter".to_owned())),
+            None if member.unexpected() > 0 => Err(Violation::Unexpected(at, "a message".to_owned())),
             None => match member.registry().filter(|registry| !registry.unexpected().is_empty()) {
                 Some(registry) => Err(Violation::Unexpected(at, format!("{:?}", registry.unexpected()))),
                 None => Ok(()),
@@ -225,7 +225,7 @@ impl Watch {
             return Err(Violation::Disagree(at, index));
         }
         if is_newest {
-            self.words.look(now, state)?;
+            self.deliveries.look(now, state)?;
             self.look_at_late_copy(state, index)?;
             self.look_for_unwritten(state)?;
         }
@@ -291,7 +291,7 @@ impl Watch {
 
     /// Checks a new file.
     pub fn on_file(&mut self, bytes: &[u8]) -> Result<(), Violation> {
-        let header = file::read(bytes).expect("a file that was just made is whole").header;
+        let header = file::read(bytes).expect("a new file is intact").header;
         self.counts.compactions += 1;
         if header.file == 1 && !self.started.insert(header.voter) {
             return Err(Violation::StartedTwice(header.voter));
@@ -302,7 +302,7 @@ impl Watch {
     /// Records a confirmed command.
     pub fn on_answer(&mut self, now: Time, by: PeerId, command: Command, outcome: Outcome) {
         self.counts.answers += 1;
-        self.words.on_answer(now, by, &command, &outcome, &mut self.counts);
+        self.deliveries.on_answer(now, by, &command, &outcome, &mut self.counts);
         self.confirmed.push((command, outcome));
     }
 
@@ -322,7 +322,7 @@ impl Watch {
         generation: u64,
         kind: &EventKind,
     ) -> Result<bool, Violation> {
-        let is_new = self.words.on_event(now, at, (resource, session, generation), kind)?;
+        let is_new = self.deliveries.on_event(now, at, (resource, session, generation), kind)?;
         self.counts.sent += u64::from(is_new);
         self.counts.expired += u64::from(is_new && matches!(kind, EventKind::Expired { .. }));
         self.counts.expelled += u64::from(is_new && *kind == EventKind::Expelled);
@@ -341,12 +341,12 @@ impl Watch {
 
     /// Checks the grants of a host.
     pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
-        if self.recovered { Ok(()) } else { self.words.on_grants(at, asked, page) }
+        if self.recovered { Ok(()) } else { self.deliveries.on_grants(at, asked, page) }
     }
 
     /// After a period without faults: every live session has received its events.
-    pub fn look_for_untold(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
-        self.words.look_for_untold(now, state, there)
+    pub fn check_deliveries(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
+        self.deliveries.check_deliveries(now, state, there)
     }
 
     /// After a period without faults: everything confirmed is in this voter's state.

@@ -16,7 +16,7 @@ use peerlock_registry::{
 };
 use peerlock_types::{PeerId, Rng, Span, Time};
 
-use self::clients::{Count, Grant, Order};
+use self::clients::{AdminCommand, Count, Grant};
 use crate::disk::FakeDisk;
 use crate::setting::Setting;
 use crate::watch::{Violation, Watch, stamp};
@@ -81,7 +81,7 @@ struct Host {
     /// Open queries: when they were sent, and in which session.
     looks: BTreeMap<u64, (Time, Option<SessionId>)>,
     /// The administrator's commands that wait for a query.
-    orders: BTreeMap<u64, Order>,
+    admin_commands: BTreeMap<u64, AdminCommand>,
     /// The takeover file: its cluster and the last session known to be open.
     written: Option<(ClusterId, SessionId)>,
     /// The session in which it has queried its grants.
@@ -148,7 +148,7 @@ impl World {
                 looked_as: None,
                 grants: BTreeSet::new(),
                 generations: BTreeMap::new(),
-                orders: BTreeMap::new(),
+                admin_commands: BTreeMap::new(),
                 written: None,
                 stopping: None,
                 is_flipped: false,
@@ -303,7 +303,7 @@ impl World {
                     if let Err(Malformed::Recovered { theirs, .. }) = received
                         && !has_session
                     {
-                        self.note(|| format!("{to} hears that the cluster was recovered"));
+                        self.note(|| format!("{to} learns that the cluster was recovered"));
                         self.stop(to);
                         self.hosts[to].cluster = theirs;
                         return self.start(to);
@@ -557,7 +557,7 @@ impl World {
             self.hosts.iter().enumerate().filter_map(|(host, it)| {
                 it.member.as_ref().and_then(|member| member.client().stands(self.local(host)))
             });
-        self.watch.look_for_untold(self.now, leader.state(), &beliefs.collect())?;
+        self.watch.check_deliveries(self.now, leader.state(), &beliefs.collect())?;
         if let Some(chosen) = leader.state().chosen()
             && *chosen != leader.state().voter_hosts().into_iter().collect()
         {

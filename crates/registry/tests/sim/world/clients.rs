@@ -17,7 +17,7 @@ pub(super) struct Count {
 
 /// An administrator's command, which follows a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum AdminCommand {
     Resize(u32),
     /// Evicts a random party.
     Expel(u64),
@@ -45,7 +45,7 @@ impl World {
         let generation = it.generations.get(&resource).copied().unwrap_or(1);
         let grants = it.grants.len().max(1) as u64;
         let grant = it.grants.iter().nth((pick % grants) as usize).cloned();
-        let ttl = Ttl::from_millis(1000 + pick % 9000).expect("some seconds are a time to live");
+        let ttl = Ttl::from_millis(1000 + pick % 9000).expect("a valid duration");
         let note = resource.clone();
         let command = match (draw, grant) {
             (0..35, _) => Command::Join { session, resource, slots },
@@ -58,11 +58,11 @@ impl World {
                 Command::Detach { session, resource, slot, fencing, ttl, note }
             }
             (58..68, Some((resource, _, fencing))) => Command::DropDetached { session, resource, fencing },
-            (68..72, _) => return self.look_for(host, Order::Resize(slots), Look::Resource(resource)),
+            (68..72, _) => return self.look_for(host, AdminCommand::Resize(slots), Look::Resource(resource)),
             (72..75, _) => Command::Renumber { resource, generation },
             (75..78, _) => Command::Close { session, resource, generation, remaining: Vec::new() },
-            (78..80, _) => return self.look_for(host, Order::Expel(pick), Look::Resource(resource)),
-            (80..82, _) => return self.look_for(host, Order::TakeBack(pick), Look::Resource(resource)),
+            (78..80, _) => return self.look_for(host, AdminCommand::Expel(pick), Look::Resource(resource)),
+            (80..82, _) => return self.look_for(host, AdminCommand::TakeBack(pick), Look::Resource(resource)),
             (82..85, _) => return self.look_at(host, Look::Cluster),
             (85..87, _) if !self.quiet => {
                 let member = self.hosts[host].member.as_mut().expect("it was there");
@@ -72,8 +72,8 @@ impl World {
             (87..92, _) if !self.quiet && self.setting.chooses => {
                 let keepers = self.setting.keepers as u64;
                 let chosen = (0..1 + pick % 3).map(|turn| peer(((pick >> 8) + turn).rem_euclid(keepers) as usize));
-                let order = Order::SetVoters((pick & 128 == 0).then(|| chosen.collect()));
-                return self.look_for(host, order, Look::Hosts(Vec::new()));
+                let wanted = AdminCommand::SetVoters((pick & 128 == 0).then(|| chosen.collect()));
+                return self.look_for(host, wanted, Look::Hosts(Vec::new()));
             }
             (92..95, _) => Command::Quit { session, resource, generation },
             _ => return Ok(()),
@@ -102,32 +102,34 @@ impl World {
         self.settle(host)
     }
 
-    fn look_for(&mut self, host: usize, order: Order, look: Look) -> Result<(), Violation> {
+    fn look_for(&mut self, host: usize, wanted: AdminCommand, look: Look) -> Result<(), Violation> {
         let now = self.local(host);
         let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
         let number = member.look(look, now);
-        self.hosts[host].orders.insert(number, order);
+        self.hosts[host].admin_commands.insert(number, wanted);
         self.settle(host)
     }
 
     /// Sends an administrator's command, given the result of the query.
-    fn on_order(&mut self, host: usize, order: Order, found: Found) -> Result<(), Violation> {
-        let command = match (order, found) {
-            (Order::SetVoters(hosts), Found::Cluster(view)) => Some(Command::SetVoters { hosts, after: view.choices }),
-            (order, Found::Resources(page)) => page.resources.first().and_then(|found| {
+    fn on_admin_query(&mut self, host: usize, wanted: AdminCommand, found: Found) -> Result<(), Violation> {
+        let command = match (wanted, found) {
+            (AdminCommand::SetVoters(hosts), Found::Cluster(view)) => {
+                Some(Command::SetVoters { hosts, after: view.choices })
+            }
+            (wanted, Found::Resources(page)) => page.resources.first().and_then(|found| {
                 let (resource, generation) = (found.name.clone(), found.generation);
                 let of = |pick: u64, count: usize| (pick % count.max(1) as u64) as usize;
-                match order {
-                    Order::Resize(slots) => Some(Command::Resize { resource, slots, generation }),
-                    Order::Expel(pick) => {
+                match wanted {
+                    AdminCommand::Resize(slots) => Some(Command::Resize { resource, slots, generation }),
+                    AdminCommand::Expel(pick) => {
                         let party = found.parties.get(of(pick, found.parties.len()))?;
                         Some(Command::Expel { resource, session: party.session, since: party.since })
                     }
-                    Order::TakeBack(pick) => {
+                    AdminCommand::TakeBack(pick) => {
                         let grant = found.detached.get(of(pick, found.detached.len()))?;
                         Some(Command::TakeBack { resource, fencing: grant.fencing, session: grant.session })
                     }
-                    Order::SetVoters(_) => None,
+                    AdminCommand::SetVoters(_) => None,
                 }
             }),
             (_, Found::Cluster(_)) => None,
@@ -149,8 +151,8 @@ impl World {
     }
 
     pub(super) fn on_result(&mut self, host: usize, number: u64, found: Found) -> Result<(), Violation> {
-        if let Some(order) = self.hosts[host].orders.remove(&number) {
-            return self.on_order(host, order, found);
+        if let Some(wanted) = self.hosts[host].admin_commands.remove(&number) {
+            return self.on_admin_query(host, wanted, found);
         }
         let Some((asked, asked_as)) = self.hosts[host].looks.remove(&number) else { return Ok(()) };
         match found {
@@ -173,7 +175,7 @@ impl World {
         generation: u64,
         kind: &EventKind,
     ) -> Result<(), Violation> {
-        self.note(|| format!("{host} is told of {resource}, generation {generation}: {kind:?}"));
+        self.note(|| format!("{host} receives an event of {resource}, generation {generation}: {kind:?}"));
         let is_new = self.watch.on_event(self.now, peer(host), &resource, session, generation, kind)?;
         self.hosts[host].generations.insert(resource.clone(), generation);
         if matches!(kind, EventKind::Opened { .. }) {
@@ -201,7 +203,7 @@ impl World {
     }
 
     pub(super) fn on_answered(&mut self, host: usize, number: u64, outcome: Outcome) -> Result<(), Violation> {
-        self.note(|| format!("{host} hears {outcome:?}"));
+        self.note(|| format!("{host} receives {outcome:?}"));
         let Some(command) = self.hosts[host].asked.remove(&number) else { return Ok(()) };
         let it = &mut self.hosts[host];
         match (&command, &outcome) {

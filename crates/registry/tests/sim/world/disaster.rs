@@ -53,10 +53,10 @@ impl World {
         let applied = self.hosts[survivor].member.as_ref().and_then(|it| it.registry()).map(Registry::applied);
         self.stop(survivor);
         let file = self.hosts[survivor].disk.load().expect("a fake disk can be read");
-        let file = file.expect("nobody has told it to remove its file");
-        let least = Ttl::from_millis(LEAST).expect("a tenth of a second can be a duration");
+        let file = file.expect("the survivor has a file");
+        let least = Ttl::from_millis(LEAST).expect("a valid duration");
         let recovered = recover_within(&file, self.versions(survivor), survivor as u64, least)
-            .unwrap_or_else(|damage| panic!("what the survivor has written: {damage}"));
+            .unwrap_or_else(|damage| panic!("the survivor cannot be recovered from: {damage}"));
         self.note(|| format!("{survivor} is recovered: {}", recovered.cluster));
         assert!(applied <= Some(recovered.last.1), "it had applied more than its file says");
         assert_eq!(recovered.host, super::peer(survivor));

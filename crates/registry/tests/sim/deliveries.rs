@@ -8,7 +8,7 @@ use peerlock_types::{PeerId, Span, Time};
 use crate::watch::{Counts, Violation};
 
 /// An event arrives within this time.
-const TOLD_WITHIN: Span = Span::from_secs(1);
+const DELIVERED_WITHIN: Span = Span::from_secs(1);
 /// No message is delayed, and no host is frozen, for as long.
 const FORGOTTEN: Span = Span::from_secs(15);
 
@@ -17,7 +17,7 @@ type Grant = (Label, u64);
 
 /// The expected and received events.
 #[derive(Default)]
-pub struct Words {
+pub struct Deliveries {
     cluster: Option<ClusterId>,
     /// When each generation was first observed, and its cluster.
     generations: BTreeMap<(Label, u64), (ClusterId, Time)>,
@@ -38,7 +38,7 @@ pub struct Words {
     given: BTreeMap<Grant, (PeerId, Time)>,
 }
 
-impl Words {
+impl Deliveries {
     /// Checks the newest state.
     pub fn look(&mut self, now: Time, state: &State) -> Result<(), Violation> {
         if self.cluster != Some(state.cluster()) {
@@ -82,10 +82,13 @@ impl Words {
         let key = (resource.clone(), generation);
         if let EventKind::Opened { .. } = kind {
             if self.opened.entry(key.clone()).or_insert_with(|| kind.clone()) != kind {
-                return Err(Violation::Mistold(at, format!("{key:?}: {kind:?}, and {:?} before", self.opened[&key])));
+                return Err(Violation::WrongEvent(
+                    at,
+                    format!("{key:?}: {kind:?}, and {:?} before", self.opened[&key]),
+                ));
             }
             if self.closed.get(&key).is_some_and(|closed| now >= *closed + FORGOTTEN) {
-                return Err(Violation::Mistold(at, format!("{key:?} is closed")));
+                return Err(Violation::WrongEvent(at, format!("{key:?} is closed")));
             }
         }
         Ok(self.sent.insert((resource.clone(), session, generation, kind.topic())))
@@ -138,25 +141,29 @@ impl Words {
     }
 
     /// Checks that all live sessions have received their events, except for very recent ones.
-    pub fn look_for_untold(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
-        let is_due = |since: Option<&Time>| since.is_some_and(|since| now >= *since + TOLD_WITHIN);
+    pub fn check_deliveries(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
+        let is_due = |since: Option<&Time>| since.is_some_and(|since| now >= *since + DELIVERED_WITHIN);
         for (name, resource) in state.resources() {
             let key = (name.clone(), resource.generation());
             let Some(coordinator) = resource.coordinator() else { continue };
-            assert!(state.sessions().contains_key(&coordinator), "{name} is coordinated by nobody who stands");
+            assert!(state.sessions().contains_key(&coordinator), "the coordinator of {name} has no valid session");
             let was_notified = |topic| self.sent.contains(&(name.clone(), coordinator, resource.generation(), topic));
             if !there.contains(&coordinator) {
                 continue;
             }
             let since = self.generations.get(&key).map(|(_, since)| since);
             if !resource.is_closed() && is_due(since) && !was_notified(Topic::Opened) {
-                return Err(Violation::Untold(format!("{key:?}: {coordinator} does not know that it coordinates")));
+                return Err(Violation::Undelivered(format!(
+                    "{key:?}: {coordinator} was not notified that it coordinates"
+                )));
             }
             let Some(EventKind::Opened { detached, .. }) = self.opened.get(&key) else { continue };
             for &(_, fencing) in detached {
                 let over = self.over.get(&(name.clone(), fencing));
                 if is_due(over) && !was_notified(Topic::Expired(fencing)) {
-                    return Err(Violation::Untold(format!("{key:?}: {coordinator} waits for the end of {fencing}")));
+                    return Err(Violation::Undelivered(format!(
+                        "{key:?}: {coordinator} waits for the end of {fencing}"
+                    )));
                 }
             }
         }
@@ -169,7 +176,7 @@ impl Words {
             let was_notified = knows || self.sent.iter().any(|event| is_it(&event));
             if there.contains(session) && state.sessions().contains_key(session) && is_due(Some(since)) && !was_notified
             {
-                return Err(Violation::Untold(format!("{name}: {session} does not know that it was forced out")));
+                return Err(Violation::Undelivered(format!("{name}: {session} was not notified of its eviction")));
             }
         }
         Ok(())

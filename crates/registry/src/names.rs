@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_and_times_to_live_are_checked_where_they_are_decoded() {
+    fn labels_and_ttls_are_checked_on_decoding() {
         let decoded = |text: &str| postcard::from_bytes::<Label>(&postcard::to_allocvec(text).unwrap());
         for (text, good) in [
             ("a", true),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn two_programs_speak_the_newest_version_that_both_understand() {
+    fn common_version_is_the_newest_of_both() {
         let of = |min, max| Versions { min, max };
         for (a, b, common) in [
             (of(1, 1), of(1, 1), Some(1)),
