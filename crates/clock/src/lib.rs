@@ -329,7 +329,7 @@ mod tests {
 
     /// A timer is slewed, the clock of leases is not.
     #[test]
-    fn timer_is_set_again_until_it_is_late_by_little() {
+    fn timer_is_late_by_little() {
         for rate in RATES {
             for span in [1, 19, 21, 100, 1_000, 30_000, 3_600_000] {
                 let span = Duration::from_millis(span);
