@@ -165,7 +165,11 @@ impl CachedView {
 
     /// Asserts the invariants between steps.
     pub fn check(&self, has_alarm: bool) {
-        assert!(self.lookers.is_empty() || has_alarm, "{:?} wait to see the cluster, and nobody answers", self.lookers);
+        assert!(
+            self.lookers.is_empty() || has_alarm,
+            "calls {:?} wait for the member list without a timer",
+            self.lookers
+        );
     }
 
     /// Starts another round.
@@ -197,12 +201,12 @@ mod tests {
             assert!(rounds.iter().all(|round| round.len() == hosts.len().min(MOST_SOUGHT)), "{count}");
             assert_eq!(rounds.concat().into_iter().collect::<BTreeSet<_>>(), hosts, "{count}");
             let soon: BTreeSet<PeerId> = rounds.concat().into_iter().take(count as usize + MOST_SOUGHT).collect();
-            assert_eq!(soon, hosts, "one after another, {count}");
+            assert_eq!(soon, hosts, "every host in turn, {count}");
         }
     }
 
     #[test]
-    #[should_panic(expected = "[7] wait to see the cluster, and nobody answers")]
+    #[should_panic(expected = "calls [7] wait for the member list without a timer")]
     fn pending_look_without_a_timer_panics() {
         let mut cached_view = CachedView::default();
         cached_view.check(false);

@@ -232,7 +232,7 @@ impl Clients {
         let (ticket, resource) = (TicketId(self.last_ticket), wanted.name.key());
         if let Some(request) = wanted.request.clone() {
             let before = self.requests.insert((resource, request), ticket);
-            assert!(before.is_none(), "the same request is one ticket: who asks again is told which");
+            assert!(before.is_none(), "a repeated request ID returns the existing ticket");
         }
         let waiters = self.waiters.entry(resource).or_insert_with(|| Waiters {
             name: wanted.name.clone(),
@@ -276,7 +276,7 @@ impl Clients {
     /// since it has not resumed yet.
     pub fn inherit(&mut self, record: &GrantRecord, now: Time, bound: Bound) -> (TicketId, Time) {
         let GrantRecord { grant, since, until, .. } = *record;
-        assert!(until <= bound.until, "a session is renewed later than the one before it, and no shorter");
+        assert!(until <= bound.until, "a session ends after its predecessor");
         let (ticket, _) = self.admit(record.wanted(), now);
         let (ttl, grace) = (until.since(now), Span::ZERO);
         let lease = Lease { ttl, grace, auto_renew: false, renewed: now, bound: Some(bound), lost: None };
@@ -376,7 +376,7 @@ impl Clients {
     /// its next timer and its deadline.
     pub fn grant(&mut self, ticket: TicketId, grant: Grant, since: Time, bound: Option<Bound>) -> Option<(Time, Time)> {
         let entry = self.tickets.get_mut(&ticket)?;
-        assert!(!entry.is_held(), "{ticket:?} is let in twice");
+        assert!(!entry.is_held(), "{ticket:?} is granted twice");
         let Wanted { ttl, grace, auto_renew, .. } = entry.wanted;
         let lease = Lease { ttl, grace, auto_renew: auto_renew && bound.is_some(), renewed: since, bound, lost: None };
         entry.stage = Stage::Held { grant, since: since.into(), lease };
@@ -511,32 +511,29 @@ impl Clients {
     pub fn check(&self, session: Option<Bound>, has_alarm: impl Fn(TicketId) -> bool) {
         for (alias, ticket) in &self.aliases {
             let known = self.tickets.get(ticket).and_then(|entry| entry.alias);
-            assert_eq!(known, Some(*alias), "the protocol is asked for {alias:?}, and no ticket waits for it");
+            assert_eq!(known, Some(*alias), "{alias:?} is requested from the protocol and has no ticket");
         }
         let known = self.tickets.values().filter(|entry| entry.alias.is_some()).count();
-        assert_eq!(known, self.aliases.len(), "two tickets have one alias, or one is not in the list");
+        assert_eq!(known, self.aliases.len(), "tickets and aliases are one-to-one");
         for (request, ticket) in &self.requests {
-            assert!(
-                self.tickets.contains_key(ticket),
-                "nothing is left of {ticket:?}, and {request:?} still leads to it"
-            );
+            assert!(self.tickets.contains_key(ticket), "{request:?} names {ticket:?}, which has ended");
         }
         for (ticket, entry) in &self.tickets {
-            let waiters = self.waiters.get(&entry.resource).expect("a ticket's resource was asked for");
+            let waiters = self.waiters.get(&entry.resource).expect("a ticket's resource is known");
             let (waits, holds) = (waiters.waiting.contains(ticket), waiters.holding.contains(ticket));
             assert_eq!((waits, holds), (!entry.is_held(), entry.is_held()), "{ticket:?} is in exactly one place");
             assert!(
                 !holds || entry.alias.is_some() || entry.is_detached(),
-                "{ticket:?} is inside, and neither the protocol nor the register knows it"
+                "{ticket:?} holds a slot, but has no alias and is not detached"
             );
             if let Stage::Held { lease: Lease { bound: Some(_), .. }, .. } = entry.stage {
-                assert!(session.is_some(), "{ticket:?} is inside, and its session is over");
+                assert!(session.is_some(), "{ticket:?} holds a slot, but its session is over");
             }
             let watched = holds || matches!(entry.wanted.wait, Wait::For(_));
-            assert!(!watched || has_alarm(*ticket), "nobody looks when the time of {ticket:?} is over");
+            assert!(!watched || has_alarm(*ticket), "{ticket:?} has a deadline, but no timer");
         }
         let placed: usize = self.waiters.values().map(|waiters| waiters.waiting.len() + waiters.holding.len()).sum();
-        assert_eq!(placed, self.tickets.len(), "somebody waits or is inside of whom nothing is left");
+        assert_eq!(placed, self.tickets.len(), "waiters and holders have tickets");
     }
 }
 
@@ -608,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nobody looks when the time of TicketId(1) is over")]
+    #[should_panic(expected = "TicketId(1) has a deadline, but no timer")]
     fn lease_without_a_timer_panics() {
         let mut clients = Clients::default();
         let (ticket, _) = clients.admit(wanted("r"), at(0));

@@ -35,7 +35,7 @@ const MOST_ASKED: u32 = 3;
 /// A connection without data for this long is idle; an idle connection is probed at this interval.
 const REST: Span = Span::from_secs(20);
 /// The reason given when data is missing.
-const LOST: &str = "something was lost on its way";
+const LOST: &str = "a packet was lost";
 
 /// A packet of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,7 +184,7 @@ impl Connections {
     /// Closes the connection to a peer and stops reconnecting.
     pub fn forget(&mut self, peer: PeerId) {
         self.wanted.remove(&peer);
-        self.hang_up(peer, "another way is better");
+        self.hang_up(peer, "there is a direct connection");
     }
 
     /// Connects to a peer once.
@@ -235,7 +235,7 @@ impl Connections {
             let segment = if end.epoch.is_some() { Segment::Ask(end.sent) } else { Segment::Open };
             self.packets.push((peer, Packet { number: end.number, answer: end.answer, segment }));
         }
-        silent.into_iter().for_each(|peer| self.hang_up(peer, "nothing is heard of it"));
+        silent.into_iter().for_each(|peer| self.hang_up(peer, "it does not answer"));
         for peer in self.wanted.clone() {
             if self.ends.get(&peer).is_none_or(|end| end.epoch.is_none()) {
                 self.changes.push(Change::Unreached(peer));
@@ -262,7 +262,7 @@ impl Connections {
             }
             Segment::Open => {
                 if known.is_none_or(|(last, _)| last != number) {
-                    self.hang_up(peer, "the other side begins anew");
+                    self.hang_up(peer, "the other side has opened another connection");
                     let answer = now.as_nanos().max(1);
                     self.ends.insert(peer, End::new(number, answer, now));
                 }
@@ -276,7 +276,7 @@ impl Connections {
             _ if known != Some((number, answer)) => {
                 self.packets.push((peer, Packet { number, answer, segment: Segment::Close }));
                 if known.is_some_and(|(last, _)| last == number) {
-                    self.hang_up(peer, "there is another process");
+                    self.hang_up(peer, "another process has accepted it");
                 }
             }
             Segment::Accept => self.up(peer, now),
@@ -403,7 +403,7 @@ mod tests {
         one.connect(peer(2), peer(1), NOW);
         let (_, open) = one.packets[0].clone();
         carry(&mut one, &mut two, NOW);
-        one.hang_up(peer(2), "we hang up");
+        one.hang_up(peer(2), "closed by this side");
         let (_, close) = one.packets[0].clone();
         carry(&mut one, &mut two, NOW);
         one.connect(peer(2), peer(1), NOW + BEAT);
@@ -431,7 +431,7 @@ mod tests {
         next.send(peer(1), 1, vec![1], later);
         carry(&mut one, &mut next, later);
         assert!(
-            matches!(one.changes.last(), Some(Change::Down(_, 1, "there is another process"))),
+            matches!(one.changes.last(), Some(Change::Down(_, 1, "another process has accepted it"))),
             "{:?}",
             one.changes
         );
@@ -479,9 +479,9 @@ mod tests {
         one.connect(peer(2), peer(1), NOW);
         carry(&mut one, &mut two, NOW);
         let (now, said) = rest(&mut one, &mut two, NOW, 25);
-        assert!((20..=42).contains(&said), "a question at every beat, as long as it is new: {said}");
+        assert!((20..=42).contains(&said), "a probe at every beat while it is new: {said}");
         let (now, said) = rest(&mut one, &mut two, now, 100);
-        assert!((4..=12).contains(&said), "one every twenty beats, of each at most: {said}");
+        assert!((4..=12).contains(&said), "at most one of each every twenty beats: {said}");
         one.send(peer(2), 1, vec![7], now);
         carry(&mut one, &mut two, now);
         let (now, said) = rest(&mut one, &mut two, now, 15);

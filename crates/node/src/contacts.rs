@@ -523,21 +523,25 @@ impl Contacts {
     /// Asserts the invariants between steps. `is_up` tells whether a relayed connection exists.
     pub fn check(&self, is_up: impl Fn(PeerId, u64) -> bool) {
         for host in &self.unacknowledged {
-            assert!(self.hosts.contains_key(host), "{host} is to be told what we have of it, and is forgotten");
+            assert!(self.hosts.contains_key(host), "an acknowledgement to {host} is due, which is forgotten");
         }
         for (host, contact) in &self.hosts {
             if let Some(epoch) = contact.relayed {
-                assert!(contact.epoch.is_none(), "{host} is connected, and still reached by way of another");
-                assert!(is_up(*host, epoch), "{host} is reached by way of another, on a connection that is over");
+                assert!(contact.epoch.is_none(), "{host} has both a direct and a relayed connection");
+                assert!(is_up(*host, epoch), "{host} has a relayed connection that is over");
             }
-            assert!(!contact.epoch.is_some_and(is_relayed), "a connection of the transport to {host} has our number");
+            assert!(
+                !contact.epoch.is_some_and(is_relayed),
+                "a direct connection to {host} has an epoch of relayed \
+                                                             ones"
+            );
             assert!(
                 contact.way().is_some() || !contact.link.is_open(),
-                "{host} is greeted on a connection that is over"
+                "the link to {host} is open without a connection"
             );
         }
         let detours = |effect: &Effect| matches!(effect, Effect::Send { epoch, .. } if is_relayed(*epoch));
-        assert!(!self.out.iter().any(detours), "what goes by way of another is handed to the transport");
+        assert!(!self.out.iter().any(detours), "a relayed packet is passed to the transport");
     }
 }
 
@@ -568,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is forgotten")]
+    #[should_panic(expected = "which is forgotten")]
     fn acknowledgement_to_an_unknown_host_panics() {
         let mut contacts = contacts();
         contacts.unacknowledged.insert(PeerId::new(3));
@@ -576,13 +580,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "on a connection that is over")]
+    #[should_panic(expected = "has a relayed connection that is over")]
     fn relayed_contact_without_a_connection_panics() {
         contacts().check(|_, _| false);
     }
 
     #[test]
-    #[should_panic(expected = "still reached by way of another")]
+    #[should_panic(expected = "both a direct and a relayed connection")]
     fn connected_and_relayed_contact_panics() {
         let mut contacts = contacts();
         contacts.hosts.get_mut(&HOST).unwrap().epoch = Some(1);
@@ -590,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "has our number")]
+    #[should_panic(expected = "has an epoch of relayed ones")]
     fn transport_epoch_in_the_relayed_range_panics() {
         let mut contacts = contacts();
         contacts.up(HOST, RELAYED + 1, String::new(), None, Time::ZERO);
@@ -598,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "handed to the transport")]
+    #[should_panic(expected = "is passed to the transport")]
     fn relayed_packet_for_the_transport_panics() {
         let mut contacts = contacts();
         contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);

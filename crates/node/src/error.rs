@@ -31,8 +31,8 @@ pub enum Error {
     },
     /// The lease is too short, or the grace period is not shorter. Nothing was requested.
     #[error(
-        "a lease of {ttl:?} with a grace of {grace:?} cannot be kept: give at least {} ms, and less grace than half of \
-         it",
+        "a lease of {ttl:?} with a grace period of {grace:?} cannot be kept: use at least {} ms, and a grace period \
+         shorter than half of it",
         SHORTEST_TTL.as_millis()
     )]
     BadLease {
@@ -58,14 +58,14 @@ pub enum Error {
         asked: u32,
     },
     /// The cluster has no such resource.
-    #[error("there is no resource {name}: nobody has acquired it yet, or it is spelt differently")]
+    #[error("there is no resource {name}: it was never acquired, or the name is misspelt")]
     NoSuchResource {
         /// The given name.
         name: Name,
     },
     /// The resource cannot be deleted: a client holds a slot or waits, or an evicted session may not know yet that it
     /// was evicted.
-    #[error("{name} is not removed: {}", why_used(name, host, *forced))]
+    #[error("{name} was not removed: {}", why_used(name, host, *forced))]
     InUse {
         /// Name of the resource.
         name: Name,
@@ -77,8 +77,8 @@ pub enum Error {
     },
     /// The slot was not granted in time.
     #[error("{name} was not acquired{}", match .place {
-        Some(0) => ": next in line".to_owned(),
-        Some(n) => format!(": {n} are ahead in line"),
+        Some(0) => ": next in the queue".to_owned(),
+        Some(n) => format!(": {n} requests are ahead in the queue"),
         None => String::new(),
     })]
     NotAcquired {
@@ -90,9 +90,8 @@ pub enum Error {
     },
     /// No quorum: this process has no session, since too few voters, or no member at all, can be reached.
     #[error(
-        "no majority of the voters has answered this peer for {}, and nothing is granted without: {}. It goes on by \
-         itself as soon as they can be reached: start their agents, or mend the network from here to them. Only if \
-         they are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
+        "no quorum for {}, so nothing can be granted: {}. Start their agents, or fix the network to them; this peer \
+         then continues. Only if they are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
     NoMajority {
         /// The voters that have not answered.
         missing: Vec<Missing>,
@@ -102,7 +101,7 @@ pub enum Error {
     },
     /// A census is in progress, or the coordinator does not answer. Continues without intervention when all hosts that
     /// are waited for have replied or their sessions have expired.
-    #[error("{name} has not moved for {}: {}", roughly(*.since), awaited(.missing))]
+    #[error("{name} has been stalled for {}: {}", roughly(*.since), awaited(.missing))]
     Recovering {
         /// Name of the resource.
         name: Name,
@@ -113,7 +112,7 @@ pub enum Error {
         since: Duration,
     },
     /// The grant was lost with the session of its peer. Other clients may hold the slot.
-    #[error("this grant does not stand any more: {why}, {} after its session was last confirmed", roughly(*.since))]
+    #[error("this grant is no longer valid: {why}, {} after its session was last confirmed", roughly(*.since))]
     SessionLost {
         /// Time from the last confirmed renewal of the session to its end.
         #[serde(rename = "since_ms", with = "json")]
@@ -124,8 +123,8 @@ pub enum Error {
     /// The grant was revoked: its holder has the rest of its lease to stop. Or its host was evicted, and other clients
     /// may already hold the slot.
     #[error("the slot of {name} was {}", match .forced {
-        true => "taken away by force: others may hold it already",
-        false => "revoked: somebody has asked for it",
+        true => "taken by force: other clients may already hold it",
+        false => "revoked by an administrator",
     })]
     Revoked {
         /// Name of the resource.
@@ -136,9 +135,9 @@ pub enum Error {
     },
     /// The peer belongs to another cluster. Nothing has changed here.
     #[error(
-        "the peer at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters that were founded \
-         apart stay apart. Stop the one that is to join the other, remove `cluster` and `register` from its data \
-         folder, and start it with --join"
+        "the peer at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters cannot be merged. \
+         Stop the agent that is to join the other, remove `cluster` and `registry` from its data directory, and start \
+         it with --join"
     )]
     OtherCluster {
         /// Number of the other peer.
@@ -153,8 +152,8 @@ pub enum Error {
     },
     /// The peer's program supports no message version of this one. Nothing has changed here.
     #[error(
-        "the peer at {address} speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the \
-         older of the two. Programs that follow each other understand each other, so go there one release at a time"
+        "the peer at {address} supports version {theirs} of peerlock's messages, and this program {ours}: upgrade the \
+         older of the two. Consecutive releases are compatible, so upgrade one release at a time"
     )]
     OtherVersion {
         /// Number of the other peer.
@@ -168,10 +167,12 @@ pub enum Error {
         theirs: String,
     },
     /// The lease expired before it was renewed, the grant was released, or it never existed.
-    #[error("this grant does not stand any more: its lease has ended, or it was released")]
+    #[error("this grant is no longer valid: its lease expired or it was released")]
     Lost,
     /// Too many clients wait or hold a slot at this peer.
-    #[error("{limit} clients wait or hold a slot at this peer, and no more fit: try again later, or at another peer")]
+    #[error(
+        "{limit} clients wait or hold a slot at this peer, which is the limit: try again later, or at another peer"
+    )]
     Busy {
         /// The limit.
         limit: usize,
@@ -179,7 +180,7 @@ pub enum Error {
     /// No peer could be reached to join.
     #[error(
         "no peer could be reached at {}: check that a peer runs there, and that its port is open to this machine. Only \
-         the first of a cluster starts without joining",
+         the first peer of a cluster starts without joining",
         .tried.iter().map(|(address, why)| format!("{address} ({why})")).collect::<Vec<_>>().join(", ")
     )]
     NoPeer {
@@ -187,10 +188,10 @@ pub enum Error {
         tried: Vec<(String, String)>,
     },
     /// The peer is stopping.
-    #[error("this peer stops, and serves nobody any more: ask again when it is back, or ask another")]
+    #[error("this peer is stopping and accepts no requests: try again when it is back, or at another peer")]
     Stopped,
     /// There is no agent. Nothing was requested.
-    #[error("no agent answers at {endpoint}: {why}. Start one with `peerlock agent`, or say where it is")]
+    #[error("no agent answers at {endpoint}: {why}. Start one with `peerlock agent`, or set PEERLOCK_AGENT")]
     NoAgent {
         /// The address of the agent's API.
         endpoint: String,
@@ -199,7 +200,7 @@ pub enum Error {
     },
     /// The connection to the agent broke, so the outcome of the request is unknown. A slot that belongs to the
     /// connection is released; a detached grant may remain until the end of its lease.
-    #[error("the connection to the agent at {endpoint} broke: {why}. Look whether it still runs, and try again")]
+    #[error("the connection to the agent at {endpoint} broke: {why}. Check that it is running, and try again")]
     Broken {
         /// The address of the agent's API.
         endpoint: String,
@@ -250,12 +251,12 @@ fn quoted(name: &Name) -> String {
 fn why_used(name: &Name, host: &str, forced: bool) -> String {
     let name = quoted(name);
     if forced {
-        return "somebody was forced out of it, and may not have heard of that. It can be removed when the agent there \
-                has been started again, or has used it again"
+        return "an evicted session may not have been notified yet. Try again when its agent has been restarted, or has \
+                used the resource again"
             .to_owned();
     }
     let at = if host.is_empty() { String::new() } else { format!(" at {host}") };
-    format!("somebody{at} holds a slot of it or waits (`peerlock show {name}`). It can be removed when nobody does")
+    format!("a client{at} holds a slot or waits (`peerlock show {name}`). Try again when it is not in use")
 }
 
 impl Missing {
@@ -277,19 +278,19 @@ fn absent(hosts: &[Missing]) -> String {
 fn awaited(hosts: &[Missing]) -> String {
     let one = |it: &Missing| match it.ends {
         Some(ends) if ends.is_zero() => {
-            format!("{} (not connected for {}; its session ends any moment)", it.called(), roughly(it.since))
+            format!("{} (disconnected for {}; its session is about to expire)", it.called(), roughly(it.since))
         }
         Some(ends) => {
             let (since, ends) = (roughly(it.since), roughly(ends));
-            format!("{} (not connected for {since}; its session ends within {ends})", it.called())
+            format!("{} (disconnected for {since}; its session expires within {ends})", it.called())
         }
-        None => format!("{} (connected, and has not answered for {})", it.called(), roughly(it.since)),
+        None => format!("{} (connected, but has not answered for {})", it.called(), roughly(it.since)),
     };
     match hosts {
-        [] => "its next coordinator is not known yet. It goes on by itself".to_owned(),
+        [] => "its next coordinator is not known yet. It continues by itself".to_owned(),
         hosts => {
             let hosts = hosts.iter().map(one).collect::<Vec<_>>().join(", ");
-            format!("it waits for {hosts}. It goes on by itself when they have answered or their sessions are over")
+            format!("it waits for {hosts}. It continues when they have answered or their sessions have expired")
         }
     }
 }

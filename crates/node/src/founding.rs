@@ -39,7 +39,7 @@ impl Founding {
 
     /// Asserts the invariants between steps. `is_there` tells whether a host is connected, or this one.
     pub fn check(&self, is_there: impl Fn(PeerId) -> bool) {
-        assert!(self.founder.is_none_or(is_there), "who is to found a cluster is gone, and nobody names another");
+        assert!(self.founder.is_none_or(is_there), "the host that is to create a cluster has disconnected");
     }
 }
 
@@ -52,8 +52,8 @@ mod tests {
         let (me, older, younger) = (PeerId::new(2), PeerId::new(1), PeerId::new(3));
         let mut founding = Founding::default();
         assert!(founding.name(me, &[(younger, None)]));
-        assert!(!founding.is_for(me, &[(younger, None)]), "it has not named us yet");
-        assert!(!founding.name(me, &[(older, None), (younger, Some(me))]), "and we stay with ourselves");
+        assert!(!founding.is_for(me, &[(younger, None)]), "it has not named this host yet");
+        assert!(!founding.name(me, &[(older, None), (younger, Some(me))]), "this host remains named");
         assert!(founding.is_for(me, &[(younger, Some(me))]));
         assert!(!founding.is_for(me, &[(older, Some(older)), (younger, Some(me))]));
         founding.on_down(younger);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nobody names another")]
+    #[should_panic(expected = "has disconnected")]
     fn absent_creator_panics() {
         let mut founding = Founding::default();
         founding.name(PeerId::new(1), &[]);

@@ -113,10 +113,10 @@ mod tests {
             assert_eq!(incidents.meet(Error::Lost), update);
             assert_eq!(incidents.halt(), update);
         }
-        assert!(incidents.misread("how?") && incidents.misread("what?"), "something else was said in between");
+        assert!(incidents.misread("how?") && incidents.misread("what?"), "another one was reported in between");
         incidents.on_session();
         assert_eq!(incidents.other(), None);
         assert!(incidents.miss(voters()) && incidents.refuse(Refusal::Full) && incidents.meet(Error::Lost));
-        assert!(!incidents.halt(), "that does not change");
+        assert!(!incidents.halt(), "halting is final");
     }
 }

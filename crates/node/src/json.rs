@@ -39,7 +39,7 @@ impl Written for PeerId {
     }
 
     fn read(form: String) -> Result<Self, &'static str> {
-        form.parse().map(Self::new).map_err(|_| "a peer is the digits of its number")
+        form.parse().map(Self::new).map_err(|_| "a peer must be a string of decimal digits")
     }
 }
 

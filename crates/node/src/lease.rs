@@ -170,7 +170,7 @@ mod tests {
         assert!(lease.extend(until(20)));
         assert_eq!(lease.look(at(13)), Stands);
         assert_eq!(lease.look(at(14)), Lost);
-        assert!(!lease.extend(until(40)), "who was told to stop is not told to go on");
+        assert!(!lease.extend(until(40)), "a lost lease is not extended");
         assert_eq!((lease.look(at(19)), lease.look(at(20))), (Stands, Over));
 
         let (ttl, grace) = (Span::from_secs(3), Span::from_secs(1));

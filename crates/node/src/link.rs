@@ -254,11 +254,11 @@ impl Link {
             (Stage::Open, Frame::Loose { body }) => Received::Body(body),
             (Stage::Open, Frame::Ack { has }) => match self.confirm(has) {
                 true => Received::Nothing,
-                false => self.close("thanks for messages that were never sent"),
+                false => self.close("an acknowledgement of messages that were never sent"),
             },
             (Stage::Open, Frame::Data { number, has, body }) => {
                 if !self.confirm(has) {
-                    return self.close("thanks for messages that were never sent");
+                    return self.close("an acknowledgement of messages that were never sent");
                 }
                 if number != self.has + 1 {
                     return self.close("a message is missing");
@@ -290,7 +290,7 @@ impl Link {
             && mine == self.mine
             && !self.confirm(has)
         {
-            return self.close("thanks for messages that were never sent");
+            return self.close("an acknowledgement of messages that were never sent");
         }
         self.stage = Stage::Open;
         self.acked = self.has; // The hello has acknowledged them.
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(
             pair.deliver(0),
             Some(Received::NewLife { lost: Vec::new(), is_same: true }),
-            "the other side is told"
+            "the other side receives the new life"
         );
         pair.ends[1].say();
         pair.finish();
@@ -558,7 +558,12 @@ mod tests {
             let last_received: Vec<Received> =
                 frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
             assert!(matches!(last_received.last(), Some(Received::Unexpected(_))), "{frames:?}: {last_received:?}");
-            assert_eq!(link.on_frame(data(2, 0), &mut Vec::new()), Received::Nothing, "nothing more is believed");
+            assert_eq!(
+                link.on_frame(data(2, 0), &mut Vec::new()),
+                Received::Nothing,
+                "the rest of the connection is \
+                                                                                       ignored"
+            );
         }
     }
 }

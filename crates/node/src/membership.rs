@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(
             membership.on_hosts(PeerId::new(8), "", &named(2000), |_| false).len(),
             MOST_BY_WORD,
-            "another's word"
+            "named by another host"
         );
         for address in &dialled {
             let failures = (0..MOST_FAILURES).filter(|_| membership.on_unreached(address)).count();
@@ -271,7 +271,7 @@ mod tests {
         membership.dial_host(needed, ["here", "there"].map(str::to_owned));
         membership.dial_host(other, ["elsewhere".to_owned()]);
         let over = membership.dialled_at(|host, needed_at| host != needed || needed_at == Some("there"));
-        assert_eq!(over, ["elsewhere", "given", "there"], "not what was never reached, and not our own");
+        assert_eq!(over, ["elsewhere", "given", "there"], "neither unreached addresses nor our own");
         membership.stop(&over);
         assert_eq!(membership.spare(), ["given"]);
         assert!(membership.spare().is_empty());

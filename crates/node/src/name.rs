@@ -49,7 +49,7 @@ impl TryFrom<String> for Name {
         let why = match name.len() {
             0 => "it is empty",
             1..=MOST_BYTES if name.contains(is_hidden) => "it has a character that cannot be seen",
-            1..=MOST_BYTES if name.trim() != name => "it begins or ends with a blank",
+            1..=MOST_BYTES if name.trim() != name => "it begins or ends with white space",
             1..=MOST_BYTES => return Ok(Self { key: Key::of(name.as_bytes()), text: name.into() }),
             _ => "it is longer than 255 bytes",
         };

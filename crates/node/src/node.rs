@@ -93,7 +93,7 @@ pub fn describe(bytes: &[u8]) -> String {
             body => format!("data {number}, has {has}: {body:?}"),
         },
         Ok(Frame::Loose { body }) => match decode_body(&body) {
-            Ok(Body::Registry(registry_message)) => format!("a letter of {} bytes", registry_message.len()),
+            Ok(Body::Registry(registry_message)) => format!("registry message of {} bytes", registry_message.len()),
             Ok(Body::Relay { from, to, packet: Packet { number, segment: Segment::Data(at, bytes), .. } }) => {
                 format!("relay({from} to {to}, {number}, #{at}: {})", describe(&bytes))
             }
@@ -225,7 +225,7 @@ impl Node {
     /// Handles one input. Appends the effects to `out`, takeover records first. `now` must be read after the input was
     /// received, from a clock that counts suspended time.
     pub fn step(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
-        assert!(now >= self.now, "time does not go back");
+        assert!(now >= self.now, "time does not go backwards");
         self.now = now;
         // An expired session ends before anything else is done.
         self.attend();
@@ -340,10 +340,10 @@ impl Node {
     /// Asserts the invariants between steps. Most are checked in debug builds only, and rarely enough that the cost per
     /// step does not depend on the number of tickets, resources and hosts.
     fn check(&mut self) {
-        assert!(self.update.is_empty(), "what comes up in a step is dealt with in that step");
+        assert!(self.update.is_empty(), "events of a step are handled in that step");
         let bound = self.session_state.bound();
-        assert!(bound.is_none_or(|bound| self.now < bound.until), "the session is over, and still used");
-        assert!(bound.is_some() || self.parts.is_empty(), "without a session this process takes part in nothing");
+        assert!(bound.is_none_or(|bound| self.now < bound.until), "the session in use is over");
+        assert!(bound.is_some() || self.parts.is_empty(), "there are parts without a session");
         self.unchecked += 1;
         if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.extent() + self.contacts.extent() {
             return;
@@ -362,25 +362,25 @@ impl Node {
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
             assert!(
                 self.timers.is_set(&Alarm::Survey(resource)),
-                "{waiting} wait for {name}, and nobody asks how long"
+                "{waiting} requests wait for {name} without a query timer"
             );
         }
         let asks = bound.is_none() || self.clients.without_alias().next().is_none();
-        assert!(asks, "somebody waits, and the protocol was not asked");
-        assert!(self.detached.orphans() == 0 || bound.is_none(), "a grant that nobody has is still in the register");
+        assert!(asks, "every waiting ticket is requested from the protocol");
+        assert!(self.detached.orphans() == 0 || bound.is_none(), "grants without an owner are dropped in a session");
         for (resource, fencing, alias) in self.detached.ending() {
-            let part = self.parts.get(resource).expect("nothing ends in the register of what we do not take part in");
+            let part = self.parts.get(resource).expect("a grant that is ending has a part");
             let is_here = part.custody.held().any(|(_, user)| user == Some(alias));
-            assert!(is_here, "grant {fencing} of {} is ending, and its slot is not here", part.name);
+            assert!(is_here, "grant {fencing} of {} is ending, but its slot is not here", part.name);
             let ask = |session| Ask::DropDetached(session, part.name.clone(), fencing);
             let is_asked =
                 self.session_state.session().is_some_and(|session| self.session_state.is_asking(&ask(session)));
-            assert!(is_asked, "grant {fencing} of {} is ending, and nobody tells the register", part.name);
+            assert!(is_asked, "grant {fencing} of {} is ending, but not being dropped", part.name);
         }
         match self.phase {
             Phase::Leaving => {
-                assert!(self.timers.is_set(&Alarm::Leave), "we are not out, and do not try any more");
-                assert!(self.clients.is_empty(), "nobody is served by a peer that leaves");
+                assert!(self.timers.is_set(&Alarm::Leave), "a leaving peer has a timer");
+                assert!(self.clients.is_empty(), "a leaving peer has no clients");
             }
             Phase::Joining | Phase::Joined | Phase::Left => {}
         }

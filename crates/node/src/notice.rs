@@ -104,19 +104,19 @@ impl Notice {
     /// Returns the log message. `called` returns the display name of a host.
     pub fn in_words(&self, called: impl Fn(PeerId) -> String) -> String {
         match self {
-            Self::Malformed(how) => format!("a malformed frame: {how:?}"),
-            Self::Unexpected(why) => format!("a strange message: {why}"),
+            Self::Malformed(how) => format!("dropped a malformed frame: {how:?}"),
+            Self::Unexpected(why) => format!("dropped an unexpected message: {why}"),
             Self::Lost { host, messages } => {
-                format!("{messages} messages were lost: a process of {} has ended", called(*host))
+                format!("{messages} messages to {} were lost: its process has ended", called(*host))
             }
             Self::TooLong { host, bytes } => {
-                format!("a message of {bytes} bytes for {} is not sent: that is too long", called(*host))
+                format!("a message of {bytes} bytes for {} was dropped: it is too long", called(*host))
             }
             Self::Unmet(host) => {
-                format!("a message for {}, not met yet, is dropped: too many are waited for", called(*host))
+                format!("a message for {} was dropped: there are too many unconnected hosts", called(*host))
             }
             Self::Broken { host, messages } => {
-                format!("the link to {} is broken: {messages} messages were never confirmed", called(*host))
+                format!("the link to {} broke: {messages} messages were not acknowledged", called(*host))
             }
             Self::SessionLost { since, why, clients } => format!(
                 "{why}, {} after the session was last confirmed: {clients} clients have lost their slots",
@@ -134,19 +134,19 @@ impl Notice {
                 Error::OtherVersion { peer: *host, address: address.clone(), ours, theirs }.to_string()
             }
             Self::Recovered { host, ours, theirs } => format!(
-                "this cluster was recovered after the loss of its majority, and is {theirs} since, as {} says; this \
-                 peer is still of {ours}. It belongs to the new one when it is started again",
+                "{} reports that this cluster was recovered as {theirs} after the loss of its quorum, but this \
+                 peer still belongs to {ours}. Restart it to join the recovered cluster",
                 called(*host)
             ),
             Self::RecoveredBeside { host, ours, theirs } => format!(
-                "{} belongs to {theirs}, as which this cluster ({ours}) was recovered although it has its majority: \
-                 both let clients in. Stop all agents of one of them. Old ones that are started one by one go over to \
-                 the recovered one",
+                "{} belongs to {theirs}, as which this cluster ({ours}) was recovered although it has a quorum: both \
+                 grant slots. Stop all agents of one of them. Agents of the old one that are restarted join the \
+                 recovered one",
                 called(*host)
             ),
-            Self::Refused(why) => format!("the cluster does not let this process in: {why}"),
-            Self::Incident(why) => format!("a letter about the register is dropped: {why}"),
-            Self::Halted(why) => format!("the register has halted here: {why}"),
+            Self::Refused(why) => format!("the cluster refuses a session to this process: {why}"),
+            Self::Incident(why) => format!("dropped a registry message: {why}"),
+            Self::Halted(why) => format!("the registry has halted on this host: {why}"),
         }
     }
 }

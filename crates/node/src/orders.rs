@@ -161,10 +161,10 @@ impl Orders {
     /// Asserts the invariants between steps: each command has a timer.
     pub fn check(&self, revokes: impl Fn(u64) -> bool, removes: impl Fn(u64) -> bool) {
         for call in self.revocations.keys() {
-            assert!(revokes(*call), "call {call} is never answered: nobody asks the holder again");
+            assert!(revokes(*call), "revocation {call} has no timer");
         }
         for call in self.removals.keys() {
-            assert!(removes(*call), "call {call} is never answered: nobody looks again who takes part");
+            assert!(removes(*call), "removal {call} has no timer");
         }
     }
 
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "call 1 is never answered")]
+    #[should_panic(expected = "revocation 1 has no timer")]
     fn revocation_without_a_timer_panics() {
         orders().check(|_| false, |_| true);
     }
 
     #[test]
-    #[should_panic(expected = "call 2 is never answered")]
+    #[should_panic(expected = "removal 2 has no timer")]
     fn removal_without_a_timer_panics() {
         orders().check(|_| true, |_| false);
     }
@@ -203,7 +203,7 @@ mod tests {
     fn ended_commands_need_no_timer() {
         let mut orders = orders();
         assert!(orders.on_answered(1, PeerId::new(2), Time::ZERO));
-        assert!(!orders.on_answered(1, PeerId::new(3), Time::ZERO), "nobody has asked it");
+        assert!(!orders.on_answered(1, PeerId::new(3), Time::ZERO), "it was not asked");
         orders.end(1);
         orders.end(2);
         orders.check(|_| false, |_| false);

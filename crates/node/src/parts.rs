@@ -177,8 +177,8 @@ impl Parts {
     /// Asserts the invariants between steps.
     pub fn check(&self) {
         for (resource, part) in &self.parts {
-            assert_eq!(part.name.key(), *resource, "our part in {} is under another name", part.name);
-            assert!(!self.given_up.contains_key(resource), "our part in {} is there, and given up", part.name);
+            assert_eq!(part.name.key(), *resource, "the part of {} is under another name", part.name);
+            assert!(!self.given_up.contains_key(resource), "the part of {} is both present and given up", part.name);
         }
     }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "our part in b is there, and given up")]
+    #[should_panic(expected = "the part of b is both present and given up")]
     fn present_and_given_up_part_panics() {
         let (mut parts, [one, other]) = parts();
         assert!(parts.give_up(one, Time::ZERO));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "our part in a is under another name")]
+    #[should_panic(expected = "the part of a is under another name")]
     fn part_under_another_name_panics() {
         let (mut parts, [one, other]) = parts();
         let part = parts.parts.remove(&one).unwrap();

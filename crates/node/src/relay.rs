@@ -78,8 +78,8 @@ impl Relay {
     pub fn carry_out(&mut self, effect: Effect, now: Time) {
         match effect {
             Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, now),
-            Effect::HangUp(host, _) => self.connections.hang_up(host, "we hang up"),
-            effect => unreachable!("contacts send and hang up, and nothing else: {effect:?}"),
+            Effect::HangUp(host, _) => self.connections.hang_up(host, "closed by this side"),
+            effect => unreachable!("contacts only send and hang up: {effect:?}"),
         }
     }
 
@@ -124,10 +124,7 @@ impl Relay {
 
     /// Asserts the invariants between steps.
     pub fn check(&self) {
-        assert!(
-            self.connections.is_settled(),
-            "what comes of a connection by way of others is dealt with in that step"
-        );
+        assert!(self.connections.is_settled(), "packets and changes of a step are handled in that step");
     }
 
     /// Forgets the relaying hosts of peers that are neither connected nor sought.
@@ -153,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "dealt with in that step")]
+    #[should_panic(expected = "are handled in that step")]
     fn unsent_relayed_packet_panics() {
         let mut relay = Relay::new();
         relay.check();

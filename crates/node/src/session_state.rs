@@ -331,7 +331,7 @@ impl SessionState {
     /// Removes and returns the owner of an answered request; `None` for our own end of session.
     pub fn answered(&mut self, number: u64) -> Option<Ask> {
         let ask = self.asks.remove(&number);
-        assert!(ask.is_some() || self.leaves, "nobody else asks the register anything");
+        assert!(ask.is_some() || self.leaves, "every request to the registry has an owner");
         ask
     }
 
@@ -413,9 +413,9 @@ impl SessionState {
             (Some((_, until)), _) => {
                 (self.session, self.since) = (None, now);
                 let why = match now >= until {
-                    true => "the session of this peer has run out, since the register could not be reached",
+                    true => "the session of this peer has expired, since the registry could not be reached",
                     false if self.leaves => "this peer has stopped",
-                    false => "the register has ended the session of this peer",
+                    false => "the registry has ended the session of this peer",
                 };
                 let confirmed = until.as_nanos().saturating_sub(self.ttl().as_nanos());
                 Some(Turn::Over { since: now.since(Time::from_nanos(confirmed)), why })
@@ -494,5 +494,8 @@ impl SessionState {
 /// Converts text to a registry label, dropping control characters.
 pub fn label_of(text: &str) -> Label {
     let good: String = text.chars().filter(|it| !it.is_control()).take(60).collect();
-    Label::new(if good.is_empty() { "unknown".to_owned() } else { good }).expect("at most 240 bytes, without control")
+    Label::new(if good.is_empty() { "unknown".to_owned() } else { good }).expect(
+        "60 characters without control \
+                                                                                  characters are a valid label",
+    )
 }

@@ -317,7 +317,7 @@ impl Survey {
     /// Asserts the invariants between steps. `has_alarm` tells whether a query has a timer.
     pub fn check(&self, has_alarm: impl Fn(u64) -> bool) {
         for number in self.queries.keys() {
-            assert!(has_alarm(*number), "question {number} is never given up");
+            assert!(has_alarm(*number), "query {number} has no timer");
         }
     }
 }
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "question 1 is never given up")]
+    #[should_panic(expected = "query 1 has no timer")]
     fn query_without_a_timer_panics() {
         let mut survey = Survey::default();
         assert_eq!(survey.query(7, "r".parse().unwrap(), at(0)), 1);
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(holders, [("host2", false), ("host3", true)]);
         let holder = details.holders[0].client.as_ref().unwrap();
         assert_eq!((holder.fencing, holder.pid), (Some(44), Some(7)));
-        assert_eq!(details.holders[1].client.as_ref().unwrap().label, "", "its name is for its client alone");
+        assert_eq!(details.holders[1].client.as_ref().unwrap().label, "", "the grant ID is secret");
         assert!(details.queue[0].client.is_some());
     }
 
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(asked.len(), MOST_ASKED);
         assert!(
             asked.contains(&HOLDER) && asked.contains(&GONE) && asked.contains(&PeerId::new(100)),
-            "the first of all"
+            "holders and the first waiters"
         );
         survey.await_names(number);
         asked.into_iter().for_each(|peer| survey.on_query_clients(peer, number, Vec::new()));
@@ -524,7 +524,7 @@ mod tests {
         assert_eq!(survey.stall(resource), Some((at(0), vec![HOLDER])));
         assert_eq!(survey.on_line(second), Some((resource, true)));
         assert_eq!(survey.stall(resource), None);
-        assert_eq!(survey.on_line(first), Some((resource, false)), "an old answer tells that its sender is alive");
+        assert_eq!(survey.on_line(first), Some((resource, false)), "an old answer shows that the coordinator is alive");
         let numbers: Vec<u64> = (0..=QUESTIONS as u64).map(|n| survey.ask(resource, COORDINATOR, at(n))).collect();
         assert_eq!(survey.on_line(numbers[0]), None, "too old");
         assert_eq!(survey.on_line(numbers[1]), Some((resource, true)), "later ones were asked, and none was answered");

@@ -249,7 +249,7 @@ impl Takeover {
         let predecessor = self.predecessor.as_ref().filter(|predecessor| predecessor.cluster == cluster)?;
         let names = Some(names(&predecessor.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
         let takes = if makes(Mutation::TakesNothing) { Vec::new() } else { names };
-        let label = |name: &Name| Label::new(name.as_str()).expect("what can be a name can be a label");
+        let label = |name: &Name| Label::new(name.as_str()).expect("a valid name is a valid label");
         Some(registry::Predecessor { session: predecessor.session, names: takes.iter().map(label).collect() })
     }
 
@@ -459,15 +459,15 @@ impl Takeover {
     /// a timer.
     pub fn check(&self, is_there: impl Fn(TicketId) -> bool, has_alarm: impl Fn(u64) -> bool) {
         for (ticket, note) in &self.written {
-            assert_eq!(self.tickets.get(note), Some(ticket), "{note:?} is written down, and leads elsewhere");
-            assert!(is_there(*ticket), "{note:?} is written down, and nothing is left of {ticket:?}");
+            assert_eq!(self.tickets.get(note), Some(ticket), "grant {note:?} is recorded for another ticket");
+            assert!(is_there(*ticket), "grant {note:?} is recorded for {ticket:?}, which has ended");
         }
-        assert_eq!(self.written.len(), self.tickets.len(), "what a client calls its grant is not written down");
+        assert_eq!(self.written.len(), self.tickets.len(), "a grant ID is not recorded");
         let awaits = |ticket| self.written.contains_key(ticket);
-        assert!(self.awaited.iter().all(awaits), "a client is awaited for what is not written down");
-        assert_eq!(self.said.values().sum::<usize>(), self.early.len(), "early messages are not counted by host");
+        assert!(self.awaited.iter().all(awaits), "an awaited grant is not recorded");
+        assert_eq!(self.said.values().sum::<usize>(), self.early.len(), "early messages are not counted by sender");
         for (call, ..) in &self.resumes {
-            assert!(self.is_waiting() && has_alarm(*call), "call {call} waits for what never comes");
+            assert!(self.is_waiting() && has_alarm(*call), "resume {call} waits without a takeover or a timer");
         }
     }
 
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "leads elsewhere")]
+    #[should_panic(expected = "is recorded for another ticket")]
     fn recorded_grant_of_another_ticket_panics() {
         let mut takeover = takeover();
         takeover.tickets.insert("a".to_owned(), TicketId(2));
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is not written down")]
+    #[should_panic(expected = "grant ID is not recorded")]
     fn unrecorded_grant_id_panics() {
         let mut takeover = takeover();
         takeover.tickets.insert("b".to_owned(), TicketId(2));
@@ -544,13 +544,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nothing is left of TicketId(1)")]
+    #[should_panic(expected = "TicketId(1), which has ended")]
     fn recorded_grant_without_a_ticket_panics() {
         takeover().check(|_| false, |_| true);
     }
 
     #[test]
-    #[should_panic(expected = "awaited for what is not written down")]
+    #[should_panic(expected = "awaited grant is not recorded")]
     fn awaited_client_without_a_record_panics() {
         let mut takeover = takeover();
         takeover.awaited.insert(TicketId(2));
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "not counted by host")]
+    #[should_panic(expected = "not counted by sender")]
     fn uncounted_early_messages_panic() {
         let mut takeover = takeover();
         takeover.said.insert(PeerId::new(2), 1);
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "call 7 waits for what never comes")]
+    #[should_panic(expected = "resume 7 waits without a takeover or a timer")]
     fn pending_resume_without_a_takeover_panics() {
         let mut takeover = takeover();
         takeover.resumes.push((7, "r".parse().unwrap(), "a".to_owned()));

@@ -209,18 +209,18 @@ impl Body {
             Self::Part { message, .. } => message.check(),
             Self::Greeting { hosts, .. } => {
                 let is_one = |(_, address): &(PeerId, String)| address.len() <= MOST_ADDRESS;
-                within(hosts.len() <= MOST_GREETED && hosts.iter().all(is_one), "hosts that cannot be")
+                within(hosts.len() <= MOST_GREETED && hosts.iter().all(is_one), "hosts out of bounds")
             }
             Self::Reply { reply: Reply::QueueReport(queue), .. } => {
                 let QueueReport { slots, waiting, behind, locations, .. } = queue;
                 let is_line = waiting.len() <= MAX_LISTED && behind.len() <= MOST_WAITING;
                 within(
                     is_line && *slots <= MOST_SLOTS && locations.len() <= MOST_SLOTS as usize,
-                    "a line that cannot be",
+                    "a queue out of bounds",
                 )
             }
             Self::Reply { reply: Reply::Counting { missing, .. }, .. } => {
-                within(missing.len() <= MOST_MISSING, "more missing than there can be")
+                within(missing.len() <= MOST_MISSING, "missing parties out of bounds")
             }
             Self::Reply { reply: Reply::Here(_) | Reply::Revoked(_) | Reply::Used(_), .. }
             | Self::Registry(_)
@@ -284,7 +284,7 @@ pub fn encode_body(body: &Body) -> Vec<u8> {
 
 /// Encodes a value, with this initial capacity.
 fn to_bytes(value: &impl Serialize, room: usize) -> Vec<u8> {
-    postcard::to_extend(value, Vec::with_capacity(room)).expect("a list grows, and all that we say has a known length")
+    postcard::to_extend(value, Vec::with_capacity(room)).expect("a vector grows, and all sequences have a known length")
 }
 
 /// Decodes the payload of a frame, and checks its bounds.

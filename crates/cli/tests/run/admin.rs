@@ -59,7 +59,7 @@ fn a_holder_on_another_machine_is_asked_to_stop() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("slot 0 of r") && said.contains(&format!("process {pid}")), "{said}");
     assert_eq!(holder.ends_with(76), "asked\n");
-    assert!(holder.notifies("lost").as_str().unwrap().contains("somebody has asked for it"));
+    assert!(holder.notifies("lost").as_str().unwrap().contains("revoked by an administrator"));
     assert_eq!(waits.ends_with(0), "next\n");
 }
 
@@ -93,7 +93,7 @@ fn what_a_script_has_acquired_and_forgotten_is_free_at_once() {
     here.run("--try r", "true").ends_with(0);
     let (code, _, said) = ends(there, &format!("renew r --grant {}", granted["grant"].as_str().unwrap()));
     assert_eq!(code, 76, "{said}");
-    assert!(said.contains("somebody has asked for it"), "{said}");
+    assert!(said.contains("revoked by an administrator"), "{said}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_name_is_removed_when_nobody_uses_it_and_its_numbers_never_come_back() {
     for dir in [&here, &there] {
         let (code, _, said) = ends(dir, "remove r");
         assert_eq!(code, 75, "{said}");
-        assert!(said.contains("r is not removed: somebody at") && said.contains("peerlock show r"), "{said}");
+        assert!(said.contains("r was not removed: a client at") && said.contains("peerlock show r"), "{said}");
     }
     holder.send(Signal::SIGTERM);
     holder.ends_with(0);
@@ -252,7 +252,7 @@ fn many_names_are_removed_by_how_they_begin() {
     assert_eq!(code, 0, "{said}");
     let (code, printed, said) = ends(here, "remove --prefix b-");
     assert_eq!((code, printed.as_str()), (75, ""), "{said}");
-    assert!(said.contains("b-4 is not removed") && said.contains("3 of 4 names removed"), "{said}");
+    assert!(said.contains("b-4 was not removed") && said.contains("3 of 4 names removed"), "{said}");
     assert_eq!(names(here, ""), ["b", "b-4", "c-1"]);
     let (code, _, said) = ends(there, "remove b nobody c-1");
     assert_eq!(code, 66, "{said}");

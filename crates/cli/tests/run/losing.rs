@@ -187,7 +187,7 @@ fn a_slot_that_is_lost_with_the_agents_session_is_said_to_be() {
     voter.send(Signal::SIGSTOP);
     first.ends_with(76);
     let said = first.says_why(&["no_majority", "session_lost"]);
-    assert!(said.contains("no majority") || said.contains("session"), "{said}");
+    assert!(said.contains("no quorum") || said.contains("session"), "{said}");
     assert!(is_gone(&pid));
     voter.send(Signal::SIGCONT);
 }
@@ -209,7 +209,7 @@ fn who_has_given_the_slot_stops_and_says_so() {
     runtime.block_on(service.drain());
     assert!(is_gone(&pid), "nobody is inside when it has drained");
     first.ends_with(76);
-    assert!(first.says_why(&["stopped"]).contains("this peer stops"));
+    assert!(first.says_why(&["stopped"]).contains("this peer is stopping"));
 }
 
 #[test]

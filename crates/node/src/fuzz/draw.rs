@@ -77,7 +77,7 @@ impl<'de> Deserializer<'de> for Draw<'_> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
-        Err(Error::custom("messages have nothing of this kind"))
+        Err(Error::custom("messages have no such type"))
     }
 
     forward_to_deserialize_any! {

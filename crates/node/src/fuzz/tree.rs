@@ -144,7 +144,7 @@ fn number(name: &'static str, value: u128) -> Made {
 }
 
 fn never<T>() -> Result<T, fmt::Error> {
-    Err(fmt::Error::custom("messages have nothing of this kind"))
+    Err(fmt::Error::custom("messages have no such type"))
 }
 
 impl Serializer for ToTree {

@@ -185,7 +185,7 @@ impl Node {
             if is_update {
                 self.notice(Notice::RecoveredBeside { host, ours, theirs });
             }
-            return self.unexpected("a cluster that was recovered while it has its majority");
+            return self.unexpected("a recovery of a cluster that has a quorum");
         }
         // Following is irreversible, since the voter's file is given up, so a single report does not suffice.
         if is_recovered && !self.incidents.is_recovered(theirs, self.now, AGAIN) {

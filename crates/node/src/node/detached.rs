@@ -116,7 +116,7 @@ impl Node {
                     Outcome::Refused(why) => why.to_string(),
                     outcome => format!("{outcome:?}"),
                 };
-                let message = format!("the register has refused to enter {times} grants of {of}: {why}");
+                let message = format!("the registry has refused to persist {times} grants of {of}: {why}");
                 self.end(ticket, Error::Refused { class: Class::Unavailable, message });
             }
         }

@@ -179,8 +179,8 @@ impl Node {
             let why =
                 if absent.is_empty() { String::new() } else { format!(" (no connection to {})", absent.join(", ")) };
             let message = format!(
-                "no majority of the voters has answered within {CALLERS}{why}: try again. What was to be changed may \
-                 still be, when they can be reached"
+                "no quorum within {CALLERS}{why}: try again. A change may still be applied when the voters are \
+                 reachable again"
             );
             Error::Refused { class: Class::Unavailable, message }
         });
@@ -251,7 +251,7 @@ impl Node {
             (Ask::RemoveFound(call), Found::Resources(page)) => self.on_remove_found(call, page),
             (Ask::RevokeFrom(call), Found::Resources(page)) => self.on_revoke_found(call, page),
             (Ask::EvictTarget(call, name, peer), Found::Resources(page)) => self.on_expel(call, name, peer, page),
-            _ => self.unexpected("something else was seen than was looked at"),
+            _ => self.unexpected("a result of another kind than its query"),
         }
     }
 

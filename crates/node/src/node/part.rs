@@ -37,7 +37,7 @@ impl Node {
     /// earlier session of this host.
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
         if !self.parts.has_room(from, &message) {
-            self.unexpected("more than is kept of one host");
+            self.unexpected("more items than are stored for one host");
             // The link has acknowledged it, so the sender does not retransmit: only another census asks again.
             return self.recount_later(resource, message.generation, from);
         }

@@ -45,7 +45,7 @@ impl Node {
         let me = self.host();
         // Answers to ourselves would circulate forever.
         if from == me || from == to {
-            return self.unexpected("a packet from somebody to itself");
+            return self.unexpected("a packet to its own sender");
         }
         if to != me {
             // Only over direct connections, so that a path has one intermediate host.
@@ -79,7 +79,7 @@ impl Node {
     fn give_up_connection(&mut self, host: PeerId) {
         if let Some(epoch) = self.contacts.get(host).and_then(|contact| contact.epoch) {
             self.effects.push(Effect::HangUp(host, Parting::Broken));
-            self.on_down(host, epoch, "it is reached by way of another host only".to_owned());
+            self.on_down(host, epoch, "it is reachable through another host only".to_owned());
         }
     }
 

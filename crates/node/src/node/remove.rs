@@ -120,7 +120,7 @@ impl Node {
             outcome => {
                 let message = match outcome {
                     Outcome::Refused(why) => why.to_string(),
-                    outcome => format!("the register has answered something else: {outcome:?}"),
+                    outcome => format!("the registry has returned an unexpected outcome: {outcome:?}"),
                 };
                 self.finish_removal(call, Err(Error::Refused { class: Class::Unavailable, message }));
             }

@@ -110,9 +110,9 @@ impl Node {
         let error = self.problem().unwrap_or_else(|| {
             let hosts = if host.name.is_empty() { host.peer.to_string() } else { host.name.clone() };
             let message = format!(
-                "{hosts} has the slot of {name} and has not been heard of for {:?}: nobody there could be asked to stop. \
-                 If it stays away the slot is free when its session has ended, and a detached one at the end of its \
-                 lease. Only `peerlock release --force` does not wait",
+                "{hosts} holds the slot of {name} and has not answered for {:?}, so its client could not be asked to \
+                 stop. If it stays unreachable, the slot is free when its session has expired, or a detached grant \
+                 when its lease has. Only `peerlock release --force` does not wait",
                 host.since
             );
             Error::Refused { class: Class::Unavailable, message }

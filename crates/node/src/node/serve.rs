@@ -32,7 +32,7 @@ impl Node {
             return self.answer(call, Err(error));
         }
         if wanted.detached.is_some() && wanted.detachable().is_none() {
-            let message = "a detached grant needs a name of 1 to 255 bytes and a lease of at most 30 days".to_owned();
+            let message = "a detached grant needs an ID of 1 to 255 bytes and a lease of at most 30 days".to_owned();
             return self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
         }
         let (name, label, wait) = (wanted.name.clone(), wanted.label.clone(), wanted.wait);

@@ -226,7 +226,7 @@ impl Node {
             registry::EventKind::Expelled => EventKind::Expelled,
         };
         let Ok(name) = resource.as_str().parse::<Name>() else {
-            return self.unexpected("word of a resource without a name");
+            return self.unexpected("an event of a resource with an invalid name");
         };
         self.open_part(&name);
         let event = RegistryEvent { to: self.session_of((session, self.host())), generation, kind };
@@ -272,8 +272,8 @@ impl Node {
                 self.answer_caller(call, Ok(Answer::Revoked));
             }
             (Ask::Revoke(call), Outcome::Refused(Refusal::Superseded)) => {
-                let message = "the client of this slot has renewed it through another agent of its host meanwhile: \
-                               that agent can be asked now, so try again";
+                let message = "the client of this slot has renewed it through another agent of its host meanwhile: try \
+                               again to ask that agent";
                 self.answer_caller(
                     call,
                     Err(Error::Refused { class: Class::Unavailable, message: message.to_owned() }),
@@ -284,11 +284,17 @@ impl Node {
                 let (class, message) = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
                     Outcome::Refused(Refusal::Superseded) => {
-                        let message = "another command has changed it meanwhile: look at it, and try again";
+                        let message = "another command has changed it meanwhile: check it, and try again";
                         (Class::Unavailable, message.to_owned())
                     }
                     Outcome::Refused(why) => (Class::Unavailable, why.to_string()),
-                    outcome => (Class::Unavailable, format!("the register has answered something else: {outcome:?}")),
+                    outcome => (
+                        Class::Unavailable,
+                        format!(
+                            "the registry has returned an unexpected outcome: \
+                                                             {outcome:?}"
+                        ),
+                    ),
                 };
                 self.answer_caller(call, Err(Error::Refused { class, message }));
             }
@@ -306,7 +312,7 @@ impl Node {
                 | Ask::Show(_),
                 _,
             ) => {
-                self.unexpected("an outcome of what was only looked at");
+                self.unexpected("an outcome of a query");
             }
         }
     }
@@ -339,5 +345,5 @@ impl Node {
 
 /// Converts a name to a registry label.
 pub(super) fn label(name: &Name) -> Label {
-    Label::new(name.as_str()).expect("what can be a name can be a label")
+    Label::new(name.as_str()).expect("a valid name is a valid label")
 }

@@ -57,7 +57,7 @@ fn joined_hosts_share_the_queue() {
     }
     world.run(Span::from_secs(60));
     let again = world.acquire(1, wanted("r"));
-    assert!(world.fencing(1, again) > last, "a minute later everybody still has its session");
+    assert!(world.fencing(1, again) > last, "all sessions are valid a minute later");
     assert_eq!(world.node(1).counters().sessions_lost, 0);
 }
 
@@ -78,13 +78,13 @@ fn two_clusters_refuse_each_other_with_both_ids() {
             "{number}: {:?}",
             world.received(number)
         );
-        assert!(world.node(number).problem().is_none(), "each goes on for itself");
+        assert!(world.node(number).problem().is_none(), "each cluster continues");
     }
     for _ in 0..3 {
         (1..=2).for_each(|number| world.machines.get_mut(&number).unwrap().received.clear());
         world.run(Span::from_secs(1));
         let met = |number| world.received(number).iter().any(|it| matches!(it, Effect::Event(Event::PeerUp { .. })));
-        assert!(!met(1) && !met(2), "nothing of the other is heard after its first word");
+        assert!(!met(1) && !met(2), "the other cluster is ignored after its hello");
     }
     let both = [1, 2].map(|number| (number, world.acquire(number, wanted("r"))));
     assert!(both.into_iter().all(|(number, ticket)| world.fencing(number, ticket).is_some()));
@@ -143,7 +143,7 @@ fn one_of_the_expected_hosts_creates_the_cluster() {
 fn restarted_first_machine_is_in_the_same_cluster() {
     let mut world = World::of(3);
     let holder = world.acquire(2, wanted("r"));
-    let before = world.fencing(2, holder).expect("nobody else wants it");
+    let before = world.fencing(2, holder).expect("it is free");
     world.kill(1);
     world.split(&[1]);
     world.restart(1);
@@ -168,7 +168,7 @@ fn fencing_numbers_increase_over_a_full_restart() {
     (1..=3).for_each(|number| world.restart(number));
     world.run(Span::from_secs(5));
     let waits = world.acquire(2, Wanted { slots: Some(2), ..wanted("r") });
-    assert!(world.fencing(2, waits) > before, "a client that was in its process has died with it");
+    assert!(world.fencing(2, waits) > before, "a client in a process ends with it");
     let wrong = world.acquire(1, Wanted { slots: Some(3), ..wanted("r") });
     let mismatch = Error::SlotsMismatch { name: "r".parse().unwrap(), has: 2, asked: 3 };
     assert_eq!(world.ended(1, wrong), Some(&mismatch));
@@ -182,12 +182,12 @@ fn frozen_peer_ends_its_session_before_other_effects() {
     let (before, until) = world.node(3).grant(holder).map(|(grant, until)| (grant.fencing, until)).unwrap();
     world.frozen.insert(3);
     while world.now < until {
-        assert!(world.fencing(1, waits).is_none(), "its end has not come");
+        assert!(world.fencing(1, waits).is_none(), "its deadline has not passed");
         world.run(Span::from_millis(100));
     }
     world.run(Span::from_secs(6));
     assert!(world.fencing(1, waits) > Some(before), "the register has ended the session");
-    assert!(world.now >= until, "and not before the end that its client was told");
+    assert!(world.now >= until, "and not before the deadline that its client knows");
     world.frozen.clear();
     world.settle();
     world.run(Span::from_secs(5));
@@ -226,8 +226,8 @@ fn partitioned_peer_stops_holders_and_keeps_waiters() {
         }
     }
     assert!(world.fencing(2, elsewhere).is_some());
-    let lost = lost.expect("it was told to stop");
-    assert!(lost < until && until.since(lost) > Span::from_secs(5), "with its grace before the end");
+    let lost = lost.expect("it was asked to stop");
+    assert!(lost < until && until.since(lost) > Span::from_secs(5), "with its grace period before the deadline");
     // The error of an expired lease would mislead its client.
     let why = world.received(3).iter().find_map(|effect| match effect {
         Effect::Lost(ticket, why) if *ticket == holder => Some(why),
@@ -235,7 +235,7 @@ fn partitioned_peer_stops_holders_and_keeps_waiters() {
     });
     let Some(Error::NoMajority { missing, since }) = why else { panic!("{why:?}") };
     assert!(missing.len() == 2 && *since > Duration::from_secs(5), "{why:?}");
-    assert!(world.now >= until, "and the next one is inside only after that end");
+    assert!(world.now >= until, "the next grant comes after that deadline");
     assert!(matches!(world.ended(3, holder), Some(Error::SessionLost { .. })));
     assert_eq!(world.ended(3, waits), None);
     let Some(Error::NoMajority { missing, .. }) = world.node(3).problem() else { panic!("there is no session") };
@@ -308,8 +308,8 @@ fn leaving_peer_delays_no_grant() {
         let rested = world.acquire(others[0].0, wanted("idle"));
         world.input(others[0].0, Input::Release { call: None, ticket: others[0].1 });
         world.run(Span::from_secs(3));
-        assert!(world.fencing(others[1].0, others[1].1).is_some(), "{leaves} has left, and took nothing with it");
-        assert!(world.fencing(others[0].0, rested).is_some(), "not even what nobody wanted");
+        assert!(world.fencing(others[1].0, others[1].1).is_some(), "{leaves} has left without its tokens");
+        assert!(world.fencing(others[0].0, rested).is_some(), "also idle ones");
     }
 }
 
@@ -322,7 +322,7 @@ fn show_list_and_look_report_the_cluster() {
     let Some(Ok(Answer::Shown(details))) = world.answer(1) else { panic!("{:?}", world.answer(1)) };
     assert_eq!((details.slots, details.holders.len(), details.queue.len()), (1, 1, 1));
     assert_eq!((&details.holders[0].host[..], details.holders[0].free), ("host2", false));
-    let client = details.holders[0].client.as_ref().expect("its peer has told");
+    let client = details.holders[0].client.as_ref().expect("its peer has reported it");
     assert_eq!((&client.label[..], client.fencing), ("backup", world.fencing(2, holder)));
     assert!(client.ends.is_some_and(|ends| ends <= std::time::Duration::from_secs(15)));
     assert_eq!(details.queue[0].client.as_ref().unwrap().label, "waits");
@@ -366,11 +366,11 @@ fn command_without_quorum_fails_within_a_session() {
         world.split(&[4]);
         world.input(4, input.clone());
         world.run(Span::from_secs(6));
-        assert!(world.node(4).problem().is_none(), "its session stands");
+        assert!(world.node(4).problem().is_none(), "its session is valid");
         let Some(Err(error @ Error::Refused { class: Class::Unavailable, .. })) = world.answer(4) else {
             panic!("{input:?}: {:?}", world.answer(4));
         };
-        assert!(error.to_string().contains("no majority of the voters has answered within 5s"), "{error}");
+        assert!(error.to_string().contains("no quorum within 5s"), "{error}");
         world.split(&[]);
         world.run(Span::from_secs(5));
         let answers = world.received(4).iter().filter(|effect| matches!(effect, Effect::Answer { call: 9, .. }));
@@ -417,7 +417,7 @@ fn messages_lost_with_a_link_open_a_generation() {
         world.input(1, Input::Wake);
         world.frozen.clear();
         world.run(Span::from_secs(2));
-        assert!(world.fencing(2, waits).is_some() || !goes_on, "where no session may end, nothing is waited for");
+        assert!(world.fencing(2, waits).is_some() || !goes_on, "no session has to expire");
         world.run(Span::from_secs(31));
         assert!(world.fencing(2, waits) > before);
     }
@@ -431,7 +431,7 @@ fn deadline_follows_renewals_within_the_session() {
     let mut sent = BTreeMap::new();
     for _ in 0..300 {
         world.run(Span::from_millis(100));
-        let session = world.node(3).session_state.bound().expect("nothing is wrong").until;
+        let session = world.node(3).session_state.bound().expect("there is no fault").until;
         for effect in world.machines.get_mut(&3).unwrap().received.drain(..) {
             if let Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } = effect {
                 assert!(until <= session);
@@ -457,7 +457,7 @@ fn grant_near_the_end_of_the_session_is_delayed() {
             world.run(Span::from_millis(100));
         }
         world.input(3, Input::Release { call: None, ticket: first });
-        assert_eq!(world.fencing(3, next), None, "the session is about to run out");
+        assert_eq!(world.fencing(3, next), None, "the session is about to expire");
         if heals {
             world.split(&[]);
             world.run(Span::from_secs(2));

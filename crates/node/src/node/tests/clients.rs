@@ -105,7 +105,7 @@ fn draining_peer_keeps_slots_until_released() {
     world.input(1, Input::Acquire { call: 5, wanted: wanted("r") });
     assert_eq!(world.answer(1), Some(&Err(Error::Stopped)));
     world.run(Span::from_secs(5));
-    assert_eq!(world.fencing(2, other), None, "the holder has been told to stop, and may be inside");
+    assert_eq!(world.fencing(2, other), None, "the holder was asked to stop, and may still hold it");
     world.input(1, Input::Release { call: Some(6), ticket: held });
     assert_eq!(world.answer(1), Some(&Err(Error::Lost)));
     assert!(world.fencing(2, other).is_some());
@@ -136,7 +136,7 @@ fn slots_mismatch_names_both_numbers() {
     let mut world = World::of(2);
     world.acquire(1, Wanted { slots: Some(3), ..wanted("backup") });
     let refused = world.acquire(2, Wanted { slots: Some(5), ..wanted("backup") });
-    let error = world.ended(2, refused).expect("it cannot be had").to_string();
+    let error = world.ended(2, refused).expect("it is refused").to_string();
     assert_eq!(error, "backup has 3 slots, not 5: ask for 3, or change it with `peerlock resize backup 5`");
 }
 
@@ -167,7 +167,7 @@ fn inspection_shows_one_queue_and_tokens_at_holders() {
 
     let parts = [1, 2, 3].map(|number| world.node(number).inspect(world.now).parts.remove(0));
     let keepers: Vec<_> = (1..).zip(&parts).filter_map(|(number, part)| Some((number, part.queue.as_ref()?))).collect();
-    let [(keeper, queue)] = keepers[..] else { panic!("one keeps the line: {keepers:?}") };
+    let [(keeper, queue)] = keepers[..] else { panic!("one coordinator: {keepers:?}") };
     assert!(parts.iter().all(|part| part.keeper == Some(PeerId::new(keeper)) && part.slots == Some(2)), "{parts:?}");
     let waits = |at: &TicketView| {
         let part = &parts[at.peer.get() as usize - 1];
@@ -182,6 +182,6 @@ fn inspection_shows_one_queue_and_tokens_at_holders() {
     for (part, token) in tokens {
         let holder = part.clients.iter().find(|client| client.slot == Some(token.slot)).unwrap();
         assert_eq!((holder.client.label.as_str(), token.free), ("in", false));
-        assert!(queue.contains(&token.next.unwrap()), "the next of a token stands in line: {token:?}");
+        assert!(queue.contains(&token.next.unwrap()), "the successor is in the queue: {token:?}");
     }
 }

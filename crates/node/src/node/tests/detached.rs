@@ -20,7 +20,7 @@ fn being_detached(world: &mut World) -> TicketId {
     world.input(3, Input::Release { call: None, ticket: first });
     world.slow_disks(true);
     let client = world.acquire(3, detached("r"));
-    assert_eq!(world.fencing(3, client), None, "it is not written yet");
+    assert_eq!(world.fencing(3, client), None, "it is not recorded yet");
     client
 }
 
@@ -33,7 +33,7 @@ fn detached_grant_is_continued_by_the_next_process() {
         world.kill(3);
         let waits = world.acquire(1, wanted("r"));
         world.run(Span::from_secs(30));
-        assert_eq!(world.fencing(1, waits), None, "it has an end of its own");
+        assert_eq!(world.fencing(1, waits), None, "its own lease is valid");
         world.restart(3);
         world.run(Span::from_secs(3));
         let returned = world.received(3).iter().find_map(|effect| match effect {
@@ -98,7 +98,7 @@ fn release_in_a_partition_frees_the_slot_after_it() {
     assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
     let waits = world.acquire(1, wanted("r"));
     world.run(Span::from_secs(20));
-    assert_eq!(world.fencing(1, waits), None, "nobody has heard of it");
+    assert_eq!(world.fencing(1, waits), None, "the registry does not know it");
     world.split(&[]);
     world.run(Span::from_secs(5));
     assert!(world.fencing(1, waits).is_some());
@@ -119,7 +119,7 @@ fn detached_grant_survives_session_loss_and_leaving() {
     assert!(matches!(world.answer(3), Some(Ok(Answer::Renewed(_)))));
     let waits = world.acquire(1, wanted("r"));
     world.input(3, Input::Drain);
-    assert!(world.received(3).contains(&Effect::Drained), "it need not go");
+    assert!(world.received(3).contains(&Effect::Drained), "a detached grant may stay");
     world.input(3, Input::Leave);
     world.run(Span::from_secs(30));
     assert_eq!(world.fencing(1, waits), None);
@@ -227,7 +227,7 @@ fn of_two_persisted_grants_the_notified_one_is_kept() {
     assert!(world.node(3).problem().is_some() && world.fencing(3, client).is_none());
     world.split(&[]);
     world.run(Span::from_secs(5));
-    let fencing = world.fencing(3, client).expect("what it had before is given back");
+    let fencing = world.fencing(3, client).expect("the first grant is released");
     assert_settled(&world, 3);
     world.kill(3);
     world.restart(3);
@@ -256,11 +256,11 @@ fn returned_grant_ends_when_it_expired_in_the_registry() {
         let holder = |world: &mut World| {
             world.input(1, Input::Show { call: 7, name: "r".parse().unwrap() });
             let Some(Ok(Answer::Shown(shown))) = world.answer(1) else { panic!("{:?}", world.answer(1)) };
-            shown.holders[0].client.clone().expect("somebody is inside")
+            shown.holders[0].client.clone().expect("there is a holder")
         };
         let next = world.acquire(3, wanted("r"));
         world.run(Span::from_secs(1));
-        assert_eq!(holder(&mut world).ends, None, "nobody knows when it was renewed last");
+        assert_eq!(holder(&mut world).ends, None, "the last renewal is unknown");
         while world.fencing(3, next).is_none() {
             world.run(Span::from_millis(100));
         }
@@ -316,7 +316,7 @@ fn returned_grants_are_unknown_until_the_registry_answers() {
     world.run_until(|world| world.received(4).contains(&Effect::Joined));
     world.split(&[4]);
     world.run(Span::from_secs(10));
-    assert!(world.node(4).problem().is_none(), "its session stands");
+    assert!(world.node(4).problem().is_none(), "its session is valid");
     assert!(!is_returned(&world, 4) && !world.node(4).knows_returned());
     world.split(&[]);
     world.run(Span::from_secs(3));
@@ -350,7 +350,7 @@ fn release_during_persisting_leaves_no_grant() {
     world.input(1, Input::Release { call: None, ticket: first });
     world.machines.get_mut(&1).unwrap().slow_disk = true;
     let gone = world.acquire(1, detached("r"));
-    assert_eq!(world.fencing(1, gone), None, "it is not written yet");
+    assert_eq!(world.fencing(1, gone), None, "it is not recorded yet");
     world.input(1, Input::Release { call: None, ticket: gone });
     world.machines.get_mut(&1).unwrap().slow_disk = false;
     while let Some(number) = world.machines.get_mut(&1).unwrap().unwritten.pop_front() {
@@ -447,7 +447,7 @@ fn revoked_detached_slot_waits_for_the_registry() {
     let is_answered = |world: &World| world.received(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
     assert!(world.fencing(2, waits).is_none() && !is_answered(&world), "the register knows it");
     world.input(3, Input::Release { call: Some(5), ticket: holder });
-    assert_eq!(world.answer(3), Some(&Err(Error::Lost)), "it is over for its client");
+    assert_eq!(world.answer(3), Some(&Err(Error::Lost)), "it has ended for its client");
     assert_eq!(world.fencing(2, waits), None);
     cut_from_leader(&mut world, false);
     world.run(Span::from_secs(1));
@@ -491,13 +491,13 @@ fn census_counts_the_slot_of_an_unrecorded_end() {
     assert_eq!(
         (third.parts.get(key).unwrap().custody.generation(), third.detached.ending().count()),
         (2, 1),
-        "it was counted with it"
+        "it was reported in the census"
     );
     assert_eq!(world.fencing(2, next), None);
     cut_from_leader(&mut world, false);
     world.run(Span::from_secs(3));
     assert!(world.node(3).detached.ending().next().is_none());
-    assert_eq!(world.fencing(2, next), None, "there is one slot now, and it is taken");
+    assert_eq!(world.fencing(2, next), None, "there is one slot now, which is held");
     world.input(2, Input::Release { call: None, ticket: waits });
     assert!(world.fencing(2, next).is_some());
 }

@@ -123,13 +123,13 @@ fn report(seed: u64, run: &Run) {
     let unexpected: u64 = (1..=3).map(|number| run.world.node(number).counters().unexpected).sum();
     let malformed: u64 = (1..=3).map(|number| run.world.node(number).counters().malformed).sum();
     println!(
-        "seed {seed}: {:?}, {unexpected} strange, {malformed} malformed, {} kept, {} entries, longest wait {:?}",
+        "seed {seed}: {:?}, {unexpected} unexpected, {malformed} malformed, {} stored, {} grants, longest wait {:?}",
         run.fuzzer.made(),
         run.retained(),
         run.entries,
         run.longest
     );
-    assert!(unexpected + malformed > 100, "seed {seed}: what makes no sense is counted");
+    assert!(unexpected + malformed > 100, "seed {seed}: unexpected messages are counted");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn fuzzing_member_crashes_no_peer_and_memory_is_bounded() {
         let before = run.retained();
         for _ in 0..300 {
             run.round();
-            assert!(run.retained() < before + MAX_RETAINED, "seed {seed}: {} are kept", run.retained());
+            assert!(run.retained() < before + MAX_RETAINED, "seed {seed}: {} are stored", run.retained());
             assert!(run.dials() < MOST_DIALS, "seed {seed}: {} are dialled", run.dials());
         }
         report(seed, &run);
@@ -160,7 +160,7 @@ fn fuzzing_member_does_not_affect_a_spared_resource() {
         let waits = run.waits.values().map(|(_, since)| run.world.now.since(*since)).max().unwrap_or_default();
         assert!(
             run.entries > 200 && run.longest.max(waits) < Span::from_secs(10),
-            "seed {seed}: {} entries",
+            "seed {seed}: {} grants",
             run.entries
         );
     }

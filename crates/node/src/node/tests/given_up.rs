@@ -13,7 +13,7 @@ impl World {
     fn use_once(&mut self, number: u64, name: &str) -> u64 {
         let ticket = self.acquire(number, wanted(name));
         self.run(Span::from_secs(1));
-        let fencing = self.fencing(number, ticket).unwrap_or_else(|| panic!("{number} is not let in"));
+        let fencing = self.fencing(number, ticket).unwrap_or_else(|| panic!("{number} is not granted a slot"));
         self.input(number, Input::Release { call: None, ticket });
         fencing
     }
@@ -31,8 +31,8 @@ fn unused_resource_is_given_up_and_keeps_its_numbers() {
     assert_eq!(world.parts(), 100);
     world.run(MINUTE * 12);
     assert_eq!(world.parts(), 0);
-    let state = world.node(1).registry().expect("the first votes").state();
-    assert_eq!(state.resources().len(), 100, "the register keeps them");
+    let state = world.node(1).registry().expect("the first is a voter").state();
+    assert_eq!(state.resources().len(), 100, "the registry keeps them");
     assert!(state.resources().values().all(|resource| resource.parties().is_empty()));
     for (name, first) in first.into_iter().enumerate() {
         assert!(world.use_once(3, &format!("name-{name}")) > first, "no number is given twice");
@@ -58,7 +58,7 @@ fn unused_parties_quit_and_used_ones_do_not() {
     assert!(has(&world, 1, "used") && has(&world, 2, "used"));
     world.input(1, Input::Release { call: None, ticket: inside });
     assert!(world.fencing(2, waits).is_some());
-    assert!((1..=4).all(|number| world.use_once(number, "r") > last), "whoever asks again is let in");
+    assert!((1..=4).all(|number| world.use_once(number, "r") > last), "the next request is granted");
 }
 
 /// A census that arrives after its receiver has given up the resource.

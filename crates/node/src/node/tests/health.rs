@@ -34,7 +34,7 @@ fn health_reports_session_and_clients() {
         resource(&world, 1);
     assert_eq!((slots, holding, waiting, generation, recoveries, stall), (Some(1), 1, 1, 1, 0, None));
     assert!(oldest_wait.is_some_and(|wait| wait >= Duration::from_secs(7)), "{oldest_wait:?}");
-    assert_eq!(health(&world, 2).resources, [], "it has no part in it");
+    assert_eq!(health(&world, 2).resources, [], "it is not a party");
     world.input(1, Input::Drain);
     assert!(health(&world, 1).leaves && health(&world, 1).problem.is_some());
     world.input(1, Input::Release { call: None, ticket: holder });
@@ -71,9 +71,9 @@ fn recovery_names_missing_hosts_and_the_latest_end() {
     let counts = counts.expect("one of them counts");
     let stall = resource(&world, counts).stall.unwrap();
     assert_eq!(names(&stall), ["host3"]);
-    let ends = stall.missing[0].ends.expect("it is away");
+    let ends = stall.missing[0].ends.expect("it is disconnected");
     assert!(ends < Duration::from_secs(18) && ends > Duration::from_secs(5), "{ends:?}");
-    assert!(stall.why.starts_with("r has not moved for 2 s: ") && stall.why.contains("host3 (not connected for 3 s"));
+    assert!(stall.why.starts_with("r has been stalled for 2 s: ") && stall.why.contains("host3 (disconnected for 3 s"));
     // The answers to queries agree with it.
     for asks in [1, 2] {
         world.input(asks, Input::Show { call: 2, name: "r".parse().unwrap() });
@@ -88,9 +88,9 @@ fn recovery_names_missing_hosts_and_the_latest_end() {
     while resource(&world, counts).stall.is_some() {
         world.run(Span::from_millis(100));
     }
-    assert!(Duration::from(world.now.since(before)) <= ends, "it was not waited for longer than was said");
+    assert!(Duration::from(world.now.since(before)) <= ends, "the recovery ends within the announced time");
     let ResourceHealth { generation, recoveries, slots, .. } = resource(&world, counts);
-    assert_eq!((slots, recoveries + 1), (Some(2), generation), "one for the new number of slots, one for the death");
+    assert_eq!((slots, recoveries + 1), (Some(2), generation), "one for the resize, one for the death");
     assert!(world.fencing(1, holder).is_some());
     world.input(counts, Input::Show { call: 3, name: "r".parse().unwrap() });
     world.run(Span::from_secs(1));

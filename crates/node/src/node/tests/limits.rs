@@ -28,7 +28,7 @@ fn try_without_quorum_fails_within_two_seconds() {
     let ticket = world.acquire(3, tries("new"));
     world.run(Span::from_secs(2));
     assert!(matches!(world.ended(3, ticket), Some(Error::NoMajority { .. })), "{:?}", world.ended(3, ticket));
-    assert!(world.fencing(3, known).is_some(), "its session stands");
+    assert!(world.fencing(3, known).is_some(), "its session is valid");
 }
 
 /// The coordinator has died, and its session has not expired.
@@ -44,7 +44,7 @@ fn try_during_a_long_census_fails_within_two_seconds() {
     world.run(Span::from_secs(2));
     assert!(matches!(world.ended(2, ticket), Some(Error::Recovering { .. })), "{:?}", world.ended(2, ticket));
     world.run(Span::from_secs(30));
-    assert!(world.fencing(2, second).is_some(), "who waits gets in");
+    assert!(world.fencing(2, second).is_some(), "the waiter is served");
 }
 
 /// Its long wait was in an earlier session.
@@ -61,7 +61,7 @@ fn long_wait_survives_the_join_of_a_new_session() {
     world.run_until(|world| world.node(3).problem().is_none());
     world.slow_disks(true);
     world.run(Span::from_secs(2));
-    assert_eq!(world.ended(3, waits), None, "the register has had two seconds to answer");
+    assert_eq!(world.ended(3, waits), None, "the registry has had two seconds to answer");
     world.slow_disks(false);
     world.run(Span::from_secs(2));
     world.input(1, Input::Release { call: None, ticket: holder });
@@ -93,7 +93,7 @@ fn waiters_are_bounded_and_survive_the_coordinator() {
     world.run(Span::from_secs(1));
     assert!(world.fencing(1, first).is_some());
     let ask = |world: &mut World, number: u64| {
-        let wanted = Wanted { label: "somebody with a name of usual length".to_owned(), ..wanted("r") };
+        let wanted = Wanted { label: "a label of the usual length for tests".to_owned(), ..wanted("r") };
         world.step(number, Input::Acquire { call: 1, wanted });
     };
     for number in [2, 3] {
@@ -216,11 +216,7 @@ fn number_of_met_hosts_is_bounded() {
         contacts.up(PeerId::new(number), 40_000 + number, String::new(), None, Time::ZERO + Span::from_secs(99));
         contacts.down(PeerId::new(number), 40_000 + number, Time::ZERO + Span::from_secs(99));
     }
-    assert_eq!(
-        contacts.get(PeerId::new(12_000)).map(|contact| contact.retained()),
-        Some(1),
-        "for whom there is something"
-    );
+    assert_eq!(contacts.get(PeerId::new(12_000)).map(|contact| contact.retained()), Some(1), "a host with messages");
 }
 
 /// Otherwise a host without a session removes its voter's file because of a message of any member.

@@ -14,7 +14,7 @@ impl World {
     /// Returns the voters.
     fn voters(&self) -> BTreeSet<u64> {
         let registry = self.machines.values().find_map(|it| it.node.as_ref()?.registry());
-        registry.expect("somebody votes").state().voter_hosts().into_iter().map(PeerId::get).collect()
+        registry.expect("there is a voter").state().voter_hosts().into_iter().map(PeerId::get).collect()
     }
 
     /// Returns the hosts that do not vote.
@@ -46,7 +46,7 @@ fn at_rest() -> World {
     world.dials = (1..=12).flat_map(|one| (1..one).map(move |other| (one, other))).collect();
     world.settle();
     world.dials = dials;
-    assert_eq!(world.up.len(), 66, "everybody is linked with everybody");
+    assert_eq!(world.up.len(), 66, "all hosts are connected to each other");
     world.run(MINUTE * 4);
     world
 }
@@ -56,12 +56,12 @@ fn unneeded_links_end_and_voter_links_stay() {
     let mut world = at_rest();
     let (voters, others) = (world.voters(), world.others());
     assert!(!others.is_empty());
-    assert!(!world.hung_up.is_empty() && world.hung_up.values().all(|why| *why == Parting::Unneeded), "nobody erred");
+    assert!(!world.hung_up.is_empty() && world.hung_up.values().all(|why| *why == Parting::Unneeded), "no side failed");
     for number in &others {
         assert_eq!(world.links_of(*number), voters, "of {number}");
     }
     world.run(MINUTE * 10);
-    assert!(others.iter().all(|number| world.links_of(*number) == voters), "nothing is opened again and again");
+    assert!(others.iter().all(|number| world.links_of(*number) == voters), "no connection is re-opened");
     assert!((1..=12).all(|number| world.node(number).counters().sessions_lost == 0));
     // All members are visible nevertheless.
     world.input(others[0], Input::Look { call: 1 });
@@ -82,10 +82,10 @@ fn successor_is_dialled_before_the_hand_over() {
     let second = world.acquire(two, wanted("r"));
     let third = world.acquire(three, wanted("r"));
     world.run(MINUTE * 10);
-    assert!(world.are_linked(one, two), "its next is known, and a link is kept for it");
+    assert!(world.are_linked(one, two), "the successor is known, and the connection to it is kept");
     world.input(one, Input::Release { call: None, ticket: first });
-    assert!(world.fencing(two, second) > None, "without a dial, and without time to pass");
-    assert!(world.are_linked(two, three), "who comes after that is dialled as soon as the token has come");
+    assert!(world.fencing(two, second) > None, "without dialling or waiting");
+    assert!(world.are_linked(two, three), "its successor is dialled when the token arrives");
     world.input(two, Input::Release { call: None, ticket: second });
     assert!(world.fencing(three, third) > None);
     world.input(three, Input::Release { call: None, ticket: third });
@@ -163,5 +163,5 @@ fn isolated_member_is_found_by_the_next_leader() {
     world.frozen.clear();
     world.run(MINUTE);
     assert!(world.node(4).problem().is_none(), "{:?}", world.node(4).problem());
-    assert_eq!(world.node(4).counters().sessions_lost, 0, "it was found while its session stood");
+    assert_eq!(world.node(4).counters().sessions_lost, 0, "it was found while its session was valid");
 }

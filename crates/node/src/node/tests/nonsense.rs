@@ -75,5 +75,5 @@ fn member_with_corrupted_messages_crashes_no_peer() {
             counters.unexpected += unexpected;
         }
     }
-    assert!(counters.malformed > 100 && counters.unexpected > 100, "nonsense is counted: {counters:?}");
+    assert!(counters.malformed > 100 && counters.unexpected > 100, "corrupted messages are counted: {counters:?}");
 }

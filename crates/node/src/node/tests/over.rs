@@ -71,7 +71,7 @@ fn killed_guests_are_no_voters() {
         world.run(Span::from_secs(1));
         let ticket = world.acquire(number, wanted("r"));
         world.run(Span::from_secs(16));
-        assert!(world.fencing(number, ticket).is_some(), "{number} waits for no longer than the session of the last");
+        assert!(world.fencing(number, ticket).is_some(), "{number} waits no longer than the last session");
         world.kill(number);
         assert!(are_let_in(&mut world, &format!("new-{number}"), &[1], Span::from_millis(100)), "at once");
     }
@@ -94,13 +94,13 @@ fn minority_grants_no_slot_of_a_new_resource() {
         assert!(world.fencing(2, there).is_some(), "{minutes}");
         for (number, ticket) in tickets {
             assert!(world.fencing(number, ticket).is_none(), "{number} after {minutes} minutes");
-            assert!(world.ended(number, ticket).is_some(), "{number} hears so");
+            assert!(world.ended(number, ticket).is_some(), "{number} fails");
         }
     }
     world.split(&[]);
     world.run(Span::from_secs(30));
     let tried = world.acquire(1, Wanted { wait: Wait::Try, ..wanted("new-0") });
     world.run(Span::from_secs(5));
-    assert!(world.fencing(1, tried).is_none(), "2 is still inside");
+    assert!(world.fencing(1, tried).is_none(), "2 still holds it");
     assert!(are_let_in(&mut world, "later", &[1, 9, 3], Span::from_secs(1)));
 }

@@ -74,7 +74,7 @@ fn waiter_reached_via_the_leader_is_not_passed_over() {
     let coordinator = part.custody.coordinator().get();
     let leader = (1..=4).find(|number| world.node(*number).registry().is_some_and(|registry| registry.is_leader()));
     if leader == Some(coordinator) || leader == Some(host) {
-        panic!("another setting is needed: {leader:?} leads, {coordinator} coordinates, and {host} waits");
+        panic!("the setting is unsuitable: {leader:?} leads, {coordinator} coordinates, and {host} waits");
     }
     let second = world.acquire(1, of(1));
     world.run(Span::from_secs(1));

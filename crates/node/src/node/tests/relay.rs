@@ -49,16 +49,16 @@ fn unreachable_coordinator_is_reached_via_the_leader() {
     world.settle();
     let second = world.acquire(3, wanted(name));
     world.run(Span::from_secs(4));
-    assert_eq!(world.fencing(3, second), None, "somebody is inside");
+    assert_eq!(world.fencing(3, second), None, "there is a holder");
     world.input(2, Input::Release { call: None, ticket: first });
     world.run(Span::from_secs(2));
-    assert!(world.fencing(3, second).is_some(), "the request and the token have come by way of the leader");
+    assert!(world.fencing(3, second).is_some(), "the request and the token were relayed");
     // A census is relayed, too: 1 joins, and the resource is resized.
     let third = world.acquire(1, wanted(name));
     world.run(Span::from_secs(1));
     world.input(1, Input::Resize { call: 2, name: name.parse().unwrap(), slots: 2 });
     world.run(Span::from_secs(4));
-    assert!(world.fencing(1, third).is_some(), "everybody has been counted");
+    assert!(world.fencing(1, third).is_some(), "the census is complete");
     // Then over a direct connection again.
     world.apart.clear();
     world.run(Span::from_secs(2));
@@ -79,9 +79,9 @@ fn first_knock_replaces_a_connection_lost_on_one_side() {
         let next = world.acquire(asker, wanted("r"));
         assert!(world.epoch(holder, asker).is_some() && world.epoch(asker, holder).is_none());
         world.run(Span::from_millis(1050));
-        assert_eq!(world.epoch(holder, asker), None, "it was told by the knock");
+        assert_eq!(world.epoch(holder, asker), None, "the knock has ended it");
         world.input(holder, Input::Release { call: None, ticket: first });
-        assert!(world.fencing(asker, next).is_some(), "{asker} asks {holder} by way of the leader");
+        assert!(world.fencing(asker, next).is_some(), "{asker} reaches {holder} via the leader");
     }
 }
 
@@ -95,7 +95,7 @@ fn unacknowledged_message_is_relayed_after_a_second() {
         world.run(Span::from_secs(2));
         assert_eq!((world.epoch(2, 3), world.epoch(3, 2)), (None, None));
         world.input(holder, Input::Release { call: None, ticket: first });
-        assert!(world.fencing(asker, next).is_some(), "{asker} asks {holder} by way of the leader");
+        assert!(world.fencing(asker, next).is_some(), "{asker} reaches {holder} via the leader");
         // They reconnect when the fault is over.
         world.silent.clear();
         world.apart.clear();
@@ -116,7 +116,7 @@ fn doubted_connection_stays_if_the_peer_is_only_slow() {
         world.run(Span::from_millis(millis));
         world.frozen.clear();
         world.run(Span::from_millis(1500));
-        assert!((1..=3).all(|number| world.node(number).relay.retained() == 0), "nothing is left of the other way");
+        assert!((1..=3).all(|number| world.node(number).relay.retained() == 0), "no relayed connection is left");
         world.run(Span::from_secs(10));
         assert_eq!((world.epoch(3, 2), world.epoch(2, 3)), (before, before), "{asker} asks {holder}, {millis}");
         world.input(holder, Input::Release { call: None, ticket: first });
@@ -162,5 +162,5 @@ fn relayed_unknown_hosts_leave_no_state() {
     }
     world.run(Span::from_secs(10));
     assert_eq!(world.node(2).relay.retained(), 0);
-    assert!(world.node(2).retained() <= before + 500, "hosts that were heard of are forgotten later");
+    assert!(world.node(2).retained() <= before + 500, "named hosts are forgotten later");
 }

@@ -22,7 +22,7 @@ impl World {
     fn pass_through(&mut self, number: u64, wanted: Wanted) -> u64 {
         let ticket = self.acquire(number, wanted);
         self.run(SECOND);
-        let fencing = self.fencing(number, ticket).unwrap_or_else(|| panic!("{number} is not let in"));
+        let fencing = self.fencing(number, ticket).unwrap_or_else(|| panic!("{number} is not granted a slot"));
         self.input(number, Input::Release { call: None, ticket });
         self.run(SECOND);
         fencing
@@ -48,7 +48,7 @@ fn recreated_resource_has_higher_fencing_numbers() {
             assert_eq!(world.remove(at, "r"), Some(Ok(Answer::Removed)), "{users:?} {at}");
             assert_eq!(world.generation("r"), None);
             world.run(SECOND * 20);
-            assert!((1..=5).all(|number| world.node(number).resources().is_empty()), "nobody shows it any more");
+            assert!((1..=5).all(|number| world.node(number).resources().is_empty()), "no host lists it");
             let fencing = world.pass_through(3, Wanted { slots: Some(7), ..wanted("r") });
             assert!(fencing > before, "{users:?} {at}: {fencing} after {before}");
             // Hosts that had quit, and hosts that never knew it.
@@ -109,7 +109,7 @@ fn removal_names_a_silent_party() {
     let mut world = World::of(4);
     world.pass_through(4, wanted("r"));
     world.kill(4);
-    assert_eq!(world.remove(2, "r"), None, "its session stands");
+    assert_eq!(world.remove(2, "r"), None, "its session is valid");
     world.run(SECOND * 5);
     let Some(Err(Error::Recovering { missing, .. })) = world.answer(2) else { panic!("{:?}", world.answer(2)) };
     assert_eq!(missing.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["host4"]);
@@ -127,7 +127,7 @@ fn evicted_session_prevents_removal() {
     world.run(SECOND);
     assert!(world.ended(3, holder).is_some());
     let Some(Err(error @ Error::InUse { forced: true, .. })) = world.remove(2, "r") else { panic!("it is removed") };
-    assert!(error.to_string().contains("forced out"), "{error}");
+    assert!(error.to_string().contains("evicted"), "{error}");
     // It uses the resource again, and quits for the deletion.
     assert!(world.pass_through(3, wanted("r")) > before);
     assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
@@ -152,7 +152,7 @@ fn request_during_removal_is_granted() {
         for _ in 0..3 {
             world.run(SECOND * 3);
             let inside = asks.iter().find(|(user, ticket)| world.fencing(*user, *ticket).is_some());
-            let &(user, ticket) = inside.unwrap_or_else(|| panic!("nobody is let in after {step} steps"));
+            let &(user, ticket) = inside.unwrap_or_else(|| panic!("no slot is granted after {step} steps"));
             assert!(world.fencing(user, ticket) > before.into_iter().max());
             world.input(user, Input::Release { call: None, ticket });
         }
@@ -187,7 +187,7 @@ fn memory_of_a_removed_resource_survives_a_refused_join() {
     let name: Name = "r".parse().expect("a name");
     world.pass_through(2, wanted("r"));
     assert_eq!(world.remove(1, "r"), Some(Ok(Answer::Removed)));
-    let memory = world.node(2).parts.given_up(name.key()).expect("it has had a part").memory;
+    let memory = world.node(2).parts.given_up(name.key()).expect("it was a party").memory;
     world.disconnect(2);
     world.acquire(2, wanted("r"));
     let node = world.machines.get_mut(&2).and_then(|machine| machine.node.as_mut()).expect("it runs");
@@ -196,7 +196,7 @@ fn memory_of_a_removed_resource_survives_a_refused_join() {
     for resource in [name.key(), other] {
         node.on_joined(resource, session, Outcome::Refused(Refusal::Full));
     }
-    assert!(!node.clients.has_any(name.key()), "who asked for it is sent away");
+    assert!(!node.clients.has_any(name.key()), "its request is refused");
     assert_eq!(node.parts.given_up(name.key()).map(|it| it.memory), Some(memory));
     assert!(node.parts.given_up(other).is_none());
 }

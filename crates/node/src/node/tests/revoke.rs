@@ -73,7 +73,7 @@ fn revoked_slot_is_handed_over_when_the_holder_stops() {
         revoke(&mut world, asks, holds, fencing);
         assert!(world.received(holds).contains(&Effect::Lost(holder, revoked())));
         world.run(Span::from_secs(1));
-        assert_eq!(world.answer(asks), None, "it is still inside");
+        assert_eq!(world.answer(asks), None, "it still holds the slot");
         assert_eq!(world.fencing(3, waits), None);
         world.input(holds, Input::Renew { call: 5, ticket: holder });
         assert_eq!(world.answer(holds), Some(&Err(revoked())));
@@ -82,7 +82,7 @@ fn revoked_slot_is_handed_over_when_the_holder_stops() {
         world.run(Span::from_secs(1));
         assert_eq!(world.answer(asks), Some(&Ok(Answer::Revoked)));
         let sent = world.received(holds).iter().filter(|it| matches!(it, Effect::Lost(ticket, _) if *ticket == holder));
-        assert_eq!(sent.count(), 1, "asked again and again, told once");
+        assert_eq!(sent.count(), 1, "asked repeatedly, notified once");
     }
 }
 
@@ -109,7 +109,7 @@ fn revoked_holder_keeps_its_slot_until_its_lease_ends() {
     let (grant, until) = world.node(2).grant(holder).unwrap();
     revoke(&mut world, 1, 2, grant.fencing);
     world.run(Span::from_nanos(until.since(world.now).as_nanos() - 1));
-    assert_eq!((world.fencing(3, waits), world.answer(1)), (None, None), "its session was renewed, its lease was not");
+    assert_eq!((world.fencing(3, waits), world.answer(1)), (None, None), "the session was renewed, the lease was not");
     world.run(Span::from_secs(1));
     assert!(world.fencing(3, waits).is_some());
     assert_eq!(world.answer(1), Some(&Ok(Answer::Revoked)));
@@ -137,7 +137,7 @@ fn detached_grant_of_a_dead_host_can_be_revoked() {
     let waits = world.acquire(1, wanted("r"));
     world.kill(2);
     world.run(Span::from_secs(60));
-    assert_eq!(world.fencing(1, waits), None, "it stands");
+    assert_eq!(world.fencing(1, waits), None, "it is valid");
     revoke(&mut world, 3, 2, fencing);
     world.run(Span::from_secs(9));
     assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
@@ -185,7 +185,7 @@ fn plain_release_does_not_evict_a_session_that_joined_since() {
     assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
     world.frozen.clear();
     world.run(Span::from_secs(1));
-    assert!(world.fencing(2, second).is_some() && !world.has_lost(2, second), "nothing of it was asked for");
+    assert!(world.fencing(2, second).is_some() && !world.has_lost(2, second), "it was not revoked");
     assert!(page(&world).resources[0].detached.is_empty());
 }
 
@@ -210,7 +210,7 @@ fn plain_release_of_a_renewed_grant_is_not_reported_as_done() {
     world.run(Span::from_secs(1));
     let Some(Err(error)) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
     assert!(error.class() == Class::Unavailable && error.to_string().contains("try again"), "{error}");
-    assert_eq!(page(&world).resources[0].detached[0].fencing, fencing, "its client was told so");
+    assert_eq!(page(&world).resources[0].detached[0].fencing, fencing, "the renewal was confirmed");
 }
 
 /// The leader that received the first copy is gone, and the session has joined again before the next one receives the
@@ -305,7 +305,7 @@ fn revoking_an_unknown_grant_succeeds() {
     let fencing = world.fencing(2, holder).unwrap();
     revoke(&mut world, 1, 2, fencing + 1);
     assert_eq!(world.answer(1), Some(&Ok(Answer::Revoked)));
-    assert_eq!(world.fencing(2, holder), Some(fencing), "another's is not touched");
+    assert_eq!(world.fencing(2, holder), Some(fencing), "the other grant is unaffected");
 }
 
 /// A grant that was not renewed here may have expired in the registry, so its end is not reported as an eviction.

@@ -42,7 +42,7 @@ fn takeover_continues_a_grant_exclusively() {
         world.restart(number);
         resume(&mut world, number, "mine");
         world.run(Span::from_secs(4));
-        let ticket = resumed(&world, number).expect("it has come, and there is a session");
+        let ticket = resumed(&world, number).expect("it has resumed in a session");
         assert_eq!(world.fencing(number, ticket), Some(before), "the same grant");
         // Beyond the length of a session, by renewing the lease.
         for _ in 0..6 {
@@ -70,19 +70,19 @@ fn grant_before_the_cluster_is_recorded_is_taken_over() {
         world.input(1, Input::Written(number));
         world.run(Span::from_millis(100));
     }
-    assert_eq!(world.machines[&1].cluster, None, "that is not written yet");
+    assert_eq!(world.machines[&1].cluster, None, "it is not recorded yet");
     let holder = world.acquire(1, outlasting("r", "mine"));
     while let Some(number) = world.machines.get_mut(&1).unwrap().unwritten.pop_front() {
         world.input(1, Input::Written(number));
         world.run(Span::from_millis(100));
     }
-    let before = world.fencing(1, holder).expect("its voter's file is written, and it was free");
+    let before = world.fencing(1, holder).expect("its voter's file is written, and the slot was free");
     world.kill(1);
     world.machines.get_mut(&1).unwrap().slow_disk = false;
     world.restart(1);
     resume(&mut world, 1, "mine");
     world.run(Span::from_secs(4));
-    let ticket = resumed(&world, 1).expect("it has come, and there is a session");
+    let ticket = resumed(&world, 1).expect("it has resumed in a session");
     assert_eq!(world.fencing(1, ticket), Some(before), "the same grant");
 }
 
@@ -100,14 +100,14 @@ fn hold_time_spans_processes() {
     world.acquire(3, outlasting("r", "mine"));
     for process in 1..4 {
         world.run(Span::from_secs(6));
-        let held = held_for(&mut world, 1).expect("it is inside");
+        let held = held_for(&mut world, 1).expect("it holds the slot");
         assert!(held >= Duration::from_secs(6 * process), "{held:?} after {process}");
         world.kill(3);
         world.restart(3);
         resume(&mut world, 3, "mine");
     }
     world.run(Span::from_secs(2));
-    let ticket = resumed(&world, 3).expect("it has come");
+    let ticket = resumed(&world, 3).expect("it has resumed");
     world.input(3, Input::Release { call: None, ticket });
     let held = world.received(3).iter().find_map(|effect| match effect {
         Effect::Event(Event::Released { held, .. }) => Some(*held),
@@ -126,7 +126,7 @@ fn grant_without_resume_is_held_until_its_deadline() {
     world.restart(3);
     while world.now + Span::from_millis(100) < until {
         world.run(Span::from_millis(100));
-        assert_eq!(world.fencing(1, waits), None, "its client was told that it may stay");
+        assert_eq!(world.fencing(1, waits), None, "its deadline has not passed");
     }
     world.run(Span::from_secs(1));
     assert!(world.fencing(1, waits).is_some());
@@ -147,10 +147,10 @@ fn cancelled_resume_is_unanswered_and_the_grant_stays() {
     world.input(3, Input::GiveUp { call: 9 });
     while world.now + Span::from_millis(100) < until {
         world.run(Span::from_millis(100));
-        assert_eq!(world.fencing(1, waits), None, "its client was told that it may stay");
+        assert_eq!(world.fencing(1, waits), None, "its deadline has not passed");
     }
     let answered = world.received(3).iter().any(|effect| matches!(effect, Effect::Answer { call: 9, .. }));
-    assert!(!answered, "nobody asks any more");
+    assert!(!answered, "the resume was cancelled");
     world.run(Span::from_secs(1));
     assert!(world.fencing(1, waits).is_some());
 }
@@ -164,7 +164,7 @@ fn predecessor_session_without_grants_ends_at_once() {
     world.kill(3);
     let waits = world.acquire(1, wanted("r"));
     world.run(Span::from_secs(2));
-    assert_eq!(world.fencing(1, waits), None, "the token lay at the process that was killed");
+    assert_eq!(world.fencing(1, waits), None, "the token was at the killed process");
     world.restart(3);
     world.run(Span::from_secs(2));
     assert!(world.fencing(1, waits).is_some());
@@ -184,7 +184,7 @@ fn takeover_file_of_another_boot_or_cluster_is_ignored() {
         resume(&mut world, 3, "mine");
         assert_eq!(world.answer(3), Some(&Err(Error::Lost)));
         world.run(Span::from_secs(10));
-        assert_eq!(world.fencing(1, waits), None, "the session before it ends by its time");
+        assert_eq!(world.fencing(1, waits), None, "the earlier session expires");
         world.run(Span::from_secs(10));
         assert!(world.fencing(1, waits).is_some());
         let predecessor = world.machines[&3].predecessor.as_ref().unwrap();
@@ -213,7 +213,7 @@ fn grant_passes_through_several_processes() {
     world.restart(3);
     resume(&mut world, 3, "mine");
     world.run(Span::from_secs(3));
-    let ticket = resumed(&world, 3).expect("it has come in time");
+    let ticket = resumed(&world, 3).expect("it has resumed in time");
     assert_eq!((world.fencing(3, ticket), world.fencing(1, waits)), (before, None));
 }
 
@@ -236,15 +236,15 @@ fn process_killed_before_its_session_is_valid_delays_none() {
     {
         world.run(Span::from_millis(1));
     }
-    assert!(!world.received(3).contains(&Effect::Joined), "it is open, and does not stand yet");
+    assert!(!world.received(3).contains(&Effect::Joined), "it is open, but not valid yet");
     world.kill(3);
     world.restart(3);
     resume(&mut world, 3, "mine");
     world.run(Span::from_secs(3));
-    let ticket = resumed(&world, 3).expect("it has come in time");
+    let ticket = resumed(&world, 3).expect("it has resumed in time");
     world.input(3, Input::Release { call: None, ticket });
     world.run(Span::from_secs(3));
-    assert!(world.fencing(1, waits).is_some(), "nothing is left of the process in between");
+    assert!(world.fencing(1, waits).is_some(), "the session in between has ended");
 }
 
 /// It would end before the grants.
@@ -261,7 +261,7 @@ fn takeover_session_is_not_shorter_than_its_predecessor() {
     world.kill(3);
     world.restart(3);
     world.run(Span::from_secs(1));
-    assert_eq!(world.node(3).session_state.ttl(), Span::from_secs(1), "nobody is inside any more");
+    assert_eq!(world.node(3).session_state.ttl(), Span::from_secs(1), "there is no holder any more");
 }
 
 #[test]
@@ -297,12 +297,12 @@ fn too_many_grants_are_not_taken_over_and_are_dropped() {
     world.restart(3);
     world.run(Span::from_secs(3));
     let holder = world.acquire(3, outlasting("r", "mine"));
-    let before = world.fencing(3, holder).expect("nobody else wants it");
+    let before = world.fencing(3, holder).expect("it is free");
     world.kill(3);
     world.restart(3);
     resume(&mut world, 3, "mine");
     world.run(Span::from_secs(4));
-    let ticket = resumed(&world, 3).expect("it has come, and there is a session");
+    let ticket = resumed(&world, 3).expect("it has resumed in a session");
     assert_eq!(world.fencing(3, ticket), Some(before), "the same grant");
 }
 
@@ -322,7 +322,7 @@ fn process_without_a_cluster_keeps_the_takeover_file() {
     world.restart(3);
     while world.now + Span::from_millis(100) < until {
         world.run(Span::from_millis(100));
-        assert_eq!(world.fencing(1, waits), None, "its client was told that it may stay");
+        assert_eq!(world.fencing(1, waits), None, "its deadline has not passed");
     }
     world.run(Span::from_secs(2));
     assert!(world.fencing(1, waits).is_some());
@@ -395,15 +395,15 @@ fn early_messages_above_the_limit_cause_a_census() {
             say(&mut world, from, before, custody::Body::Update(Update::Withdraw(claim)));
         }
     }
-    assert_eq!(world.node(3).takeover.retained(), 20_000, "each has room of its own");
+    assert_eq!(world.node(3).takeover.retained(), 20_000, "the limit is per sender");
     let session = Session { peer: PeerId::new(3), number: 1_000 };
     say(&mut world, 1, before + 1, custody::Body::Census { session, slots: 1 });
     world.slow_disks(false);
     resume(&mut world, 3, "mine");
     world.run(Span::from_secs(4));
-    assert!(generation(&world) > before + 1, "the generation of which the question was lost is not the last");
-    let ticket = resumed(&world, 3).expect("it has come, and there is a session");
+    assert!(generation(&world) > before + 1, "another generation follows the lost census");
+    let ticket = resumed(&world, 3).expect("it has resumed in a session");
     world.input(3, Input::Release { call: None, ticket });
     world.run(Span::from_secs(2));
-    assert!(world.fencing(1, next).is_some(), "the next one is in");
+    assert!(world.fencing(1, next).is_some(), "the next request is granted");
 }

@@ -63,13 +63,13 @@ fn programs_without_a_common_version_refuse_each_other() {
         };
         let said: Vec<String> = world.received(number).iter().filter_map(sentence).collect();
         let words =
-            format!("speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the older");
-        assert!(said.len() == 1 && said[0].contains(&words), "once, and not again at every try: {said:?}");
+            format!("supports version {theirs} of peerlock's messages, and this program {ours}: upgrade the older");
+        assert!(said.len() == 1 && said[0].contains(&words), "once, not at every attempt: {said:?}");
     }
     assert!(world.received(2).contains(&Effect::NotJoined));
     assert!(matches!(world.node(2).problem(), Some(Error::OtherVersion { .. })));
     let ticket = world.acquire(1, wanted("r"));
-    assert!(world.fencing(1, ticket).is_some(), "the first goes on as before");
+    assert!(world.fencing(1, ticket).is_some(), "the first continues");
 }
 
 /// The messages could still be decoded.

@@ -191,7 +191,7 @@ impl World {
     /// Reports the end of a silently broken connection to one side.
     pub(super) fn notice(&mut self, one: u64, other: u64) {
         let epoch = self.up.remove(&(one.min(other), one.max(other))).expect("they were connected");
-        let (peer, why) = (PeerId::new(other), "nothing is heard of it".to_owned());
+        let (peer, why) = (PeerId::new(other), "it does not answer".to_owned());
         self.queue.push_back((one, Input::Net(NetEvent::Down { peer, epoch, why })));
         self.settle();
     }
@@ -201,7 +201,7 @@ impl World {
         for ((a, b), epoch) in ended {
             self.up.remove(&(a, b));
             for (at, peer) in [(a, b), (b, a)] {
-                let (peer, why) = (PeerId::new(peer), "the test says so".to_owned());
+                let (peer, why) = (PeerId::new(peer), "closed by the test".to_owned());
                 self.queue.push_back((at, Input::Net(NetEvent::Down { peer, epoch, why })));
             }
         }
@@ -249,7 +249,7 @@ impl World {
         for effect in out {
             match &effect {
                 Effect::Send { to, epoch, bytes } => {
-                    assert!(bytes.len() <= 1 << 20, "no network takes a message of {} bytes", bytes.len());
+                    assert!(bytes.len() <= 1 << 20, "a message of {} bytes exceeds the limit", bytes.len());
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if self.up.get(&pair) == Some(epoch) && !self.silent.contains(&pair) {
                         let (from, epoch, mut bytes) = (PeerId::new(number), *epoch, bytes.clone());
@@ -365,7 +365,7 @@ impl World {
             match self.queue.pop_front() {
                 Some((to, input)) => self.step(to, input),
                 None => {
-                    let (at, number) = next().min().expect("somebody has something to do");
+                    let (at, number) = next().min().expect("there is a timer");
                     self.now = self.now.max(at);
                     self.step(number, Input::Wake);
                 }
