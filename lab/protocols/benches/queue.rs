@@ -24,7 +24,7 @@ const SLOTS: [u32; 7] = [1, 3, 10, 30, 100, 300, 1000];
 fn main() {
     let figures = WAITING.map(|waiting| SLOTS.map(|slots| figure(waiting, slots)));
     table("nanoseconds for each message that the coordinator gets", &figures, |(nanos, _)| format!("{nanos:.0}"));
-    table("words of the coordinator for each of them", &figures, |(_, words)| format!("{words:.2}"));
+    table("words of the coordinator for each of them", &figures, |(_, sent)| format!("{sent:.2}"));
 }
 
 /// Returns nanoseconds and sent messages per message received by the coordinator.
@@ -51,7 +51,7 @@ struct Token {
     user: Claim,
     following: Following,
     /// Whether it was reported free.
-    lies: bool,
+    is_free: bool,
 }
 
 struct Stage {
@@ -61,7 +61,7 @@ struct Stage {
     under_way: VecDeque<Update>,
     rng: Rng,
     effects: Vec<Effect<Message, peerlock_protocols::Never>>,
-    words: u64,
+    sent: u64,
 }
 
 const HOME: PeerId = PeerId::new(0);
@@ -73,10 +73,10 @@ impl Stage {
         let users: Vec<Claim> = (1..=u64::from(slots)).map(claim).collect();
         let layout = Layout { root: HOME, tokens: users.iter().map(|user| user.peer).collect() };
         let coordinator = FairKLate::new(HOME, &layout, Config { term: u32::MAX, ..Config::default() });
-        let token = |&user| Token { stay: 0, user, following: Following::default(), lies: false };
+        let token = |&user| Token { stay: 0, user, following: Following::default(), is_free: false };
         let (tokens, inside) = (users.iter().map(token).collect(), users.iter().copied().collect());
         let (under_way, effects, rng) = (VecDeque::new(), Vec::new(), Rng::new(1));
-        let mut stage = Self { coordinator, tokens, inside, under_way, rng, effects, words: 0 };
+        let mut stage = Self { coordinator, tokens, inside, under_way, rng, effects, sent: 0 };
         for slot in 0..slots {
             stage.feed(Update::Busy { slot, stay: 0, report: 1 });
         }
@@ -87,7 +87,7 @@ impl Stage {
     }
 
     /// Delays an update: each release sends two.
-    fn say(&mut self, update: Update) {
+    fn send(&mut self, update: Update) {
         self.under_way.push_back(update);
         while self.under_way.len() > self.tokens.len() / 5 {
             let Some(update) = self.under_way.pop_front() else { return };
@@ -102,7 +102,7 @@ impl Stage {
             let Effect::Send { message: Message::Next { slot, stay, following, replaces, .. }, .. } = effect else {
                 continue;
             };
-            self.words += 1;
+            self.sent += 1;
             let token = &mut self.tokens[slot as usize];
             let (known, last) = (token.following.turn, token.stay + token.following.claims.len() as u64);
             match () {
@@ -112,7 +112,7 @@ impl Stage {
                 () if stay == last && following.turn == known => token.following.claims.extend(following.claims),
                 () => {}
             }
-            if token.lies {
+            if token.is_free {
                 self.leave(slot);
             }
         }
@@ -124,31 +124,31 @@ impl Stage {
         let token = &mut self.tokens[slot as usize];
         let (stay, turn, user) = (token.stay, token.following.turn, token.user);
         if token.following.claims.is_empty() {
-            if std::mem::replace(&mut token.lies, true) {
+            if std::mem::replace(&mut token.is_free, true) {
                 return 0;
             }
-            self.say(Update::Free { slot, stay, report: 2 });
+            self.send(Update::Free { slot, stay, report: 2 });
             return 1;
         }
         let to = token.following.claims.remove(0);
-        (token.stay, token.user, token.lies) = (stay + 1, to, false);
+        (token.stay, token.user, token.is_free) = (stay + 1, to, false);
         self.inside.remove(&user);
-        let is_astray = !self.inside.insert(to);
-        self.say(Update::Left { slot, stay, to, turn });
+        let is_served = !self.inside.insert(to);
+        self.send(Update::Left { slot, stay, to, turn });
         let again = Claim { peer: user.peer, ticket: Ticket::new(user.ticket.get() + 1) };
-        self.say(Update::Request(again));
-        if is_astray { 2 + self.leave(slot) } else { 2 }
+        self.send(Update::Request(again));
+        if is_served { 2 + self.leave(slot) } else { 2 }
     }
 
     /// Returns nanoseconds and sent messages per message received by the coordinator.
     fn play(&mut self) -> (f64, f64) {
-        let (start, before, mut messages) = (spent(), self.words, 0);
+        let (start, before, mut messages) = (spent(), self.sent, 0);
         while messages < MESSAGES {
             let slot = self.rng.below(self.tokens.len() as u64) as u32;
             messages += self.leave(slot);
         }
         let per = |total: f64| total / f64::from(messages);
-        (per((spent() - start).as_nanos() as f64), per((self.words - before) as f64))
+        (per((spent() - start).as_nanos() as f64), per((self.sent - before) as f64))
     }
 }
 

@@ -171,10 +171,10 @@ impl<P: Backable> Backed<P> {
         let (mut effects, before) = (Vec::new(), part.peer.clone());
         let now = cx.now();
         step(&mut part.peer, input, &mut Cx::new(whose, now, cx.rng(), &mut effects));
-        let mut says = Vec::new();
+        let mut outgoing = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Send { to, message } => says.push(part.say(whose, to, message)),
+                Effect::Send { to, message } => outgoing.push(part.say(whose, to, message)),
                 Effect::Grant { ticket, grant } => self.recovery.grant(whose == self.me, ticket, grant, cx),
                 Effect::Lost { ticket } if whose == self.me => cx.lost(ticket),
                 Effect::Refused { ticket } if whose == self.me => cx.refuse(ticket),
@@ -186,11 +186,11 @@ impl<P: Backable> Backed<P> {
                 }
             }
         }
-        if part.peer != before || !says.is_empty() {
+        if part.peer != before || !outgoing.is_empty() {
             part.version += 1;
             self.notify_backups(whose, cx);
         }
-        for say in says {
+        for say in outgoing {
             self.post(say, cx);
         }
     }
@@ -235,7 +235,7 @@ impl<P: Backable> Backed<P> {
             Message::Confirm { from, to, number, .. } => {
                 // The backups receive this with the next change: a repeated message is recognized by its number.
                 if let Some(part) = self.parts.get_mut(&to) {
-                    part.outbox.retain(|said| (said.to, said.number) != (from, number));
+                    part.outbox.retain(|sent| (sent.to, sent.number) != (from, number));
                 }
             }
             Message::State { whose, state, .. } => self.on_state(whose, state, cx),
@@ -289,9 +289,9 @@ impl<P: Backable> Backed<P> {
             // Its clients are dead.
             open.into_iter().filter(|_| is_new).for_each(|ticket| self.act(whose, Input::Release(ticket), cx));
             self.notify_backups(whose, cx);
-            let said = self.parts.get(&whose).map_or(Vec::new(), |part| part.outbox.clone());
-            for said in said.into_iter().filter(|said| is_new || was_its.contains(&said.to)) {
-                self.post(said.again(whose), cx);
+            let sent = self.parts.get(&whose).map_or(Vec::new(), |part| part.outbox.clone());
+            for sent in sent.into_iter().filter(|sent| is_new || was_its.contains(&sent.to)) {
+                self.post(sent.again(whose), cx);
             }
         }
     }
@@ -303,7 +303,7 @@ impl<P: Backable> Protocol for Backed<P> {
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         if self.recovery.is_under_way() {
-            return self.recovery.keep(ticket);
+            return self.recovery.record_request(ticket);
         }
         self.act(self.me, Input::Request(ticket), cx);
         self.settle(cx);
@@ -311,9 +311,9 @@ impl<P: Backable> Protocol for Backed<P> {
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         if self.recovery.is_under_way() {
-            return self.recovery.give_back(ticket);
+            return self.recovery.record_release(ticket);
         }
-        self.recovery.left(ticket);
+        self.recovery.remove_grant(ticket);
         self.act(self.me, Input::Release(ticket), cx);
         self.settle(cx);
     }

@@ -189,7 +189,7 @@ impl Bv95 {
         if let Some(parent) = tree.parent {
             cx.send(parent, Message::Request { slot, claim: r });
         } else {
-            tree.keep(r, self.config.organisation);
+            tree.store(r, self.config.organisation);
         }
         if turns && r.peer != self.me {
             tree.parent = Some(r.peer); // Path reversal. A cache does not move until the token has passed.
@@ -255,7 +255,7 @@ impl Bv95 {
 
 impl Tree {
     /// Appends a request to the known end of the queue.
-    fn keep(&mut self, r: Claim, organisation: Organisation) {
+    fn store(&mut self, r: Claim, organisation: Organisation) {
         let queue = self.held.as_mut().map(|held| &mut held.queue);
         let end = match organisation {
             // The tail is the newest place, or the holder if there is none.
@@ -474,7 +474,7 @@ mod tests {
 
     /// The exchange in the module's diagram, at peer 4.
     #[test]
-    fn caching_waiting_peer_keeps_requests_for_token() {
+    fn caching_waiting_peer_stores_requests_for_token() {
         let mut waiting = peer(4, 1, CACHING);
         assert_eq!(ask(&mut waiting, 1), sent(0, request(0, 4)));
         assert_eq!(feed(&mut waiting, request(0, 5)), []);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn caching_kept_requests_join_first_arriving_token() {
+    fn caching_stored_requests_join_first_token() {
         let mut two = peer(5, 1, CACHING);
         ask(&mut two, 1);
         ask(&mut two, 2);

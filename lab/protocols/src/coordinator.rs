@@ -290,7 +290,7 @@ impl Protocol for Coordinator {
         };
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
             let mut replica = Replica::new(index, Group::blank(cx.now(), &self.common.config));
-            replica.begin_recovery(&mut self.common, cx);
+            replica.start_recovery(&mut self.common, cx);
             self.replicas.insert(at, replica);
         }
         self.on_message(hop.origin, message, cx);
@@ -354,7 +354,7 @@ impl fmt::Display for Coordinator {
 }
 
 fn write_queue<'a>(f: &mut fmt::Formatter<'_>, waiting: impl Iterator<Item = &'a Entry>) -> fmt::Result {
-    f.write_str(", line")?;
+    f.write_str(", queue")?;
     let mut is_empty = true;
     for entry in waiting {
         write!(f, " {entry}")?;

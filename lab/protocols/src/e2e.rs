@@ -286,7 +286,7 @@ impl E2e {
                         self.requesters[at].votes.on_inquire(replica, number, &mut self.common, cx);
                     }
                 } else {
-                    self.answer_ghost(from, replica, owner, cx);
+                    self.answer_stale_vote(from, replica, owner, cx);
                 }
             }
             sigma::Message::Yield { replica, client, number, sent } => match self.replica(replica) {
@@ -506,7 +506,7 @@ impl Protocol for E2e {
                 let way = (&mut self.common.post, &self.common.replicas);
                 for (_, token) in self.outbox.again(Config::TRIES, way, cx) {
                     if let Message::Token { owner, rest, .. } = token {
-                        self.post_queue(owner, rest, cx);
+                        self.send_queue(owner, rest, cx);
                     }
                 }
                 if self.outbox.pending().next().is_some() {

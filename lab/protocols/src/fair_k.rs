@@ -426,7 +426,7 @@ impl fmt::Display for Place {
         match self.phase {
             Phase::Waiting => write!(f, "waiting")?,
             Phase::Withdrawn => write!(f, "withdrawn")?,
-            Phase::Inside(token) => write!(f, "inside with token {}", token.slot)?,
+            Phase::Inside(token) => write!(f, "holds token {}", token.slot)?,
             Phase::Left => write!(f, "left")?,
         }
         match (self.in_child_queue, self.phase) {

@@ -455,7 +455,7 @@ impl Backable for FairKLate {
 }
 
 impl Observe for FairKLate {
-    const KINDS: &'static [&'static str] = &["request", "next", "token", "left", "free", "withdraw", "busy", "line"];
+    const KINDS: &'static [&'static str] = &["request", "next", "token", "left", "free", "withdraw", "busy", "queue"];
     const HAS_COORDINATOR: bool = true;
     const NEVER_IDLE: bool = true;
 
@@ -521,7 +521,7 @@ impl fmt::Display for FairKLate {
             write!(f, "; waiting {:?}", ours.collect::<Vec<_>>())?;
         }
         if !self.early.is_empty() {
-            write!(f, "; {} news for when the role comes", self.early.len())?;
+            write!(f, "; {} early updates", self.early.len())?;
         }
         Ok(())
     }
@@ -533,7 +533,7 @@ impl fmt::Display for Message {
             Self::Update { update, .. } => write!(f, "{update}"),
             Self::Next { slot, following, .. } => write!(f, "next({following}) for token {slot}"),
             Self::Token { token, .. } => write!(f, "token {}", token.slot),
-            Self::Queue(queue) => write!(f, "line({queue})"),
+            Self::Queue(queue) => write!(f, "queue({queue})"),
         }
     }
 }

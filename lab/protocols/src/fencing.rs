@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_is_above_all_levels_of_a_quorum_and_within_reach_of_each() {
+    fn number_exceeds_levels_of_a_quorum_by_less_than_a_leap() {
         let cases: [(&[u64], u32, Option<u64>); 7] = [
             (&[0, 0, 0], 2, Some(1)),
             (&[7, 0, 3], 2, Some(8)),

@@ -206,7 +206,7 @@ impl NonE2e {
                         self.clients[at].votes.on_inquire(replica, number, &mut self.common, cx);
                     }
                     Some(_) => {} // It is live, and no earlier request waits.
-                    None => self.answer_ghost(from, replica, owner, cx),
+                    None => self.answer_stale_vote(from, replica, owner, cx),
                 }
             }
             Message::Taken { receipt } => drop(self.outbox.on_receipt(receipt)),
@@ -237,13 +237,13 @@ impl NonE2e {
         match (self.client(to), owner) {
             (Some(at), _) => self.clients[at].on_grant_req(from, response, &self.config, &mut self.common, cx),
             (None, Some(owner)) if owner.client == (Claim { peer: self.common.post.me(), ticket: to }) => {
-                self.answer_ghost(from, replica, owner, cx);
+                self.answer_stale_vote(from, replica, owner, cx);
             }
             (None, _) => {}
         }
     }
 
-    fn answer_ghost(&mut self, from: PeerId, replica: u32, client: Stamp, cx: &mut Cx<'_, Self>) {
+    fn answer_stale_vote(&mut self, from: PeerId, replica: u32, client: Stamp, cx: &mut Cx<'_, Self>) {
         if self.config.answers_ghosts {
             let (fencing, load) = (self.common.fencing, Load::default());
             self.common.post.send(from, Message::Release { replica, client, fencing, load }, cx);

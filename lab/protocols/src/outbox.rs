@@ -32,7 +32,7 @@ pub(crate) enum To {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Parcel<M> {
+struct Entry<M> {
     receipt: u64,
     to: To,
     message: M,
@@ -43,12 +43,12 @@ struct Parcel<M> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outbox<M> {
     posted: u64,
-    parcels: Vec<Parcel<M>>,
+    entries: Vec<Entry<M>>,
 }
 
 impl<M> Default for Outbox<M> {
     fn default() -> Self {
-        Self { posted: 0, parcels: Vec::new() }
+        Self { posted: 0, entries: Vec::new() }
     }
 }
 
@@ -65,24 +65,24 @@ impl<M: Clone> Outbox<M> {
         self.posted += 1;
         let message = message(self.posted);
         send(to, message.clone(), (post, replicas), cx);
-        self.parcels.push(Parcel { receipt: self.posted, to, message, tries: 1 });
-        self.parcels.len() == 1
+        self.entries.push(Entry { receipt: self.posted, to, message, tries: 1 });
+        self.entries.len() == 1
     }
 
     /// Removes the acknowledged message and returns it, unless the receipt is a duplicate.
     pub fn on_receipt(&mut self, receipt: u64) -> Option<M> {
-        let at = self.parcels.iter().position(|parcel| parcel.receipt == receipt)?;
-        Some(self.parcels.remove(at).message)
+        let at = self.entries.iter().position(|entry| entry.receipt == receipt)?;
+        Some(self.entries.remove(at).message)
     }
 
     /// Drops messages that need no acknowledgement.
     pub fn forget(&mut self, is_vain: impl Fn(To, &M) -> bool) {
-        self.parcels.retain(|parcel| !is_vain(parcel.to, &parcel.message));
+        self.entries.retain(|entry| !is_vain(entry.to, &entry.message));
     }
 
     /// Returns the unacknowledged messages.
     pub fn pending(&self) -> impl Iterator<Item = (To, &M)> {
-        self.parcels.iter().map(|parcel| (parcel.to, &parcel.message))
+        self.entries.iter().map(|entry| (entry.to, &entry.message))
     }
 
     /// Resends all pending messages. Gives up and returns those that were sent `tries` times. The caller sets the timer
@@ -93,11 +93,11 @@ impl<M: Clone> Outbox<M> {
         (post, replicas): (&mut Post<M>, &Replicas),
         cx: &mut Cx<'_, P>,
     ) -> Vec<(To, M)> {
-        let given_up = self.parcels.extract_if(.., |parcel| parcel.tries >= tries);
-        let given_up = given_up.map(|parcel| (parcel.to, parcel.message)).collect();
-        for parcel in &mut self.parcels {
-            parcel.tries += 1;
-            send(parcel.to, parcel.message.clone(), (&mut *post, replicas), cx);
+        let given_up = self.entries.extract_if(.., |entry| entry.tries >= tries);
+        let given_up = given_up.map(|entry| (entry.to, entry.message)).collect();
+        for entry in &mut self.entries {
+            entry.tries += 1;
+            send(entry.to, entry.message.clone(), (&mut *post, replicas), cx);
         }
         given_up
     }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_receipt_is_sent_again_and_given_up_in_the_end() {
+    fn unacknowledged_message_is_resent_then_given_up() {
         let (me, mut rng, mut effects) = (PeerId::new(9), Rng::new(1), Vec::new());
         let (mut post, replicas) = (Post::new(me), Replicas::first(Quorum::new(3, 2)));
         let mut cx: Cx<'_, Mute> = Cx::new(me, Time::ZERO, &mut rng, &mut effects);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_no_receipt_any_more_says_so() {
+    fn forgotten_message_is_not_pending() {
         let (me, mut rng, mut effects) = (PeerId::new(9), Rng::new(1), Vec::new());
         let (mut post, replicas) = (Post::new(me), Replicas::first(Quorum::new(3, 2)));
         let mut cx: Cx<'_, Mute> = Cx::new(me, Time::ZERO, &mut rng, &mut effects);

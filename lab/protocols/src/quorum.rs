@@ -217,7 +217,7 @@ mod tests {
 
     /// Figure 2, T = 10,000 s and t = 10 s; the expected numbers come from exact rational arithmetic.
     #[test]
-    fn the_probability_of_figure_2() {
+    fn failure_probability_matches_figure_2() {
         let cases = [
             (32, 24, 1e-3, 7.299516064138912e-43),
             (16, 12, 1e-3, 4.9324237456033e-22),

@@ -178,19 +178,19 @@ impl Strawman {
     }
 
     /// Returns the client's votes, with `and_unheard` also those that it may have.
-    fn give_back(&mut self, at: usize, and_unheard: bool, cx: &mut Cx<'_, Self>) {
+    fn return_votes(&mut self, at: usize, and_unanswered: bool, cx: &mut Cx<'_, Self>) {
         let Client { attempt, received, mine, .. } = self.clients[at];
         let fencing = self.fencing;
         for replica in 0..self.quorum().replicas() {
-            if mine.contains(replica) || (and_unheard && !received.contains(replica)) {
+            if mine.contains(replica) || (and_unanswered && !received.contains(replica)) {
                 self.post.send_to(&self.replicas, replica, Message::Release { replica, attempt, fencing }, cx);
             }
         }
     }
 
     /// Ends a failed attempt.
-    fn lose(&mut self, at: usize, and_unheard: bool, cx: &mut Cx<'_, Self>) {
-        self.give_back(at, and_unheard, cx);
+    fn lose(&mut self, at: usize, and_unanswered: bool, cx: &mut Cx<'_, Self>) {
+        self.return_votes(at, and_unanswered, cx);
         let client = &mut self.clients[at];
         let ticket = client.attempt.client.ticket;
         match self.config.loser {
@@ -244,7 +244,7 @@ impl Strawman {
 
     fn finish(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         // A holder returns late votes on arrival.
-        self.give_back(at, self.clients[at].phase == Phase::Trying, cx);
+        self.return_votes(at, self.clients[at].phase == Phase::Trying, cx);
         cx.cancel_timer(Wake(self.clients[at].attempt.client.ticket));
         self.clients.remove(at);
     }

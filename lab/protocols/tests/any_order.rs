@@ -194,7 +194,7 @@ fn fair_k_is_safe_and_live() {
 }
 
 #[test]
-fn fair_k_late_is_safe_and_live_and_never_idle() {
+fn fair_k_late_is_safe_live_and_never_idle() {
     for term in [1, 3, 1000] {
         let config = fair_k_late::Config { term, ..fair_k_late::Config::default() };
         any_order(&format!("{config:?}"), 400, |me, layout| FairKLate::new(me, layout, config));

@@ -18,7 +18,7 @@ struct World<P: Backable> {
     slots: usize,
     under_way: Vec<(PeerId, PeerId, Message<P>)>,
     /// Pending notifications: the receiver, and the dead peer.
-    untold: Vec<(PeerId, PeerId)>,
+    unreported: Vec<(PeerId, PeerId)>,
     waiting: Vec<Client>,
     inside: BTreeMap<Client, Grant>,
     fencing: Vec<u64>,
@@ -35,7 +35,7 @@ impl<P: Backable> World<P> {
             peers: ids().map(|me| (me, Backed::new(me, &ring, config, |whose| part(whose, &layout)))).collect(),
             slots: slots as usize,
             under_way: Vec::new(),
-            untold: Vec::new(),
+            unreported: Vec::new(),
             waiting: Vec::new(),
             inside: BTreeMap::new(),
             fencing: vec![0; slots as usize],
@@ -70,11 +70,11 @@ impl<P: Backable> World<P> {
                     let dead = self.any_peer();
                     self.die(dead);
                 }
-                3 if !self.untold.is_empty() => {
-                    let at = self.below(self.untold.len());
-                    let (peer, dead) = self.untold[at];
+                3 if !self.unreported.is_empty() => {
+                    let at = self.below(self.unreported.len());
+                    let (peer, dead) = self.unreported[at];
                     if !self.under_way.iter().any(|&(from, to, _)| (from, to) == (dead, peer)) {
-                        self.untold.swap_remove(at);
+                        self.unreported.swap_remove(at);
                         self.step(peer, Input::PeerDown(dead));
                     }
                 }
@@ -92,7 +92,7 @@ impl<P: Backable> World<P> {
                 _ => {}
             }
             assert!(self.inside.len() <= self.slots, "too many inside: {:?}", self.inside);
-            let is_quiet = self.under_way.is_empty() && self.untold.is_empty() && self.inside.is_empty();
+            let is_quiet = self.under_way.is_empty() && self.unreported.is_empty() && self.inside.is_empty();
             if is_quiet && requests == 0 && deaths == 0 {
                 return assert_eq!(self.waiting, [], "nothing is left to happen, and these still wait");
             }
@@ -104,8 +104,8 @@ impl<P: Backable> World<P> {
         self.peers.remove(&dead);
         self.waiting.retain(|client| client.0 != dead);
         self.inside.retain(|client, _| client.0 != dead);
-        self.untold.retain(|notified| notified.0 != dead);
-        self.untold.extend(self.peers.keys().map(|&peer| (peer, dead)));
+        self.unreported.retain(|notified| notified.0 != dead);
+        self.unreported.extend(self.peers.keys().map(|&peer| (peer, dead)));
     }
 
     fn step(&mut self, at: PeerId, input: Input<Message<P>, Never>) {
@@ -151,7 +151,7 @@ fn survives<P: Backable>(name: &str, config: Config, deaths: usize, part: impl F
 }
 
 #[test]
-fn as_many_may_die_as_there_are_backups() {
+fn crashes_up_to_number_of_backups_are_survived() {
     for deaths in [0, 1, 2] {
         let config = Config { backups: deaths, recovers: false };
         survives("fair-k", config, deaths, |me, layout| FairK::new(me, layout, fair_k::Config::PRINTED));
@@ -163,7 +163,7 @@ fn as_many_may_die_as_there_are_backups() {
 /// After false failure reports two peers have acted for one participant, and parents may form a cycle. A peer that acts
 /// for all of its members must give up.
 #[test]
-fn a_request_that_goes_round_in_circles_at_one_peer_is_given_up() {
+fn request_in_parent_cycle_at_one_peer_is_given_up() {
     let [me, one, two, three] = [0, 1, 2, 3].map(PeerId::new);
     let (ring, config) = (Ring::in_order([one, two, me, three]), Config { backups: 2, recovers: false });
     let part = |whose, root| {
@@ -176,19 +176,19 @@ fn a_request_that_goes_round_in_circles_at_one_peer_is_given_up() {
         step(peer, input, &mut Cx::new(at, Time::ZERO, &mut rng, &mut effects));
         effects
     };
-    let said = |effects: Vec<Effect<Message<FairK>, Never>>| {
-        let mut said = effects.into_iter().filter_map(|effect| match effect {
+    let say = |effects: Vec<Effect<Message<FairK>, Never>>| {
+        let mut say = effects.into_iter().filter_map(|effect| match effect {
             Effect::Send { message: message @ Message::Say { .. }, .. } => Some(message),
             _ => None,
         });
-        said.next().expect("it asks its parent")
+        say.next().expect("it asks its parent")
     };
     // Peer 1 requests at 3, which forwards to 2. Peer 0 then acts for both 1 and 2, and in its copies each is the
     // parent of the other.
-    let mut asks = Backed::new(one, &ring, config, |whose| part(whose, three));
-    let message = said(did(&mut asks, one, Input::Request(Ticket::new(1))));
-    let mut passes_on = Backed::new(three, &ring, config, |whose| part(whose, two));
-    let message = said(did(&mut passes_on, three, Input::Message { from: one, message }));
+    let mut requester = Backed::new(one, &ring, config, |whose| part(whose, three));
+    let message = say(did(&mut requester, one, Input::Request(Ticket::new(1))));
+    let mut forwarder = Backed::new(three, &ring, config, |whose| part(whose, two));
+    let message = say(did(&mut forwarder, three, Input::Message { from: one, message }));
     let mut peer = Backed::new(me, &ring, config, |whose| part(whose, if whose == one { two } else { one }));
     did(&mut peer, me, Input::PeerDown(one));
     did(&mut peer, me, Input::PeerDown(two));

@@ -33,7 +33,7 @@ fn sent(scene: &Scene<Coordinator>, kind: &str) -> usize {
 
 /// §4.1: "Initially, the first created replica will be the coordinator."
 #[test]
-fn the_first_replica_is_the_coordinator() {
+fn first_replica_is_first_coordinator() {
     for config in [Config::PRINTED, Config::REPAIRED] {
         let mut scene = scene(3, config);
         scene.request(A);
@@ -48,7 +48,7 @@ fn the_first_replica_is_the_coordinator() {
 /// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas". With a
 /// coordinator, an entry costs REQUEST, RESPONSE, RELEASE and the receipt, for any n.
 #[test]
-fn an_idle_resource_costs_four_messages() {
+fn idle_resource_costs_four_messages() {
     let mut scene = with_waiting(7, Config::REPAIRED, &[]);
     scene.release(A);
     scene.stabilize();
@@ -63,7 +63,7 @@ fn an_idle_resource_costs_four_messages() {
 
 /// §4.1, REQUEST in Figure 1: the literal form, in which n − 1 replicas ping the coordinator and forward the REQUEST.
 #[test]
-fn in_print_every_replica_passes_a_request_on() {
+fn printed_replicas_all_forward_a_request() {
     let scene = with_waiting(7, Config::PRINTED, &[]);
     assert_eq!((sent(&scene, "request"), sent(&scene, "ping"), sent(&scene, "ok")), (7 + 6, 6, 6));
 }
@@ -71,7 +71,7 @@ fn in_print_every_replica_passes_a_request_on() {
 /// §4.1: "it sends ADDREQUEST message to all requesters that are waiting in the queue and to the entire group of
 /// replicas"; and, not in print, to the owner.
 #[test]
-fn everybody_is_told_of_a_newcomer() {
+fn all_waiters_and_replicas_receive_addrequest() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     let before = sent(&scene, "addrequest");
     scene.request(NEWCOMER);
@@ -83,7 +83,7 @@ fn everybody_is_told_of_a_newcomer() {
 /// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue": one message
 /// from one client to the next, in the order of requests (Lemma 4).
 #[test]
-fn the_token_goes_from_client_to_client() {
+fn token_passes_directly_between_clients() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[C, B, NEWCOMER]);
     for (leaves, next) in [(A, C), (C, B), (B, NEWCOMER)] {
         scene.release(leaves);
@@ -94,7 +94,7 @@ fn the_token_goes_from_client_to_client() {
 
 /// In print the owner receives no ADDREQUEST, and replicas ignore RELEASE.
 #[test]
-fn in_print_nobody_follows() {
+fn printed_form_serves_no_second_client() {
     let mut scene = with_waiting(3, Config::PRINTED, &[B]);
     scene.release(A);
     scene.pass(Span::from_secs(100));
@@ -103,7 +103,7 @@ fn in_print_nobody_follows() {
 
 /// §1: "at the moment when there are no requesters else, it will return again to the coordinator".
 #[test]
-fn the_token_returns_to_the_coordinator() {
+fn token_without_successor_returns_to_coordinator() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
     scene.request(B);
     scene.deliver(B, 0, "request");
@@ -115,7 +115,7 @@ fn the_token_returns_to_the_coordinator() {
 /// §4.4, 1: "When the lease expires, the next requester in queue will get the permission." Not before the owner has
 /// stopped.
 #[test]
-fn an_owner_that_crashes_loses_its_lease() {
+fn crashed_owner_loses_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
     scene.cut_off = Some(A);
     scene.pass(Span::from_secs(5));
@@ -128,14 +128,14 @@ fn an_owner_that_crashes_loses_its_lease() {
 
 /// §4.4, 1: a live owner renews its lease.
 #[test]
-fn an_owner_that_lives_keeps_its_lease() {
+fn live_owner_keeps_its_lease() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
     scene.pass(Span::from_secs(100));
     assert_eq!(scene.holders(), [A]);
 }
 
 #[test]
-fn without_leases_a_crash_is_for_ever() {
+fn without_leases_crashed_owner_blocks_forever() {
     let mut scene = with_waiting(3, Config { owner_lease: false, ..Config::REPAIRED }, &[B]);
     scene.cut_off = Some(A);
     scene.pass(Span::from_secs(1000));
@@ -144,7 +144,7 @@ fn without_leases_a_crash_is_for_ever() {
 
 /// §4.4, 2: "Failure of requester … is detected": a waiter that crashes delays others by at most a lease.
 #[test]
-fn a_requester_that_crashes_is_passed_over() {
+fn crashed_waiter_is_skipped() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.cut_off = Some(B);
     scene.pass(Span::from_secs(15));
@@ -155,7 +155,7 @@ fn a_requester_that_crashes_is_passed_over() {
 
 /// §4.4, 2: a waiter that has been silent for a lease is removed when the owner's lease ends.
 #[test]
-fn a_requester_that_is_silent_does_not_get_a_turn() {
+fn silent_waiter_is_not_granted() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.cut_off = Some(B);
     scene.pass(Span::from_secs(15));
@@ -166,7 +166,7 @@ fn a_requester_that_is_silent_does_not_get_a_turn() {
 
 /// Figure 1, RECOVER: "If (received(msg)) break". The coordinator answers one of the copies that all replicas forward.
 #[test]
-fn in_print_a_recover_is_answered_once() {
+fn printed_recover_is_answered_once() {
     let mut scene = with_waiting(5, Config::PRINTED, &[]);
     scene.reset(4, 1);
     scene.stabilize();
@@ -176,7 +176,7 @@ fn in_print_a_recover_is_answered_once() {
 /// §4.4, 4 and §4.1: another replica takes the coordinator's place. The owner keeps its grant, and waiters their
 /// places.
 #[test]
-fn a_coordinator_that_crashes_is_replaced() {
+fn crashed_coordinator_is_replaced() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.cut_off = Some(0);
     scene.pass(Span::from_secs(30));
@@ -191,7 +191,7 @@ fn a_coordinator_that_crashes_is_replaced() {
 
 /// The coordinator crashes at each point of a request's life, and the request is served.
 #[test]
-fn a_coordinator_may_crash_at_any_time() {
+fn request_survives_coordinator_crash_at_any_step() {
     for steps in 0..40 {
         let mut scene = with_waiting(3, Config::REPAIRED, &[]);
         scene.request(B);
@@ -217,7 +217,7 @@ fn a_coordinator_may_crash_at_any_time() {
 /// §4.1, *Recovering the memory*: "After crashing, when the replica re-enters the system it in the beginning sends the
 /// message RECOVER to all active replicas"; here after a term, when its promises have expired.
 #[test]
-fn a_replica_recovers_its_memory_before_it_votes() {
+fn reset_replica_recovers_before_it_votes() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
     scene.pass(Span::from_secs(2));
     scene.reset(2, 1);
@@ -236,7 +236,7 @@ fn a_replica_recovers_its_memory_before_it_votes() {
 
 /// A single replica of three, followed by no other, grants nothing.
 #[test]
-fn without_a_majority_nobody_is_let_in() {
+fn replica_without_majority_grants_nothing() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
     scene.release(A);
     scene.stabilize();
@@ -252,7 +252,7 @@ fn without_a_majority_nobody_is_let_in() {
 /// If all votes are needed, one replica without memory leaves no coordinator to recover from, and must not wait for
 /// one. After a term its promises have expired, and grace covers the rest.
 #[test]
-fn where_all_votes_are_needed_a_reset_is_not_the_end() {
+fn reset_is_survived_when_all_votes_are_needed() {
     for n in [1, 2, 3] {
         let replicas = Replicas::first(Quorum::new(n, n));
         let mut scene = Scene::among(n, |me| Coordinator::new(me, &replicas, Config::REPAIRED));
@@ -273,7 +273,7 @@ fn where_all_votes_are_needed_a_reset_is_not_the_end() {
 
 /// §4.4: "t_w = l × t_cs, where l is the number of nodes in queue, t_cs – time in critical section".
 #[test]
-fn the_wait_is_forecast() {
+fn waiting_time_is_forecast() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[]);
     scene.pass(Span::from_secs(2));
     scene.release(A);
@@ -290,7 +290,7 @@ fn the_wait_is_forecast() {
 
 /// Not in the paper: a grant for a withdrawn client returns to the coordinator and goes to the next.
 #[test]
-fn an_unwanted_grant_is_bounced() {
+fn grant_for_withdrawn_client_is_returned() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(B);
     let late = scene.hold_back(B, A);
@@ -303,7 +303,7 @@ fn an_unwanted_grant_is_bounced() {
 /// Not in the paper: a client whose lease has expired discards the queue. B was served meanwhile, and must not become
 /// A's successor when A is granted again without an update of the queue.
 #[test]
-fn who_has_lost_its_lease_forgets_the_line() {
+fn client_with_expired_lease_discards_queue() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
     scene.cut_off = Some(A);
     scene.pass(Span::from_secs(15));
@@ -323,7 +323,7 @@ fn who_has_lost_its_lease_forgets_the_line() {
 
 /// Returns a scene in which A has handed over to B, which does not receive the token and is considered dead, so that C
 /// holds; and what A has sent to B.
-fn taken_for_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
+fn considered_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
     let late = scene.hold_back(A, B);
@@ -336,8 +336,8 @@ fn taken_for_dead() -> (Scene<Coordinator>, Vec<InFlight<Coordinator>>) {
 
 /// Not in the paper: a token that arrives after its lease is not used, unless the coordinator confirms it.
 #[test]
-fn a_token_that_comes_too_late_is_not_taken() {
-    let (mut scene, late) = taken_for_dead();
+fn late_token_is_not_used() {
+    let (mut scene, late) = considered_dead();
     scene.put_back(late);
     scene.deliver(A, B, "release");
     scene.pass(Span::from_secs(5));
@@ -349,8 +349,8 @@ fn a_token_that_comes_too_late_is_not_taken() {
 
 /// Not in the paper: B knows the end of C's lease. That is no assurance for an earlier turn.
 #[test]
-fn an_assurance_holds_for_later_turns_only() {
-    let (mut scene, late) = taken_for_dead();
+fn lease_end_does_not_cover_earlier_turns() {
+    let (mut scene, late) = considered_dead();
     scene.pass(Span::from_secs(5));
     scene.put_back(late);
     scene.deliver(A, B, "release");
@@ -359,8 +359,8 @@ fn an_assurance_holds_for_later_turns_only() {
 
 /// Not in the paper: a new coordinator knows neither of B's turn nor of C's, and does not confirm B's.
 #[test]
-fn a_new_coordinator_believes_only_who_is_inside() {
-    let (mut scene, late) = taken_for_dead();
+fn new_coordinator_accepts_only_a_holder() {
+    let (mut scene, late) = considered_dead();
     scene.cut_off = Some(0);
     scene.put_back(late);
     scene.deliver(A, B, "release");

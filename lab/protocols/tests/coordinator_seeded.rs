@@ -57,63 +57,63 @@ fn rough(faults: Faults) -> Experiment {
 }
 
 #[test]
-fn without_faults() {
+fn repaired_form_holds_without_faults() {
     assert_eq!(holds(&calm(THREE_OF_FIVE), THREE_OF_FIVE), 0, "nobody loses a lease");
     holds(&faults::calm(1, 6, SEEDS), Quorum::new(1, 1));
 }
 
 #[test]
-fn with_loss_duplication_and_reordering() {
+fn repaired_form_holds_on_bad_network() {
     for quorum in [THREE_OF_FIVE, TWO_OF_THREE] {
         holds(&Experiment { faults: bad_network(), network: jitter(200), ..calm(quorum) }, quorum);
     }
 }
 
 #[test]
-fn with_resets() {
+fn repaired_form_holds_with_resets() {
     holds(&Experiment { faults: few_resets(5), ..calm(THREE_OF_FIVE) }, THREE_OF_FIVE);
 }
 
 #[test]
-fn with_partitions() {
+fn repaired_form_holds_with_partitions() {
     for quorum in [THREE_OF_FIVE, TWO_OF_THREE] {
         holds(&Experiment { faults: partitions(), ..calm(quorum) }, quorum);
     }
 }
 
 #[test]
-fn with_clients_that_crash_and_withdraw() {
+fn repaired_form_holds_with_crashes_and_withdrawals() {
     let experiment = Experiment { faults: crashes_and_withdrawals(), ..faults::calm(5, 12, SEEDS) };
     holds(&experiment, THREE_OF_FIVE);
 }
 
 #[test]
-fn with_everything_at_once() {
+fn repaired_form_holds_with_all_faults() {
     holds(&rough(everything(5)), THREE_OF_FIVE);
 }
 
 #[test]
-fn with_clients_that_are_replicas() {
+fn repaired_form_holds_with_clients_on_replicas() {
     let faults = Faults { client_crash: 0.0, ..everything(6) };
     holds(&Experiment { peers: 6, servers: 0, ..rough(faults) }, THREE_OF_FIVE);
 }
 
 /// Leases are renewed, and sometimes lost.
 #[test]
-fn with_stays_longer_than_the_lease() {
+fn repaired_form_holds_with_stays_beyond_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 6);
     let lost = holds(&Experiment { workload, ..rough(everything(5)) }, THREE_OF_FIVE);
     assert!(lost > 0, "nobody ever loses a lease here: then the run proves nothing about losing it");
 }
 
 #[test]
-fn with_clients_that_are_cut_off_inside() {
+fn repaired_form_holds_with_holders_cut_off() {
     assert!(holds(&faults::cut_off(calm(THREE_OF_FIVE)), THREE_OF_FIVE) > 0);
 }
 
 /// Safety never depends on memory: with any number of resets, at most one client holds.
 #[test]
-fn with_resets_of_everybody() {
+fn repaired_form_is_safe_with_unlimited_resets() {
     let faults = Faults { replica_life: Some(Span::from_secs(12)), resets_at_most: None, ..few_resets(3) };
     let harm = count(Experiment { faults, ..calm(TWO_OF_THREE) }, TWO_OF_THREE, Config::REPAIRED).harm();
     assert_eq!((harm.violations, harm.stuck), (0, 0), "{harm:?}");
@@ -121,7 +121,7 @@ fn with_resets_of_everybody() {
 
 /// All three votes are needed: a reset stops the resource until the replica may vote again.
 #[test]
-fn with_resets_where_all_votes_are_needed() {
+fn repaired_form_holds_with_resets_and_all_votes_needed() {
     let three_of_three = Quorum::new(3, 3);
     let faults = Faults { replica_life: Some(Span::from_secs(100)), ..few_resets(3) };
     holds(&Experiment { faults, ..calm(three_of_three) }, three_of_three);
@@ -131,7 +131,7 @@ fn with_resets_where_all_votes_are_needed() {
 /// for Sigma, which relays through replicas. If latencies differ much, the token is sometimes sent to a client that has
 /// finished, whose RELEASE was overtaken, and returns through the coordinator: that costs up to a third.
 #[test]
-fn a_hand_over_takes_one_message() {
+fn saturated_throughput_is_one_message_per_hand_over() {
     for (low, high, least) in [(100, 100, 9.0), (50, 150, 9.0), (0, 200, 6.0)] {
         let open = Open {
             replicas: 5,
@@ -158,14 +158,14 @@ fn a_hand_over_takes_one_message() {
 
 /// Check of the checker: in print only the first client is served.
 #[test]
-fn the_printed_form_serves_one() {
+fn printed_form_serves_one_client() {
     let harm = count(Experiment { trials: 20, ..calm(THREE_OF_FIVE) }, THREE_OF_FIVE, Config::PRINTED).harm();
     assert_eq!((harm.grants, harm.stuck), (20, 20 * 6), "{harm:?}");
 }
 
 /// Check of the checker: with all repairs but the election, two coordinators grant to two clients.
 #[test]
-fn an_election_by_time_stamp_lets_two_in() {
+fn election_by_time_stamp_allows_two_holders() {
     let config = Config { majority_lease: false, one_acts: false, ..Config::REPAIRED };
     let harm = count(Experiment { faults: partitions(), ..calm(THREE_OF_FIVE) }, THREE_OF_FIVE, config).harm();
     assert!(harm.violations > 0, "{harm:?}");

@@ -16,18 +16,18 @@ fn holds(experiment: &Experiment) {
 }
 
 #[test]
-fn hops_die_and_replicas_move() {
+fn repaired_form_holds_on_changing_routes() {
     holds(&calm());
 }
 
 #[test]
-fn hops_die_and_replicas_move_and_messages_are_lost_and_clients_crash() {
+fn repaired_form_holds_on_changing_routes_with_faults() {
     holds(&everything());
 }
 
 /// Check of the checker: the printed form leaves most clients waiting.
 #[test]
-fn the_printed_form_loses_requests() {
+fn printed_form_loses_requests() {
     let counting = Experiment { count_violations: true, ..calm() };
     let found = |seed| play(&counting, FEW_MOVES, seed, |me, replicas| E2e::new(me, replicas, Config::PRINTED));
     assert!((0..10).map(|seed| found(seed).harm().stuck).sum::<u64>() > 10);

@@ -19,12 +19,12 @@ fn new_scene(config: Config) -> Scene {
     Scene::on_routes(|me, replicas| E2e::new(me, replicas, config))
 }
 
-fn asked(config: Config, clients: &[u64]) -> Scene {
-    new_scene(config).asked(clients)
+fn with_requests(config: Config, clients: &[u64]) -> Scene {
+    new_scene(config).with_requests(clients)
 }
 
 /// Returns a scene in which D was elected and has handed over to A, and late copies of D's REQUESTs.
-fn handed_on() -> (Scene, Vec<scene::InFlight<E2e>>) {
+fn handed_over() -> (Scene, Vec<scene::InFlight<E2e>>) {
     let mut scene = new_scene(REPAIRED);
     scene.request(D);
     let mut late = Vec::new();
@@ -53,8 +53,8 @@ fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
 /// §IV.A, 1: "it sends requests to all the responsible replicas". 3: "a RESPONSE message is routed directly to the
 /// original sender". 4: "it sends an IAMWINNER message to all the replicas".
 #[test]
-fn an_idle_resource_is_won_by_votes_and_every_peer_on_the_way_remembers_the_winner() {
-    let scene = asked(REPAIRED, &[A]);
+fn idle_resource_is_won_by_votes_and_hops_record_the_winner() {
+    let scene = with_requests(REPAIRED, &[A]);
 
     assert_eq!(scene.holders(), [A]);
     assert_eq!(sent(&scene, ["request", "response", "iamwinner"]), [9, 3, 9], "three hops to each of three replicas");
@@ -64,8 +64,8 @@ fn an_idle_resource_is_won_by_votes_and_every_peer_on_the_way_remembers_the_winn
 /// §IV.A, 2: "the REQUEST message is stopped being forwarded and instead an ENQUEUE message is sent directly to the
 /// node currently accessing the resource".
 #[test]
-fn a_hop_that_knows_the_owner_stops_a_request() {
-    let mut scene = asked(REPAIRED, &[A]);
+fn hop_that_knows_the_owner_stops_request() {
+    let mut scene = with_requests(REPAIRED, &[A]);
     let before = scene.sent.clone();
     scene.request(B);
     scene.stabilize();
@@ -78,8 +78,8 @@ fn a_hop_that_knows_the_owner_stops_a_request() {
 
 /// §IV.A, 7: "it sends a TOKEN message to the node next in line". 6: RELEASE; the repaired one names the successor.
 #[test]
-fn the_token_goes_to_the_next_in_line_with_the_rest_of_the_queue() {
-    let mut scene = asked(REPAIRED, &[A, B, C, D]);
+fn token_carries_rest_of_queue_to_first_waiter() {
+    let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
     for client in [A, B, C, D] {
         assert_eq!(scene.holders(), [client]);
         scene.leave(client);
@@ -91,8 +91,8 @@ fn the_token_goes_to_the_next_in_line_with_the_rest_of_the_queue() {
 
 /// §IV.A: "the request queue, which is kept sorted by timestamps of request messages".
 #[test]
-fn the_queue_is_in_the_order_of_time_stamps_not_of_arrival() {
-    let mut scene = asked(REPAIRED, &[A]);
+fn queue_is_ordered_by_time_stamp() {
+    let mut scene = with_requests(REPAIRED, &[A]);
     scene.request(B);
     let late = scene.hold_back(B, 10);
     scene.pass(Span::from_millis(10));
@@ -107,9 +107,9 @@ fn the_queue_is_in_the_order_of_time_stamps_not_of_arrival() {
 
 /// §IV.A, 6: "owner information of that replica is reset".
 #[test]
-fn the_last_owner_leaves_replicas_and_hops_blank() {
+fn release_by_last_owner_clears_replicas_and_hops() {
     for config in [Config::PRINTED, REPAIRED] {
-        let mut scene = asked(config, &[A]);
+        let mut scene = with_requests(config, &[A]);
         scene.leave(A);
 
         for peer in [0, 1, 2] {
@@ -124,8 +124,8 @@ fn the_last_owner_leaves_replicas_and_hops_blank() {
 
 /// §V.A: "replicate and maintain the same queue of requests at the first n waiting requesters", here two.
 #[test]
-fn the_first_waiters_have_a_copy_of_the_queue() {
-    let mut scene = asked(REPAIRED, &[A]);
+fn first_waiters_receive_copy_of_queue() {
+    let mut scene = with_requests(REPAIRED, &[A]);
     for client in [B, C, D] {
         scene.request(client);
     }
@@ -136,8 +136,8 @@ fn the_first_waiters_have_a_copy_of_the_queue() {
 
 /// §V.A: "the node holding the token fails": its successor has the queue, so no client requests again.
 #[test]
-fn a_waiter_follows_an_owner_that_has_crashed_and_has_its_queue() {
-    let mut scene = asked(REPAIRED, &[A, B, C, D]);
+fn waiter_succeeds_crashed_owner_with_its_queue() {
+    let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
     scene.kill(A);
     scene.pass(REPAIRED.ping + REPAIRED.lease * 3);
     assert_eq!(scene.holders().len(), 1);
@@ -155,8 +155,8 @@ fn a_waiter_follows_an_owner_that_has_crashed_and_has_its_queue() {
 /// §V.A: "failure of intermediate nodes": the next message takes another route and leaves its marks there. Where the
 /// routes part, the old one is cleared.
 #[test]
-fn a_hop_that_dies_is_replaced_by_another() {
-    let mut scene = asked(REPAIRED, &[A, B]);
+fn dead_hop_is_bypassed() {
+    let mut scene = with_requests(REPAIRED, &[A, B]);
     scene.kill(10);
     scene.leave(A);
     assert_eq!(scene.holders(), [B]);
@@ -170,8 +170,8 @@ fn a_hop_that_dies_is_replaced_by_another() {
 
 /// A replica that has moved is blank; renewals bring the votes there, and marks return with the next owner.
 #[test]
-fn a_replica_that_moves_gets_its_vote_back_by_renewal() {
-    let mut scene = asked(REPAIRED, &[A, B]);
+fn renewal_restores_vote_at_moved_replica() {
+    let mut scene = with_requests(REPAIRED, &[A, B]);
     scene.kill(0);
     scene.pass(REPAIRED.lease * 2);
     assert!(scene.state(13).starts_with("R0: ") && scene.state(13).contains("@20, grant "), "{}", scene.state(13));
@@ -183,8 +183,8 @@ fn a_replica_that_moves_gets_its_vote_back_by_renewal() {
 // Additions to the paper.
 
 #[test]
-fn who_withdraws_is_passed_over() {
-    let mut scene = asked(REPAIRED, &[A, B, C]);
+fn withdrawn_waiter_is_skipped() {
+    let mut scene = with_requests(REPAIRED, &[A, B, C]);
     scene.leave(B);
     scene.leave(A);
 
@@ -194,8 +194,8 @@ fn who_withdraws_is_passed_over() {
 
 /// The token is under way to a client that withdraws: its peer forwards it.
 #[test]
-fn a_token_for_one_who_has_withdrawn_goes_on() {
-    let mut scene = asked(REPAIRED, &[A, B, C]);
+fn token_for_withdrawn_client_is_forwarded() {
+    let mut scene = with_requests(REPAIRED, &[A, B, C]);
     scene.release(A);
     scene.release(B);
     scene.pass(Span::from_secs(1));
@@ -204,7 +204,7 @@ fn a_token_for_one_who_has_withdrawn_goes_on() {
 }
 
 #[test]
-fn tickets_of_one_peer_wait_each_in_its_own_right() {
+fn tickets_of_one_peer_wait_independently() {
     let mut scene = new_scene(REPAIRED);
     let first = scene.request(A);
     scene.pass(Span::from_secs(1));
@@ -222,8 +222,8 @@ fn tickets_of_one_peer_wait_each_in_its_own_right() {
 
 /// Three renewals per lease, the first after a third of it.
 #[test]
-fn the_owner_renews_its_votes_and_who_stays_for_less_than_a_third_of_the_lease_does_not() {
-    let mut scene = asked(REPAIRED, &[A]);
+fn owner_renews_votes_three_times_per_lease() {
+    let mut scene = with_requests(REPAIRED, &[A]);
     let before = scene.sent.clone();
     scene.pass(REPAIRED.lease);
     let renewals: Vec<usize> = scene.sent.iter().zip(before).map(|(after, before)| after - before).collect();
@@ -234,8 +234,8 @@ fn the_owner_renews_its_votes_and_who_stays_for_less_than_a_third_of_the_lease_d
 
 /// The token carries the rest of the lease. A has used most of it, and renews before the hand-over.
 #[test]
-fn what_is_left_of_the_lease_is_handed_on() {
-    let mut scene = asked(REPAIRED, &[A, B]);
+fn hand_over_renews_a_short_lease_first() {
+    let mut scene = with_requests(REPAIRED, &[A, B]);
     scene.cut_off = Some(A);
     scene.pass(REPAIRED.lease - Span::from_secs(5));
     scene.cut_off = None;
@@ -251,8 +251,8 @@ fn what_is_left_of_the_lease_is_handed_on() {
 
 /// The waiter B is elected after the lease of A, which is cut off.
 #[test]
-fn an_owner_that_is_cut_off_is_out_before_another_is_in() {
-    let mut scene = asked(REPAIRED, &[A, B]);
+fn cut_off_owner_stops_before_next_one_enters() {
+    let mut scene = with_requests(REPAIRED, &[A, B]);
     scene.cut_off = Some(A);
     for _ in 0..12 {
         scene.pass(REPAIRED.ping / 10);
@@ -265,8 +265,8 @@ fn an_owner_that_is_cut_off_is_out_before_another_is_in() {
 
 /// A token that arrives after its lease is only a queue.
 #[test]
-fn a_token_that_comes_too_late_lets_nobody_in() {
-    let mut scene = asked(REPAIRED, &[A, B, C]);
+fn late_token_is_only_a_queue() {
+    let mut scene = with_requests(REPAIRED, &[A, B, C]);
     scene.release(A);
     let late = scene.hold_back(A, B);
     scene.cut_off = Some(A);
@@ -282,8 +282,8 @@ fn a_token_that_comes_too_late_lets_nobody_in() {
 
 /// The duplicate arrives after the turn, which had no waiters: it must not end the reign.
 #[test]
-fn a_token_that_comes_twice_is_used_once() {
-    let mut scene = asked(REPAIRED, &[A, B]);
+fn duplicate_token_is_ignored() {
+    let mut scene = with_requests(REPAIRED, &[A, B]);
     scene.release(A);
     scene.duplicate(A, B, "token");
     scene.deliver(A, B, "token");
@@ -303,8 +303,8 @@ fn a_token_that_comes_twice_is_used_once() {
 /// D was elected, has released, and receives `Inquire` because of a late copy of its REQUEST. It must not return the
 /// vote, on which its successor depends.
 #[test]
-fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
-    let (mut scene, late) = handed_on();
+fn former_owner_keeps_votes_of_its_successor() {
+    let (mut scene, late) = handed_over();
     scene.wire.extend(late);
     scene.stabilize();
 
@@ -321,8 +321,8 @@ fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
 /// D was elected, has handed over to A and restarts without state. B does not reach A and retries, so each replica
 /// sends D `Inquire`. D does not know whether its successor depends on the vote, and must not return it.
 #[test]
-fn who_comes_back_empty_does_not_give_back_the_votes_of_its_successor() {
-    let mut scene = asked(REPAIRED, &[D, A]);
+fn restarted_owner_keeps_votes_of_its_successor() {
+    let mut scene = with_requests(REPAIRED, &[D, A]);
     scene.leave(D);
     assert_eq!(scene.holders(), [A]);
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
@@ -338,8 +338,8 @@ fn who_comes_back_empty_does_not_give_back_the_votes_of_its_successor() {
 /// The same if the RELEASE has not reached the replicas, or a late REQUEST of D arrives after it. A new request of D
 /// does not matter.
 #[test]
-fn a_late_request_of_who_comes_back_empty_gives_nothing_back() {
-    let (mut scene, late) = handed_on();
+fn late_request_of_restarted_owner_returns_no_vote() {
+    let (mut scene, late) = handed_over();
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
     scene.peers.insert(D, E2e::new(PeerId::new(D), &replicas, REPAIRED));
     scene.request(D);
@@ -352,8 +352,8 @@ fn a_late_request_of_who_comes_back_empty_gives_nothing_back() {
 
 /// The replicas know of A's turn before A, whose token is still under way. A must not return the votes.
 #[test]
-fn who_is_asked_before_its_token_comes_gives_nothing_back() {
-    let mut scene = asked(REPAIRED, &[D, A]);
+fn inquire_before_token_returns_no_vote() {
+    let mut scene = with_requests(REPAIRED, &[D, A]);
     scene.release(D);
     let token = scene.hold_back(D, A);
     scene.cut_off = Some(D);
@@ -369,7 +369,7 @@ fn who_is_asked_before_its_token_comes_gives_nothing_back() {
 /// Returns a scene with three waiters in which the lease of A, which has released, has expired: the token that it has
 /// sent to B is only a queue, and arrives now.
 fn queue_for_b() -> Scene {
-    let mut scene = asked(REPAIRED, &[A, B, C, D]);
+    let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
     scene.release(A);
     let late = scene.hold_back(A, B);
     scene.cut_off = Some(A);
@@ -381,7 +381,7 @@ fn queue_for_b() -> Scene {
 
 /// The queue is the only copy. If its receiver has withdrawn, the next waiter gets it without waiting for its ping.
 #[test]
-fn a_queue_for_one_who_has_withdrawn_goes_on() {
+fn queue_for_withdrawn_client_is_forwarded() {
     let mut scene = queue_for_b();
     scene.release(B);
     scene.pass(Span::from_secs(1));
@@ -393,7 +393,7 @@ fn a_queue_for_one_who_has_withdrawn_goes_on() {
 
 /// The receiver withdraws later, before it is elected.
 #[test]
-fn who_withdraws_with_the_queue_hands_it_on() {
+fn withdrawing_client_forwards_the_queue() {
     let mut scene = queue_for_b();
     scene.deliver(A, B, "token");
     scene.release(B);
@@ -407,8 +407,8 @@ fn who_withdraws_with_the_queue_hands_it_on() {
 /// The first waiter has crashed: the next one gets the queue, and is elected when the lease has expired, without
 /// waiting for its ping.
 #[test]
-fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
-    let mut scene = asked(REPAIRED, &[A, B, C, D]);
+fn token_for_crashed_client_delays_others_by_one_lease() {
+    let mut scene = with_requests(REPAIRED, &[A, B, C, D]);
     scene.kill(B);
     scene.release(A);
     scene.pass(REPAIRED.lease * 2);
@@ -420,7 +420,7 @@ fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
 
 /// Messages that no peer would send are dropped and reported.
 #[test]
-fn nonsense_is_dropped() {
+fn invalid_messages_are_dropped() {
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
     let (me, other) = (PeerId::new(1), PeerId::new(2));
     let elected = Stamp { time: 1, client: Claim { peer: other, ticket: Ticket::new(1) } };
@@ -429,7 +429,7 @@ fn nonsense_is_dropped() {
     let key = replicas.key(0).expect("a key");
     let routed = |hop, message| Input::Routed { hop, message };
     let sent = |message| Input::Message { from: other, message };
-    let nonsense = [
+    let invalid = [
         sent(winner(3)),
         sent(Message::Forget { replica: u32::MAX, epoch: 1 }),
         routed(hop(key, None), winner(1)),
@@ -438,7 +438,7 @@ fn nonsense_is_dropped() {
         routed(hop(Key::new(5), Some(other)), winner(0)),
         routed(hop(key, Some(other)), Message::Got { receipt: 1 }),
     ];
-    for input in nonsense {
+    for input in invalid {
         let (mut peer, mut effects) = (E2e::new(me, &replicas, REPAIRED), Vec::new());
         step(&mut peer, input.clone(), &mut Cx::new(me, Time::ZERO, &mut Rng::new(1), &mut effects));
         assert!(matches!(effects[..], [Effect::Unexpected { .. }]), "{input:?} gave {effects:?}");
@@ -450,9 +450,9 @@ fn nonsense_is_dropped() {
 
 /// §V.A as printed: a waiter that considers the owner dead declares itself the owner. A is only slow.
 #[test]
-fn a_claim_without_votes_lets_two_in() {
+fn claim_without_votes_allows_two_holders() {
     let inside = [false, true].map(|claims_voted| {
-        let mut scene = asked(Config { claims_voted, ..REPAIRED }, &[A, B]);
+        let mut scene = with_requests(Config { claims_voted, ..REPAIRED }, &[A, B]);
         scene.pass(Span::from_secs(3));
         scene.pass(REPAIRED.ping - Span::from_secs(10));
         scene.cut_off = Some(B);
@@ -464,9 +464,9 @@ fn a_claim_without_votes_lets_two_in() {
 
 /// In print the votes of an owner that crashes without a waiter are lost.
 #[test]
-fn without_leases_a_crash_inside_is_for_ever() {
+fn without_leases_crashed_owner_blocks_forever() {
     let order = [false, true].map(|leases| {
-        let mut scene = asked(Config { leases, ..REPAIRED }, &[A]);
+        let mut scene = with_requests(Config { leases, ..REPAIRED }, &[A]);
         scene.kill(A);
         scene.request(B);
         scene.pass(REPAIRED.ping * 2);
@@ -477,7 +477,7 @@ fn without_leases_a_crash_inside_is_for_ever() {
 
 /// In print a lost message is lost forever.
 #[test]
-fn without_asking_again_a_loss_is_for_ever() {
+fn without_retries_a_lost_request_waits_forever() {
     let inside = [false, true].map(|asks_again| {
         let mut scene = new_scene(Config { asks_again, ..REPAIRED });
         scene.request(A);

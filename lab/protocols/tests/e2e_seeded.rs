@@ -17,33 +17,33 @@ fn holds(experiment: &Experiment) -> u64 {
 }
 
 #[test]
-fn without_faults() {
+fn repaired_form_holds_without_faults() {
     assert_eq!(holds(&calm()), 0);
 }
 
 #[test]
-fn on_a_bad_network() {
+fn repaired_form_holds_on_bad_network() {
     holds(&rough(bad_network()));
 }
 
 #[test]
-fn with_resets_of_replicas_and_hops() {
+fn repaired_form_holds_with_resets() {
     holds(&Experiment { faults: few_resets(SERVERS.into()), ..calm() });
 }
 
 #[test]
-fn with_clients_that_crash_and_withdraw() {
+fn repaired_form_holds_with_crashes_and_withdrawals() {
     holds(&Experiment { faults: crashes_and_withdrawals(), peers: SERVERS as usize + 12, ..calm() });
 }
 
 #[test]
-fn with_everything() {
+fn repaired_form_holds_with_all_faults() {
     holds(&rough(on_routes::everything()));
 }
 
 /// Leases are renewed, and sometimes lost.
 #[test]
-fn with_stays_longer_than_the_lease() {
+fn repaired_form_holds_with_stays_beyond_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 5);
     let lost = holds(&Experiment { workload, ..rough(on_routes::everything()) });
     assert!(lost > 0, "nobody ever loses a lease here: then the run proves nothing about losing it");
@@ -51,14 +51,14 @@ fn with_stays_longer_than_the_lease() {
 
 /// Leases, by clocks that differ, after many hand-overs of the token.
 #[test]
-fn with_owners_that_are_cut_off() {
+fn repaired_form_holds_with_owners_cut_off() {
     assert!(holds(&faults::cut_off(calm())) > 0);
 }
 
 /// Check of the checker: the printed form leaves most clients waiting; if RELEASE does not name the successor, two
 /// clients hold.
 #[test]
-fn the_printed_form_does_not_hold() {
+fn printed_form_does_not_hold() {
     let counting = Experiment { count_violations: true, trials: 20, ..calm() };
     let found = |config| on_routes::play(&counting, |me, replicas| E2e::new(me, replicas, config)).harm();
     assert!(found(Config::PRINTED).stuck > 20);

@@ -39,7 +39,7 @@ impl Node {
     }
 
     /// Delivers a message; its sender does not matter.
-    fn gets(&mut self, message: Message) -> Effects {
+    fn receive(&mut self, message: Message) -> Effects {
         self.step(Input::Message { from: PeerId::new(99), message })
     }
 
@@ -89,7 +89,7 @@ fn enter(ticket: u64, slot: u32, fencing: u64) -> Effect<Message, Never> {
 
 /// §3.2, Initialization: node 0 is the parent of all others.
 #[test]
-fn every_node_starts_with_node_0_as_parent_and_node_0_as_root() {
+fn node_0_is_initial_parent_and_root() {
     let parents = (0..4).map(|me| node(me, 4, 2).parent());
 
     assert_eq!(parents.collect::<Vec<_>>(), [None, Some(0), Some(0), Some(0)]);
@@ -97,7 +97,7 @@ fn every_node_starts_with_node_0_as_parent_and_node_0_as_root() {
 
 /// §3.2, Initialization, and §3.4, Safety: the k nodes with the lowest numbers have the tokens.
 #[test]
-fn the_first_k_nodes_start_with_a_token() {
+fn first_k_nodes_start_with_a_token() {
     let tokens = (0..4).map(|me| node(me, 4, 2).fair_k.tokens());
 
     assert_eq!(tokens.collect::<Vec<_>>(), [1, 1, 0, 0]);
@@ -105,7 +105,7 @@ fn the_first_k_nodes_start_with_a_token() {
 
 /// *Departure from §3.1*, which has k ≤ n: with more tokens than nodes, some nodes start with several.
 #[test]
-fn more_tokens_than_nodes_go_round() {
+fn surplus_tokens_are_distributed_in_turn() {
     let tokens = (0..2).map(|me| node(me, 2, 5).fair_k.tokens());
 
     assert_eq!(tokens.collect::<Vec<_>>(), [3, 2]);
@@ -113,7 +113,7 @@ fn more_tokens_than_nodes_go_round() {
 
 /// §3.2, Initialization: node 0 is the only coordinator.
 #[test]
-fn node_0_starts_as_the_coordinator() {
+fn node_0_is_initial_coordinator() {
     let coordinators = (0..4).map(|me| node(me, 4, 2).fair_k.is_coordinator());
 
     assert_eq!(coordinators.collect::<Vec<_>>(), [true, false, false, false]);
@@ -122,10 +122,10 @@ fn node_0_starts_as_the_coordinator() {
 /// §3.2, Initialization: `token_locations[i]` is i (misprinted as `token_counter`) and `counter_number` is 0. The first
 /// request joins queue 0, whose tail is node 0 itself, and the requester receives the rest of the array.
 #[test]
-fn the_first_tails_are_the_token_holders_and_the_first_queue_is_0() {
+fn initial_tails_are_token_holders_and_first_queue_is_0() {
     let mut node = node(0, 4, 3);
 
-    let effects = node.gets(request(first(3)));
+    let effects = node.receive(request(first(3)));
 
     let tails = [first(3), initial(1), initial(2)];
     assert_eq!(effects, [send(3, token(1, 0, 1)), send(3, token_locations(1, &tails, 1))]);
@@ -133,7 +133,7 @@ fn the_first_tails_are_the_token_holders_and_the_first_queue_is_0() {
 
 /// §3.2, Request_CS: a node with the token enters without a request.
 #[test]
-fn a_node_with_a_token_enters_at_once_and_says_nothing() {
+fn node_with_token_enters_without_message() {
     let mut node = node(1, 4, 2);
 
     let effects = node.request(1);
@@ -145,7 +145,7 @@ fn a_node_with_a_token_enters_at_once_and_says_nothing() {
 /// §3.2, Request_CS: a node without a token sends a request to its parent and has no parent from then on. §3.1: it does
 /// not enter without a token.
 #[test]
-fn a_node_without_a_token_asks_its_parent_and_becomes_a_root() {
+fn node_without_token_requests_at_parent_and_becomes_root() {
     let mut node = node(3, 4, 2);
 
     let effects = node.request(1);
@@ -156,10 +156,10 @@ fn a_node_without_a_token_asks_its_parent_and_becomes_a_root() {
 
 /// §3.2, Release_CS: the token goes to the child; the node discards both.
 #[test]
-fn a_node_that_leaves_sends_the_token_to_its_child_and_forgets_both() {
+fn release_sends_token_to_child() {
     let mut node = node(1, 4, 2);
     node.request(1);
-    node.gets(child(1, 0, first(3)));
+    node.receive(child(1, 0, first(3)));
 
     let effects = node.release(1);
 
@@ -170,7 +170,7 @@ fn a_node_that_leaves_sends_the_token_to_its_child_and_forgets_both() {
 
 /// §3.2, Release_CS: without a child the token remains.
 #[test]
-fn without_a_child_the_token_stays() {
+fn release_without_child_keeps_token() {
     let mut node = node(1, 4, 2);
     node.request(1);
 
@@ -184,10 +184,10 @@ fn without_a_child_the_token_stays() {
 /// §3.2, Process_Request(r): a node that is not the root forwards the request to its parent, and the requester becomes
 /// its parent (path reversal).
 #[test]
-fn a_node_that_is_no_root_forwards_a_request_and_turns_to_the_requester() {
+fn forwarded_request_makes_requester_the_parent() {
     let mut node = node(2, 4, 2);
 
-    let effects = node.gets(request(first(3)));
+    let effects = node.receive(request(first(3)));
 
     assert_eq!(effects, [send(0, request(first(3)))]);
     assert_eq!(node.parent(), Some(3));
@@ -196,12 +196,12 @@ fn a_node_that_is_no_root_forwards_a_request_and_turns_to_the_requester() {
 /// §3.2, Process_Request(r), at a root that is the coordinator: `child` goes to the tail that `counter_number` selects,
 /// `token_locations` with the new tail and counter to r, and r becomes the parent.
 #[test]
-fn a_coordinator_assigns_a_request_and_hands_its_role_to_the_requester() {
+fn coordinator_assigns_request_and_passes_role_to_requester() {
     let mut node = node(3, 4, 2);
     node.request(1);
-    node.gets(token_locations(1, &[first(3), initial(1)], 1));
+    node.receive(token_locations(1, &[first(3), initial(1)], 1));
 
-    let effects = node.gets(request(first(2)));
+    let effects = node.receive(request(first(2)));
 
     let tails = [first(3), first(2)];
     assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
@@ -211,14 +211,14 @@ fn a_coordinator_assigns_a_request_and_hands_its_role_to_the_requester() {
 
 /// §3.2: the queues are filled round robin; queue 0 follows queue k − 1.
 #[test]
-fn queues_are_filled_in_turn() {
+fn queues_are_filled_round_robin() {
     let tails = [initial(0), initial(1), initial(2)];
     for (counter, then) in [(0, 1), (1, 2), (2, 0)] {
         let mut node = node(4, 6, 3);
         node.request(1);
-        node.gets(token_locations(1, &tails, counter));
+        node.receive(token_locations(1, &tails, counter));
 
-        let effects = node.gets(request(first(5)));
+        let effects = node.receive(request(first(5)));
 
         let mut new_tails = tails;
         new_tails[counter as usize] = first(5);
@@ -230,11 +230,11 @@ fn queues_are_filled_in_turn() {
 /// §3.2, Process_Request(r), at a root that is not yet the coordinator: r is its `next` and its parent, and receives
 /// nothing until the role has arrived.
 #[test]
-fn a_root_that_waits_for_the_role_remembers_who_is_next() {
+fn root_without_role_stores_next() {
     let mut node = node(3, 4, 2);
     node.request(1);
 
-    let effects = node.gets(request(first(2)));
+    let effects = node.receive(request(first(2)));
 
     assert_eq!(effects, []);
     assert_eq!(node.parent(), Some(2));
@@ -243,12 +243,12 @@ fn a_root_that_waits_for_the_role_remembers_who_is_next() {
 /// §3.2, Process_Token_Locations(a, b), with a `next`: it is assigned like a request, and becomes coordinator and
 /// parent.
 #[test]
-fn the_role_passes_through_a_node_with_a_next() {
+fn role_passes_through_node_with_next() {
     let mut node = node(3, 4, 2);
     node.request(1);
-    node.gets(request(first(2)));
+    node.receive(request(first(2)));
 
-    let effects = node.gets(token_locations(1, &[first(3), initial(1)], 1));
+    let effects = node.receive(token_locations(1, &[first(3), initial(1)], 1));
 
     let tails = [first(3), first(2)];
     assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
@@ -259,11 +259,11 @@ fn the_role_passes_through_a_node_with_a_next() {
 /// §3.2, Process_Token_Locations(a, b), without a `next`: the node stays coordinator. Table 1: a coordinator is a node
 /// with *token_locations*.
 #[test]
-fn the_role_stays_with_a_node_without_a_next() {
+fn role_stays_with_node_without_next() {
     let mut node = node(3, 4, 2);
     node.request(1);
 
-    let effects = node.gets(token_locations(1, &[first(3), initial(1)], 1));
+    let effects = node.receive(token_locations(1, &[first(3), initial(1)], 1));
 
     assert_eq!(effects, []);
     assert!(node.fair_k.is_coordinator());
@@ -272,11 +272,11 @@ fn the_role_stays_with_a_node_without_a_next() {
 
 /// §3.2, Process_Token: the node has the token and enters. The second half is only in the prose.
 #[test]
-fn a_node_that_gets_the_token_enters() {
+fn received_token_is_granted() {
     let mut node = node(3, 4, 2);
     node.request(1);
 
-    let effects = node.gets(token(1, 0, 5));
+    let effects = node.receive(token(1, 0, 5));
 
     assert_eq!(effects, [enter(1, 0, 5)]);
     assert_eq!(node.fair_k.tokens(), 1);
@@ -284,25 +284,25 @@ fn a_node_that_gets_the_token_enters() {
 
 /// §3.2, Process_Child(r), before the node has left the critical section: r is child and parent. Here the node waits.
 #[test]
-fn a_waiting_node_takes_a_child_and_serves_it_after_itself() {
+fn waiting_node_serves_its_child_next() {
     let mut node = node(3, 4, 2);
     node.request(1);
 
-    let effects = node.gets(child(0, 1, first(2)));
+    let effects = node.receive(child(0, 1, first(2)));
 
     assert_eq!(effects, []);
     assert_eq!(node.parent(), Some(2));
-    assert_eq!(node.gets(token(1, 0, 1)), [enter(1, 0, 1)]);
+    assert_eq!(node.receive(token(1, 0, 1)), [enter(1, 0, 1)]);
     assert_eq!(node.release(1), [send(2, token(1, 0, 3))]);
 }
 
 /// §3.2, Process_Child(r), before the node has left the critical section. Here the node is in it.
 #[test]
-fn a_node_inside_takes_a_child_and_keeps_the_token_until_it_leaves() {
+fn holder_keeps_token_from_child_until_release() {
     let mut node = node(1, 4, 2);
     node.request(1);
 
-    let effects = node.gets(child(1, 0, first(3)));
+    let effects = node.receive(child(1, 0, first(3)));
 
     assert_eq!(effects, []);
     assert_eq!(node.fair_k.tokens(), 1);
@@ -311,12 +311,12 @@ fn a_node_inside_takes_a_child_and_keeps_the_token_until_it_leaves() {
 
 /// §3.2, Process_Child(r), afterwards: the token goes to r at once, and r is the parent here, too.
 #[test]
-fn a_node_that_has_left_sends_the_token_on_as_soon_as_the_child_is_known() {
+fn idle_token_is_sent_to_child_at_once() {
     let mut node = node(1, 4, 2);
     node.request(1);
     node.release(1);
 
-    let effects = node.gets(child(1, 0, first(3)));
+    let effects = node.receive(child(1, 0, first(3)));
 
     assert_eq!(effects, [send(3, token(1, 1, 4))]);
     assert_eq!(node.fair_k.tokens(), 0);
@@ -325,13 +325,13 @@ fn a_node_that_has_left_sends_the_token_on_as_soon_as_the_child_is_known() {
 
 /// *Departure from §3.2*, Process_Child(r): the repaired form does not change the parent.
 #[test]
-fn in_the_repaired_form_a_child_does_not_become_the_parent() {
+fn repaired_child_does_not_become_parent() {
     let me = PeerId::new(3);
     let mut node = Node { me, fair_k: FairK::new(me, &Layout::printed(4, 2), Config::REPAIRED) };
     node.request(1);
-    node.gets(request(first(1)));
+    node.receive(request(first(1)));
 
-    let effects = node.gets(child(0, 1, first(2)));
+    let effects = node.receive(child(0, 1, first(2)));
 
     assert_eq!(effects, []);
     assert_eq!(node.parent(), Some(1));
@@ -340,16 +340,16 @@ fn in_the_repaired_form_a_child_does_not_become_the_parent() {
 /// §3.4, Safety: tokens are never created. An event changes the number of tokens only by those that it delivers or
 /// sends.
 #[test]
-fn no_event_makes_or_loses_a_token() {
+fn events_conserve_tokens() {
     type Event = fn(&mut Node) -> Effects;
     let events: [(&str, i64, Event); 8] = [
         ("enters with its own token", 0, |node| node.request(1)),
-        ("takes a child", 0, |node| node.gets(child(1, 0, first(3)))),
-        ("forwards a request", 0, |node| node.gets(request(first(2)))),
+        ("takes a child", 0, |node| node.receive(child(1, 0, first(3)))),
+        ("forwards a request", 0, |node| node.receive(request(first(2)))),
         ("leaves", 0, |node| node.release(1)),
         ("asks", 0, |node| node.request(2)),
-        ("gets the role", 0, |node| node.gets(token_locations(2, &[claim(1, 2), first(2)], 1))),
-        ("gets a token", 1, |node| node.gets(token(2, 0, 9))),
+        ("gets the role", 0, |node| node.receive(token_locations(2, &[claim(1, 2), first(2)], 1))),
+        ("gets a token", 1, |node| node.receive(token(2, 0, 9))),
         ("leaves again", 0, |node| node.release(2)),
     ];
     let mut node = node(1, 4, 2);
@@ -369,11 +369,11 @@ fn no_event_makes_or_loses_a_token() {
 /// §3.4, Property 1: a root that requests has the token. A node that has requested is a root; if no request follows, it
 /// is still one after its turn, with the token.
 #[test]
-fn a_root_that_requests_has_the_token() {
+fn requesting_root_has_the_token() {
     let mut node = node(3, 4, 2);
     node.request(1);
-    node.gets(token_locations(1, &[first(3), initial(1)], 1));
-    node.gets(token(1, 0, 1));
+    node.receive(token_locations(1, &[first(3), initial(1)], 1));
+    node.receive(token(1, 0, 1));
     node.release(1);
     assert_eq!(node.parent(), None);
 
@@ -385,12 +385,12 @@ fn a_root_that_requests_has_the_token() {
 /// §3.4, Property 2, one step: a request that reaches a node with a parent is forwarded, even if the node waits or
 /// holds.
 #[test]
-fn a_request_goes_on_through_a_busy_node() {
+fn request_is_forwarded_through_waiting_node() {
     let mut node = node(3, 5, 2);
     node.request(1);
-    node.gets(request(first(2)));
+    node.receive(request(first(2)));
 
-    let effects = node.gets(request(first(4)));
+    let effects = node.receive(request(first(4)));
 
     assert_eq!(effects, [send(2, request(first(4)))]);
     assert_eq!(node.parent(), Some(4));
@@ -398,15 +398,15 @@ fn a_request_goes_on_through_a_busy_node() {
 
 /// §3.4, Property 3, one step, and §3.2 on FIFO order: along one queue the token passes in the order of assignment.
 #[test]
-fn a_queue_is_served_in_the_order_of_assignment() {
+fn queue_is_served_in_order_of_assignment() {
     let (mut one, mut two, mut three) = (node(1, 4, 1), node(2, 4, 1), node(3, 4, 1));
     one.request(1);
     two.request(1);
     three.request(1);
-    one.gets(child(0, 1, first(2)));
-    two.gets(child(0, 1, first(3)));
+    one.receive(child(0, 1, first(2)));
+    two.receive(child(0, 1, first(3)));
 
-    let entered = [one.gets(token(1, 0, 1)), two.gets(token(1, 0, 2)), three.gets(token(1, 0, 3))];
+    let entered = [one.receive(token(1, 0, 1)), two.receive(token(1, 0, 2)), three.receive(token(1, 0, 3))];
     let left = [one.release(1), two.release(1), three.release(1)];
 
     assert_eq!(entered, [[enter(1, 0, 1)], [enter(1, 0, 2)], [enter(1, 0, 3)]]);
@@ -415,14 +415,14 @@ fn a_queue_is_served_in_the_order_of_assignment() {
 
 /// §3.4, Property 4, one step: a node that has released before the role arrives still passes it on.
 #[test]
-fn a_node_that_has_left_still_passes_the_role_on() {
+fn released_node_still_passes_role_on() {
     let mut node = node(3, 4, 2);
     node.request(1);
-    node.gets(request(first(2)));
-    node.gets(token(1, 0, 1));
+    node.receive(request(first(2)));
+    node.receive(token(1, 0, 1));
     node.release(1);
 
-    let effects = node.gets(token_locations(1, &[first(3), initial(1)], 1));
+    let effects = node.receive(token_locations(1, &[first(3), initial(1)], 1));
 
     let tails = [first(3), first(2)];
     assert_eq!(effects, [send(1, child(1, 0, first(2))), send(2, token_locations(1, &tails, 0))]);
@@ -431,7 +431,7 @@ fn a_node_that_has_left_still_passes_the_role_on() {
 /// *Ours*: fencing numbers of slot s are s + 1 plus multiples of k, so they increase per slot and no two slots share
 /// one.
 #[test]
-fn fencing_numbers_of_different_slots_never_meet() {
+fn fencing_numbers_of_slots_are_disjoint() {
     let mut numbers = Vec::new();
     for me in 0..3 {
         let mut node = node(me, 3, 3);
@@ -449,25 +449,25 @@ fn fencing_numbers_of_different_slots_never_meet() {
 
 /// *Ours*: the place of a withdrawn client forwards the token at once.
 #[test]
-fn a_withdrawn_place_passes_the_token_on() {
+fn withdrawn_place_forwards_token() {
     let mut node = node(3, 4, 2);
     node.request(1);
-    node.gets(child(0, 1, first(2)));
+    node.receive(child(0, 1, first(2)));
     node.release(1);
 
-    let effects = node.gets(token(1, 0, 1));
+    let effects = node.receive(token(1, 0, 1));
 
     assert_eq!(effects, [send(2, token(1, 0, 1))], "and the fencing number was not used up");
 }
 
 /// *Ours*: without a child, the token of a withdrawn place stays.
 #[test]
-fn a_withdrawn_place_without_a_child_keeps_the_token() {
+fn withdrawn_place_without_child_keeps_token() {
     let mut node = node(3, 4, 2);
     node.request(1);
     node.release(1);
 
-    let effects = node.gets(token(1, 0, 1));
+    let effects = node.receive(token(1, 0, 1));
 
     assert_eq!(effects, []);
     assert_eq!(node.request(2), [enter(2, 0, 1)]);
@@ -475,13 +475,13 @@ fn a_withdrawn_place_without_a_child_keeps_the_token() {
 
 /// *Ours*: the tail has released and its token is in use again when `child` arrives late.
 #[test]
-fn a_late_child_stands_behind_whoever_uses_the_token_now() {
+fn late_child_follows_current_user_of_token() {
     let mut node = node(1, 4, 2);
     node.request(1);
     node.release(1);
     node.request(2);
 
-    let effects = node.gets(child(1, 0, first(3)));
+    let effects = node.receive(child(1, 0, first(3)));
 
     assert_eq!(effects, []);
     assert_eq!(node.release(2), [send(3, token(1, 1, 6))]);
@@ -489,10 +489,10 @@ fn a_late_child_stands_behind_whoever_uses_the_token_now() {
 
 /// *Ours*: an unexpected token is reported, and kept.
 #[test]
-fn a_token_for_nobody_is_strange_and_kept() {
+fn token_for_unknown_ticket_is_reported_and_kept() {
     let mut node = node(3, 4, 2);
 
-    let effects = node.gets(token(7, 0, 1));
+    let effects = node.receive(token(7, 0, 1));
 
     assert!(matches!(effects[..], [Effect::Unexpected { .. }]));
     assert_eq!(node.fair_k.tokens(), 1);
@@ -500,16 +500,16 @@ fn a_token_for_nobody_is_strange_and_kept() {
 
 /// *Departure from §3.1*: several clients wait at one node. The second request at a waiting root follows the first.
 #[test]
-fn the_second_client_of_a_waiting_root_is_next_after_the_first() {
+fn second_client_of_waiting_root_follows_first() {
     let mut node = node(1, 2, 1);
     node.request(1);
 
     let asked = node.request(2);
-    let assigned = node.gets(token_locations(1, &[first(1)], 0));
+    let assigned = node.receive(token_locations(1, &[first(1)], 0));
 
     assert_eq!(asked, []);
     assert_eq!(assigned, [], "both are clients of node 1, so nothing is sent");
     assert!(node.fair_k.is_coordinator());
-    assert_eq!(node.gets(token(1, 0, 1)), [enter(1, 0, 1)]);
+    assert_eq!(node.receive(token(1, 0, 1)), [enter(1, 0, 1)]);
     assert_eq!(node.release(1), [enter(2, 0, 2)]);
 }

@@ -33,7 +33,7 @@ fn sent(effects: &Effects) -> Vec<(PeerId, &Message)> {
 }
 
 #[test]
-fn a_token_that_never_went_out_is_here_again_and_goes_to_the_next() {
+fn undelivered_token_returns_and_goes_to_next_waiter() {
     let mut home = peer(HOME);
     feed(&mut home, HOME, Input::Request(Ticket::new(1)));
     let update = |peer| Message::Update { epoch: 0, update: Update::Request(claim(peer)) };
@@ -46,12 +46,12 @@ fn a_token_that_never_went_out_is_here_again_and_goes_to_the_next() {
     feed(&mut home, HOME, Input::PeerDown(ME));
     assert_eq!(feed(&mut home, HOME, Input::Undelivered { to: ME, message: token }), []);
     assert_eq!(home.tokens(), 1);
-    let said = feed(&mut home, HOME, Input::Message { from: OTHER, message: update(OTHER) });
-    assert!(matches!(sent(&said)[..], [(OTHER, Message::Token { .. })]), "{said:?}");
+    let effects = feed(&mut home, HOME, Input::Message { from: OTHER, message: update(OTHER) });
+    assert!(matches!(sent(&effects)[..], [(OTHER, Message::Token { .. })]), "{effects:?}");
 }
 
 #[test]
-fn a_line_that_never_went_out_is_here_again() {
+fn undelivered_queue_returns() {
     let mut home = peer(HOME);
     let given = feed(&mut home, HOME, Input::Retire { replacement: Some(ME) });
     let queue = sent(&given).into_iter().find(|(_, message)| matches!(message, Message::Queue(_))).unwrap().1.clone();
@@ -62,7 +62,7 @@ fn a_line_that_never_went_out_is_here_again() {
 }
 
 #[test]
-fn the_rest_is_sent_once_more_in_case_the_other_is_alive() {
+fn other_undelivered_messages_are_resent() {
     let mut one = peer(ME);
     let before = one.clone();
     let update = Message::Update { epoch: 0, update: Update::Request(claim(ME)) };
@@ -73,7 +73,7 @@ fn the_rest_is_sent_once_more_in_case_the_other_is_alive() {
 
 /// Otherwise the token would arrive and stay unused, while the coordinator waits for its hand-over.
 #[test]
-fn who_forgets_the_next_of_a_token_that_is_still_to_come_says_so() {
+fn dead_successor_of_expected_token_is_reported() {
     let mut one = peer(ME);
     let following = fair_k_late::Following { claims: vec![claim(OTHER)], ..Default::default() };
     let role = fair_k_late::Role { epoch: 0, peer: HOME };

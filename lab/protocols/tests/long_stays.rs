@@ -210,7 +210,7 @@ const LONG: [(u32, u32, u32); 11] = [
 ];
 
 #[test]
-fn passes_are_bounded_where_some_stay_for_ever() {
+fn passes_are_bounded_with_endless_stays() {
     let lasts = |stay: u64| 600 * stay.max(2 * MESSAGE);
     let loops = [SECOND, 10 * MESSAGE, MESSAGE / 2].into_iter().flat_map(|stay| {
         LONG.map(|(slots, long, others)| Loop { slots, long, others, stay, lasts: lasts(stay).max(2 * SECOND) })
@@ -232,7 +232,7 @@ fn longest_wait_with_long_stays_is_near_the_mean() {
 
 /// The bounds are the figures without the rule for long stays.
 #[test]
-fn no_long_stays_leave_order_and_cost_as_they_are() {
+fn without_long_stays_order_and_cost_are_unchanged() {
     let loops = [(3, 6), (3, 5), (10, 20), (10, 15), (50, 100)];
     let loops = loops.map(|(slots, others)| Loop { slots, long: 0, others, stay: SECOND, lasts: 600 * SECOND });
     let bounds = [(3, 5.00), (2, 5.79), (10, 5.00), (10, 6.32), (44, 5.00)];

@@ -16,8 +16,8 @@ fn new_scene(config: Config) -> Scene {
     Scene::on_routes(|me, replicas| NonE2e::new(me, replicas, config))
 }
 
-fn asked(config: Config, clients: &[u64]) -> Scene {
-    new_scene(config).asked(clients)
+fn with_requests(config: Config, clients: &[u64]) -> Scene {
+    new_scene(config).with_requests(clients)
 }
 
 // Statements of the paper.
@@ -25,7 +25,7 @@ fn asked(config: Config, clients: &[u64]) -> Scene {
 /// §IV.B, 1: "it sends a REQUEST message to all the responsible replicas". 2: "their replica list is updated and the
 /// REQUEST message continues to be routed". 3: "a GRANTREQ message is routed directly to the requester".
 #[test]
-fn an_idle_resource_is_granted_by_the_replicas_and_every_hop_writes_an_entry() {
+fn idle_resource_is_granted_and_every_hop_writes_an_entry() {
     for config in [Config::PRINTED, Config::REPAIRED] {
         let mut scene = new_scene(config);
         scene.request(A);
@@ -46,8 +46,8 @@ fn an_idle_resource_is_granted_by_the_replicas_and_every_hop_writes_an_entry() {
 /// 2: "If found then the request is queued locally on the node and a GRANTREQ message is sent to the requester,
 /// containing the current holder of the replica."
 #[test]
-fn the_first_hop_with_an_entry_queues_the_request() {
-    let mut scene = asked(Config::REPAIRED, &[A]);
+fn first_hop_with_entry_queues_request() {
+    let mut scene = with_requests(Config::REPAIRED, &[A]);
     let before = scene.sent.clone();
     scene.request(B);
     scene.stabilize();
@@ -60,8 +60,8 @@ fn the_first_hop_with_an_entry_queues_the_request() {
 
 /// 3: "If it has [granted access], the request is queued on the replica itself."
 #[test]
-fn a_replica_that_has_voted_queues_the_request() {
-    let scene = asked(Config::REPAIRED, &[A, D]);
+fn replica_that_has_voted_queues_request() {
+    let scene = with_requests(Config::REPAIRED, &[A, D]);
 
     assert!(
         scene.state(0).contains("@20, grant ") && scene.state(0).ends_with("queue [2000000001@23]"),
@@ -74,8 +74,8 @@ fn a_replica_that_has_voted_queues_the_request() {
 /// message together with a list of requests." "The next owner of this replica is then determined from this newly
 /// assembled queue."
 #[test]
-fn release_brings_the_partial_queues_of_all_hops_to_the_replica() {
-    let mut scene = asked(Config::REPAIRED, &[A, D, C, B]);
+fn release_brings_queues_of_all_hops_to_replica() {
+    let mut scene = with_requests(Config::REPAIRED, &[A, D, C, B]);
     assert!(scene.state(10).contains("@21]") && scene.state(11).contains("@22]"), "B and C wait at different hops");
     scene.release(A);
     scene.stabilize();
@@ -95,7 +95,7 @@ fn release_brings_the_partial_queues_of_all_hops_to_the_replica() {
 
 /// 5: "the requester checks if it has attained majority of the replica votes".
 #[test]
-fn a_majority_is_enough() {
+fn majority_of_votes_is_enough() {
     let mut scene = new_scene(Config::REPAIRED);
     scene.request(D);
     scene.deliver(D, 0, "request");
@@ -138,7 +138,7 @@ fn split(config: Config) -> Scene {
 /// 5: "If no requester receives majority of the votes, all of them propagate a YIELD message." 6: "… after a random
 /// time period".
 #[test]
-fn in_print_all_yield_when_nobody_has_won() {
+fn printed_clients_all_yield_after_split_vote() {
     let mut scene = split(Config { hearsay: true, ..Config::PRINTED });
     scene.pass(Span::from_millis(500));
 
@@ -148,8 +148,8 @@ fn in_print_all_yield_when_nobody_has_won() {
 /// §V.B: "In case a node in the path fails, its predecessor routes a new request message to the replica, creating a new
 /// quorum path."
 #[test]
-fn the_predecessor_of_a_dead_hop_sends_its_queue_by_a_new_way() {
-    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[A, B]);
+fn predecessor_of_dead_hop_sends_queue_by_new_route() {
+    let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, B]);
     scene.kill(11);
     scene.pass(Span::from_secs(40));
 
@@ -163,8 +163,8 @@ fn the_predecessor_of_a_dead_hop_sends_its_queue_by_a_new_way() {
 /// §V.B: "… and its successor directs a cleanup message to clear the old quorum nodes from the failed node to the
 /// replica."
 #[test]
-fn the_successor_of_a_dead_hop_cleans_up() {
-    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[A, C]);
+fn successor_of_dead_hop_cleans_up() {
+    let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, C]);
     assert!(scene.state(11).contains("@20 then [2000000001@22]"), "{}", scene.state(11));
     scene.kill(10);
     scene.pass(Span::from_secs(40));
@@ -180,8 +180,8 @@ fn the_successor_of_a_dead_hop_cleans_up() {
 /// temporary token holder, where the new queue would be rebuilt." Requests queued at the hop survive the crash of its
 /// predecessor, too.
 #[test]
-fn the_last_hop_keeps_the_assembled_queue_until_the_replica_has_it() {
-    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[A, C, B]);
+fn last_hop_keeps_queue_until_replica_has_it() {
+    let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[A, C, B]);
     scene.release(A);
     (0..3).for_each(|_| scene.deliver(A, 10, "release"));
     (0..3).for_each(|_| scene.deliver(10, 11, "release"));
@@ -196,8 +196,8 @@ fn the_last_hop_keeps_the_assembled_queue_until_the_replica_has_it() {
 
 /// §II: a replica may lose its memory. Waiters retry and regain their places.
 #[test]
-fn whoever_waits_asks_again_where_it_was_forgotten() {
-    let mut scene = asked(Config::REPAIRED, &[A, D, C]);
+fn waiters_retry_after_resets() {
+    let mut scene = with_requests(Config::REPAIRED, &[A, D, C]);
     scene.step(0, Input::Reset { incarnation: u64::MAX / 2 });
     scene.step(11, Input::Reset { incarnation: 1 });
     scene.pass(Span::from_secs(30));
@@ -209,8 +209,8 @@ fn whoever_waits_asks_again_where_it_was_forgotten() {
 
 /// A key gets another owner: the new one is a replica without memory, the old one forwards what still reaches it.
 #[test]
-fn a_replica_that_moves_has_forgotten() {
-    let mut scene = asked(Config::REPAIRED, &[A, D]);
+fn moved_replica_has_no_memory() {
+    let mut scene = with_requests(Config::REPAIRED, &[A, D]);
     for replica in 0..3 {
         let key = Replicas::on_overlay("resource", Quorum::new(3, 2)).key(replica);
         scene.step(replica.into(), Input::Disowned(key.expect("a key")));
@@ -225,8 +225,8 @@ fn a_replica_that_moves_has_forgotten() {
 // Additions to the paper.
 
 #[test]
-fn who_withdraws_is_passed_over() {
-    let mut scene = asked(Config::REPAIRED, &[A, B, C]);
+fn withdrawn_waiter_is_skipped() {
+    let mut scene = with_requests(Config::REPAIRED, &[A, B, C]);
     scene.leave(B);
     assert!(!scene.state(10).contains("@21"), "{}", scene.state(10));
     scene.leave(A);
@@ -235,8 +235,8 @@ fn who_withdraws_is_passed_over() {
 
 /// Requests behind a withdrawn one are queued in its place.
 #[test]
-fn who_waits_behind_one_who_withdraws_moves_up() {
-    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[C, A, B]);
+fn requests_behind_withdrawn_one_take_its_place() {
+    let mut scene = with_requests(Config { asks_again: false, ..Config::REPAIRED }, &[C, A, B]);
     assert!(scene.state(10).contains("@20 then [3000000001@21]"), "{}", scene.state(10));
     scene.leave(A);
     assert!(scene.state(11).contains("@22 then [3000000001@21]"), "{}", scene.state(11));
@@ -245,7 +245,7 @@ fn who_waits_behind_one_who_withdraws_moves_up() {
 }
 
 #[test]
-fn tickets_of_one_peer_wait_each_in_its_own_right() {
+fn tickets_of_one_peer_wait_independently() {
     let mut scene = new_scene(Config::REPAIRED);
     let tickets = [scene.request(A), scene.request(A), scene.request(A)];
     scene.pass(Span::from_secs(2));
@@ -258,8 +258,8 @@ fn tickets_of_one_peer_wait_each_in_its_own_right() {
 }
 
 #[test]
-fn fencing_numbers_increase_also_past_a_holder_that_crashed() {
-    let mut scene = asked(Config::REPAIRED, &[A]);
+fn fencing_numbers_increase_past_crashed_holder() {
+    let mut scene = with_requests(Config::REPAIRED, &[A]);
     scene.leave(A);
     scene.request(B);
     scene.pass(Span::from_secs(1));
@@ -272,8 +272,8 @@ fn fencing_numbers_increase_also_past_a_holder_that_crashed() {
 
 /// A holder that is cut off stops before another one enters.
 #[test]
-fn a_holder_that_is_cut_off_is_out_in_time() {
-    let mut scene = asked(Config::REPAIRED, &[A, B]);
+fn cut_off_holder_stops_in_time() {
+    let mut scene = with_requests(Config::REPAIRED, &[A, B]);
     scene.cut_off = Some(A);
     for _ in 0..600 {
         scene.pass(Span::from_millis(100));
@@ -284,8 +284,8 @@ fn a_holder_that_is_cut_off_is_out_in_time() {
 
 /// Renewals go straight to the replicas: a message and an answer per vote, for any length of the route.
 #[test]
-fn a_renewal_takes_two_messages_per_vote() {
-    let mut scene = asked(Config::REPAIRED, &[A]);
+fn renewal_takes_two_messages_per_vote() {
+    let mut scene = with_requests(Config::REPAIRED, &[A]);
     let before = scene.sent.clone();
     scene.pass(Span::from_secs(10));
     let renewals: Vec<usize> = scene.sent.iter().zip(before).map(|(after, before)| after - before).collect();
@@ -294,7 +294,7 @@ fn a_renewal_takes_two_messages_per_vote() {
 
 /// Messages that no peer would send are dropped and reported.
 #[test]
-fn nonsense_is_dropped() {
+fn invalid_messages_are_dropped() {
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
     let (me, other) = (PeerId::new(1), PeerId::new(2));
     let stamp = Stamp { time: 1, client: Claim { peer: other, ticket: Ticket::new(1) } };
@@ -303,7 +303,7 @@ fn nonsense_is_dropped() {
     let key = replicas.key(0).expect("a key");
     let routed = |hop, message| Input::Routed { hop, message };
     let sent = |message| Input::Message { from: other, message };
-    let nonsense = [
+    let invalid = [
         sent(Message::Queued { replica: 3, to: Ticket::new(1), holder: stamp }),
         sent(Message::Ping { replica: u32::MAX, holder: stamp }),
         routed(hop(key, None), request(1)),
@@ -312,7 +312,7 @@ fn nonsense_is_dropped() {
         routed(hop(Key::new(5), Some(other)), request(0)),
         routed(hop(key, Some(other)), Message::Taken { receipt: 1 }),
     ];
-    for input in nonsense {
+    for input in invalid {
         let (mut peer, mut effects) = (NonE2e::new(me, &replicas, Config::REPAIRED), Vec::new());
         step(&mut peer, input.clone(), &mut Cx::new(me, Time::ZERO, &mut Rng::new(1), &mut effects));
         assert!(matches!(effects[..], [Effect::Unexpected { .. }]), "{input:?} gave {effects:?}");
@@ -324,7 +324,7 @@ fn nonsense_is_dropped() {
 
 /// A hop that receives two requests of one client names it as holder, and the client takes that for the vote.
 #[test]
-fn a_hop_is_taken_for_the_replica() {
+fn hop_answer_counted_as_vote_allows_two_holders() {
     let play = |hearsay| {
         let mut scene = new_scene(Config { hearsay, asks_again: false, ..Config::PRINTED });
         scene.request(D);
@@ -341,7 +341,7 @@ fn a_hop_is_taken_for_the_replica() {
 
 /// A replica does not know the requests at hops: a yielded vote comes back forever.
 #[test]
-fn a_split_vote() {
+fn split_vote_is_resolved_by_surfacing() {
     let play = |surfaces| {
         let mut scene = split(Config { surfaces, ..Config::REPAIRED });
         scene.pass(Span::from_secs(100));
@@ -353,9 +353,9 @@ fn a_split_vote() {
 
 /// A finished client, left in a hop's queue, later gets a vote and keeps it.
 #[test]
-fn a_vote_for_a_ghost() {
+fn vote_for_finished_client_is_returned() {
     let play = |answers_ghosts| {
-        let mut scene = asked(Config { answers_ghosts, ..Config::PRINTED }, &[A]);
+        let mut scene = with_requests(Config { answers_ghosts, ..Config::PRINTED }, &[A]);
         scene.request(B);
         let late = scene.hold_back(B, 10);
         scene.leave(B); // It withdraws, and its RELEASE overtakes its REQUEST.
@@ -372,9 +372,9 @@ fn a_vote_for_a_ghost() {
 
 /// A late RELEASE takes the vote from the next request of the same client, which holds with it.
 #[test]
-fn a_late_release_hits_the_next_request() {
+fn late_release_does_not_affect_next_request() {
     let play = |epochs| {
-        let mut scene = asked(Config { epochs, ..Config::PRINTED }, &[D]);
+        let mut scene = with_requests(Config { epochs, ..Config::PRINTED }, &[D]);
         scene.release(D);
         (0..3).for_each(|replica| scene.duplicate(D, replica, "release"));
         let late: Vec<_> = (0..3).flat_map(|replica| scene.hold_back(D, replica)).collect();
@@ -396,9 +396,9 @@ fn a_late_release_hits_the_next_request() {
 
 /// In print RELEASE carries the only copy of the queue.
 #[test]
-fn a_release_with_a_queue_is_lost() {
+fn lost_release_does_not_lose_its_queue() {
     let play = |keeps_copies| {
-        let mut scene = asked(Config { keeps_copies, asks_again: false, ..Config::REPAIRED }, &[A, B]);
+        let mut scene = with_requests(Config { keeps_copies, asks_again: false, ..Config::REPAIRED }, &[A, B]);
         scene.release(A);
         (0..3).for_each(|_| scene.deliver(A, 10, "release"));
         (0..3).for_each(|_| scene.lose(10, 11, "release"));
@@ -411,9 +411,9 @@ fn a_release_with_a_queue_is_lost() {
 
 /// In print a holder that crashes keeps its votes.
 #[test]
-fn a_crash_inside() {
+fn crashed_holder_loses_its_votes() {
     let play = |leases| {
-        let mut scene = asked(Config { leases, ..Config::REPAIRED }, &[A, D]);
+        let mut scene = with_requests(Config { leases, ..Config::REPAIRED }, &[A, D]);
         scene.kill(A);
         scene.pass(Span::from_secs(1000));
         scene.order()
@@ -423,7 +423,7 @@ fn a_crash_inside() {
 }
 
 #[test]
-fn a_lost_request() {
+fn lost_request_is_repeated() {
     let play = |asks_again| {
         let mut scene = new_scene(Config { asks_again, ..Config::REPAIRED });
         scene.request(A);

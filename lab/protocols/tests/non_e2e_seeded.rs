@@ -13,27 +13,27 @@ fn holds(experiment: &Experiment) -> u64 {
 }
 
 #[test]
-fn without_faults() {
+fn repaired_form_holds_without_faults() {
     holds(&calm());
 }
 
 #[test]
-fn on_a_bad_network() {
+fn repaired_form_holds_on_bad_network() {
     holds(&rough(bad_network()));
 }
 
 #[test]
-fn with_resets_of_replicas_and_hops() {
+fn repaired_form_holds_with_resets() {
     holds(&Experiment { faults: few_resets(SERVERS.into()), ..calm() });
 }
 
 #[test]
-fn with_everything() {
+fn repaired_form_holds_with_all_faults() {
     holds(&rough(on_routes::everything()));
 }
 
 /// Leases, by clocks that differ, after a wait in a hop's queue: a holder that is cut off stops in time.
 #[test]
-fn with_holders_that_are_cut_off() {
+fn repaired_form_holds_with_holders_cut_off() {
     assert!(holds(&faults::cut_off(calm())) > 0);
 }

@@ -18,7 +18,7 @@ fn both<T>(play: impl Fn(Config) -> T) -> [T; 2] {
 
 /// §4, case 1: one REQUEST, RESPONSE and RELEASE per replica without contention.
 #[test]
-fn an_idle_resource_costs_three_messages_per_replica() {
+fn idle_resource_costs_three_messages_per_replica() {
     let sent = both(|config| {
         let mut scene = Scene::new(4, 3, config);
         scene.request(A);
@@ -34,7 +34,7 @@ fn an_idle_resource_costs_three_messages_per_replica() {
 /// §4: a replica gives its vote at once or queues the request, and grants it at RELEASE: a fourth message per replica
 /// for a waiter.
 #[test]
-fn who_waits_is_told_when_its_turn_comes() {
+fn waiter_is_granted_at_release() {
     let mut scene = Scene::new(4, 3, Config::REPAIRED);
     for client in [A, B, C] {
         scene.request(client);
@@ -50,7 +50,7 @@ fn who_waits_is_told_when_its_turn_comes() {
 
 /// Not in the paper.
 #[test]
-fn who_withdraws_is_passed_over() {
+fn withdrawn_waiter_is_skipped() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
     for client in [A, B, C] {
         scene.request(client);
@@ -64,7 +64,7 @@ fn who_withdraws_is_passed_over() {
 
 /// Not in the paper: tickets of one peer are independent clients.
 #[test]
-fn tickets_of_one_peer_wait_each_in_its_own_right() {
+fn tickets_of_one_peer_wait_independently() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
     let tickets = [scene.request(A), scene.request(A), scene.request(A)];
     scene.stabilize();
@@ -78,7 +78,7 @@ fn tickets_of_one_peer_wait_each_in_its_own_right() {
 
 /// §4, informed backoff: after a reset, retries rebuild the queue in nearly the same order.
 #[test]
-fn retries_rebuild_a_replica_that_forgot() {
+fn retries_rebuild_reset_replica() {
     let mut scene = Scene::new(3, 3, Config::REPAIRED);
     for client in [A, B, C] {
         scene.request(client);
@@ -95,7 +95,7 @@ fn retries_rebuild_a_replica_that_forgot() {
 /// Not in the paper: on an overlay two peers may act as one replica for a while, and the one with the longer memory may
 /// remain. Its answers count again once the other has been silent for a lease time.
 #[test]
-fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
+fn earlier_incarnation_counts_after_later_one_is_gone() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
     scene.request(A);
     scene.stabilize();
@@ -118,7 +118,7 @@ fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
 
 /// §4: an owner whose lease has expired is replaced by the next in the queue.
 #[test]
-fn a_client_that_crashes_inside_holds_the_others_up_for_one_lease() {
+fn crashed_holder_delays_others_by_one_lease() {
     let entered = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
@@ -161,7 +161,7 @@ fn fencing_numbers_increase() {
 
 /// In print a retry answered by "owner = you" after a YIELD grants to two clients.
 #[test]
-fn a_vote_that_was_yielded_is_not_counted_again() {
+fn yielded_vote_is_not_counted_again() {
     let inside = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         for client in [A, B, C] {
@@ -202,7 +202,7 @@ fn a_vote_that_was_yielded_is_not_counted_again() {
 
 /// In print `Request()` never clears `resp[]`.
 #[test]
-fn answers_to_an_earlier_request_are_forgotten() {
+fn answers_to_earlier_request_are_discarded() {
     let inside = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         for client in [A, B] {
@@ -222,7 +222,7 @@ fn answers_to_an_earlier_request_are_forgotten() {
 
 /// In print a late grant of an earlier request is counted.
 #[test]
-fn a_late_grant_of_an_earlier_request_is_not_counted() {
+fn late_grant_of_earlier_request_is_not_counted() {
     let inside = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
@@ -244,7 +244,7 @@ fn a_late_grant_of_an_earlier_request_is_not_counted() {
 
 /// In print RELEASE carries only the id.
 #[test]
-fn a_late_release_does_not_hit_the_next_request() {
+fn late_release_does_not_affect_next_request() {
     let inside = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
@@ -268,7 +268,7 @@ fn a_late_release_does_not_hit_the_next_request() {
 
 /// In print YIELD carries only the id.
 #[test]
-fn a_late_yield_does_not_hit_the_next_grant() {
+fn late_yield_does_not_affect_next_grant() {
     let owners = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         let last = NEWCOMER;
@@ -304,7 +304,7 @@ fn a_late_yield_does_not_hit_the_next_grant() {
 
 /// In print the client does not know when its lease ends.
 #[test]
-fn a_client_that_is_cut_off_leaves_before_the_next_one_enters() {
+fn cut_off_holder_stops_before_next_one_enters() {
     let found = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
@@ -320,7 +320,7 @@ fn a_client_that_is_cut_off_leaves_before_the_next_one_enters() {
 
 /// Votes whose lease has expired while the others were under way do not count.
 #[test]
-fn a_vote_whose_lease_has_ended_is_not_counted() {
+fn expired_vote_is_not_counted() {
     let inside = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
@@ -358,7 +358,7 @@ fn leases_are_renewed() {
 
 /// In print a retry inserts a second entry.
 #[test]
-fn a_second_copy_of_a_request_is_not_served_again() {
+fn duplicate_request_is_served_once() {
     let owners = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
@@ -377,7 +377,7 @@ fn a_second_copy_of_a_request_is_not_served_again() {
 
 /// RELEASE overtaking REQUEST leaves a ghost owner, as does a lost RELEASE.
 #[test]
-fn a_replica_finds_out_that_its_owner_has_finished() {
+fn replica_detects_that_owner_has_finished() {
     for is_lost in [false, true] {
         let inside = both(|config| {
             let mut scene = Scene::new(3, 2, config);
@@ -400,7 +400,7 @@ fn a_replica_finds_out_that_its_owner_has_finished() {
 
 /// In print a YIELD at a reset replica is answered, but not queued.
 #[test]
-fn a_yield_at_a_replica_that_forgot_is_a_request() {
+fn yield_at_reset_replica_is_a_request() {
     let owners = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
@@ -423,7 +423,7 @@ fn a_yield_at_a_replica_that_forgot_is_a_request() {
 
 /// In print a client without any T_w never retries.
 #[test]
-fn a_client_whose_first_messages_are_lost_asks_again() {
+fn client_retries_after_losing_first_messages() {
     let inside = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         scene.request(A);
@@ -436,7 +436,7 @@ fn a_client_whose_first_messages_are_lost_asks_again() {
 
 /// A lost YIELD is sent again when the replica shows that it does not know of it.
 #[test]
-fn a_lost_yield_is_made_up_for() {
+fn lost_yield_is_sent_again() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
     for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
         scene.request(client);
@@ -458,7 +458,7 @@ fn a_lost_yield_is_made_up_for() {
 /// Not in the paper: the head of a replica's queue finished long ago, and its REQUEST came late. A waiter behind it
 /// that is earlier than the owner causes an `Inquire` of its own.
 #[test]
-fn who_has_finished_does_not_stand_in_the_way_of_others() {
+fn finished_request_in_queue_does_not_block_others() {
     let mut scene = Scene::new(2, 2, Config::REPAIRED);
     scene.request(A);
     scene.duplicate(A, 0, "request");
@@ -485,7 +485,7 @@ fn who_has_finished_does_not_stand_in_the_way_of_others() {
 /// A split in which no client yields: C has a vote and may still win, as far as it knows. At the second `Inquire` it
 /// yields.
 #[test]
-fn an_owner_who_is_asked_twice_yields() {
+fn owner_yields_at_second_inquire() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
     scene.request(C);
     scene.deliver(C, 2, "request");
@@ -503,7 +503,7 @@ fn an_owner_who_is_asked_twice_yields() {
 
 /// In print stale entries in `resp[]` cause a YIELD round at every hand-over.
 #[test]
-fn nobody_yields_at_a_hand_over() {
+fn hand_over_causes_no_yield() {
     let yields = both(|config| {
         let mut scene = Scene::new(4, 3, config);
         for client in [A, B] {
@@ -521,7 +521,7 @@ fn nobody_yields_at_a_hand_over() {
 
 /// Three clients split the votes. In the printed form the first yields, too, twice, and gets its vote back.
 #[test]
-fn the_first_in_line_does_not_yield() {
+fn earliest_client_does_not_yield() {
     let yields = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         for (client, replica) in [(A, 0), (B, 1), (C, 2)] {
@@ -558,7 +558,7 @@ fn retry_after(config: Config, stay: u64, idle: u64) -> Span {
 
 /// With T_w = T_CS (P + ½) as printed, the retry comes after the client's turn.
 #[test]
-fn a_retry_comes_before_the_turn() {
+fn retry_comes_before_the_turn() {
     let after = both(|config| retry_after(config, 8, 0));
     let t_w = Span::from_secs(8) * 3 / 2; // P = 1.
     assert_eq!(after, [t_w, t_w * 5 / 8]);
@@ -566,14 +566,14 @@ fn a_retry_comes_before_the_turn() {
 
 /// T_CS counts busy intervals only; in print all time.
 #[test]
-fn the_forecast_does_not_count_idle_time() {
+fn forecast_excludes_idle_time() {
     let after = both(|config| retry_after(config, 8, 100));
     assert_eq!(after, [Span::from_secs(108) * 3 / 2, Span::from_secs(8) * 3 / 2 * 5 / 8]);
 }
 
 /// In print the Lamport clocks of new clients start from 0, and overtake old waiters.
 #[test]
-fn a_newcomer_does_not_overtake() {
+fn new_client_does_not_overtake() {
     let second = both(|config| {
         let mut scene = Scene::new(3, 2, config);
         for client in [A, B] {

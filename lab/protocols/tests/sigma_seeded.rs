@@ -36,66 +36,66 @@ fn count(experiment: Experiment, config: Config) -> Report {
 }
 
 #[test]
-fn without_faults() {
+fn repaired_form_holds_without_faults() {
     holds(&calm(FOUR_OF_FIVE), FOUR_OF_FIVE);
 }
 
 #[test]
-fn with_the_smallest_quorum() {
+fn repaired_form_holds_with_smallest_quorum() {
     holds(&calm(TWO_OF_THREE), TWO_OF_THREE);
 }
 
 #[test]
-fn with_loss_duplication_and_reordering() {
+fn repaired_form_holds_on_bad_network() {
     for quorum in [FOUR_OF_FIVE, TWO_OF_THREE] {
         holds(&Experiment { faults: bad_network(), network: jitter(200), ..calm(quorum) }, quorum);
     }
 }
 
 #[test]
-fn with_resets() {
+fn repaired_form_holds_with_resets() {
     holds(&Experiment { faults: few_resets(5), ..calm(FOUR_OF_FIVE) }, FOUR_OF_FIVE);
 }
 
 /// Numbers increase without a clock as long as two grants share a replica that remembers.
 #[test]
-fn with_resets_that_are_only_counted() {
+fn repaired_form_holds_with_counted_incarnations() {
     let faults = Faults { counted_lives: true, ..few_resets(5) };
     holds(&Experiment { faults, ..calm(FOUR_OF_FIVE) }, FOUR_OF_FIVE);
 }
 
 #[test]
-fn with_clients_that_crash_and_withdraw() {
+fn repaired_form_holds_with_crashes_and_withdrawals() {
     let experiment = Experiment { faults: crashes_and_withdrawals(), ..faults::calm(5, 12, SEEDS) };
     holds(&experiment, FOUR_OF_FIVE);
 }
 
 #[test]
-fn with_everything_at_once() {
+fn repaired_form_holds_with_all_faults() {
     holds(&rough(everything(5)), FOUR_OF_FIVE);
 }
 
 #[test]
-fn with_clients_that_are_replicas() {
+fn repaired_form_holds_with_clients_on_replicas() {
     let faults = Faults { client_crash: 0.0, ..everything(8) };
     holds(&Experiment { peers: 8, servers: 0, ..rough(faults) }, FOUR_OF_FIVE);
 }
 
 /// Leases are renewed, and sometimes lost.
 #[test]
-fn with_stays_longer_than_the_lease() {
+fn repaired_form_holds_with_stays_beyond_the_lease() {
     let workload = closed(Span::from_secs(1), Span::from_secs(8), 6);
     let lost = holds(&Experiment { workload, ..rough(everything(5)) }, FOUR_OF_FIVE);
     assert!(lost > 0, "nobody ever loses a lease here: then the run proves nothing about losing it");
 }
 
 #[test]
-fn with_clients_that_are_cut_off_inside() {
+fn repaired_form_holds_with_holders_cut_off() {
     assert!(holds(&faults::cut_off(calm(FOUR_OF_FIVE)), FOUR_OF_FIVE) > 0);
 }
 
 #[test]
-fn with_24_of_32() {
+fn repaired_form_holds_with_24_of_32() {
     let faults = Faults {
         replica_life: Some(Span::from_secs(32)),
         resets_at_most: Some((15, Span::from_secs(11))),
@@ -106,14 +106,14 @@ fn with_24_of_32() {
 
 /// Check of the checker: the printed form grants to two clients without any fault, and reuses numbers.
 #[test]
-fn the_printed_form_lets_two_in() {
+fn printed_form_allows_two_holders() {
     let harm = count(Experiment { trials: 20, ..calm(FOUR_OF_FIVE) }, Config::PRINTED).harm();
     assert!(harm.violations > 0 && harm.fencing_back > 0, "{harm:?}");
 }
 
 /// The bound of 2m − n is tight: beyond it two clients hold.
 #[test]
-fn with_too_many_resets() {
+fn too_many_resets_allow_two_holders() {
     let faults = Faults { replica_life: Some(Span::from_millis(2500)), ..Faults::default() };
     let workload = closed(Span::from_secs(1), Span::from_secs(2), 10);
     let harm = count(Experiment { faults, workload, trials: 100, ..calm(FOUR_OF_FIVE) }, Config::REPAIRED).harm();
@@ -149,7 +149,7 @@ fn throughput(report: &Report) -> f64 {
 /// §5, Figure 7: beyond saturation throughput stays flat, at the theoretical rate. Messages stay bounded: four per
 /// replica and client, and a retry with its answer for each e-fold of its position in the queue.
 #[test]
-fn saturated_throughput_is_the_theory() {
+fn saturated_throughput_matches_theory() {
     for (low, high) in [(100, 100), (50, 150), (0, 200)] {
         let theory = Quorum::DEFAULT.saturation(Span::from_millis(low), Span::from_millis(high));
         let report = overload(low, high, None, Config::REPAIRED);

@@ -33,19 +33,19 @@ fn answer(client: &mut Strawman, replica: u32, number: u64, owner: Attempt) -> E
     feed(client, Input::Message { from: PeerId::new(replica.into()), message })
 }
 
-fn is_let_in(effects: &Effects) -> bool {
+fn is_granted(effects: &Effects) -> bool {
     effects.iter().any(|effect| matches!(effect, Effect::Grant { .. }))
 }
 
 #[test]
-fn whoever_gets_m_votes_is_in() {
+fn client_with_m_votes_is_granted() {
     let mut client = client();
-    assert!(!is_let_in(&answer(&mut client, 0, 0, attempt(ME, 0))));
-    assert!(is_let_in(&answer(&mut client, 2, 0, attempt(ME, 0))));
+    assert!(!is_granted(&answer(&mut client, 0, 0, attempt(ME, 0))));
+    assert!(is_granted(&answer(&mut client, 2, 0, attempt(ME, 0))));
 }
 
 #[test]
-fn an_answer_that_comes_twice_is_one_vote() {
+fn duplicate_answer_is_one_vote() {
     let mut client = client();
     answer(&mut client, 0, 0, attempt(ME, 0));
     assert_eq!(answer(&mut client, 0, 0, attempt(ME, 0)), []);
@@ -53,7 +53,7 @@ fn an_answer_that_comes_twice_is_one_vote() {
 
 /// The replica may have voted for another client since it got back the vote of the first attempt.
 #[test]
-fn a_vote_for_an_earlier_attempt_is_given_back_and_does_not_count() {
+fn vote_for_earlier_attempt_is_returned() {
     let (mut client, other) = (client(), attempt(PeerId::new(8), 0));
     answer(&mut client, 0, 0, other);
     answer(&mut client, 1, 0, other);
@@ -61,6 +61,6 @@ fn a_vote_for_an_earlier_attempt_is_given_back_and_does_not_count() {
     let late = answer(&mut client, 2, 0, attempt(ME, 0));
     let release = Message::Release { replica: 2, attempt: attempt(ME, 0), fencing: 0 };
     assert_eq!(late, [Effect::Send { to: PeerId::new(2), message: release }]);
-    assert!(!is_let_in(&answer(&mut client, 0, 1, attempt(ME, 1))), "one vote of the second attempt");
-    assert!(is_let_in(&answer(&mut client, 1, 1, attempt(ME, 1))), "two of it");
+    assert!(!is_granted(&answer(&mut client, 0, 1, attempt(ME, 1))), "one vote of the second attempt");
+    assert!(is_granted(&answer(&mut client, 1, 1, attempt(ME, 1))), "two of it");
 }

@@ -8,7 +8,7 @@ use peerlock_sim::{Experiment, Faults, Links, Open, Poisson};
 use peerlock_types::Span;
 
 #[test]
-fn nobody_is_inside_with_another_and_everybody_gets_an_answer() {
+fn both_forms_are_safe_and_answer_every_request() {
     let replicas = Replicas::first(Quorum::new(5, 4));
     let workload = faults::closed(Span::from_secs(4), Span::from_millis(300), 10);
     let apart = Experiment { workload, network: faults::jitter(200), ..faults::calm(5, 6, 400) };
@@ -49,7 +49,7 @@ fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
 /// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing; the more latencies vary, the lower
 /// the peak.
 #[test]
-fn losers_who_give_up_draw_alohas_curve() {
+fn losers_giving_up_follow_aloha_curve() {
     let [low, peak, high] = [0.2, 2.5, 20.0].map(|rate| throughput(Config::GIVES_UP, (0, 200), rate));
     assert!((0.1..0.3).contains(&low) && peak > 0.7 && high < 0.1, "{low} {peak} {high}");
     assert!(throughput(Config::GIVES_UP, (50, 150), 2.5) > 1.2 * peak);
@@ -57,7 +57,7 @@ fn losers_who_give_up_draw_alohas_curve() {
 
 /// With constant latency all replicas receive requests in the same order, so one client always wins.
 #[test]
-fn with_constant_latency_it_cannot_collapse() {
+fn constant_latency_prevents_collapse() {
     let [low, high] = [4.0, 20.0].map(|rate| throughput(Config::GIVES_UP, (100, 100), rate));
     assert!(low > 1.8 && high > low, "{low} {high}");
     assert!(throughput(Config::BACKS_OFF, (100, 100), 6.0) > 4.5);
@@ -65,7 +65,7 @@ fn with_constant_latency_it_cannot_collapse() {
 
 /// Losers that retry add to the load: below the cliff every client is served eventually, beyond it none.
 #[test]
-fn losers_who_back_off_fall_off_a_cliff() {
+fn losers_backing_off_collapse_beyond_a_load() {
     let [low, high] = [0.2, 1.5].map(|rate| throughput(Config::BACKS_OFF, (0, 200), rate));
     assert!((0.1..0.3).contains(&low) && high < 0.05, "{low} {high}");
 }

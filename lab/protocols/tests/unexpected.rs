@@ -28,7 +28,7 @@ fn three() -> Replicas {
 }
 
 #[test]
-fn of_replicas_that_there_are_not() {
+fn answers_about_unknown_replicas_are_unexpected() {
     let number = sigma::Number::default();
     let owner = sigma::Stamp { time: 1, client: MINE };
     let response = sigma::Message::Response {
@@ -54,7 +54,7 @@ fn of_replicas_that_there_are_not() {
 }
 
 #[test]
-fn from_replicas_that_there_are_not() {
+fn messages_from_unknown_replicas_are_unexpected() {
     use coordinator::Message;
     let (sent, from, to) = (Time::ZERO, 99, 0);
     let (place, owner, queue, until) = (None, None, None, Time::ZERO + Span::from_secs(1));
@@ -70,7 +70,7 @@ fn from_replicas_that_there_are_not() {
 }
 
 #[test]
-fn tails_of_other_queues_than_there_are() {
+fn role_with_wrong_number_of_queues_is_unexpected() {
     let layout = Layout::printed(3, 2);
     for (tails, counter_number) in [(2, 2), (1, 0), (3, 0)] {
         let locations = Box::new(TokenLocations { tails: vec![MINE; tails], counter_number });

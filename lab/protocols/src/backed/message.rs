@@ -160,7 +160,7 @@ impl Hasher for Fnv {
 
 impl<P: Backable> Observe for Backed<P> {
     const KINDS: &'static [&'static str] =
-        &["said", "backup confirm", "backup state", "backup search", "backup found", "backup anew"];
+        &["message", "backup confirm", "backup state", "backup search", "backup found", "backup restart"];
 
     fn kind(message: &Message<P>) -> usize {
         match message {
@@ -182,12 +182,12 @@ impl<P: Backable> Observe for Backed<P> {
 impl<P: Backable<Message: fmt::Display>> fmt::Display for Message<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Say { from, to, message, .. } => write!(f, "{from} says to {to}: {message}"),
-            Self::Confirm { from, to, number, .. } => write!(f, "{from} has heard {to}'s message {number}"),
+            Self::Say { from, to, message, .. } => write!(f, "{from} to {to}: {message}"),
+            Self::Confirm { from, to, number, .. } => write!(f, "{from} confirms {to}'s message {number}"),
             Self::State { whose, state, .. } => write!(f, "state of {whose}, version {}", state.version),
             Self::Search { epoch } => write!(f, "search {}", epoch.0),
-            Self::Found { epoch, inside } => write!(f, "found {} inside, of search {}", inside.len(), epoch.0),
-            Self::Fresh { epoch, layout } => write!(f, "anew {}, tokens {:?}", epoch.0, layout.tokens),
+            Self::Found { epoch, inside } => write!(f, "found {} grants, search {}", inside.len(), epoch.0),
+            Self::Fresh { epoch, layout } => write!(f, "restart {}, tokens {:?}", epoch.0, layout.tokens),
         }
     }
 }

@@ -23,9 +23,9 @@ pub struct Part<P: Backable> {
     /// Clients that wait or hold a slot.
     pub(super) open: Vec<Ticket>,
     /// Unconfirmed messages.
-    pub(super) outbox: Vec<Said<P::Message>>,
+    pub(super) outbox: Vec<Sent<P::Message>>,
     /// Number of messages sent to each participant.
-    said: BTreeMap<PeerId, u64>,
+    sent: BTreeMap<PeerId, u64>,
     /// Messages received from each participant.
     received: BTreeMap<PeerId, Received>,
 }
@@ -33,7 +33,7 @@ pub struct Part<P: Backable> {
 /// A message of one participant to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(super) struct Said<M> {
+pub(super) struct Sent<M> {
     pub to: PeerId,
     pub number: u64,
     message: M,
@@ -50,17 +50,17 @@ struct Received {
 impl<P: Backable> Part<P> {
     /// Creates a participant in its initial state.
     pub fn new(peer: P) -> Self {
-        let (said, received) = (BTreeMap::new(), BTreeMap::new());
-        Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), said, received }
+        let (sent, received) = (BTreeMap::new(), BTreeMap::new());
+        Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), sent, received }
     }
 
     /// Numbers a message and keeps it until it is confirmed.
     pub fn say(&mut self, me: PeerId, to: PeerId, message: P::Message) -> Message<P> {
-        let number = self.said.entry(to).or_default();
+        let number = self.sent.entry(to).or_default();
         *number += 1;
-        let said = Said { to, number: *number, message };
-        self.outbox.push(said.clone());
-        said.again(me)
+        let sent = Sent { to, number: *number, message };
+        self.outbox.push(sent.clone());
+        sent.again(me)
     }
 
     /// Records a received number. Returns whether it is new.
@@ -76,7 +76,7 @@ impl<P: Backable> Part<P> {
     }
 }
 
-impl<M> Said<M> {
+impl<M> Sent<M> {
     /// Returns the message, to be sent to the current owner of its receiver.
     pub fn again<P: Backable<Message = M>>(self, from: PeerId) -> Message<P> {
         Message::Say { epoch: (0, from), from, to: self.to, number: self.number, message: self.message }

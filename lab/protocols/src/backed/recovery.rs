@@ -80,18 +80,18 @@ impl Recovery {
     }
 
     /// Records a request that arrives during recovery.
-    pub fn keep(&mut self, ticket: Ticket) {
+    pub fn record_request(&mut self, ticket: Ticket) {
         self.waiting.push(ticket);
     }
 
     /// Records a release during recovery. The grant is already reported; its token becomes free after the restart.
-    pub fn give_back(&mut self, ticket: Ticket) {
+    pub fn record_release(&mut self, ticket: Ticket) {
         self.waiting.retain(|&waiting| waiting != ticket);
         self.inside.retain(|&(inside, _)| inside != ticket);
     }
 
     /// Records a release.
-    pub fn left(&mut self, ticket: Ticket) {
+    pub fn remove_grant(&mut self, ticket: Ticket) {
         self.inside.retain(|&(inside, _)| inside != ticket);
     }
 }
@@ -118,7 +118,7 @@ impl<P: Backable> Backed<P> {
         }
         let found = self.recovery.inside.iter().map(|&(_, grant)| (self.me, grant)).collect();
         self.recovery.asked = Some(Census { missing: others, found });
-        self.begin_if_all_have_answered(cx);
+        self.restart_if_all_have_answered(cx);
     }
 
     /// Stops the protocol until it is restarted.
@@ -148,10 +148,10 @@ impl<P: Backable> Backed<P> {
                     && missing.remove(&from)
                 {
                     found.extend(inside.iter().map(|&(_, grant)| (from, grant)));
-                    self.begin_if_all_have_answered(cx);
+                    self.restart_if_all_have_answered(cx);
                 }
             }
-            Message::Fresh { layout, .. } if epoch == ours && self.recovery.stopped => self.begin(layout, cx),
+            Message::Fresh { layout, .. } if epoch == ours && self.recovery.stopped => self.restart(layout, cx),
             Message::Search { .. } | Message::Found { .. } | Message::Fresh { .. } => {}
             // It has overtaken `Fresh`: buffered until that arrives.
             _ if epoch == ours && self.recovery.stopped => self.inbox.push_back(message.clone()),
@@ -167,13 +167,13 @@ impl<P: Backable> Backed<P> {
         let leader = self.recovery.epoch().1;
         if let Some(Census { missing, .. }) = &mut self.recovery.asked {
             missing.remove(&peer);
-            self.begin_if_all_have_answered(cx);
+            self.restart_if_all_have_answered(cx);
         } else if self.recovery.stopped && self.gone.contains(&leader) && self.owner(leader) == self.me {
             self.search(cx);
         }
     }
 
-    fn begin_if_all_have_answered(&mut self, cx: &mut Cx<'_, Self>) {
+    fn restart_if_all_have_answered(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(Census { missing, found }) = &self.recovery.asked else { return };
         let Some(slots) = self.parts.get(&self.me).and_then(|own| own.peer.tokens_in_all()) else { return };
         if !missing.is_empty() {
@@ -189,11 +189,11 @@ impl<P: Backable> Backed<P> {
         for other in self.ring.from(self.me).filter(|peer| *peer != self.me && !self.gone.contains(peer)) {
             cx.send(other, Message::Fresh { epoch, layout: layout.clone() });
         }
-        self.begin(&layout, cx);
+        self.restart(&layout, cx);
     }
 
     /// Restarts the protocol among the peers that have not failed.
-    fn begin(&mut self, layout: &Layout, cx: &mut Cx<'_, Self>) {
+    fn restart(&mut self, layout: &Layout, cx: &mut Cx<'_, Self>) {
         let Some(own) = self.parts.get(&self.me).map(|own| own.peer.clone()) else { return };
         let retained: Vec<PeerId> = self.ring.from(self.me).filter(|peer| !self.gone.contains(peer)).collect();
         let is_recorded = |whose: &PeerId| *whose == self.me || self.backups(*whose).any(|backup| backup == self.me);

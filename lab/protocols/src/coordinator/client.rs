@@ -38,7 +38,7 @@ struct Request {
     /// Until then only the clients ahead of this one enter.
     assured: Time,
     /// Whether the coordinator has answered the latest request, and is likely to answer the next.
-    hope: bool,
+    is_responsive: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,8 +50,8 @@ enum Phase {
 }
 
 impl Request {
-    fn new(ticket: Ticket, stamp: u64, hope: bool) -> Self {
-        Self { ticket, stamp, place: None, phase: Phase::Waiting, assured: Time::ZERO, hope }
+    fn new(ticket: Ticket, stamp: u64, is_responsive: bool) -> Self {
+        Self { ticket, stamp, place: None, phase: Phase::Waiting, assured: Time::ZERO, is_responsive }
     }
 
     fn number(&self) -> Option<u64> {
@@ -82,20 +82,20 @@ impl Clients {
 
     /// Sends, repeats or renews a REQUEST: to the coordinator only, unless it has not answered.
     fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let Request { ticket, stamp, place, phase, hope, .. } = self.requests[at];
+        let Request { ticket, stamp, place, phase, is_responsive, .. } = self.requests[at];
         let (client, holds) = (Claim { peer: common.post.me(), ticket }, self.requests[at].number());
-        let (newest, inside, alone, sent) = (self.newest, matches!(phase, Phase::Inside(_)), hope, cx.now());
+        let (newest, inside, alone, sent) = (self.newest, matches!(phase, Phase::Inside(_)), is_responsive, cx.now());
         let all = 0..common.replicas.quorum().replicas();
         for to in if alone { self.coordinator..self.coordinator + 1 } else { all } {
             let message = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };
             common.send(to, message, cx);
         }
-        self.requests[at].hope = false;
+        self.requests[at].is_responsive = false;
         self.set_timer(at, common, cx);
     }
 
     fn set_timer(&self, at: usize, common: &Common, cx: &mut Cx<'_, Coordinator>) {
-        let (Request { ticket, phase, hope, assured, .. }, config) = (&self.requests[at], &common.config);
+        let (Request { ticket, phase, is_responsive, assured, .. }, config) = (&self.requests[at], &common.config);
         let after = match phase {
             Phase::Inside(_) if config.owner_lease => {
                 let left = assured.since(cx.now());
@@ -103,7 +103,7 @@ impl Clients {
             }
             Phase::Inside(_) => None,
             _ if !config.resends => None,
-            Phase::Waiting if *hope => Some(config.lease / 3),
+            Phase::Waiting if *is_responsive => Some(config.lease / 3),
             Phase::Waiting | Phase::Turn(_) => Some(config.retry),
         };
         match after {
@@ -126,7 +126,7 @@ impl Clients {
         };
         (self.coordinator, self.t_cs) = (from, t_cs.or(self.t_cs));
         let request = &mut self.requests[at];
-        (request.hope, request.place) = (true, place.or(request.place));
+        (request.is_responsive, request.place) = (true, place.or(request.place));
         request.assured = request.assured.max(until);
         if let Some(queue) = queue {
             queue.iter().for_each(|entry| self.feed(*entry, &common.config));
@@ -335,14 +335,14 @@ impl Clients {
 impl fmt::Display for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.requests.is_empty() {
-            return f.write_str("wants nothing");
+            return f.write_str("idle");
         }
         let mut between = "";
         for request in &self.requests {
             match request.phase {
                 Phase::Waiting => write!(f, "{between}{} waits", request.ticket)?,
-                Phase::Turn(number) => write!(f, "{between}{} has {number} and asks", request.ticket)?,
-                Phase::Inside(number) => write!(f, "{between}{} is inside under {number}", request.ticket)?,
+                Phase::Turn(number) => write!(f, "{between}{} next under {number}", request.ticket)?,
+                Phase::Inside(number) => write!(f, "{between}{} holds under {number}", request.ticket)?,
             }
             between = "; ";
         }

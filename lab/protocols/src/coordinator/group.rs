@@ -42,13 +42,13 @@ pub(super) struct Group {
     patience: Time,
     state: State,
     /// Whether this replica was ever a candidate: the first replica may be one in epoch 0, but only once.
-    stood: bool,
+    was_candidate: bool,
     /// Whether [`Timer::Ping`] is running.
     awake: bool,
     /// Lamport's clock: the source of epochs in print.
     pub clock: u64,
     /// In print: messages to be forwarded when OK arrives.
-    parked: Vec<Message>,
+    deferred: Vec<Message>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,17 +81,17 @@ impl Group {
             last_received: Time::ZERO,
             patience: Time::ZERO,
             state: State::Follower,
-            stood: false,
+            was_candidate: false,
             awake: false,
             clock: 0,
-            parked: Vec::new(),
+            deferred: Vec::new(),
         }
     }
 
     /// Returns the state of a replica without memory. In print it continues as before.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
-        Self { state: if config.majority_lease { blank } else { State::Follower }, stood: true, ..Self::new() }
+        Self { state: if config.majority_lease { blank } else { State::Follower }, was_candidate: true, ..Self::new() }
     }
 
     /// Returns the end of grace if this replica is coordinator.
@@ -110,10 +110,10 @@ impl Group {
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.state {
-            State::Blank { .. } => f.write_str("has no memory"),
+            State::Blank { .. } => f.write_str("without memory"),
             State::Follower => write!(f, "follows R{}, epoch {}", self.coordinator, self.epoch),
-            State::Candidate { .. } => write!(f, "stands, epoch {}", self.epoch),
-            State::Office { .. } => write!(f, "in office, epoch {}", self.epoch),
+            State::Candidate { .. } => write!(f, "candidate, epoch {}", self.epoch),
+            State::Office { .. } => write!(f, "coordinator, epoch {}", self.epoch),
         }
     }
 }
@@ -208,19 +208,19 @@ impl Replica {
     /// Figure 1, *Election()*: becomes a candidate if no promise forbids it.
     pub fn stand(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, group) = (cx.now(), &mut self.group);
-        let is_early = group.stood && now < group.patience;
+        let is_early = group.was_candidate && now < group.patience;
         if group.state != State::Follower || group.promised > now || is_early {
             return;
         }
         let replicas = common.replicas.quorum().replicas();
-        if group.stood || self.index != 0 || group.found > 0 {
+        if group.was_candidate || self.index != 0 || group.found > 0 {
             // The lowest epoch of this replica above all known. Of two candidates, the one with the higher id has the
             // higher epoch.
             let (all, mine) = (u64::from(replicas), u64::from(self.index));
             let round = (group.found + 1).saturating_sub(mine).div_ceil(all);
             group.found = round * all + mine;
         }
-        (group.stood, group.coordinator, group.epoch) = (true, self.index, group.found);
+        (group.was_candidate, group.coordinator, group.epoch) = (true, self.index, group.found);
         group.promised = cx.now() + common.config.term;
         group.state = State::Candidate { votes: vec![None; replicas as usize] };
         self.announce(self.others(common), common, cx);
@@ -361,8 +361,8 @@ impl Replica {
         let Message::Ok { from, epoch, sent, front, .. } = message else { return };
         if !common.config.majority_lease {
             cx.cancel_timer(Timer::Ping(self.index));
-            let parked = core::mem::take(&mut self.group.parked);
-            return parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
+            let deferred = core::mem::take(&mut self.group.deferred);
+            return deferred.into_iter().for_each(|message| self.hand_on(message, common, cx));
         }
         let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
         // An OK of an earlier epoch is late: its sender is not coordinator any more and ignores pings.
@@ -375,7 +375,7 @@ impl Replica {
 
     /// §4.1, *Recovering the memory*. In print at once. Here after a term, when all forgotten promises have expired,
     /// and votes in flight are too old to be counted.
-    pub fn begin_recovery(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    pub fn start_recovery(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.majority_lease {
             self.wake_up(common, cx);
         } else {
@@ -424,7 +424,7 @@ impl Replica {
     pub fn pass_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (to, from, epoch) = (self.group.coordinator, self.index, self.group.epoch);
         common.send(to, Message::Ping { to, from, epoch, last_received: Time::ZERO }, cx);
-        self.group.parked.push(message);
+        self.group.deferred.push(message);
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
     }
 
@@ -433,8 +433,8 @@ impl Replica {
         self.group.clock += 1;
         (self.group.coordinator, self.group.epoch) = (self.index, self.group.clock);
         self.announce(self.others(common), common, cx);
-        let parked = core::mem::take(&mut self.group.parked);
-        parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
+        let deferred = core::mem::take(&mut self.group.deferred);
+        deferred.into_iter().for_each(|message| self.hand_on(message, common, cx));
     }
 
     /// Forwards a message to the coordinator, or handles it if that is this replica.

@@ -292,9 +292,9 @@ impl fmt::Display for Message {
         match self {
             Self::Request { client, holds: None, .. } => write!(f, "REQUEST({client})"),
             Self::Request { client, holds: Some(number), .. } => write!(f, "REQUEST({client}, holds {number})"),
-            Self::Response { from, owner: None, .. } => write!(f, "RESPONSE(R{from}, nobody is inside)"),
+            Self::Response { from, owner: None, .. } => write!(f, "RESPONSE(R{from}, no owner)"),
             Self::Response { from, owner: Some(Holder { client, number }), .. } => {
-                write!(f, "RESPONSE(R{from}, {client} is inside, {number})")
+                write!(f, "RESPONSE(R{from}, owner {client}, {number})")
             }
             Self::AddRequest { entry, .. } => write!(f, "ADDREQUEST({entry})"),
             Self::Release { client, number, successor, .. } => {

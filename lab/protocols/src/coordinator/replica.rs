@@ -113,7 +113,7 @@ impl Replica {
         cx.cancel_timer(Timer::Lease(self.index));
         cx.cancel_timer(Timer::Ping(self.index));
         *self = Self::new(self.index, Group::blank(cx.now(), &common.config));
-        self.begin_recovery(common, cx);
+        self.start_recovery(common, cx);
     }
 
     pub fn memory(&self) -> Memory {
@@ -434,7 +434,7 @@ impl Replica {
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "R{} {}", self.index, self.group)?;
-        self.owner.map_or(Ok(()), |owner| write!(f, ", {} is inside", owner.holder.client))?;
+        self.owner.map_or(Ok(()), |owner| write!(f, ", owner {}", owner.holder.client))?;
         write_queue(f, self.waiting.iter().map(|waiting| &waiting.entry))
     }
 }
@@ -510,12 +510,12 @@ mod tests {
     #[test]
     fn removal_by_earlier_coordinator_keeps_owner() {
         let (mut earlier, mut common) = in_office();
-        let said = with_cx(|cx| earlier.inject(OWNER, &mut common, cx));
+        let effects = with_cx(|cx| earlier.inject(OWNER, &mut common, cx));
         let to_replica = |effect: &Effect<Message, Timer>| match *effect {
             Effect::Send { to, ref message } if to == PeerId::new(1) => Some(message.clone()),
             _ => None,
         };
-        let removed = said.iter().find_map(to_replica).expect("the other replicas are notified");
+        let removed = effects.iter().find_map(to_replica).expect("the other replicas are notified");
         let (mut replica, mut common) = in_office();
         with_cx(|cx| replica.on_release(removed, &mut common, cx));
         assert_eq!(owner(&replica), Some((OWNER, NUMBER)));

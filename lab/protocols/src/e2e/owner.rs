@@ -79,7 +79,7 @@ impl E2e {
         cx.cancel_timer(Timer::Wake(requester.votes.ticket));
         let (stamp, ticket) = (requester.votes.stamp, requester.votes.ticket);
         let owner = Owner { epoch: requester.votes.number, elected: stamp, peer: self.me() };
-        self.begin(Token::new(owner, requester.votes, requester.backup), Some((stamp, ticket)), cx);
+        self.install(Token::new(owner, requester.votes, requester.backup), Some((stamp, ticket)), cx);
         self.send_to_all(|replica| Message::IAmWinner { replica, owner }, cx);
         let queue: Vec<Stamp> = self.token.iter().flat_map(|token| &token.queue).map(|entry| entry.client).collect();
         for to in queue {
@@ -93,13 +93,13 @@ impl E2e {
         let (stamp, ticket) = (requester.votes.stamp, requester.votes.ticket);
         let owner = Owner { epoch, elected: stamp, peer: self.me() };
         let lease = Client::replacement(ticket, stamp, Time::END, self.common.quorum().replicas());
-        self.begin(Token::new(owner, lease, requester.backup), Some((stamp, ticket)), cx);
+        self.install(Token::new(owner, lease, requester.backup), Some((stamp, ticket)), cx);
         cx.grant(ticket, Grant { slot: 0, fencing: epoch });
         self.send_to_all(|replica| Message::IAmWinner { replica, owner }, cx);
     }
 
     /// Installs the token here.
-    fn begin(&mut self, mut token: Token, inside: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
+    fn install(&mut self, mut token: Token, inside: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
         self.feed(token.owner.elected, token.owner.epoch);
         token.inside = inside.map(|(_, ticket)| ticket);
         token.queue.retain(|entry| inside.is_none_or(|(stamp, _)| entry.client != stamp));
@@ -281,7 +281,7 @@ impl E2e {
         let Owner { epoch, elected, .. } = token.owner;
         let owner = Owner { epoch: epoch + 1, elected, peer: next.client.peer() };
         self.retire(&token, Some(owner), cx);
-        self.post_token((next.client, owner), next.clock_there(token.until()), token.copy(cx.now()), cx);
+        self.send_token((next.client, owner), next.clock_there(token.until()), token.copy(cx.now()), cx);
         let fencing = self.common.fencing;
         let is_named = self.config.successor_named;
         let blank = |replica| sigma::Message::Release { replica, client: elected, fencing }.into();
@@ -296,21 +296,21 @@ impl E2e {
         let Some(mut token) = self.token.take() else { return };
         self.retire(&token, None, cx);
         token.lease.release(&mut self.common, cx);
-        self.post_queue(token.owner, token.copy(cx.now()), cx);
+        self.send_queue(token.owner, token.copy(cx.now()), cx);
         let me = self.me();
         for at in 0..self.requesters.len() {
-            if self.requesters[at].parked.is_some_and(|parked| parked.peer == me) {
+            if self.requesters[at].queued_at.is_some_and(|queued_at| queued_at.peer == me) {
                 self.ask_again(at, cx);
             }
         }
     }
 
     /// Sends the queue of an invalid token, or of one whose receiver does not answer, to its first remote waiter.
-    pub(super) fn post_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
+    pub(super) fn send_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         if let Some(at) = rest.queue.iter().position(|waiting| waiting.client.peer() != me) {
             let to = rest.queue.remove(at).client;
-            self.post_token((to, Owner { peer: to.peer(), ..owner }), Time::ZERO, rest, cx);
+            self.send_token((to, Owner { peer: to.peer(), ..owner }), Time::ZERO, rest, cx);
         }
     }
 
@@ -319,7 +319,7 @@ impl E2e {
         while !rest.queue.is_empty() {
             let to = rest.queue.remove(0).client;
             if to.peer() != self.me() {
-                return self.post_token((to, Owner { peer: to.peer(), ..owner }), Time::ZERO, rest, cx);
+                return self.send_token((to, Owner { peer: to.peer(), ..owner }), Time::ZERO, rest, cx);
             }
             if let Some(at) = self.requester(to) {
                 self.requesters[at].backup = Backup::new(owner, rest, cx.now());
@@ -328,7 +328,7 @@ impl E2e {
         }
     }
 
-    fn post_token(&mut self, (to, owner): (Stamp, Owner), until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
+    fn send_token(&mut self, (to, owner): (Stamp, Owner), until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         let message = |receipt| Message::Token { receipt, to, owner, until, rest };
         if !self.config.acknowledged {
             return self.send(owner.peer, message(0), cx);
@@ -356,13 +356,13 @@ impl E2e {
     /// §IV.A, step 7, at the next waiter.
     pub(super) fn on_token(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         let same = |past: &Past| past.owner.elected == owner.elected && past.owner.epoch >= owner.epoch;
-        let stands = !self.config.leases || until > cx.now();
+        let is_valid = !self.config.leases || until > cx.now();
         let is_old = self.past.iter().any(same);
         self.feed(owner.elected, owner.epoch);
-        if is_old && (stands || until > Time::ZERO) {
+        if is_old && (is_valid || until > Time::ZERO) {
             return; // A duplicate.
         }
-        if !stands {
+        if !is_valid {
             return self.on_queue(to, owner, until, rest, cx);
         }
         if self.token.is_some() {
@@ -373,13 +373,13 @@ impl E2e {
         let ticket = to.client.ticket;
         let lease = Client::replacement(ticket, owner.elected, until, self.common.quorum().replicas());
         let inside = waits.map(|_| (to, ticket));
-        self.begin(Token::new(owner, lease, backup), inside, cx);
+        self.install(Token::new(owner, lease, backup), inside, cx);
         match waits {
             Some(at) => {
                 let requester = self.stop_waiting(at, cx);
                 cx.grant(ticket, Grant { slot: 0, fencing: owner.epoch });
                 self.watch_lease(until, cx);
-                if requester.parked.is_none() {
+                if requester.queued_at.is_none() {
                     self.adopt(requester.backup.queue, cx); // Of a dead owner: perhaps the only copy.
                 }
             }

@@ -19,7 +19,7 @@ pub(super) struct Requester {
     /// Its votes, as in Sigma.
     pub votes: Client,
     /// The owner that has queued it.
-    pub parked: Option<Owner>,
+    pub queued_at: Option<Owner>,
     /// The latest copy of the queue; empty unless the client is one of the first waiters.
     pub backup: Backup,
     /// Number of consecutive retries.
@@ -55,7 +55,7 @@ impl Backup {
 impl Requester {
     pub fn new(ticket: Ticket, stamp: Stamp, replicas: u32) -> Self {
         let (votes, backup) = (Client::new(ticket, stamp, replicas), Backup::default());
-        Self { votes, parked: None, backup, tries: 0, pinged: false, finished: 0 }
+        Self { votes, queued_at: None, backup, tries: 0, pinged: false, finished: 0 }
     }
 
     fn wake_after(&self, after: Span, cx: &mut Cx<'_, E2e>) {
@@ -64,13 +64,13 @@ impl Requester {
 
     /// Records that the queue has moved to another owner.
     pub fn moved(&mut self, from: PeerId, to: Owner) {
-        if self.parked.is_some_and(|parked| parked.peer == from) {
-            self.parked = Some(to);
+        if self.queued_at.is_some_and(|queued_at| queued_at.peer == from) {
+            self.queued_at = Some(to);
         }
     }
 
-    fn park(&mut self, owner: Owner, config: &Config, cx: &mut Cx<'_, E2e>) {
-        (self.parked, self.tries, self.pinged) = (Some(owner), 0, false);
+    fn set_queued(&mut self, owner: Owner, config: &Config, cx: &mut Cx<'_, E2e>) {
+        (self.queued_at, self.tries, self.pinged) = (Some(owner), 0, false);
         if config.asks_again || config.backups > 0 {
             // A client with a copy of the queue should detect a failure first.
             let rank = if self.backup.queue.is_empty() { 2 } else { 1 };
@@ -87,7 +87,7 @@ impl E2e {
             let owner = token.owner;
             token.enqueue(client.arrived(cx.now()));
             self.queue_changed(cx);
-            return self.requesters[at].park(owner, &self.config, cx);
+            return self.requesters[at].set_queued(owner, &self.config, cx);
         }
         let fencing = self.common.fencing;
         self.send_to_all(|replica| Message::Request { replica, client, fencing }, cx);
@@ -99,7 +99,7 @@ impl E2e {
     /// Retries with requests that no hop stops.
     pub(super) fn ask_again(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let requester = &mut self.requesters[at];
-        requester.parked = None;
+        requester.queued_at = None;
         if !self.config.asks_again {
             return;
         }
@@ -127,8 +127,8 @@ impl E2e {
                 self.win(at, cx);
             }
         }
-        if let Some(ghost) = owner.filter(|owner| owner.peer() == self.me() && self.requester(*owner).is_none()) {
-            self.answer_ghost(from, replica, ghost, cx);
+        if let Some(stale) = owner.filter(|owner| owner.peer() == self.me() && self.requester(*owner).is_none()) {
+            self.answer_stale_vote(from, replica, stale, cx);
         }
     }
 
@@ -137,16 +137,16 @@ impl E2e {
     /// ago, so no peer relies on the vote. For requests of other peers, and those before a reset, this is unknown: the
     /// token may be on its way here, or with a successor. Then there is no answer, and the lease expires unless it is
     /// renewed.
-    pub(super) fn answer_ghost(&mut self, from: PeerId, replica: u32, ghost: Stamp, cx: &mut Cx<'_, Self>) {
-        if self.token.as_ref().is_some_and(|token| token.owner.elected == ghost) || !self.config.losers_queued {
+    pub(super) fn answer_stale_vote(&mut self, from: PeerId, replica: u32, stale: Stamp, cx: &mut Cx<'_, Self>) {
+        if self.token.as_ref().is_some_and(|token| token.owner.elected == stale) || !self.config.losers_queued {
             return;
         }
-        let past = self.past.iter().rev().find(|past| past.owner.elected == ghost);
-        let is_known = ghost.peer() == self.me() && self.first.is_some_and(|first| first <= ghost);
+        let past = self.past.iter().rev().find(|past| past.owner.elected == stale);
+        let is_known = stale.peer() == self.me() && self.first.is_some_and(|first| first <= stale);
         let answer = match past.map(|past| past.successor) {
             Some(Some(owner)) => Message::Release { replica, owner },
             None if !is_known => return,
-            _ => Message::Decline { replica, client: ghost, fencing: self.common.fencing },
+            _ => Message::Decline { replica, client: stale, fencing: self.common.fencing },
         };
         self.send(from, answer, cx);
     }
@@ -162,7 +162,9 @@ impl E2e {
             return;
         };
         let requester = &mut self.requesters[at];
-        if requester.parked.is_some_and(|parked| parked.epoch > owner.epoch) || owner.epoch <= requester.finished {
+        if requester.queued_at.is_some_and(|queued_at| queued_at.epoch > owner.epoch)
+            || owner.epoch <= requester.finished
+        {
             return;
         }
         if let Some(copy) = copy {
@@ -171,7 +173,7 @@ impl E2e {
                 requester.backup = backup;
             }
         }
-        requester.park(owner, &self.config, cx);
+        requester.set_queued(owner, &self.config, cx);
     }
 
     /// Retries: a former owner cannot handle the request. All hops that considered it the owner cause this answer; one
@@ -179,7 +181,7 @@ impl E2e {
     pub(super) fn on_astray(&mut self, to: Stamp, epoch: u64, cx: &mut Cx<'_, Self>) {
         let Some(at) = self.requester(to) else { return };
         let requester = &mut self.requesters[at];
-        if epoch > requester.finished && requester.parked.is_none_or(|parked| parked.epoch <= epoch) {
+        if epoch > requester.finished && requester.queued_at.is_none_or(|queued_at| queued_at.epoch <= epoch) {
             requester.finished = epoch;
             self.ask_again(at, cx);
         }
@@ -189,7 +191,7 @@ impl E2e {
     pub(super) fn on_wake(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         let requester = &mut self.requesters[at];
-        match requester.parked {
+        match requester.queued_at {
             Some(owner) if owner.peer == me && self.token.is_some() => requester.wake_after(self.config.ping, cx),
             Some(owner) if owner.peer != me && !requester.pinged => {
                 requester.pinged = true;
@@ -207,8 +209,8 @@ impl E2e {
     /// Withdraws a request. If it is in no queue but has a copy of a dead owner's, perhaps the only one, passes that
     /// on.
     pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
-        let Requester { votes, parked, backup, .. } = self.stop_waiting(at, cx);
-        match (parked, backup.owner) {
+        let Requester { votes, queued_at, backup, .. } = self.stop_waiting(at, cx);
+        match (queued_at, backup.owner) {
             (Some(owner), _) => self.send(owner.peer, Message::Withdraw { client: votes.stamp }, cx),
             (None, Some(owner)) if self.config.losers_queued => {
                 self.pass_queue(owner, backup.into_copy(cx.now()), cx);
@@ -232,7 +234,7 @@ impl E2e {
 /// The request and its state: `1@6 waits, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.parked {
+        match self.queued_at {
             Some(owner) => write!(f, "{} queued at {owner}", self.votes.stamp),
             None => {
                 let votes: Vec<u32> = self.votes.mine().iter().collect();

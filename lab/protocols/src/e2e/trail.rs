@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_wanted_mark_is_removed() {
+    fn mark_is_removed_only_if_accepted() {
         let mut trail = Trail::default();
         trail.mark(2, 'a', way(1, None));
         assert!(trail.remove(2, |&known| known == 'b').is_none() && trail.remove(1, |_| true).is_none());

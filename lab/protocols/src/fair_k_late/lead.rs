@@ -73,7 +73,7 @@ mod tests {
     use crate::token::Claim;
 
     #[test]
-    fn the_role_goes_to_the_last_in_line_when_the_term_is_over() {
+    fn role_moves_to_last_waiter_at_end_of_term() {
         let me = PeerId::new(1);
         let claim = |peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
         let mut lead = Lead::new(&[me], Config::default());

@@ -115,8 +115,9 @@ impl Requester {
             self.silent.remove(replica);
             let (to, number, until) = (self.votes.id(), Number::default(), cx.now() + common.config.lease);
             let (owner, fencing) = (Some(holder), common.fencing);
-            let word = sigma::Message::Response { replica, to, owner, number, until, wait: None, fencing, clock: 0 };
-            self.votes.on_response(word, common, cx);
+            let response =
+                sigma::Message::Response { replica, to, owner, number, until, wait: None, fencing, clock: 0 };
+            self.votes.on_response(response, common, cx);
         }
         self.consider_yielding(config, common, cx);
     }
@@ -196,7 +197,7 @@ impl Requester {
 /// State, votes, and other queues: `1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.votes.phase == Phase::Waiting { "waits" } else { "is inside" };
+        let state = if self.votes.phase == Phase::Waiting { "waits" } else { "holds" };
         let votes: Vec<String> = self.votes.mine().iter().map(|replica| format!("R{replica}")).collect();
         let queued = self.places.iter().enumerate().filter_map(|(replica, place)| match place {
             Place::Hop(peer) => Some(format!("R{replica} at {peer}")),

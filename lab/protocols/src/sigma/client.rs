@@ -194,8 +194,8 @@ impl Client {
     /// Enters if m votes are valid and agree on a fencing number. Otherwise a retry renews the votes and raises the
     /// levels.
     fn enter<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
-        let stands = |vote: &&Response| !common.config.client_leases || vote.until > cx.now();
-        let mut levels: Vec<u64> = self.votes().filter(stands).map(|vote| vote.fencing).collect();
+        let is_valid = |vote: &&Response| !common.config.client_leases || vote.until > cx.now();
+        let mut levels: Vec<u64> = self.votes().filter(is_valid).map(|vote| vote.fencing).collect();
         let agreed = fencing::number(&mut levels, common.quorum().votes());
         let highest = levels.last().filter(|_| !common.config.levels_agree).map(|level| level + 1);
         let (Some(number), Some(until)) = (agreed.or(highest), self.lease_end(common)) else {
@@ -366,7 +366,7 @@ impl fmt::Display for Client {
         let phase = match self.phase {
             Phase::Idle => "finished",
             Phase::Waiting => "waiting",
-            Phase::Inside { .. } => "inside",
+            Phase::Inside { .. } => "holding",
         };
         write!(f, "{} {phase}, resp[]", self.stamp)?;
         for replica in self.received.iter() {

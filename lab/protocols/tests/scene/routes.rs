@@ -41,7 +41,7 @@ impl<P: Observe + Display> Scene<P> {
     }
 
     /// Sends requests of these clients in this order, each after all messages of the previous one have arrived.
-    pub fn asked(mut self, clients: &[u64]) -> Self {
+    pub fn with_requests(mut self, clients: &[u64]) -> Self {
         for &client in clients {
             self.request(client);
             self.pass(Span::from_secs(1));
