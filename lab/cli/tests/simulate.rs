@@ -240,7 +240,7 @@ fn a_violation_stops_the_run_unless_it_is_counted() {
     let output = peerlock(&format!("simulate {run}"));
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("is let in as number 2 of 1") && said.contains("To see it again: "), "{said}");
+    assert!(said.contains("enters as holder 2 of 1") && said.contains("To see it again: "), "{said}");
     assert!(json(&format!("{run} --count-violations"))["violations"].as_u64() > Some(0));
 }
 

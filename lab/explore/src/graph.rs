@@ -153,9 +153,9 @@ mod tests {
         type Case = (&'static str, &'static [&'static [u64]], Option<&'static [u32]>);
         let table: [Case; 6] = [
             ("nothing happens", &[&[]], None),
-            ("ways that join again", &[&[1, 2], &[3], &[3], &[]], None),
-            ("a short and a long way to one state", &[&[1, 2], &[2], &[3], &[]], None),
-            ("a step to where it began", &[&[1], &[1]], Some(&[1, 1])),
+            ("paths that join again", &[&[1, 2], &[3], &[3], &[]], None),
+            ("a short and a long path to one state", &[&[1, 2], &[2], &[3], &[]], None),
+            ("a step to its own state", &[&[1], &[1]], Some(&[1, 1])),
             ("two states", &[&[1], &[2], &[1, 3], &[]], Some(&[1, 2, 1])),
             ("a cycle with a short cut", &[&[1], &[2, 3], &[3], &[1]], Some(&[1, 3, 1])),
         ];

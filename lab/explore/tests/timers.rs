@@ -122,7 +122,7 @@ fn timers_run_out_when_they_are_due() {
     assert_eq!(explored(limits, Sleeper::default()).unwrap(), Explored { states: 5, steps: 4, ends: 1, depth: 4 });
     let world = World::new(Limits { withdrawals: 1, ..limits }, [(PeerId::new(0), Sleeper::default())]);
     let found = explore(&world, 1000);
-    assert!(found.is_ok(), "a cancelled timer is not waited for");
+    assert!(found.is_ok(), "a cancelled timer must not be pending");
     let forgets = Sleeper { forgets_to_cancel: true, ..Sleeper::default() };
     let found = explored(Limits { withdrawals: 1, ..limits }, forgets).unwrap_err();
     let trace = "0: request\n0: withdraw\nat 1s:\n0: timer t1\n0: enter slot 0, fencing 1\n";

@@ -162,7 +162,7 @@ fn printed_e2e_violates_capacity() {
     let broken = peerlock_live::run(&setting, &Options { patience: Span::from_secs(30), ..options(20) }, &|_| ());
     let child_report = broken.unwrap_err().to_string();
     assert!(
-        child_report.contains("is let in as number 2 of 1") && child_report.contains("The last events:"),
+        child_report.contains("enters as holder 2 of 1") && child_report.contains("The last events:"),
         "{child_report}"
     );
 }

@@ -22,7 +22,7 @@ const ROUNDS: usize = 5;
 
 fn main() {
     if let Some(peers) = std::env::args().find_map(|arg| arg.strip_prefix("--peers=").map(String::from)) {
-        let peers = peers.parse().expect("we have written the number ourselves");
+        let peers = peers.parse().expect("a number from our own command line");
         return match std::env::args().any(|arg| arg == "--late") {
             true => grow(peers, late),
             false => grow(peers, fair_k),
@@ -33,9 +33,9 @@ fn main() {
         println!("\n{protocol}\n{:>9}  {:>14}  {:>16}", "peers", "bytes per peer", "million events/s");
         for peers in ["100", "1000", "10000", "100000", "1000000"] {
             // A process of its own, so that its memory peak is its own.
-            let me = std::env::current_exe().expect("the benchmark knows where it is");
+            let me = std::env::current_exe().expect("the path of the benchmark");
             let status = Command::new(me).arg(format!("--peers={peers}")).args(more).status();
-            assert!(status.is_ok_and(|status| status.success()), "{peers} peers did not work");
+            assert!(status.is_ok_and(|status| status.success()), "the run of {peers} peers failed");
         }
     }
 }
@@ -78,7 +78,7 @@ fn against_the_floor() {
             seed: 1,
             is_lenient: false,
             disk: Span::ZERO,
-            make: Box::new(|_, ()| unreachable!("nobody comes later")),
+            make: Box::new(|_, ()| unreachable!("no peer is added")),
         };
         let mut bare = World::new(setup, ClosedLoop::new(experiment.workload.clone(), 0, false, 1), ());
         for peer in fair_k(PEERS) {

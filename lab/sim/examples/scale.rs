@@ -55,7 +55,7 @@ fn main() {
         guests: peers.saturating_sub(KEEPERS),
         expect: false,
         slots: 1,
-        session: Ttl::from_millis(15_000).expect("fifteen seconds are a time to live"),
+        session: Ttl::from_millis(15_000).expect("fifteen seconds are a valid session length"),
         config: Config::default(),
         disk: millis(5),
         network: Model::Jitter { low: millis(1), high: millis(5) }.load(0).expect("jitter needs no file"),

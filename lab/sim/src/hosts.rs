@@ -35,7 +35,7 @@ impl<A: Actor> Hosts<A> {
 
     /// Adds a permanent peer with the number [`Hosts::next`]; `None` if it is in another process.
     pub fn add(&mut self, actor: Option<A>) {
-        assert_eq!(self.gone + self.visitors.len(), 0, "residents have the first numbers");
+        assert_eq!(self.gone + self.visitors.len(), 0, "permanent peers must precede temporary ones");
         self.residents.push(actor);
         self.disks.push(Storage { disk: A::Disk::default(), under_way: VecDeque::new() });
     }
@@ -107,7 +107,7 @@ impl<A: Actor> Hosts<A> {
     /// Completes the oldest pending write.
     pub fn finish_write(&mut self, peer: PeerId) {
         let Storage { disk, under_way } = &mut self.disks[peer.index()];
-        A::write(disk, under_way.pop_front().expect("what is done was begun"));
+        A::write(disk, under_way.pop_front().expect("a completed write was started"));
     }
 
     /// Drops the pending writes of a crashed peer; the first may take effect, wholly or in part. Returns whether there

@@ -113,7 +113,7 @@ impl Protocol for Ideal {
 
     fn on_timer(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let at = self.coming.iter().position(|&(coming, _)| coming == ticket);
-        let (ticket, token) = self.coming.swap_remove(at.expect("a timer is set for each token that was sent for"));
+        let (ticket, token) = self.coming.swap_remove(at.expect("each timer has a token on its way"));
         self.enter(ticket, token, cx);
     }
 }

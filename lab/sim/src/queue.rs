@@ -39,7 +39,7 @@ impl Key {
     #[inline]
     fn new(at: Time, push: u64, place: usize) -> Self {
         assert!(push < 1 << Self::PUSH_BITS, "a run of 274 thousand million events is too long");
-        assert!(place < 1 << Self::PLACE_BITS, "67 million events in line do not fit into memory");
+        assert!(place < 1 << Self::PLACE_BITS, "67 million queued events do not fit into memory");
         Self(u128::from(at.as_nanos()) << 64 | u128::from(push) << Self::PLACE_BITS | place as u128)
     }
 
@@ -87,7 +87,7 @@ impl<E, M> Queue<E, M> {
     /// Appends a message to the posted ones.
     #[inline(always)]
     pub fn post(&mut self, at: Time, from: PeerId, to: PeerId, message: M) {
-        debug_assert!(self.is_last(at), "it arrives before one that was posted");
+        debug_assert!(self.is_last(at), "posted messages must arrive in order");
         let key = self.key(at, 0);
         self.posted.push_back((key, from, to));
         self.messages.push_back(message);
@@ -128,7 +128,7 @@ impl<E, M> Queue<E, M> {
     /// Takes the earliest event. [`Queue::first`] must have returned its time just before, and it must not be posted.
     #[inline(always)]
     pub fn take_first(&mut self) -> E {
-        debug_assert!(!self.is_posted, "what comes first is a message");
+        debug_assert!(!self.is_posted, "the first event must not be a posted message");
         self.is_first_gone = true;
         self.events[self.heap[0].place()].take().expect("every key in the heap has its event")
     }

@@ -135,7 +135,7 @@ impl Workload<Careless> for Script<'_> {
     fn on_restarted<W: Watch<Careless>>(world: &mut World<'_, Careless, Self, W>, peer: PeerId) -> Result<(), Broken> {
         let (disk, safe) = (*world.disk(peer), world.load.safe.get());
         if disk != safe && disk != safe + 1 {
-            return Err(format!("{safe} was safe, and the disk has {disk}").into());
+            return Err(format!("{safe} was synced, and the disk has {disk}").into());
         }
         world.load.found[usize::from(disk == safe)] += 1;
         world.load.safe.set(disk);

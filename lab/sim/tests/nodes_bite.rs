@@ -2,7 +2,7 @@
 //! assertion of a node, or by a client that is never served.
 
 #[path = "nodes/plan.rs"]
-#[allow(dead_code, reason = "other users of these plans want more of them")]
+#[allow(dead_code, reason = "other users of these plans use more of it")]
 mod plan;
 
 use peerlock_node::{Mutation, mutation};
@@ -34,11 +34,11 @@ fn found(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
 }
 
 /// Too many holders.
-const TWO: &[&str] = &["is let in as number", "gives fencing number"];
+const TWO: &[&str] = &["enters as holder", "gives fencing number"];
 /// A client is not served.
-const STUCK: &[&str] = &["never served", "who was to be served", "who has waited since"];
+const STUCK: &[&str] = &["never served", "who was to be served", "waited since", "waiting since"];
 /// … or a node's assertion fails first.
-const TWO_OR_ASSERTED: &[&str] = &["is let in as number", "gives fencing number", "has panicked"];
+const TWO_OR_ASSERTED: &[&str] = &["enters as holder", "gives fencing number", "has panicked"];
 /// A node's assertion fails.
 const ASSERTED: &[&str] = &["has panicked"];
 
@@ -83,7 +83,7 @@ fn every_mistake_is_seen() {
         (Mistake::Registry(InRegister::ForgetsFloor), 23, TWO),
     ];
     let pages = [include_str!("../../docs/simulate.md"), include_str!("../../docs/papers/guards.md")];
-    assert!(pages.iter().all(|page| page.contains(&format!(" {} mistakes ", table.len()))), "the pages say how many");
+    assert!(pages.iter().all(|page| page.contains(&format!(" {} mistakes ", table.len()))), "the pages must have their number");
     let mut unseen = Vec::new();
     // Selects one mutation, MISTAKE=DetachedUntold, and its first seed, SEED=2000.
     let only = std::env::var("MISTAKE").ok();
@@ -99,5 +99,5 @@ fn every_mistake_is_seen() {
         }
     }
     mutation(None);
-    assert!(unseen.is_empty(), "nobody sees {unseen:?}");
+    assert!(unseen.is_empty(), "not detected: {unseen:?}");
 }

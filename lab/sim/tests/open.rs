@@ -67,7 +67,7 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
         let throughput = below.throughput().unwrap();
         assert!((throughput / 2.0 - 1.0).abs() < 0.15, "{latency}: {throughput}");
         let left_over = below.numbers.count("asked") - below.entries;
-        assert!(left_over < 20, "{latency}: nearly everybody has been inside by the end");
+        assert!(left_over < 20, "{latency}: nearly all clients are served by the end");
     }
 }
 
@@ -145,7 +145,7 @@ fn violations_stop_a_run_unless_they_are_counted() {
     open.faults.replica_life = Some(Span::from_secs(2));
     let failure = try_sigma(&open, 2, sigma::Config::REPAIRED).unwrap_err().to_string();
     assert!(failure.contains("trial 0 with seed 1 broke a rule"), "{failure}");
-    assert!(failure.contains("is let in as number 2 of 1"), "{failure}");
+    assert!(failure.contains("enters as holder 2 of 1"), "{failure}");
     let report = sigma(&Open { count_violations: true, ..open }, 2);
     assert!(report.harm().violations > 0 && report.numbers.count("resets within a lease") >= 2, "{report:?}");
 }
@@ -189,7 +189,7 @@ fn without_leases_that_clients_know_somebody_is() {
     let config = sigma::Config { client_leases: false, ..sigma::Config::REPAIRED };
     let runs = (0..RUNS).map(|seed| rough::play(seed, config));
     let violations: u64 = runs.filter(Rough::is_within_the_bound).map(|run| run.violations()).sum();
-    assert!(violations > 0, "nothing happens without them: then these runs prove nothing");
+    assert!(violations > 0, "no violation without them: these runs prove nothing");
 }
 
 /// The runs above rarely depend on numbered grants: that takes a YIELD followed by an old answer. If messages take

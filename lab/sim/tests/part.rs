@@ -17,7 +17,7 @@ struct TooFast(u64);
 impl<A: Actor> Outside<A> for TooFast {
     fn now(&mut self) -> Time {
         self.0 += 1;
-        assert!(self.0 < 1000, "it hears nothing");
+        assert!(self.0 < 1000, "it receives nothing");
         Time::ZERO + Span::from_secs(60 * self.0)
     }
 

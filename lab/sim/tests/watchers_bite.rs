@@ -149,9 +149,9 @@ fn run(fault: Fault) -> Result<(), String> {
 #[test]
 fn each_fault_is_seen_by_its_watcher() {
     for (fault, sentence) in [
-        (Fault::LetsTwoIn, "is let in as number 2 of 1"),
+        (Fault::LetsTwoIn, "enters as holder 2 of 1"),
         (Fault::NeverGrants, "1 requests were never served, the oldest by peer 0"),
-        (Fault::LetsInTwice, "peer 0 lets in t1, who is not waiting there"),
+        (Fault::LetsInTwice, "peer 0 grants t1, which is not waiting there"),
         (Fault::RepeatsItsNumber, "slot 0 gives fencing number 7 to peer 0 after 7"),
         (Fault::UsesTheNumberOfAnother, "fencing number 2 was given twice"),
         (Fault::UsesASlotTooMany, "slot 2, which does not exist"),
@@ -202,8 +202,8 @@ fn a_broken_protocol_is_caught_under_an_open_workload() {
     };
     let stay = Some(Hold::Constant(Span::from_secs(1)));
     for (fault, hold, sentence) in [
-        (Fault::LetsTwoIn, stay, "is let in as number 2 of 1"),
-        (Fault::LetsInTwice, stay, "lets in t1, who is not waiting there"),
+        (Fault::LetsTwoIn, stay, "enters as holder 2 of 1"),
+        (Fault::LetsInTwice, stay, "grants t1, which is not waiting there"),
         (Fault::UsesASlotTooMany, None, "slot 2, which does not exist"),
         (Fault::GetsNonsense, None, "got nonsense"),
     ] {

@@ -206,10 +206,10 @@ fn every_fault_is_caught_by_the_right_check() {
     ];
     for (fault, peers, limits, term, is_right) in table {
         let found = match play(fault, peers, limits, term) {
-            Ok(explored) => panic!("{fault:?} was not found among {peers} peers with {limits:?}: {explored:?}"),
+            Ok(explored) => panic!("{fault:?} was not detected among {peers} peers with {limits:?}: {explored:?}"),
             Err(found) => found,
         };
         println!("{fault:?}, {} steps:\n{found}\n", found.steps);
-        assert!(is_right(&found.violation), "{fault:?} was found as something else:\n{found}");
+        assert!(is_right(&found.violation), "{fault:?} was detected as another violation:\n{found}");
     }
 }

@@ -19,7 +19,7 @@ use peerlock_types::PeerId;
 fn find(fault: Fault, peers: u64, limits: Limits) -> Box<Counterexample> {
     let world = World::new(limits, mutation::peers(peers, limits.slots as u32, fault));
     match explore(&world, 1_000_000) {
-        Ok(explored) => panic!("{fault:?} was not found among {peers} peers with {limits:?}: {explored:?}"),
+        Ok(explored) => panic!("{fault:?} was not detected among {peers} peers with {limits:?}: {explored:?}"),
         Err(counterexample) => counterexample,
     }
 }
@@ -60,7 +60,7 @@ fn every_fault_is_caught_by_the_right_check() {
     for (fault, peers, limits, is_right) in table {
         let found = find(fault, peers, limits);
         println!("{fault:?}, {} steps:\n{found}\n", found.steps);
-        assert!(is_right(&found.violation), "{fault:?} was found as something else:\n{found}");
+        assert!(is_right(&found.violation), "{fault:?} was detected as another violation:\n{found}");
     }
 }
 
@@ -86,7 +86,7 @@ fn who_goes_in_before_one_that_was_told_an_earlier_arrival_is_caught() {
     let config = custody::Config { batch: None, ..custody::Config::default() };
     let peer = |id| Custody::founded(session(id), config, PeerId::new(0), 1);
     let peers = (0..3).map(PeerId::new).map(|id| (id, Sabotaged { peer: peer(id), mutation: PromisesEachFirst }));
-    let found = explore(&World::new(Limits::new(1), peers), 1_000_000).expect_err("somebody goes in out of order");
+    let found = explore(&World::new(Limits::new(1), peers), 1_000_000).expect_err("a client enters out of order");
     assert!(matches!(found.violation, Violation::OutOfOrder(..)), "{found}");
 }
 

@@ -33,7 +33,7 @@ pub fn read(text: &str, limits: &mut Limits, mut own: impl FnMut(&str, u32) -> b
             "ordered" => limits.ordered = value == 1,
             "alike" => limits.alike = value == 1,
             "tidy" => limits.tidy = value == 1,
-            _ => panic!("{word} is no part of a case"),
+            _ => panic!("{word} is not a key of a case"),
         }
     }
 }
@@ -62,7 +62,7 @@ pub fn holds(case: &str, outcome: Outcome) -> Explored {
 /// Returns the shortest run with a violation.
 pub fn breaks(case: &str, outcome: Outcome) -> Box<Counterexample> {
     match outcome {
-        Ok(explored) => panic!("{case}: nothing was found: {explored:?}"),
+        Ok(explored) => panic!("{case}: no violation was found: {explored:?}"),
         Err(found) => {
             println!("{case}, {} steps:\n{found}\n", found.steps);
             found

@@ -68,7 +68,7 @@ fn every_fault_is_caught_by_the_right_check() {
     for (fault, is_right) in table {
         let found = explore_with_hope(&world(fault, 1), MOST_STATES, 1).unwrap_err();
         println!("{fault:?}, {} steps:\n{found}\n", found.steps);
-        assert!(is_right(&found.violation), "{fault:?} was found as something else:\n{found}");
+        assert!(is_right(&found.violation), "{fault:?} was detected as another violation:\n{found}");
     }
 }
 

@@ -18,7 +18,7 @@ impl<P: Explorable> Stage<P> {
     fn step(&mut self, action: &Action<P::Timer>) {
         let mut effects: Vec<Effect<P::Message, P::Timer>> = Vec::new();
         let violation = self.trace.step(&mut self.world, action, &mut effects);
-        assert_eq!(violation, None, "a stage is set without breaking anything:\n{}", self.trace);
+        assert_eq!(violation, None, "a stage must have no violation:\n{}", self.trace);
     }
 
     fn find(&self, from: u64, to: u64, kind: &str) -> usize {
@@ -94,7 +94,7 @@ impl<P: Explorable> Stage<P> {
     /// Returns the shortest run with a violation from here on.
     pub fn breaks(&self, outcome: Result<Explored, Box<Counterexample>>) -> Box<Counterexample> {
         match outcome {
-            Ok(explored) => panic!("{}--- from here on nothing was found: {explored:?}", self.trace),
+            Ok(explored) => panic!("{}--- from here on no violation was found: {explored:?}", self.trace),
             Err(found) => {
                 println!("{}--- from here on: {} steps\n{found}\n", self.trace, found.steps);
                 found
@@ -105,6 +105,6 @@ impl<P: Explorable> Stage<P> {
     /// Loses all messages under way.
     pub fn lose_all(&mut self) {
         self.world.forget_messages();
-        self.trace.line("… and all that is under way gets lost");
+        self.trace.line("… and all messages under way are lost");
     }
 }

@@ -262,7 +262,7 @@ impl Whole {
     ) {
         match effect {
             node::Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, cx.now),
-            node::Effect::HangUp(peer, _) => self.connections.hang_up(peer, "we hang up"),
+            node::Effect::HangUp(peer, _) => self.connections.hang_up(peer, "closed here"),
             node::Effect::Dial(address) => {
                 if let Some(peer) = peer_at(&address).filter(|peer| *peer != cx.me) {
                     self.connections.want(peer, cx.me, cx.now);
@@ -343,7 +343,7 @@ impl Whole {
 
     fn on_granted(&mut self, id: TicketId, until: Time, out: &mut Vec<Effect<Self>>) {
         let (Some(&ticket), Some((grant, _))) = (self.tickets.get(&id), self.node.grant(id)) else { return };
-        let visit = self.visits.get_mut(&ticket).expect("a ticket is a client's");
+        let visit = self.visits.get_mut(&ticket).expect("every ticket has a client");
         if std::mem::replace(&mut visit.is_inside, true) {
             // An earlier process granted it.
             out.push(Effect::Note(Note::Resumed(ticket)));
@@ -360,7 +360,7 @@ impl Whole {
         match answer {
             Ok(Answer::Ticket(id)) => {
                 self.tickets.insert(id, ticket);
-                self.visits.get_mut(&ticket).expect("it has just asked").ticket = Some(id);
+                self.visits.get_mut(&ticket).expect("it has just requested").ticket = Some(id);
             }
             Ok(Answer::Removed) => out.push(Effect::Note(Note::Removed)),
             Ok(Answer::Renewed(until)) => out.push(Effect::Until { ticket, until }),
@@ -462,7 +462,7 @@ impl Actor for Whole {
                 node::Input::Renew { call: ticket.get(), ticket: id }
             }
             Input::Reset { .. } => return,
-            Input::Written => match self.under_way.pop_front().expect("what is done was begun") {
+            Input::Written => match self.under_way.pop_front().expect("a completed write was started") {
                 Some(answer) => answer,
                 None => return,
             },

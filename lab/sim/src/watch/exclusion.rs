@@ -87,7 +87,7 @@ impl<A: Actor> Watch<A> for Exclusion {
         if self.counts {
             return Ok(());
         }
-        Err(format!("peer {} is let in as number {} of {}", client.peer, resource.inside + passed, self.slots).into())
+        Err(format!("peer {} enters as holder {} of {}", client.peer, resource.inside + passed, self.slots).into())
     }
 
     fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn who_leaves_at_once_is_inside_until_somebody_can_know_that_it_has_left() {
-        let is_refused = |met: Result<(), Broken>| met.is_err_and(|what| *what == *"peer 2 is let in as number 2 of 1");
+        let is_refused = |met: Result<(), Broken>| met.is_err_and(|what| *what == *"peer 2 enters as holder 2 of 1");
         assert!(is_refused(meet(Some(10), 2, 0)), "at the same moment");
-        assert!(is_refused(meet(Some(10), 2, 9)), "before anybody can know");
-        assert_eq!(meet(Some(10), 2, 10), Ok(()), "by the first word of it");
-        assert_eq!(meet(Some(10), 1, 0), Ok(()), "handed over within a peer, which takes no message");
-        assert_eq!(meet(Some(0), 2, 0), Ok(()), "messages take no time");
-        assert!(is_refused(meet(None, 2, 0)), "nothing is said, at the same moment");
-        assert_eq!(meet(None, 2, 1), Ok(()), "nothing is said, or all of it is lost: it may be a lease that has ended");
+        assert!(is_refused(meet(Some(10), 2, 9)), "before the release can be known");
+        assert_eq!(meet(Some(10), 2, 10), Ok(()), "at the first message");
+        assert_eq!(meet(Some(10), 1, 0), Ok(()), "handed over within a peer, without a message");
+        assert_eq!(meet(Some(0), 2, 0), Ok(()), "messages without delay");
+        assert!(is_refused(meet(None, 2, 0)), "no message, at the same moment");
+        assert_eq!(meet(None, 2, 1), Ok(()), "no message arrives: the lease may have expired");
     }
     /// With several slots, another client may enter at the very moment in which an earlier holder releases.
     #[test]
@@ -185,6 +185,6 @@ mod tests {
         come(watcher, 2, 1, 5).expect("the second");
         assert_eq!(watcher.on_leave(Time::from_nanos(5), &one), Ok(()));
         watcher.on_way(Time::from_nanos(5), one.peer, Time::from_nanos(9));
-        assert!(come(watcher, 3, 0, 6).is_ok(), "by a word that was sent before");
+        assert!(come(watcher, 3, 0, 6).is_ok(), "by a message that was sent before");
     }
 }

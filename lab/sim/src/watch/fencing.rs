@@ -52,7 +52,7 @@ impl<A: Actor> Watch<A> for Fencing {
     fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
         let given = &mut self.resources[client.resource];
         let Some(all) = given.all.get_mut(grant.slot as usize) else {
-            return Err(format!("peer {} is let into slot {}, which does not exist", client.peer, grant.slot).into());
+            return Err(format!("peer {} enters slot {}, which does not exist", client.peer, grant.slot).into());
         };
         let last = all.last().copied().unwrap_or(0);
         if grant.fencing > last {

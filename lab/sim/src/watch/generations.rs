@@ -101,14 +101,14 @@ impl Found {
         if inside <= slots {
             return Ok(());
         }
-        Err(format!("peer {peer} is let in as number {inside} of {slots} in generation {generation}").into())
+        Err(format!("peer {peer} enters as holder {inside} of {slots} in generation {generation}").into())
     }
 }
 
 impl Generations {
     /// Creates the watcher for this many resources. `by_force` says whether evictions occur.
     pub fn new(resources: usize, by_force: bool) -> Self {
-        let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("what can be a name can be a label");
+        let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("a name is a valid label");
         let found = |name| Found {
             name,
             slots: BTreeMap::new(),

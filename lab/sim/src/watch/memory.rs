@@ -143,10 +143,10 @@ mod tests {
         memory.moved(second(0), None, a); // Two owners.
         assert_eq!(most(&memory), 1);
         memory.reset(second(50), b);
-        assert_eq!(most(&memory), 2, "what has two owners counts long after");
+        assert_eq!(most(&memory), 2, "a replica with two owners counts long after");
         memory.moved(second(60), a, None); // One again.
         memory.reset(second(75), c);
-        assert_eq!(most(&memory), 2, "and no longer when it has one");
+        assert_eq!(most(&memory), 2, "and not with one owner");
         memory.reset(second(76), c);
         memory.reset(second(77), None);
         assert_eq!(most(&memory), 2);

@@ -45,7 +45,7 @@ impl<A: Actor> Watch<A> for Queued {
         match ledger.iter().find(is_earlier) {
             None => Ok(()),
             Some(earlier) => Err(format!(
-                "peer {} is let in, who asked at {}, before peer {}, who has waited since {}",
+                "peer {} enters, which requested at {}, before peer {}, waiting since {}",
                 client.peer, client.asked, earlier.peer, earlier.asked
             )
             .into()),

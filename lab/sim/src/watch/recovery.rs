@@ -84,9 +84,9 @@ mod tests {
     #[test]
     fn it_takes_until_all_slots_are_in_use_again() {
         let secs = |secs| Some(Span::from_secs(secs));
-        assert_eq!(took(&[(5, "crash"), (9, "out")]), secs(0), "nobody inside has crashed");
+        assert_eq!(took(&[(5, "crash"), (9, "out")]), secs(0), "no holder has crashed");
         assert_eq!(took(&[(5, "out"), (5, "crash"), (7, "out"), (8, "in"), (9, "in")]), secs(4));
         assert_eq!(took(&[(5, "out"), (5, "crash"), (7, "out"), (8, "in")]), None, "a slot is lost");
-        assert_eq!(took(&[(7, "out"), (8, "in")]), None, "nobody has crashed");
+        assert_eq!(took(&[(7, "out"), (8, "in")]), None, "no peer has crashed");
     }
 }

@@ -37,7 +37,7 @@ impl Trace {
 
 impl<A: Actor> Watch<A> for Trace {
     fn on_request(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-        self.note(now, format_args!("{:>6}           asks ({:?})", client.peer, client.ticket))
+        self.note(now, format_args!("{:>6}           requests ({:?})", client.peer, client.ticket))
     }
 
     fn on_grant(&mut self, now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
@@ -50,11 +50,11 @@ impl<A: Actor> Watch<A> for Trace {
     }
 
     fn on_give_up(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
-        self.note(now, format_args!("{:>6}           waits no longer ({:?})", client.peer, client.ticket))
+        self.note(now, format_args!("{:>6}           stops waiting ({:?})", client.peer, client.ticket))
     }
 
     fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
-        self.note(now, format_args!("{peer:>6}           forgets everything"))
+        self.note(now, format_args!("{peer:>6}           is reset"))
     }
 
     fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
@@ -62,7 +62,7 @@ impl<A: Actor> Watch<A> for Trace {
     }
 
     fn on_note(&mut self, now: Time, peer: PeerId, note: &A::Note) -> Result<(), Broken> {
-        self.note(now, format_args!("{peer:>6}           says {note:?}"))
+        self.note(now, format_args!("{peer:>6}           notes {note:?}"))
     }
 
     fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
@@ -74,7 +74,7 @@ impl<A: Actor> Watch<A> for Trace {
 
     fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
         match A::kind(message) {
-            Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  brings {message:?}")),
+            Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  delivers {message:?}")),
             None => Ok(()),
         }
     }

@@ -132,7 +132,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken> {
         match over {
             Over::Lost | Over::Refused if !world.load.is_lenient => {
-                return Err(format!("peer {} sends {:?} away, who was to be served", client.peer, client.ticket).into());
+                return Err(format!("peer {} refuses {:?}, which must be served", client.peer, client.ticket).into());
             }
             Over::Crashed => {}
             Over::Refused if world.load.insists => {

@@ -77,10 +77,10 @@ pub enum HoldError {
     #[error("{0:?} is not a hold time: write 10s, exp:10s or two-point:1s/100s")]
     Form(String),
     /// The hold time is zero.
-    #[error("the hold time {0:?} is zero: a client has to stay inside for some time")]
+    #[error("the hold time {0:?} is zero: a client must hold for some time")]
     Zero(String),
     /// The short one is not shorter than the long one.
-    #[error("the hold time {0:?} must have a short stay and then a longer one, such as two-point:1s/100s")]
+    #[error("the hold time {0:?} must have a short time and then a longer one, such as two-point:1s/100s")]
     Order(String),
 }
 
@@ -132,7 +132,7 @@ mod tests {
             ("0s", "the hold time \"0s\" is zero"),
             ("exp:0s", "the hold time \"exp:0s\" is zero"),
             ("two-point:1s", "\"two-point:1s\" is not a hold time"),
-            ("two-point:9s/1s", "the hold time \"two-point:9s/1s\" must have a short stay"),
+            ("two-point:9s/1s", "the hold time \"two-point:9s/1s\" must have a short time"),
             ("normal:1s", "\"normal:1s\" is not a hold time"),
         ] {
             let error = text.parse::<Hold>().unwrap_err().to_string();

@@ -206,7 +206,7 @@ impl<A: Routing> Workload<A> for InRounds<'_> {
             OverlayNote::Owns(range) => world.load.set_joined(peer, range.is_some()),
             OverlayNote::Undelivered(_) if world.load.plan.is_lenient() => {}
             OverlayNote::Undelivered(key) => {
-                return Err(format!("a message for the owner of {key} found no way from peer {peer}").into());
+                return Err(format!("a message to the owner of {key} could not be routed from peer {peer}").into());
             }
         }
         Ok(())

@@ -38,7 +38,7 @@ pub(super) fn caught(play: impl FnOnce() -> Result<(), Broken>) -> Result<(), Br
 /// Returns the message of a panic.
 fn in_words(panic: &(dyn Any + Send)) -> Broken {
     let what = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref().map(String::as_str));
-    format!("a peer has panicked: {}", what.unwrap_or("it does not say why")).into()
+    format!("a peer has panicked: {}", what.unwrap_or("no message")).into()
 }
 
 /// Returns the limit of queued events for this many permanent peers.
@@ -52,7 +52,7 @@ pub(super) fn comes_to_an_end(queued: usize, most: usize) -> Result<(), Broken> 
     if queued <= most {
         return Ok(());
     }
-    Err(format!("{queued} events are in line, and there will be more and more").into())
+    Err(format!("{queued} events are queued: messages multiply").into())
 }
 
 /// Checks that the clock has not overflowed.
@@ -61,7 +61,7 @@ pub(super) fn has_time(now: Time) -> Result<(), Broken> {
     if now < Time::END {
         return Ok(());
     }
-    Err("the clock has run out: 584 years are all there is; use shorter times or fewer entries".into())
+    Err("the clock has run out after 584 years: use shorter times or fewer entries".into())
 }
 
 /// Checks that a client that a peer grants or refuses (`does`) waits there.
@@ -73,7 +73,7 @@ pub(super) fn waits(
     does: &'static str,
 ) -> Result<Client, Broken> {
     let found = client.filter(|client| client.peer == peer);
-    found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, who is not waiting there").into())
+    found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, which is not waiting there").into())
 }
 
 /// Checks that a client that a peer reports as lost was a holder. With `reports_ends` it may have left by itself.
@@ -85,7 +85,7 @@ pub(super) fn was_inside(
 ) -> Result<Option<Client>, Broken> {
     let found = client.filter(|client| client.peer == peer);
     if found.is_none() && !reports_ends {
-        return Err(format!("peer {peer} tells {ticket:?} that it is inside no longer, which it was not").into());
+        return Err(format!("peer {peer} reports {ticket:?} as lost, which does not hold").into());
     }
     Ok(found)
 }

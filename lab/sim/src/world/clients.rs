@@ -23,7 +23,7 @@ pub(super) struct End {
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// Grants a slot to a client.
     pub(super) fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
-        let client = check::waits(self.ledger.inject(ticket), peer, ticket, "lets in")?;
+        let client = check::waits(self.ledger.inject(ticket), peer, ticket, "grants")?;
         self.inside.push(client);
         self.watch.on_grant(self.now, &client, grant, &self.ledger)?;
         self.injector.entered(self.now, peer);
@@ -60,7 +60,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// Refuses a waiting client.
     pub(super) fn send_away(&mut self, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
-        let client = check::waits(self.ledger.inject(ticket), peer, ticket, "sends away")?;
+        let client = check::waits(self.ledger.inject(ticket), peer, ticket, "refuses")?;
         self.tally.refused += 1;
         self.watch.on_give_up(self.now, &client)?;
         L::on_over(self, &client, Over::Refused)

@@ -177,7 +177,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             &Record::Entered { peer, ticket, grant } => {
                 let known = tickets.get(&(peer, ticket)).copied();
                 let Some(client) = known.and_then(|known| self.ledger.inject(known)) else {
-                    return Err(format!("peer {peer} lets in {ticket:?}, who is not waiting there").into());
+                    return Err(format!("peer {peer} grants {ticket:?}, which is not waiting there").into());
                 };
                 self.inside.push(client);
                 self.watch.on_grant(now, &client, grant, &self.ledger)

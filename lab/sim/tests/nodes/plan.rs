@@ -63,7 +63,7 @@ pub fn plan(seed: u64) -> Nodes {
         guests,
         expect,
         slots: one_of(rng, &[1, 1, 2, 3]) as u32,
-        session: Ttl::from_millis(SESSION).expect("three seconds are a time to live"),
+        session: Ttl::from_millis(SESSION).expect("three seconds are a valid session length"),
         config: Config { idle, unused, ..config() },
         disk: millis(one_of(rng, &[1, 5, 20])),
         network: Model::Jitter { low: millis(1), high: millis(high) }.load(0).expect("jitter needs no file"),
@@ -96,7 +96,7 @@ fn removes(seed: u64) -> Option<Span> {
 
 /// Returns the run of a seed with many more faults, for two minutes: in some of them so many messages and hosts that
 /// few clients are served meanwhile. Every request is still served in the end.
-#[allow(dead_code, reason = "for long hunts by hand")]
+#[allow(dead_code, reason = "for long manual searches")]
 pub fn storm(seed: u64) -> Nodes {
     let plan = plan(seed);
     let rng = &mut Rng::stream(seed, 98);

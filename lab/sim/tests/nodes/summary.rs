@@ -70,7 +70,7 @@ impl Summary {
     }
 
     /// Checks that each kind of fault has happened, and each possible end of a client.
-    #[allow(dead_code, reason = "who plays few runs does not see everything")]
+    #[allow(dead_code, reason = "few runs do not have all faults")]
     pub fn check(&self) {
         let faults = FAULTS.iter().zip(self.faults).chain(MESSAGES.iter().zip(self.messages));
         for (name, count) in faults.chain(CLIENTS.iter().zip(self.clients)) {

@@ -100,7 +100,7 @@ impl Protocol for Clerk {
                     self.admit(cx);
                 }
             }
-            Message::Come(..) => cx.unexpected("an answer by way of the overlay"),
+            Message::Come(..) => cx.unexpected("a routed answer"),
         }
     }
 }

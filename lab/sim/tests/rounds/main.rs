@@ -69,7 +69,7 @@ fn everybody_is_served_on_both_overlays_under_both_loads() {
                 counts(&report, ["asked in rounds", "skipped", "waiting after the rounds"]);
             assert_eq!(has_asked + skipped, asked);
             assert!(report.harm().is_none(), "{report:?}");
-            assert_eq!(report.entries, has_asked, "all of them, in the end");
+            assert_eq!(report.entries, has_asked, "all requests are served");
             assert_eq!(waiting + report.steady_flow.entries, has_asked);
             assert!(waiting > 0 && skipped > 0, "{report:?}");
         }
@@ -120,16 +120,16 @@ fn without_a_drain_who_waits_is_stuck() {
 #[test]
 fn each_fault_is_seen() {
     for (fault, sentence) in [
-        (Fault::LetsEverybodyIn, "is let in as number 2 of 1"),
+        (Fault::LetsEverybodyIn, "enters as holder 2 of 1"),
         (Fault::NeverGrants, "requests were never served, the oldest by peer"),
         (Fault::RepeatsItsNumber, "slot 0 gives fencing number 7 to peer"),
-        (Fault::LetsInTwice, "who is not waiting there"),
+        (Fault::LetsInTwice, "which is not waiting there"),
         (Fault::GetsNonsense, "got nonsense"),
     ] {
         let error = clerk(&small(), fault).expect_err("the fault must be seen").to_string();
         assert!(error.contains(sentence), "{fault:?}: {error}");
         assert!(error.starts_with("trial ") && error.contains(" with seed 1 broke a rule at "), "{error}");
-        assert!(error.contains("The last events:\n") && error.contains("asks (t"), "{error}");
+        assert!(error.contains("The last events:\n") && error.contains("requests (t"), "{error}");
     }
 }
 
@@ -150,7 +150,7 @@ fn each_fault_is_counted() {
 #[test]
 fn messages_per_entry_are_those_of_the_rounds() {
     let report = sigma(&small());
-    assert!(report.entries > report.steady_flow.entries, "somebody is let in after the rounds");
+    assert!(report.entries > report.steady_flow.entries, "clients enter after the rounds");
     assert_eq!(Some(report.messages_per_entry()), report.steady_messages_per_entry());
     let table = report.trials_csv();
     for (trial, line) in report.each.iter().zip(table.lines().skip(1)) {

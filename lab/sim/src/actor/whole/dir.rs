@@ -45,7 +45,7 @@ impl Dir {
             Write::Cluster(cluster) => self.cluster = Some(cluster),
             Write::Members(members) => self.members = members,
             Write::Registry(_, RegisterWrite::Append(bytes)) => {
-                self.registry.as_mut().expect("a file is begun before it is appended to").extend(bytes);
+                self.registry.as_mut().expect("a file is created before it is appended to").extend(bytes);
             }
             Write::Registry(_, RegisterWrite::Replace(bytes)) => self.registry = Some(bytes),
             Write::Registry(_, RegisterWrite::Remove) => self.registry = None,
@@ -110,8 +110,8 @@ mod tests {
         for _ in 0..1000 {
             let mut dir = Dir { registry: Some(vec![1; 300]), ..Dir::default() };
             dir.tear(Write::Registry(1, RegisterWrite::Append(vec![2; 1000])), rng);
-            let file = dir.registry.expect("there was one");
-            assert_eq!(file[..300], [1; 300], "what was safe is safe");
+            let file = dir.registry.expect("the file exists");
+            assert_eq!(file[..300], [1; 300], "synced bytes must survive");
             let (written, zeros) = (file.len() - 300, file.iter().filter(|byte| **byte == 0).count());
             let is = match (written, zeros) {
                 (0, 0) => 0,
