@@ -63,7 +63,7 @@ struct Absent {
     /// The last stay of the token at this peer, which has ended.
     over: Option<u64>,
     /// Successors for later stays, sorted by stay; all of the same turn.
-    words: Vec<Next>,
+    later: Vec<Next>,
 }
 
 /// Successors of a token at one of its stays, as sent by the coordinator.
@@ -118,8 +118,8 @@ impl Holder {
     /// Returns the number of stored tokens and successors.
     pub fn retained(&self) -> usize {
         let here = self.held.iter().map(|held| 1 + held.following.claims.len());
-        let words = |absent: &Absent| absent.words.iter().map(|event| 1 + event.following.claims.len()).sum::<usize>();
-        here.sum::<usize>() + self.absent.iter().map(|absent| 1 + words(absent)).sum::<usize>()
+        let later = |absent: &Absent| absent.later.iter().map(|event| 1 + event.following.claims.len()).sum::<usize>();
+        here.sum::<usize>() + self.absent.iter().map(|absent| 1 + later(absent)).sum::<usize>()
     }
 
     /// Returns the index in `held` of the token of a slot.
@@ -154,20 +154,20 @@ impl Holder {
     fn store(&mut self, next: Next) {
         let absent = self.absent_of(next.slot);
         let turn = next.following.turn;
-        let known = absent.words.last().map_or(0, |event| event.following.turn);
+        let known = absent.later.last().map_or(0, |event| event.following.turn);
         if absent.over.is_some_and(|over| next.stay <= over) || turn < known {
             return;
         }
-        absent.words.retain(|event| event.following.turn == turn);
-        match absent.words.binary_search_by_key(&next.stay, |event| event.stay) {
+        absent.later.retain(|event| event.following.turn == turn);
+        match absent.later.binary_search_by_key(&next.stay, |event| event.stay) {
             Ok(_) => {}
-            Err(at) => absent.words.insert(at, next),
+            Err(at) => absent.later.insert(at, next),
         }
     }
 
     fn absent_of(&mut self, slot: u32) -> &mut Absent {
         let at = self.absent.binary_search_by_key(&slot, |absent| absent.slot).unwrap_or_else(|at| {
-            self.absent.insert(at, Absent { slot, over: None, words: Vec::new() });
+            self.absent.insert(at, Absent { slot, over: None, later: Vec::new() });
             at
         });
         &mut self.absent[at]
@@ -179,13 +179,13 @@ impl Holder {
     pub fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
         if let Ok(at) = self.absent.binary_search_by_key(&token.slot, |absent| absent.slot) {
             let absent = &mut self.absent[at];
-            for event in absent.words.extract_if(.., |event| event.stay <= stay) {
+            for event in absent.later.extract_if(.., |event| event.stay <= stay) {
                 if event.is_for(stay, following.turn) {
                     following = event.following;
                 }
             }
             absent.over = None;
-            if absent.words.is_empty() {
+            if absent.later.is_empty() {
                 self.absent.remove(at);
             }
         }
@@ -248,8 +248,8 @@ impl Holder {
         let Held { token, stay, mut following, .. } = self.held.remove(at);
         let absent = self.absent_of(token.slot);
         absent.over = Some(stay);
-        absent.words.retain(|event| event.stay > stay);
-        assert!(!following.claims.is_empty(), "a token is handed over only to somebody");
+        absent.later.retain(|event| event.stay > stay);
+        assert!(!following.claims.is_empty(), "a hand-over needs a successor");
         let to = following.claims.remove(0);
         (token, stay, to, following)
     }
@@ -257,15 +257,15 @@ impl Holder {
     /// Removes successors from the first claim on for which `is_void` holds, also for stays to come: the token would be
     /// sent to a failed peer. Returns the removed claims for which it holds.
     pub fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
-        let words = self.absent.iter_mut().flat_map(|absent| &mut absent.words).map(|event| &mut event.following);
+        let later = self.absent.iter_mut().flat_map(|absent| &mut absent.later).map(|event| &mut event.following);
         let mut forgotten = Vec::new();
-        for following in self.held.iter_mut().map(|held| &mut held.following).chain(words) {
+        for following in self.held.iter_mut().map(|held| &mut held.following).chain(later) {
             let Some(first) = following.claims.iter().position(|&claim| is_void(claim)) else { continue };
             forgotten.extend(following.claims.drain(first..).filter(|&claim| is_void(claim)));
             following.more = true;
         }
-        self.absent.iter_mut().for_each(|absent| absent.words.retain(|event| !event.following.claims.is_empty()));
-        self.absent.retain(|absent| absent.over.is_some() || !absent.words.is_empty());
+        self.absent.iter_mut().for_each(|absent| absent.later.retain(|event| !event.following.claims.is_empty()));
+        self.absent.retain(|absent| absent.over.is_some() || !absent.later.is_empty());
         forgotten
     }
 
@@ -293,7 +293,7 @@ impl fmt::Display for Holder {
                 write!(f, ", next {following}")?;
             }
         }
-        for Next { slot, following, .. } in self.absent.iter().flat_map(|absent| &absent.words) {
+        for Next { slot, following, .. } in self.absent.iter().flat_map(|absent| &absent.later) {
             write!(f, "; after token {slot} comes {following}")?;
         }
         Ok(())
@@ -318,39 +318,39 @@ mod tests {
         Next { slot: 0, stay, following: following(turn, peers, false), replaces }
     }
 
-    /// The successors of a token that arrives with this stay, turn and successors, after all of `words`.
-    fn goes_to(words: &[Next], stay: u64, turn: u64, brought: &[u64]) -> String {
+    /// The successors of a token that arrives with this stay, turn and successors, after all of `later`.
+    fn goes_to(later: &[Next], stay: u64, turn: u64, brought: &[u64]) -> String {
         let mut holder = Holder::new(Vec::new());
-        words.iter().for_each(|event| assert_eq!(holder.on_next(event.clone()), Due::Nothing));
+        later.iter().for_each(|event| assert_eq!(holder.on_next(event.clone()), Due::Nothing));
         let at = holder.take(Token::new(0), stay, following(turn, brought, false));
         holder.held[at].following.to_string()
     }
 
     #[test]
-    fn a_token_finds_the_word_for_its_stay() {
-        let words = [next(9, 0, &[4], false), next(7, 0, &[2, 3], false)];
-        assert_eq!(goes_to(&words, 7, 0, &[]), "2 3");
-        assert_eq!(goes_to(&words, 9, 0, &[]), "4");
-        assert_eq!(goes_to(&words, 8, 0, &[5]), "5", "what it has brought along");
+    fn token_uses_stored_successors_of_its_stay() {
+        let later = [next(9, 0, &[4], false), next(7, 0, &[2, 3], false)];
+        assert_eq!(goes_to(&later, 7, 0, &[]), "2 3");
+        assert_eq!(goes_to(&later, 9, 0, &[]), "4");
+        assert_eq!(goes_to(&later, 8, 0, &[5]), "5", "carried by the token");
     }
 
     #[test]
-    fn a_word_that_adds_to_another_way_is_not_for_it() {
+    fn extension_of_another_turn_is_ignored() {
         assert_eq!(goes_to(&[next(7, 2, &[2], false)], 7, 0, &[]), "");
         assert_eq!(goes_to(&[next(7, 2, &[2], false)], 7, 1, &[]), "");
-        assert_eq!(goes_to(&[next(7, 2, &[2], true)], 7, 1, &[]), "2", "said anew");
-        assert_eq!(goes_to(&[next(7, 2, &[2], true)], 7, 4, &[3]), "3", "and older than what it has brought");
+        assert_eq!(goes_to(&[next(7, 2, &[2], true)], 7, 1, &[]), "2", "replaced");
+        assert_eq!(goes_to(&[next(7, 2, &[2], true)], 7, 4, &[3]), "3", "older than the turn of the token");
     }
 
     #[test]
-    fn of_two_turns_only_the_later_is_kept() {
-        let words = [next(7, 0, &[2], false), next(9, 2, &[4], true), next(8, 0, &[3], false)];
-        assert_eq!(goes_to(&words, 7, 0, &[]), "");
-        assert_eq!(goes_to(&words, 9, 0, &[]), "4");
+    fn later_turn_replaces_stored_successors() {
+        let later = [next(7, 0, &[2], false), next(9, 2, &[4], true), next(8, 0, &[3], false)];
+        assert_eq!(goes_to(&later, 7, 0, &[]), "");
+        assert_eq!(goes_to(&later, 9, 0, &[]), "4");
     }
 
     #[test]
-    fn a_token_takes_along_who_follows_and_leaves_the_words_for_its_later_stays() {
+    fn handed_over_token_leaves_successors_of_later_stays() {
         let mut holder = Holder::new(Vec::new());
         assert_eq!(holder.on_next(next(9, 0, &[4], false)), Due::Nothing);
         let at = holder.take(Token::new(0), 7, following(0, &[2, 3], true));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_at_hand_while_there_are_more() {
+    fn token_with_more_waiters_is_not_at_hand() {
         let mut holder = Holder::new(Vec::new());
         let at = holder.take(Token::new(0), 7, following(0, &[], true));
         assert!(!holder.held[at].is_at_hand());
@@ -370,11 +370,11 @@ mod tests {
     }
 
     #[test]
-    fn who_forgets_one_forgets_all_behind_it() {
+    fn removed_successor_removes_all_later_ones() {
         let mut holder = Holder::new(Vec::new());
         holder.take(Token::new(0), 7, following(0, &[2, 3, 4], false));
         let forgotten = holder.forget_next(|claim| claim.peer == PeerId::new(3));
         assert_eq!(forgotten.len(), 1);
-        assert_eq!(holder.held[0].following, following(0, &[2], true), "and knows that there are more");
+        assert_eq!(holder.held[0].following, following(0, &[2], true), "more waiters are known");
     }
 }

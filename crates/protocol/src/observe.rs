@@ -8,7 +8,7 @@ use peerlock_types::{PeerId, Ticket};
 use crate::token::Arrival;
 use crate::{Grant, Protocol};
 
-/// What an explorer knows of a message in flight, for [`Observe::is_void`].
+/// An explorer's knowledge of a message in flight, for [`Observe::is_void`].
 pub struct UnderWay<'a, P: Protocol> {
     /// The message as it was sent.
     pub message: &'a P::Message,
@@ -120,7 +120,7 @@ pub trait Observe: Protocol {
     }
 
     /// Returns whether a message has no effect, whether and whenever it arrives, as long as time does not pass.
-    fn is_void(&self, _letter: UnderWay<'_, Self>) -> bool {
+    fn is_void(&self, _message: UnderWay<'_, Self>) -> bool {
         false
     }
 }

@@ -74,7 +74,7 @@ pub trait Protocol: Sized {
     /// Prepares to leave the system for good: everything that this peer stores for others, now or later, is sent to
     /// `replacement`, or is dropped if there is none. May be called again with another replacement. The peer's own
     /// clients have ended before.
-    fn retire(&mut self, _heir: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
+    fn retire(&mut self, _replacement: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
 
     /// Handles a message that never left this peer, because `to` failed permanently or is suspected to have. State in
     /// the message that must not be lost is this peer's again; a message that `to` needs in case it returns is sent
@@ -215,7 +215,7 @@ impl<'a, P: Protocol> Cx<'a, P> {
 
     /// Sends `message` to another peer.
     pub fn send(&mut self, to: PeerId, message: P::Message) {
-        debug_assert!(to != self.me, "{to:?} sends itself {message:?}: what a peer tells itself is a call");
+        debug_assert!(to != self.me, "{to:?} sends itself {message:?}: that must be a call");
         self.effects.push(Effect::Send { to, message });
     }
 

@@ -179,7 +179,7 @@ impl<A: Copy> Queue<A> {
     pub fn let_go(&mut self, slots: u32, room: usize) {
         while self.barred > 0 {
             let counts = |placed: &&Placed| !placed.location.barred || !placed.location.free;
-            let inside = self.locations.iter().filter(counts).count();
+            let used = self.locations.iter().filter(counts).count();
             let is_next = |placed: &Placed, free: bool| {
                 let Location { slot, barred, free: is_free, .. } = placed.location;
                 barred && slot < slots && is_free == free
@@ -189,8 +189,8 @@ impl<A: Copy> Queue<A> {
                 barred.min_by_key(|&at| self.locations[at].since)
             };
             // A release of a token in use makes room for its successor.
-            let in_use = oldest(false).filter(|_| inside <= room);
-            let Some(at) = in_use.or_else(|| oldest(true).filter(|_| inside < room)) else { return };
+            let in_use = oldest(false).filter(|_| used <= room);
+            let Some(at) = in_use.or_else(|| oldest(true).filter(|_| used < room)) else { return };
             self.barred -= 1;
             self.change(at, |location| location.barred = false);
         }
@@ -286,7 +286,7 @@ impl<A: Copy> Queue<A> {
 
     fn location(&self, slot: u32) -> Result<usize, &'static str> {
         let at = self.locations.binary_search_by_key(&slot, |placed| placed.location.slot);
-        at.map_err(|_| "news of a token that does not exist")
+        at.map_err(|_| "update of a token that does not exist")
     }
 
     /// Removes a claim from the queue and from the announced ones. Returns its position.
@@ -450,17 +450,17 @@ impl<A: Copy> Queue<A> {
             return None;
         }
         let mut at = location.last_announced().map_or(location.at, |claim| claim.peer);
-        let mut untold = self.waiting.unknown().filter_map(|place| self.waiting.claim(place)).peekable();
+        let mut unannounced = self.waiting.unknown().filter_map(|place| self.waiting.claim(place)).peekable();
         let mut claims = Vec::new();
         while let Some(claim) =
-            untold.next_if(|claim| announced < MAX_ANNOUNCED && moves + u32::from(claim.peer != at) <= self.reach)
+            unannounced.next_if(|claim| announced < MAX_ANNOUNCED && moves + u32::from(claim.peer != at) <= self.reach)
         {
             (moves, announced) = (moves + u32::from(claim.peer != at), announced + 1);
             at = claim.peer;
             claims.push(claim);
         }
-        let more = untold.next().is_some() || moves >= self.reach || announced >= MAX_ANNOUNCED;
-        drop(untold);
+        let more = unannounced.next().is_some() || moves >= self.reach || announced >= MAX_ANNOUNCED;
+        drop(unannounced);
         if claims.is_empty() { None } else { Some(self.change(0, |location| location.announce(claims, more))) }
     }
 

@@ -79,7 +79,7 @@ impl Layout {
 
     /// Returns the number of tokens, k.
     pub fn slots(&self) -> u32 {
-        u32::try_from(self.tokens.len()).expect("slots are counted in 32 bits")
+        u32::try_from(self.tokens.len()).expect("the number of slots fits into 32 bits")
     }
 }
 

@@ -1,4 +1,4 @@
-//! With one slot who comes next is told ahead, and nobody goes in out of turn. No network; state, event, check.
+//! With one slot, successors are sent ahead, and requests are granted in order. No network; state, event, check.
 
 use peerlock_protocol::custody::{self, Body, Custody, Following};
 use peerlock_protocol::registry::Session;
@@ -38,7 +38,7 @@ fn granted(effects: &Effects) -> Option<Ticket> {
     effects.iter().find_map(|effect| if let &Effect::Grant { ticket, .. } = effect { Some(ticket) } else { None })
 }
 
-/// Whom the token is sent to, and what it takes along.
+/// Returns the claim that the token is sent to, and the successors that it carries.
 fn handed_on(effects: &Effects) -> Option<(Claim, Following)> {
     effects.iter().find_map(|effect| match effect {
         Effect::Send { to, message: custody::Message { body: Body::Token { to: ticket, following, .. }, .. } } => {
@@ -52,45 +52,45 @@ fn following(claims: &[Claim], more: bool) -> Following {
     Following { turn: 0, claims: claims.to_vec(), more }
 }
 
-/// A peer whose first client is inside with the only token, and that was told this of who follows.
-fn inside(following: Following) -> Custody {
+/// A peer whose first client holds the only token, with these successors.
+fn holding(following: Following) -> Custody {
     let config = custody::Config { batch: None, ..custody::Config::default() };
     let mut peer = Custody::founded(Session { peer: ME, number: 0 }, config, HOME, 1);
     ask(&mut peer, 1);
     let token = Token { slot: 0, fencing: (1 << 32) + 1 };
-    let said = feed(&mut peer, Body::Token { to: Ticket::new(1), token, stay: 7, following });
-    assert_eq!(granted(&said), Some(Ticket::new(1)));
+    let effects = feed(&mut peer, Body::Token { to: Ticket::new(1), token, stay: 7, following });
+    assert_eq!(granted(&effects), Some(Ticket::new(1)));
     peer
 }
 
 #[test]
-fn a_token_takes_along_who_follows() {
-    let mut peer = inside(following(&[claim(OTHER, 1), claim(HOME, 1)], true));
+fn token_carries_remaining_successors() {
+    let mut peer = holding(following(&[claim(OTHER, 1), claim(HOME, 1)], true));
     let along = following(&[claim(HOME, 1)], true);
     assert_eq!(handed_on(&leave(&mut peer, 1)), Some((claim(OTHER, 1), along)));
 }
 
 #[test]
-fn a_token_that_lies_here_is_at_hand_if_nobody_is_known_to_wait() {
-    let mut peer = inside(following(&[], false));
+fn free_token_without_known_waiters_is_granted_at_once() {
+    let mut peer = holding(following(&[], false));
     leave(&mut peer, 1);
     assert_eq!(granted(&ask(&mut peer, 2)), Some(Ticket::new(2)));
 }
 
 #[test]
-fn where_more_wait_a_client_of_this_peer_asks_like_everybody() {
-    let mut peer = inside(following(&[], true));
+fn local_request_is_queued_if_more_wait() {
+    let mut peer = holding(following(&[], true));
     leave(&mut peer, 1);
-    let said = ask(&mut peer, 2);
-    assert_eq!(granted(&said), None);
-    assert!(said.iter().any(|effect| matches!(effect, Effect::Send { to: HOME, .. })), "it is in line: {said:?}");
+    let effects = ask(&mut peer, 2);
+    assert_eq!(granted(&effects), None);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { to: HOME, .. })), "it is queued: {effects:?}");
 }
 
-/// Two clients of one peer: the one who asked while the token was in use goes in first, though the token lies here and
-/// word of its turn is still under way.
+/// Of two clients of one peer, the one that requested while the token was in use is granted first, although the token
+/// is here and its `Next` is in flight.
 #[test]
-fn who_waits_at_the_same_peer_goes_in_first() {
-    let mut peer = inside(following(&[], false));
+fn older_waiter_of_same_peer_is_granted_first() {
+    let mut peer = holding(following(&[], false));
     ask(&mut peer, 2);
     leave(&mut peer, 1);
     assert_eq!(granted(&ask(&mut peer, 3)), None);
@@ -98,15 +98,15 @@ fn who_waits_at_the_same_peer_goes_in_first() {
     assert_eq!(granted(&feed(&mut peer, event)), Some(Ticket::new(2)));
 }
 
-/// One message later, and nobody is forgotten.
+/// The withdrawn client delays the token by one message.
 #[test]
-fn who_has_withdrawn_passes_the_token_on() {
+fn token_for_withdrawn_client_is_passed_on() {
     let config = custody::Config { batch: None, ..custody::Config::default() };
     let mut peer = Custody::founded(Session { peer: ME, number: 0 }, config, HOME, 1);
     ask(&mut peer, 1);
     leave(&mut peer, 1);
     let token = Token { slot: 0, fencing: (1 << 32) + 1 };
     let brought = following(&[claim(OTHER, 1), claim(HOME, 1)], false);
-    let said = feed(&mut peer, Body::Token { to: Ticket::new(1), token, stay: 7, following: brought });
-    assert_eq!(handed_on(&said), Some((claim(OTHER, 1), following(&[claim(HOME, 1)], false))));
+    let effects = feed(&mut peer, Body::Token { to: Ticket::new(1), token, stay: 7, following: brought });
+    assert_eq!(handed_on(&effects), Some((claim(OTHER, 1), following(&[claim(HOME, 1)], false))));
 }

@@ -132,21 +132,21 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_missing() {
+    fn unreported_tokens_are_missing() {
         let count = count(vec![(1, vec![report(1, 5, true)]), (2, vec![])], vec![], 3);
         assert_eq!((count.missing, count.remaining), (vec![0, 2], vec![session(1)]));
         assert_eq!(count.adopted, [(PeerId::new(1), report(1, 5, true))]);
     }
 
     #[test]
-    fn of_two_tokens_of_one_slot_the_younger_counts() {
+    fn newer_of_two_tokens_of_a_slot_is_adopted() {
         let count = count(vec![(1, vec![report(0, 105, true)]), (2, vec![report(0, 200, false)])], vec![], 1);
         assert_eq!(count.adopted, [(PeerId::new(2), report(0, 200, false))]);
         assert_eq!(count.void, [(PeerId::new(1), Token { slot: 0, fencing: 105 })]);
     }
 
     #[test]
-    fn a_slot_whose_client_may_be_inside_is_not_missing_and_an_older_token_of_it_is_void() {
+    fn detached_slot_is_not_missing_and_voids_older_token() {
         let detached = vec![Detached { slot: 0, fencing: 107 }];
         let lost = count(vec![(1, vec![report(0, 104, true)])], detached.clone(), 1);
         assert_eq!((lost.missing, lost.void.len(), lost.detached), (vec![], 1, detached.clone()));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_a_number_comes_before_who_was_not() {
+    fn waiters_with_arrival_number_come_first() {
         let arrival = |number| Some(Arrival { generation: 1, number });
         let mut census = Census::new(vec![session(1), session(2)], vec![]);
         let answer = |peer, waiting| Answer { session: session(peer), tokens: vec![], waiting };

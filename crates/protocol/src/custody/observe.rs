@@ -1,4 +1,4 @@
-//! What watchers, traces and tables read of custody.
+//! Read access to custody for watchers, traces and tables.
 
 use alloc::vec::Vec;
 use core::fmt;

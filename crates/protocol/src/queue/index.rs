@@ -117,7 +117,7 @@ mod tests {
 
     /// Compares with a tree, for claims few enough to repeat.
     #[test]
-    fn it_finds_who_is_there_and_nobody_else() {
+    fn index_agrees_with_tree() {
         let mut rng = Rng::new(1);
         for peers in [3, 40, 400] {
             let (mut index, mut tree) = (Index::default(), BTreeMap::new());

@@ -32,7 +32,7 @@ impl Following {
     }
 }
 
-/// What the coordinator knows of one token.
+/// The coordinator's knowledge of one token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Location {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_ahead_where_most_are_late() {
+    fn successors_are_sent_ahead_if_most_tokens_are_late() {
         assert_eq!(ahead(10_000, 10), 0);
         assert_eq!(ahead(10_000, 4), 0);
         assert!(ahead(100_000, 2) > 97_000, "{}", ahead(100_000, 2));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_stays_are_long_again_and_is_as_patient_as_in_the_beginning() {
+    fn long_stays_reset_pace_to_its_initial_state() {
         let mut pace = Pace::new(false);
         let first = pace;
         (0..4).for_each(|_| pace.late(3));

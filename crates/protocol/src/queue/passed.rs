@@ -79,7 +79,7 @@ mod tests {
 
     /// Compares with counting at every waiter.
     #[test]
-    fn it_is_what_counting_at_everybody_gives() {
+    fn counts_agree_with_counting_at_every_waiter() {
         let mut rng = Rng::new(1);
         for _ in 0..200 {
             let mut waiting: Vec<(u64, u32)> = Vec::new();

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rank_comes_first_then_the_time_then_the_slot() {
+    fn order_is_rank_then_age_then_slot() {
         let all = [(0, 7, 2), (1, 1 << 40, 3), (1, u64::MAX, 0), (2, 0, 0), (2, 0, u32::MAX), (u32::MAX, 0, 0)];
         let ranked = all.map(|(rank, since, slot)| Ranked::new(rank, Rating::new(since, slot)));
         assert!(ranked.is_sorted());

@@ -57,7 +57,7 @@ mod tests {
 
     /// Compares with a vector.
     #[test]
-    fn they_stay_in_order_few_or_many() {
+    fn slots_agree_with_vector() {
         let (mut slots, mut expected) = (Slots::new(), Vec::new());
         for slot in 0..4 * FEW as u32 {
             slots.push(slot);

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_set() {
+    fn sorted_agrees_with_set() {
         let mut rng = Rng::new(1);
         let (mut sorted, mut set) = (Sorted::new(), BTreeSet::new());
         for _ in 0..2000 {

@@ -7,7 +7,7 @@ fn claim(peer: u64) -> Claim {
     Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) }
 }
 
-/// Tokens at peers 1, 2, … in use, and nobody who waits.
+/// Tokens in use at peers 1, 2, …, and no waiters.
 fn in_use(slots: u32) -> Queue {
     let mut queue = Queue::new(8, false);
     (0..slots).for_each(|slot| queue.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
@@ -15,14 +15,14 @@ fn in_use(slots: u32) -> Queue {
 }
 
 fn note(queue: &mut Queue, update: Update) {
-    queue.note(update, ()).expect("nothing strange");
+    queue.note(update, ()).expect("a valid update");
 }
 
 fn ask(queue: &mut Queue, peers: &[u64]) {
     peers.iter().for_each(|&peer| note(queue, Update::Request(claim(peer))));
 }
 
-/// The bindings that follow, as `slot:next`.
+/// Returns the next bindings, as `slot:next`.
 fn bound(queue: &mut Queue) -> String {
     let mut all: Vec<String> = Vec::new();
     while let Some(Binding { slot, following, .. }) = queue.bind() {
@@ -32,7 +32,7 @@ fn bound(queue: &mut Queue) -> String {
 }
 
 #[test]
-fn a_free_token_goes_to_the_oldest_and_the_others_forget_it() {
+fn free_token_goes_to_oldest_waiter_only() {
     let mut queue = in_use(2);
     ask(&mut queue, &[5, 6, 7]);
     assert_eq!(bound(&mut queue), "0:5 1:6");
@@ -40,18 +40,18 @@ fn a_free_token_goes_to_the_oldest_and_the_others_forget_it() {
     note(&mut queue, Update::Left { slot: 1, stay: 0, to: claim(6), turn: 0 });
     note(&mut queue, Update::Free { slot: 1, stay: 1, report: 1 });
 
-    assert_eq!(bound(&mut queue), "1:5 0:7", "the oldest gets it, and 0's holder is told of the next");
+    assert_eq!(bound(&mut queue), "1:5 0:7", "the oldest gets it, and the next is announced to 0's holder");
 }
 
 #[test]
-fn with_few_who_wait_every_holder_is_told_of_somebody() {
+fn single_waiter_is_announced_to_every_holder() {
     let mut queue = in_use(3);
     ask(&mut queue, &[5]);
     assert_eq!(bound(&mut queue), "0:5 1:5 2:5");
 }
 
 #[test]
-fn who_is_known_more_than_needed_makes_room_and_keeps_the_token_that_comes_back_first() {
+fn new_waiter_replaces_one_known_to_several_holders() {
     let mut queue = in_use(3);
     ask(&mut queue, &[5]);
     bound(&mut queue);
@@ -61,11 +61,11 @@ fn who_is_known_more_than_needed_makes_room_and_keeps_the_token_that_comes_back_
     ask(&mut queue, &[7]);
     assert_eq!(bound(&mut queue), "2:7");
     ask(&mut queue, &[8]);
-    assert_eq!(bound(&mut queue), "", "three holders, three who come next");
+    assert_eq!(bound(&mut queue), "", "three holders, three waiters");
 }
 
 #[test]
-fn who_was_passed_is_told_to_one_more() {
+fn passed_waiter_is_announced_to_one_more_holder() {
     let mut queue = in_use(2);
     ask(&mut queue, &[5, 6, 7, 8, 9, 10]);
     assert_eq!(bound(&mut queue), "0:5 1:6");
@@ -79,19 +79,19 @@ fn who_was_passed_is_told_to_one_more() {
 }
 
 #[test]
-fn every_token_that_goes_astray_makes_the_coordinator_slower_to_tell_two_of_one() {
+fn astray_token_delays_second_announcement() {
     let mut queue = in_use(2);
     ask(&mut queue, &[5, 6, 7, 8, 9, 10]);
     bound(&mut queue);
     note(&mut queue, Update::Left { slot: 1, stay: 0, to: claim(6), turn: 0 });
-    note(&mut queue, Update::Left { slot: 1, stay: 1, to: claim(1), turn: 0 }); // Nobody in line.
+    note(&mut queue, Update::Left { slot: 1, stay: 1, to: claim(1), turn: 0 }); // Not a waiter.
     note(&mut queue, Update::Left { slot: 1, stay: 2, to: claim(7), turn: 0 });
     note(&mut queue, Update::Left { slot: 1, stay: 3, to: claim(8), turn: 0 });
     assert_eq!(bound(&mut queue), "1:9", "passed three times");
 }
 
 #[test]
-fn whoever_has_had_its_token_longest_is_told_first() {
+fn longest_holder_receives_oldest_waiter() {
     let mut queue = in_use(2);
     note(&mut queue, Update::Left { slot: 0, stay: 0, to: claim(3), turn: 0 });
     ask(&mut queue, &[5, 6]);
@@ -99,12 +99,12 @@ fn whoever_has_had_its_token_longest_is_told_first() {
 }
 
 #[test]
-fn old_news_and_news_told_twice_change_neither_line_nor_tokens() {
+fn old_and_duplicate_updates_change_nothing() {
     let mut queue = in_use(2);
     ask(&mut queue, &[5, 6, 7]);
     bound(&mut queue);
     let left = |slot, stay, peer| Update::Left { slot, stay, to: claim(peer), turn: 0 };
-    note(&mut queue, left(0, 1, 6)); // Overtakes the news of stay 0.
+    note(&mut queue, left(0, 1, 6)); // Overtakes the update of stay 0.
     bound(&mut queue);
     let before = queue.to_string();
 
@@ -123,7 +123,7 @@ fn old_news_and_news_told_twice_change_neither_line_nor_tokens() {
 }
 
 #[test]
-fn a_report_that_comes_before_its_token_counts_when_that_has_come() {
+fn early_report_takes_effect_when_token_has_moved() {
     let mut queue = in_use(1);
     note(&mut queue, Update::Free { slot: 0, stay: 2, report: 1 });
     note(&mut queue, Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 });
@@ -133,7 +133,7 @@ fn a_report_that_comes_before_its_token_counts_when_that_has_come() {
 }
 
 #[test]
-fn a_peer_that_is_gone_waits_no_more() {
+fn waiter_of_failed_peer_is_removed() {
     let mut queue = in_use(2);
     ask(&mut queue, &[5, 6, 7]);
     assert_eq!(bound(&mut queue), "0:5 1:6");
@@ -142,23 +142,23 @@ fn a_peer_that_is_gone_waits_no_more() {
     assert_eq!(queue.to_string(), "waiting [6, 7], tokens [0 at 1, next 7; 1 at 2, next 6]");
 }
 
-/// Once a waiter was told of a free token that had died with its peer, and of no other for ever.
+/// A free token that was lost with its peer must not be bound to a waiter that then gets no other.
 #[test]
-fn a_free_token_of_a_peer_that_is_gone_is_not_waited_for() {
+fn free_token_of_failed_peer_does_not_block_waiter() {
     let mut queue = Queue::new(8, false);
     [0, 1].into_iter().for_each(|slot| queue.add(slot, PeerId::new(u64::from(slot) + 1), 0, true));
     queue.forget(PeerId::new(1));
     ask(&mut queue, &[5]);
     assert_eq!(bound(&mut queue), "1:5");
     ask(&mut queue, &[6]);
-    assert_eq!(bound(&mut queue), "0:6", "it may be alive after all");
+    assert_eq!(bound(&mut queue), "0:6", "the peer may be alive");
     note(&mut queue, Update::Left { slot: 1, stay: 0, to: claim(5), turn: 0 });
     note(&mut queue, Update::Free { slot: 1, stay: 1, report: 1 });
-    assert_eq!(bound(&mut queue), "1:6", "and if not, there is another");
+    assert_eq!(bound(&mut queue), "1:6", "and there is another token");
 }
 
 #[test]
-fn news_of_a_token_that_does_not_exist_are_strange() {
+fn update_of_unknown_token_is_rejected() {
     let mut queue = in_use(1);
     let before = queue.clone();
     let unexpected = [
@@ -173,18 +173,18 @@ fn news_of_a_token_that_does_not_exist_are_strange() {
 }
 
 #[test]
-fn a_request_told_twice_costs_a_detour_at_most() {
+fn duplicate_request_is_queued_once() {
     let mut queue = in_use(1);
     ask(&mut queue, &[5, 5, 6]);
-    assert_eq!(bound(&mut queue), "0:5 6", "it is in line already");
+    assert_eq!(bound(&mut queue), "0:5 6", "it is queued already");
     note(&mut queue, Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 });
     ask(&mut queue, &[5]);
-    assert_eq!(bound(&mut queue), "0:5", "it was: the token will pass through");
+    assert_eq!(bound(&mut queue), "0:5", "queued again: the token passes through its peer");
     note(&mut queue, Update::Left { slot: 0, stay: 1, to: claim(6), turn: 0 });
     assert_eq!(queue.to_string(), "waiting [5], tokens [0 at 6, next 5]");
 }
 
-/// The one token, where word goes and what it says: `PEER@STAY:claims`, with `+` if there are more.
+/// Returns the bindings of a single token with their receiver: `PEER@STAY:claims`, with `+` if there are more.
 fn announced(queue: &mut Queue) -> String {
     let mut all: Vec<String> = Vec::new();
     while let Some(Binding { at, stay, following, .. }) = queue.bind() {
@@ -194,7 +194,7 @@ fn announced(queue: &mut Queue) -> String {
 }
 
 #[test]
-fn with_one_token_the_last_who_was_told_hears_who_comes_after_it() {
+fn single_token_extension_goes_to_last_announced() {
     let mut queue = in_use(1);
     ask(&mut queue, &[5]);
     assert_eq!(announced(&mut queue), "1@0:5");
@@ -202,11 +202,11 @@ fn with_one_token_the_last_who_was_told_hears_who_comes_after_it() {
     assert_eq!(announced(&mut queue), "5@1:6");
     note(&mut queue, Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 });
     ask(&mut queue, &[7]);
-    assert_eq!(announced(&mut queue), "6@2:7", "wherever the token is by now");
+    assert_eq!(announced(&mut queue), "6@2:7", "wherever the token is");
 }
 
 #[test]
-fn with_many_who_wait_several_are_told_together_when_half_of_the_way_is_left() {
+fn successors_are_extended_when_half_are_left() {
     let mut queue: Queue = Queue::new(4, false);
     queue.add(0, PeerId::new(1), 0, false);
     ask(&mut queue, &[5, 6, 7, 8, 9, 10, 11]);
@@ -214,12 +214,12 @@ fn with_many_who_wait_several_are_told_together_when_half_of_the_way_is_left() {
     note(&mut queue, Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 });
     assert_eq!(announced(&mut queue), "");
     note(&mut queue, Update::Left { slot: 0, stay: 1, to: claim(6), turn: 0 });
-    assert_eq!(announced(&mut queue), "8@4:9 10+", "8 and 9 and 10 are left, and one behind them");
+    assert_eq!(announced(&mut queue), "8@4:9 10+", "three successors and one more waiter");
 }
 
-/// Hand-overs among clients of one peer take no time: they do not count.
+/// Hand-overs between clients of one peer are not counted as moves.
 #[test]
-fn clients_of_one_peer_are_told_together() {
+fn clients_of_one_peer_are_announced_together() {
     let mut queue: Queue = Queue::new(1, false);
     queue.add(0, PeerId::new(1), 0, false);
     for (peer, ticket) in [(5, 1), (5, 2), (5, 3), (6, 1)] {
@@ -228,16 +228,16 @@ fn clients_of_one_peer_are_told_together() {
     assert_eq!(announced(&mut queue), "1@0:5 5#2 5#3+");
 }
 
-/// Where all that was told is known to the token, and room is left, who asks is told at once; where there is none, the
-/// token hears that there may be more, and the next who asks is told when there is.
+/// While the token knows all announced claims and there is room, a request is announced at once. Without room, the
+/// token is marked `more`, and the next request is announced when there is room.
 #[test]
-fn nobody_is_left_out_silently() {
+fn token_without_room_for_successors_is_marked_more() {
     let mut queue: Queue = Queue::new(2, false);
     queue.add(0, PeerId::new(1), 0, false);
     ask(&mut queue, &[5]);
     assert_eq!(announced(&mut queue), "1@0:5");
     ask(&mut queue, &[6]);
-    assert_eq!(announced(&mut queue), "5@1:6+", "no more fit");
+    assert_eq!(announced(&mut queue), "5@1:6+", "no room for more");
     ask(&mut queue, &[7]);
     assert_eq!(announced(&mut queue), "");
     note(&mut queue, Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 });
@@ -245,7 +245,7 @@ fn nobody_is_left_out_silently() {
 }
 
 #[test]
-fn who_withdraws_keeps_its_place_in_what_was_told() {
+fn withdrawn_claim_stays_announced() {
     let mut queue = in_use(1);
     ask(&mut queue, &[5, 6]);
     assert_eq!(announced(&mut queue), "1@0:5 6");
@@ -256,19 +256,19 @@ fn who_withdraws_keeps_its_place_in_what_was_told() {
 }
 
 #[test]
-fn a_token_that_went_another_way_is_told_anew() {
+fn diverted_token_receives_new_successors() {
     let mut queue = in_use(1);
     ask(&mut queue, &[5, 6]);
     assert_eq!(announced(&mut queue), "1@0:5 6");
     note(&mut queue, Update::Forgotten(claim(5)));
     assert_eq!(announced(&mut queue), "1@0:6");
-    note(&mut queue, Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }); // Before it heard of that.
+    note(&mut queue, Update::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }); // Before it received that.
     assert_eq!(announced(&mut queue), "5@1:6");
 }
 
-/// Word of a later stay is faster: who had the token in between has been served.
+/// An update of a later stay arrives first: the claims in between have been served.
 #[test]
-fn who_had_the_token_in_between_waits_no_more() {
+fn later_stay_serves_claims_in_between() {
     let mut queue = in_use(1);
     ask(&mut queue, &[5, 6, 7]);
     announced(&mut queue);
@@ -278,14 +278,14 @@ fn who_had_the_token_in_between_waits_no_more() {
     assert_eq!(queue.to_string(), "waiting [7], tokens [0 at 6, next 7]");
 }
 
-/// Tokens in use with several slots, each of which is told of two ahead.
-fn in_haste(slots: u32) -> Queue {
+/// Tokens in use with several slots, with two successors each sent ahead.
+fn sending_ahead(slots: u32) -> Queue {
     let mut queue = Queue::new(4, true);
     (0..slots).for_each(|slot| queue.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
     queue
 }
 
-/// Where word of which token goes and what it says: `SLOT>PEER@STAY:claims`, with `+` if there are more.
+/// Returns the bindings of several tokens with their receivers: `SLOT>PEER@STAY:claims`, with `+` if there are more.
 fn announced_of_each(queue: &mut Queue) -> String {
     let mut all: Vec<String> = Vec::new();
     while let Some(Binding { at, slot, stay, following, .. }) = queue.bind() {
@@ -295,45 +295,45 @@ fn announced_of_each(queue: &mut Queue) -> String {
 }
 
 #[test]
-fn where_stays_are_short_each_token_is_told_ahead_in_turn() {
-    let mut queue = in_haste(2);
+fn short_stays_send_successors_ahead_in_turn() {
+    let mut queue = sending_ahead(2);
     ask(&mut queue, &[5, 6, 7, 8, 9]);
     assert_eq!(announced_of_each(&mut queue), "0>1@0:5+ 1>2@0:6+ 0>5@1:7+ 1>6@1:8+");
     note(&mut queue, Update::Left { slot: 1, stay: 0, to: claim(6), turn: 0 });
-    assert_eq!(announced_of_each(&mut queue), "1>8@2:9", "to the last who was told, wherever the token is");
+    assert_eq!(announced_of_each(&mut queue), "1>8@2:9", "to the last announced, wherever the token is");
     note(&mut queue, Update::Left { slot: 1, stay: 1, to: claim(8), turn: 0 });
     assert_eq!(queue.to_string(), "waiting [5, 7, 9], tokens [0 at 1, next 5 7; 1 at 8, next 9]");
 }
 
 #[test]
-fn what_was_told_ahead_is_taken_back_where_a_token_lies_unused() {
-    let mut queue = in_haste(2);
+fn free_token_takes_back_announcement_of_its_waiter() {
+    let mut queue = sending_ahead(2);
     ask(&mut queue, &[5, 6, 7]);
     assert_eq!(announced_of_each(&mut queue), "0>1@0:5+ 1>2@0:6+ 0>5@1:7");
     note(&mut queue, Update::Withdraw(claim(6)));
-    assert_eq!(announced_of_each(&mut queue), "1>2@0:5", "whom few know");
-    note(&mut queue, Update::Left { slot: 1, stay: 0, to: claim(6), turn: 0 }); // Before it heard of that.
+    assert_eq!(announced_of_each(&mut queue), "1>2@0:5", "known to one holder");
+    note(&mut queue, Update::Left { slot: 1, stay: 0, to: claim(6), turn: 0 }); // Before it received that.
     note(&mut queue, Update::Free { slot: 1, stay: 1, report: 1 });
-    assert_eq!(announced_of_each(&mut queue), "1>6@1:5 0>1@0:7", "the oldest gets it, and 0's holder is told anew");
+    assert_eq!(announced_of_each(&mut queue), "1>6@1:5 0>1@0:7", "the oldest gets it, and 0's holder gets another");
 }
 
-/// Words that come too late, one after the other, though others wait: then it is told ahead.
+/// Several successors in a row arrive too late although clients wait.
 #[test]
-fn it_is_found_out_that_stays_are_short() {
+fn late_successors_switch_to_sending_ahead() {
     let mut queue = in_use(2);
     ask(&mut queue, &(10..60).collect::<Vec<_>>());
     assert_eq!(announced_of_each(&mut queue), "0>1@0:10 1>2@0:11");
-    let mut words = Vec::new();
+    let mut sent = Vec::new();
     for (peer, (slot, stay)) in (10..).zip([(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]) {
         note(&mut queue, Update::Left { slot, stay, to: claim(peer), turn: 0 });
-        words.push(announced_of_each(&mut queue));
+        sent.push(announced_of_each(&mut queue));
         note(&mut queue, Update::Free { slot, stay: stay + 1, report: 1 });
     }
-    assert_eq!(words[3], "1>13@2:15", "late binding so far");
-    assert_eq!(words[4], "0>14@3:16+ 0>16@4:17+ 0>17@5:18+ 0>18@6:19+", "four came too late");
+    assert_eq!(sent[3], "1>13@2:15", "late binding so far");
+    assert_eq!(sent[4], "0>14@3:16+ 0>16@4:17+ 0>17@5:18+ 0>18@6:19+", "four were late");
 }
 
-/// Slot 0's client stays, and two others take turns with slot 1 while a third one waits.
+/// Slot 0's client stays, two others take turns with slot 1, and a third one waits.
 #[test]
 fn passes_are_bounded_behind_a_long_stay() {
     let mut queue = in_use(2);
@@ -348,22 +348,22 @@ fn passes_are_bounded_behind_a_long_stay() {
         note(&mut queue, Update::Left { slot: 1, stay, to: claim(peer), turn: 2 * stay + 2 });
         bound(&mut queue);
     }
-    panic!("5 was passed by a hundred who asked later");
+    panic!("5 was passed by 100 later requests");
 }
 
-/// So many tokens have gone astray that caution alone would take thousands of entries to come down.
+/// After so many astray tokens that caution alone would need thousands of entries to decrease.
 #[test]
 fn passes_are_bounded_after_many_astray_tokens() {
     let mut queue = in_use(2);
     (0..10_000).for_each(|stay| note(&mut queue, Update::Left { slot: 1, stay, to: claim(1), turn: 0 }));
     ask(&mut queue, &(5..25).collect::<Vec<_>>());
     bound(&mut queue);
-    // Slot 0's client is told of one, and stays.
+    // One waiter is announced to slot 0's client, which stays.
     let waits = queue.locations.iter().find(|placed| placed.location.slot == 0).and_then(|placed| placed.location.next);
-    let waits = waits.expect("somebody comes after it");
+    let waits = waits.expect("a successor is announced");
     for passes in 0..13 {
         let Location { stay, next, turn, .. } = queue.locations[1].location.clone();
-        let next = next.expect("somebody comes after it");
+        let next = next.expect("a successor is announced");
         if next == waits {
             return;
         }
@@ -373,30 +373,30 @@ fn passes_are_bounded_after_many_astray_tokens() {
     }
 }
 
-/// Where tokens are told ahead, a waiter that was told behind a long stay is told behind another token as well, before
-/// all younger ones.
+/// With successors sent ahead, a waiter behind a long stay is also announced behind another token, before all later
+/// requests.
 #[test]
-fn claims_told_ahead_of_a_long_stay_are_told_elsewhere() {
-    let mut queue = in_haste(2);
+fn claims_behind_long_stay_are_announced_elsewhere() {
+    let mut queue = sending_ahead(2);
     ask(&mut queue, &(5..60).collect::<Vec<_>>());
     announced_of_each(&mut queue);
     let behind: Vec<Claim> = queue.locations[0].location.announced().collect();
     assert!(behind.len() > 1);
     for entries in 0..20 {
         let Location { stay, next, turn, .. } = queue.locations[1].location.clone();
-        let next = next.expect("it is told ahead");
+        let next = next.expect("successors are sent ahead");
         if next == behind[0] {
             return assert!(entries <= 10, "after {entries} entries");
         }
         note(&mut queue, Update::Left { slot: 1, stay, to: next, turn });
         announced_of_each(&mut queue);
     }
-    panic!("{} is told behind the long stay alone: {queue}", behind[0]);
+    panic!("{} is announced behind the long stay only: {queue}", behind[0]);
 }
 
-/// With as many long stays as holders may be told of one waiter.
+/// With as many long stays as holders to which one waiter may be announced.
 #[test]
-fn waiter_known_to_many_long_stays_is_told_to_others() {
+fn waiter_known_to_many_long_stays_is_announced_again() {
     let slots = MOST_KNOWN + 2;
     let mut queue = in_use(slots);
     ask(&mut queue, &[1000]);
@@ -416,9 +416,9 @@ fn waiter_known_to_many_long_stays_is_told_to_others() {
     panic!("{queue}");
 }
 
-/// The table beside one that looks at everybody: whatever happens, what was found by its indices is what is there.
+/// Compares the indices with a full scan after random updates.
 #[test]
-fn what_is_kept_to_find_things_is_what_is_there() {
+fn indices_agree_with_full_scan() {
     let mut rng = peerlock_types::Rng::new(1);
     for round in 0..300 {
         let slots = 1 + rng.below(6) as u32;
@@ -484,11 +484,11 @@ fn is_consistent(queue: &Queue) {
     let unknown: Vec<u64> = known.iter().filter(|(known, _)| *known == 0).map(|&(_, place)| place).collect();
     assert_eq!(queue.waiting.unknown().collect::<Vec<_>>(), unknown, "{queue}");
     let again = Queue::from(view::Form::from(queue));
-    assert_eq!(&again, queue, "as it is sent");
+    assert_eq!(&again, queue, "as it is serialized");
     assert!(found(&again).iter().map(|(known, _)| known).eq(oldest.iter().map(|(known, _)| known)), "{queue}");
 }
 
-/// What is let go of three tokens, of which `in_use` are, as the slots' numbers.
+/// Returns the slots of the tokens that are let go of three, of which `in_use` are in use.
 fn let_go(in_use: &[u32], slots: u32, room: usize) -> Vec<u32> {
     let mut queue: Queue = Queue::new(8, false);
     (0..3).for_each(|slot| queue.add_barred(slot, PeerId::new(1), 0, !in_use.contains(&slot)));
@@ -497,15 +497,15 @@ fn let_go(in_use: &[u32], slots: u32, room: usize) -> Vec<u32> {
 }
 
 #[test]
-fn tokens_are_let_go_as_long_as_no_more_than_the_slots_can_be_inside() {
+fn tokens_are_let_go_while_slots_in_use_allow() {
     let table: [(&[u32], u32, usize, &[u32]); 9] = [
         (&[], 3, 3, &[0, 1, 2]),
         (&[0, 1, 2], 3, 3, &[0, 1, 2]),
         (&[], 1, 1, &[0]),
-        (&[2], 1, 1, &[]), // One is inside with a surplus token.
+        (&[2], 1, 1, &[]), // A surplus token is in use.
         (&[2], 2, 2, &[0]),
-        (&[1, 2], 2, 2, &[1]),   // Whoever leaves slot 1 makes room for its next, and nobody else.
-        (&[0, 1, 2], 2, 2, &[]), // Not even that.
+        (&[1, 2], 2, 2, &[1]),   // A release of slot 1 makes room for its successor only.
+        (&[0, 1, 2], 2, 2, &[]), // Not even for that.
         (&[0], 3, 1, &[0]),
         (&[0], 3, 2, &[0, 1]),
     ];
@@ -526,11 +526,11 @@ fn unreachable_waiter_is_passed_over_and_keeps_its_place() {
         assert_eq!(queue.waiting().next(), Some(claim(5)));
 
         queue.set_reachable(PeerId::new(5), true);
-        assert_eq!(bound(&mut queue), with, "before those who asked later");
+        assert_eq!(bound(&mut queue), with, "before later requests");
     }
 }
 
-/// A token must not pass through the peer of a claim that was withdrawn.
+/// A token must not pass through the peer of a withdrawn claim.
 #[test]
 fn withdrawn_claim_at_unreachable_peer_is_taken_back() {
     let mut queue = in_use(1);
