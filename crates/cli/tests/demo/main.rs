@@ -154,7 +154,7 @@ fn the_slot_of_a_peer_that_is_killed_comes_back() {
     // On average: of three who would stay for ten minutes, one leaves within ten seconds in every twentieth run.
     let demo = Demo::start(&["--hold", "1000h", "--think", "50ms", "--for", "300s"]);
     browser.open(&demo.page);
-    wait_for(&browser, "three are inside", "all('#tokens tr:not(.lost) .client:not(.nobody)').length === 3");
+    wait_for(&browser, "three are inside", "all('#tokens tr:not(.lost) .client:not(.unheld)').length === 3");
     // What is to be seen for some seconds only is noted by the page itself.
     browser.run(
         "window.most = 0; new MutationObserver(() => {const [lost, all] = ['.token.lost', '.token'].map((what) => \
@@ -167,8 +167,8 @@ fn the_slot_of_a_peer_that_is_killed_comes_back() {
         ("its slots are gone with it", "most >= 1"),
         ("there are never more than three", "most <= 3"),
         ("they come back", "all('#ring-picture .token.lost').length === 0"),
-        ("others are inside", "all('#tokens tr:not(.lost) .client:not(.nobody)').length === 3"),
-        ("all is well", "text('#trouble') === ''"),
+        ("others are inside", "all('#tokens tr:not(.lost) .client:not(.unheld)').length === 3"),
+        ("all is well", "text('#problem') === ''"),
         ("it is still away", "text('#ring-picture .word') === 'killed' && all('#peer-rows .gone').length === 1"),
     ] {
         wait_for(&browser, what, expression);

@@ -301,7 +301,7 @@ impl World {
         })
         .await;
         let said = self.said(process.number);
-        let address = said.split(" a peer host=").last().and_then(|rest| rest.split("address=").nth(1));
+        let address = said.split(" peer started host=").last().and_then(|rest| rest.split("address=").nth(1));
         let address = address.and_then(|rest| rest.split(' ').next()).expect("it says where it is").parse().unwrap();
         Agent { process, socket, address, talk, command }
     }

@@ -201,7 +201,7 @@ fn logs_call_hosts_by_their_names() {
         let digits = |word: &&str| word.len() >= 15 && word.chars().all(|c| c.is_ascii_digit());
         let number = said.split(|c: char| !c.is_alphanumeric()).find(digits);
         assert_eq!(number, None, "{said}");
-        assert!(said.contains(&format!("a peer host=\"{}\"", host.trim())), "{said}");
+        assert!(said.contains(&format!("peer started host=\"{}\"", host.trim())), "{said}");
     }
 }
 

@@ -149,7 +149,7 @@ fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
         let (code, _, said) = cluster.folders[0].run("--try r", "true").ends();
         (code == 69).then_some(said)
     });
-    assert!(said.contains("majority of the voters") && said.contains("peerlock recover"), "{said}");
+    assert!(said.contains("no quorum") && said.contains("peerlock recover"), "{said}");
 
     let recover = |arguments: &str| cluster.folders[0].peerlock(&format!("recover {arguments}"));
     assert!(refused(&mut recover("--yes"), 69).contains("is already running"));
@@ -295,7 +295,7 @@ fn who_joins_on_an_empty_folder_needs_the_secret() {
     let dir = Dir::new();
     let said = does_not_start(&dir, "--join 127.0.0.1:1", 66);
     let path = dir.path("data/secret");
-    assert!(said.contains(&path.display().to_string()) && said.contains("copy the file `secret`"), "{said}");
+    assert!(said.contains(&path.display().to_string()) && said.contains("Copy the file `secret`"), "{said}");
     assert!(!path.exists() && !dir.path("data/cluster").exists(), "nothing was made up");
 }
 

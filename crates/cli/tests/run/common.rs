@@ -69,7 +69,7 @@ impl Dir {
         let socket = self.socket();
         let options = format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", socket.display());
         let agent = Running::start(&mut self.peerlock(&options));
-        let line = agent.line(|line| line.contains(" a peer host=").then(|| line.to_owned()));
+        let line = agent.line(|line| line.contains(" peer started host=").then(|| line.to_owned()));
         let address = line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
         agent.line(|line| line.contains("ready").then_some(()));
         (agent, address)

@@ -153,7 +153,7 @@ fn with_too_few_files_no_agent_starts() {
     shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let shell = shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let (code, _, said) = Running::start(shell).ends();
-    assert!(code == 71 && said.contains("32 files open"), "{code} {said}");
+    assert!(code == 71 && said.contains("limit of open files is 32"), "{code} {said}");
 }
 
 /// Members took every file that clients had left, and the next one that was to be written ended the agent.

@@ -167,7 +167,7 @@ fn a_secret_without_an_agent_is_its_file() {
     dir.does("secret rotate");
     assert!(file().ends_with(&before) && file().lines().count() == 2, "{}", file());
     let (code, said) = dir.ends("secret finish");
-    assert!(code == 75 && said.contains("no agent"), "{code} {said}");
+    assert!(code == 75 && said.contains("No agent"), "{code} {said}");
     dir.does("secret finish --force");
     assert!(file().lines().count() == 1 && file() != before, "{}", file());
     assert_eq!(dir.ends("secret rotate --secret-file nowhere").0, 66);
@@ -193,7 +193,7 @@ fn a_token_is_read_again_without_a_restart() {
     assert_eq!(asks("token"), 0);
     token("fedcba9876543210");
     agent.send(Signal::SIGHUP);
-    agent.line(|line| line.contains("has read its files again").then_some(()));
+    agent.line(|line| line.contains("reloaded secret and token").then_some(()));
     assert_eq!((asks("token"), asks("old")), (0, 77));
 }
 
