@@ -68,7 +68,7 @@ def story(address: str, token: str) -> None:
     """What a program does with the made client."""
     from made import AuthenticatedClient, models
     from made.api.agent import agent, healthz
-    from made.api.by_hand import remove, resize
+    from made.api.administration import remove, resize
     from made.api.looking import cluster, list_, peers, show
     from made.api.slots import acquire, release, renew
 

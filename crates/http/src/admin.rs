@@ -42,7 +42,7 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
 #[utoipa::path(
     post,
     path = "/v1/voters",
-    tag = "by hand",
+    tag = "administration",
     request_body(content = Voters),
     responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
 )]
@@ -56,7 +56,7 @@ async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<
 #[utoipa::path(
     post,
     path = "/v1/drain",
-    tag = "by hand",
+    tag = "administration",
     responses((status = 200, description = "The agent drains", body = Done), (status = "default", body = Failure))
 )]
 async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
@@ -69,7 +69,7 @@ async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
 #[utoipa::path(
     post,
     path = "/v1/reload",
-    tag = "by hand",
+    tag = "administration",
     responses(
         (status = 200, description = "The files have been reloaded", body = SecretView),
         (status = "default", body = Failure)
@@ -86,7 +86,7 @@ async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/resize",
-    tag = "by hand",
+    tag = "administration",
     params(Named),
     request_body(content = Slots),
     responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))
@@ -106,7 +106,7 @@ async fn resize(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/remove",
-    tag = "by hand",
+    tag = "administration",
     params(Named),
     responses(
         (status = 200, description = "The resource is deleted", body = Done),
@@ -124,7 +124,7 @@ async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/revoke",
-    tag = "by hand",
+    tag = "administration",
     params(Named),
     request_body(content = Wanted),
     responses(
@@ -146,7 +146,7 @@ async fn revoke(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/expel",
-    tag = "by hand",
+    tag = "administration",
     params(Named),
     request_body(content = EvictTarget),
     responses((status = 200, description = "Committed", body = Done), (status = "default", body = Failure))

@@ -21,7 +21,7 @@ const REFUSED: &str = "The request failed and holds nothing: `error` is the reas
     tags(
         (name = "slots", description = "Acquire, renew and release"),
         (name = "looking", description = "Resources, peers and events"),
-        (name = "by hand", description = "Administration"),
+        (name = "administration", description = "Administration"),
         (name = "agent", description = "The agent itself"),
     ),
     security((), ("token" = [])),

@@ -181,6 +181,14 @@ pub enum Unusable {
     },
 }
 
+impl Unusable {
+    /// Returns whether the disk is full, or the file has reached its limit.
+    pub fn is_full(&self) -> bool {
+        let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+        matches!(self, Self::Io { source, .. } if kinds.contains(&source.kind()))
+    }
+}
+
 impl Store {
     /// Keeps nothing, and says at once that it is kept.
     pub fn memory() -> Self {

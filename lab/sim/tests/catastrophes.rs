@@ -29,7 +29,7 @@ fn run(custody: &Custody) -> Report {
 }
 
 #[test]
-fn everybody_is_served_when_nothing_goes_wrong() {
+fn all_clients_are_served_without_faults() {
     let report = run(&custody(3, Faults::default()));
     assert_eq!((report.entries, report.harm().stuck), (12 * 12 * 6, 0));
     let longest = report.wait.unwrap().all.max;

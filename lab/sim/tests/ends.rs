@@ -160,7 +160,7 @@ fn world<'a>(peers: u64, faults: Faults, script: Script<'a>) -> World<'a, Carele
 
 /// A client requests at 0 and gets an end at 5 s; then another requests elsewhere.
 #[test]
-fn a_client_is_inside_until_it_leaves_or_the_end_that_it_was_told() {
+fn client_holds_until_release_or_reported_end() {
     use Act::{Ask, Crash, Leave, Renew};
     for (acts, is_alone) in [
         (&[(4, Ask(1))][..], false),

@@ -168,7 +168,7 @@ fn fair_k_bears_delays_and_nothing_that_is_lost() {
 /// A trial in which a peer panics is stopped and counted, and the others continue. The first one is reported, on any
 /// number of threads.
 #[test]
-fn a_trial_that_is_stopped_is_counted_and_the_others_go_on() {
+fn stopped_trial_is_counted_and_others_continue() {
     let twice = Faults { duplication: 0.0005, ..Faults::default() };
     let report = fair_k(&Experiment { servers: 0, trials: 12, seed: 2, ..closed(twice) }).unwrap();
     let stopped: Vec<u64> = report.each.iter().map(|trial| trial.harm().stopped).collect();
@@ -210,7 +210,7 @@ fn who_restarts_knows_that_it_has_forgotten() {
 }
 
 #[test]
-fn a_frozen_peer_loses_time_and_nothing_else() {
+fn frozen_peer_defers_events_without_loss() {
     let calm = fair_k(&closed(Faults::default())).unwrap();
     let frozen = fair_k(&closed(Faults { freezes: Some(seconds(5, 10)), ..Faults::default() })).unwrap();
     assert!(frozen.harm().is_none() && frozen.entries == calm.entries, "{:?}", frozen.harm());
@@ -231,7 +231,7 @@ fn backed(faults: Faults) -> Result<Report, Box<Failure>> {
 /// Exactly the given share crashes, at one moment; with notifications the others continue, without them they wait
 /// forever.
 #[test]
-fn after_a_catastrophe_those_who_are_told_go_on() {
+fn after_catastrophe_notified_peers_continue() {
     let catastrophe = Some((0.5, Span::from_secs(10)));
     let notified = backed(Faults { catastrophe, detection: Some(Span::from_secs(2)), ..Faults::default() }).unwrap();
     assert_eq!(notified.numbers.count("crashed"), 10 * 10);
@@ -259,7 +259,7 @@ fn wrong_suspicions_let_too_many_in() {
 
 /// A partition among many peers causes more than a million notifications, which are not all queued at once.
 #[test]
-fn a_partition_among_many_is_told_to_one_after_the_other() {
+fn large_partition_is_reported_one_peer_at_a_time() {
     let partitions = Some((Cut::Whole, seconds(10, 10)));
     let faults = Faults { partitions, detection: Some(Span::from_secs(5)), ..Faults::default() };
     let many = Experiment {

@@ -46,7 +46,7 @@ const ASSERTED: &[&str] = &["has panicked"];
 /// run in thousands; the registry's own simulation shows it in every tenth.) A code change may change what a seed
 /// shows: then the test searches for the first seed that shows it, and prints it.
 #[test]
-fn every_mistake_is_seen() {
+fn every_mutation_is_detected() {
     std::panic::set_hook(Box::new(|_| {})); // Failed assertions are expected here.
     let table: [(Mistake, u64, &[&str]); 32] = [
         (Mistake::Node(Mutation::Resend), 6, STUCK),

@@ -85,7 +85,7 @@ fn replicas_that_forget_cost_little() {
 /// §5: "message cost … is asymptotically bound by 4n": a REQUEST, its RESPONSE, the grant and a RELEASE for each
 /// replica; without contention the grant is the RESPONSE.
 #[test]
-fn a_lonely_client_costs_three_messages_per_replica() {
+fn lone_client_costs_three_messages_per_replica() {
     let flow = sigma(&open(0.05, "constant:100ms"), 24).steady_flow;
     assert_eq!(flow.messages, flow.entries * 3 * 32);
 }
@@ -117,7 +117,7 @@ fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
 
 /// A crashed holder blocks others only until its lease expires.
 #[test]
-fn after_a_crash_the_lease_ends_and_others_get_in() {
+fn crashed_holder_blocks_until_lease_expires() {
     let faults = Faults { client_crash: 0.2, ..Faults::default() };
     let report = sigma(&Open { faults, ..open(0.2, "constant:100ms") }, 24);
     let (came, crashed) = (report.numbers.count("asked"), report.numbers.count("crashed"));

@@ -147,7 +147,7 @@ fn run(fault: Fault) -> Result<(), String> {
 }
 
 #[test]
-fn each_fault_is_seen_by_its_watcher() {
+fn each_fault_is_detected_by_its_watcher() {
     for (fault, sentence) in [
         (Fault::LetsTwoIn, "enters as holder 2 of 1"),
         (Fault::NeverGrants, "1 requests were never served, the oldest by peer 0"),

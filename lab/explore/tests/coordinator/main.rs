@@ -112,7 +112,7 @@ fn four_clients() {
 }
 
 #[test]
-fn a_message_that_comes_twice() {
+fn duplicated_message_is_harmless() {
     let mut stage = Stage::new(of_three("clients=2 duplications=1", Config::REPAIRED));
     one_inside(&mut stage);
     is_documented(&holds_from(&stage, 0));
@@ -120,7 +120,7 @@ fn a_message_that_comes_twice() {
 
 /// From every state with a retry left all clients can still be served.
 #[test]
-fn a_loss_that_is_made_up_for() {
+fn loss_is_recovered_by_retry() {
     // A waiting client retries after a third of the lease.
     let config = Config { lease: Span::from_secs(2), ..Config::REPAIRED };
     let mut stage = Stage::new(of_three("clients=2 losses=1 timeouts=1", config));
@@ -131,7 +131,7 @@ fn a_loss_that_is_made_up_for() {
 
 /// A replica that has lost its memory grants nothing. Without time, no other can take its place.
 #[test]
-fn a_replica_that_forgets() {
+fn reset_replica_grants_nothing() {
     let mut stage = Stage::new(of_three("clients=2 resets=1", Config::REPAIRED));
     one_inside(&mut stage);
     is_documented(&holds_from(&stage, 1));

@@ -81,7 +81,7 @@ fn a_false_suspicion_makes_two_coordinators() {
 
 /// A replica that is reset continues without noticing.
 #[test]
-fn a_coordinator_that_forgets_lets_another_in() {
+fn reset_coordinator_in_print_gives_two_holders() {
     let case = case("replicas=3 clients=2 resets=1");
 
     is_two_inside(&breaks(&case, Config { majority_lease: false, ..ONCE }));

@@ -53,7 +53,7 @@ fn taken_over(passes: u32, grace: Span, forgets: bool) -> Stage<Coordinator> {
 /// Client 3 holds until just before 6 s. Replica 1 grants to client 4 at 7 s at the earliest, unless client 3 has
 /// reported its hold and released. The REQUEST of client 3 may arrive at any time.
 #[test]
-fn a_coordinator_that_is_falsely_suspected() {
+fn falsely_suspected_coordinator_is_harmless() {
     let stage = suspected(TIMED.lease);
     holds_from(&stage, u32::MAX);
 
@@ -80,7 +80,7 @@ fn suspected(grace: Span) -> Stage<Coordinator> {
 
 /// Mutation: a new coordinator that does not wait for the old one's leases causes two holders.
 #[test]
-fn a_coordinator_that_does_not_wait_lets_two_in() {
+fn coordinator_without_grace_gives_two_holders() {
     let stage = suspected(Span::from_millis(1990));
     let found = explore_with_hope(&stage.world, MOST_STATES, u32::MAX).unwrap_err();
 
@@ -90,7 +90,7 @@ fn a_coordinator_that_does_not_wait_lets_two_in() {
 /// Replica 0 is reset at 3 s. At 5 s client 3 renews its lease with replica 1. At 7 s, when that may grant to others,
 /// replica 0 asks for its state, since its own leases have expired.
 #[test]
-fn a_coordinator_that_forgets() {
+fn reset_coordinator_waits_for_its_leases() {
     let mut stage = taken_over(4, TIMED.lease, true);
     stage.lose_all();
     stage.world.forget_timers(|timer| matches!(timer, Timer::Ping(1 | 2)));

@@ -77,7 +77,7 @@ fn two_clients_and_two_replicas() {
 }
 
 #[test]
-fn a_message_that_comes_twice_and_a_withdrawal() {
+fn duplicated_message_and_withdrawal_are_harmless() {
     holds_as_documented("replicas=1 votes=1 clients=2 duplications=1 withdrawals=1");
 }
 
@@ -105,7 +105,7 @@ fn too_many_resets_let_two_in() {
 
 /// The replica has no owner while the successor holds.
 #[test]
-fn a_release_without_successor_lets_two_in() {
+fn release_without_successor_gives_two_holders() {
     let case = "replicas=1 votes=1 clients=2 requests=2";
     let found = breaks(case, Config { successor_named: false, ..REPAIRED });
 
@@ -148,7 +148,7 @@ fn a_split_vote_stays_split() {
 
 /// An ENQUEUE to an owner that has finished is lost.
 #[test]
-fn a_request_is_sent_to_an_owner_who_has_finished() {
+fn request_to_finished_owner_is_lost() {
     let case = "replicas=1 votes=1 hops=1 clients=2";
     let found = breaks(case, Config { losers_queued: false, asks_again: false, ..REPAIRED });
 
@@ -192,7 +192,7 @@ fn a_late_release_hits_the_next_owner() {
 
 /// TOKEN is the only copy of the queue. (With copies at the waiting clients, their pings resolve it much later.)
 #[test]
-fn a_token_that_is_lost_is_lost_for_ever() {
+fn lost_token_is_never_replaced() {
     let case = "replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1";
     let found = breaks(case, Config { acknowledged: false, ..REPAIRED });
 

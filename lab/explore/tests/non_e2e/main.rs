@@ -67,7 +67,7 @@ fn two_clients_two_replicas_and_a_hop() {
 }
 
 #[test]
-fn a_loss_and_a_message_that_comes_twice_and_a_withdrawal() {
+fn loss_duplicate_and_withdrawal_are_tolerated() {
     holds("replicas=1 votes=1 hops=1 clients=2 duplications=1 losses=1 withdrawals=1");
 }
 
@@ -87,7 +87,7 @@ fn too_many_resets_let_two_in() {
 
 /// From every state with enough timeouts left all clients can be served.
 #[test]
-fn asking_again_and_pings_find_everybody() {
+fn retries_and_pings_serve_all_clients() {
     holds("replicas=1 votes=1 hops=1 clients=2 timeouts=1 withdrawals=1");
 }
 

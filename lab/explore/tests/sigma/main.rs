@@ -100,7 +100,7 @@ fn three_clients_may_need_a_retry() {
 
 /// Fewer than 2m − n resets are safe.
 #[test]
-fn a_reset_and_a_loss_and_a_message_that_comes_twice() {
+fn reset_loss_and_duplicate_are_tolerated() {
     let cases = [
         "replicas=3 votes=3 clients=2 resets=1 losses=1",
         "replicas=2 votes=2 clients=2 resets=1 losses=1 duplications=1",
@@ -142,14 +142,14 @@ under way: 4 → 1  REQUEST(R1, 1@4)
 /// A retry replaces messages that arrived too early or were forgotten: from every state with a timeout left all clients
 /// can be served.
 #[test]
-fn a_retry_makes_up_for_a_reset() {
+fn retry_recovers_from_reset() {
     holds("replicas=2 votes=2 clients=2 timeouts=1");
     is_documented(&holds("replicas=2 votes=2 clients=2 timeouts=1 resets=1"));
 }
 
 /// The same for a loss; but if two clients wait for each other, both may have to retry.
 #[test]
-fn a_retry_makes_up_for_a_loss() {
+fn retry_recovers_from_loss() {
     holds("replicas=2 votes=2 clients=1 timeouts=1 losses=1");
     let found = breaks("replicas=2 votes=2 clients=2 timeouts=1 losses=1", Config::REPAIRED);
     assert!(matches!(found.violation, Violation::Hopeless(_)), "{found}");
@@ -235,7 +235,7 @@ fn the_strawman_is_safe() {
 }
 
 #[test]
-fn a_reset_lets_two_into_the_strawman() {
+fn reset_gives_strawman_two_holders() {
     let text = "replicas=3 votes=2 clients=2 resets=1";
 
     is_two_inside(&case::breaks(text, strawman(text, strawman::Config::GIVES_UP)));

@@ -32,7 +32,7 @@ fn lets_two_in(text: &str, config: Config) -> String {
 /// The form of Figures 5 and 6 without any fault, when a client requests a second time: R1's answer to its first
 /// request still counts after R1 was released and has another owner.
 #[test]
-fn as_printed_two_get_in_without_a_fault() {
+fn printed_form_gives_two_holders_without_fault() {
     assert_eq!(
         lets_two_in("requests=2", Config::PRINTED),
         "\
@@ -171,7 +171,7 @@ fn a_vote_that_was_yielded_is_counted_again() {
 
 /// Both the duplicated answer and the retry are needed.
 #[test]
-fn a_yielded_vote_is_not_counted_again_without_a_retry_and_large() {
+fn yielded_vote_is_counted_once_without_retry() {
     let states = |fault: &str| {
         let world = world(&case(&format!("replicas=3 votes=2 clients=2 {fault}")), NOT_NUMBERED);
         let none = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));

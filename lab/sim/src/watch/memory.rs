@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_forgets_with_every_new_owner_and_all_the_time_with_two() {
+    fn replica_loses_memory_with_new_owner_or_two_owners() {
         let replicas = Replicas::on_overlay("/a", Quorum::new(3, 2));
         let [a, b, c] = [0, 1, 2].map(|replica| only(replicas.key(replica).unwrap()));
         let mut memory = Memory::new([&replicas].into_iter(), Vec::new(), Span::from_secs(10));

@@ -61,7 +61,7 @@ fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
 }
 
 #[test]
-fn everybody_is_served_on_both_overlays_under_both_loads() {
+fn all_clients_are_served_on_both_overlays_and_loads() {
     for overlay in [OverlayKind::Chord, OverlayKind::Pastry] {
         for (load, requests, asked) in [(Load::Whole, 20, 3 * 6 * 20), (Load::PerPeer, 2, 3 * 6 * 60 * 2)] {
             let report = sigma(&Rounds { overlay, load, requests, ..small() });
@@ -118,7 +118,7 @@ fn without_a_drain_who_waits_is_stuck() {
 }
 
 #[test]
-fn each_fault_is_seen() {
+fn each_mutation_is_detected() {
     for (fault, sentence) in [
         (Fault::LetsEverybodyIn, "enters as holder 2 of 1"),
         (Fault::NeverGrants, "requests were never served, the oldest by peer"),
@@ -191,7 +191,7 @@ fn does_no_harm(run: fn(&Rounds) -> Report) {
 
 /// Beyond the bound, with ten times the resets and two votes of three, two clients hold at a time.
 #[test]
-fn beyond_the_bound_harm_is_done_and_told_apart() {
+fn resets_beyond_bound_are_counted_apart() {
     let faults = Faults { replica_life: Some(Span::from_secs(20)), ..Faults::default() };
     let rough = Rounds { quorum: Quorum::new(3, 2), faults, rounds: 20, count_violations: true, ..small() };
     let report = sigma(&rough);

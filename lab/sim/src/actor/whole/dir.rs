@@ -104,7 +104,7 @@ mod tests {
     /// Counts the outcomes of a thousand crashes during an append of 1,000 bytes to 300: nothing, all, a prefix, a
     /// hole.
     #[test]
-    fn a_crash_leaves_nothing_or_all_or_a_beginning_or_a_hole() {
+    fn torn_write_leaves_nothing_all_prefix_or_hole() {
         let rng = &mut Rng::new(1);
         let mut found = [0; 4];
         for _ in 0..1000 {
