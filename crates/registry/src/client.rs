@@ -1,4 +1,4 @@
-//! A process's session, seen from the process: until when it may use tokens. The safety argument is in `leases.rs`.
+//! A process's session, seen from the process: until when it may use tokens. `leases.rs` has the safety argument.
 //!
 //! ```text
 //!   Out ──Open──► In ──Yes to renewal n──► may use tokens until sent(n) + ttl ──┐
@@ -16,15 +16,15 @@ use peerlock_types::{Rng, Span, Time};
 use crate::mutation::Mutation;
 use crate::{SessionId, Ttl};
 
-/// Maximum number of unanswered renewals. The oldest are given up.
+/// Unanswered renewals. The oldest are given up.
 const MOST_OPEN: usize = 16;
-/// A renewal is due after a fifth of the session: 3 s of 15 s. Our choice: an election and two lost messages fit
+/// A renewal is due after a fifth of the session, 3 s of 15 s. Our choice: an election and two lost messages fit
 /// between.
 const RENEWALS: u64 = 5;
 /// The interval of the first attempts.
 pub(crate) const RETRY: Span = Span::from_millis(300);
-/// How many attempts are made before the interval is doubled, each time. An election is over by then. A leader that
-/// does not answer after that is overloaded, and frequent retries would add to it.
+/// Attempts before the interval is doubled, each time. By then an election is over, so the leader is overloaded, and
+/// frequent retries would add to that.
 pub(crate) const TRIES: u32 = 4;
 
 /// A request to the registry.
@@ -32,27 +32,26 @@ pub(crate) const TRIES: u32 = 4;
 pub enum SessionRequest {
     /// Open a session.
     Open {
-        /// A random number that identifies this request.
+        /// A random number that identifies the request.
         nonce: u64,
         /// How many sessions this process has requested before.
         opening: u64,
         /// The previous session, which the process has stopped.
         replaces: Option<SessionId>,
     },
-    /// Renew a session for its duration from now on.
+    /// Renew a session.
     Renew {
         /// The session to renew.
         session: SessionId,
-        /// The number of this renewal, which the answer repeats.
+        /// Repeated in the answer.
         renewal: u64,
     },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    /// Without a session.
     Out { nonce: u64, replaces: Option<SessionId> },
-    /// With a session, which is usable until then, and not before the first `Yes`.
+    /// Not usable before the first `Yes`.
     In { session: SessionId, until: Option<Time>, sent: BTreeMap<u64, Time> },
 }
 
@@ -63,24 +62,21 @@ pub struct SessionClient {
     rng: Rng,
     phase: Phase,
     renewals: u64,
-    /// How many sessions were requested before the present one.
     openings: u64,
-    /// When the next request is due.
     due: Time,
-    /// The number of requests since the last answer.
+    /// Requests since the last answer.
     tries: u32,
-    /// How often the stop was latched.
     stops: u64,
     #[cfg(feature = "mutation")]
     mutation: Option<Mutation>,
-    /// The stopped phase, for `Mutation::NoLatch`.
+    /// For `Mutation::NoLatch`.
     #[cfg(feature = "mutation")]
     stopped: Option<Phase>,
 }
 
 impl SessionClient {
-    /// Starts without a session. The first one replaces `replaces`. `rng` draws the nonces and must be another stream
-    /// for each process.
+    /// Starts without a session; the first one replaces `replaces`. `rng` draws the nonces: another stream for each
+    /// process.
     pub fn new(ttl: Ttl, replaces: Option<SessionId>, mut rng: Rng) -> Self {
         let phase = Phase::Out { nonce: rng.bits(), replaces };
         Self {
@@ -105,13 +101,12 @@ impl SessionClient {
         Self { mutation, ..self }
     }
 
-    /// Returns the session that may be used now. Call it after every wake-up, before anything is sent: no other
-    /// information about the session is reliable.
+    /// Returns the session that may be used now. Call it after every wake-up, before anything is sent.
     pub fn stands(&self, now: Time) -> Option<SessionId> {
         self.until().filter(|(_, until)| now < *until).map(|(session, _)| session)
     }
 
-    /// Returns the session and its end as far as known: an upper bound for every client's deadline.
+    /// Returns the session and its end as far as known: an upper bound of every client's deadline.
     pub fn until(&self) -> Option<(SessionId, Time)> {
         match self.phase {
             Phase::In { session, until: Some(until), .. } => Some((session, until)),
@@ -119,7 +114,7 @@ impl SessionClient {
         }
     }
 
-    /// Returns the session that this process has opened and not stopped, whether it may be used or not.
+    /// Returns the session that was opened and not stopped, usable or not.
     pub fn session(&self) -> Option<SessionId> {
         match self.phase {
             Phase::In { session, .. } => Some(session),
@@ -127,7 +122,7 @@ impl SessionClient {
         }
     }
 
-    /// Returns how many sessions of this process have ended.
+    /// Returns how many sessions have ended.
     pub fn stops(&self) -> u64 {
         self.stops
     }
@@ -137,7 +132,7 @@ impl SessionClient {
         self.until().map_or(self.due, |(_, until)| self.due.min(until))
     }
 
-    /// Checks the session, and returns the request that is due.
+    /// Checks the session. Returns the request that is due.
     pub fn wake(&mut self, now: Time) -> Option<SessionRequest> {
         self.look(now);
         if now < self.due {
@@ -160,8 +155,8 @@ impl SessionClient {
         }
     }
 
-    /// Handles the opening of the session requested with this nonce. It is not usable yet: the first `Open` may have
-    /// been sent longer ago than the session's duration.
+    /// Handles the opening of the session with this nonce. Not usable yet: the first `Open` may have been sent longer
+    /// ago than the session's duration.
     pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
@@ -169,8 +164,8 @@ impl SessionClient {
         }
     }
 
-    /// Handles the refusal of the session requested with this nonce, since the registry knows a later one. Mostly it
-    /// has opened this one, and ended it before the answer arrived. The next request is for another session.
+    /// Handles a refusal: the registry knows a later session. Usually it has opened this one, and ended it before the
+    /// answer arrived. Requests another one.
     pub fn on_outdated(&mut self, nonce: u64) {
         if let Phase::Out { nonce: asked, .. } = &mut self.phase
             && *asked == nonce
@@ -191,7 +186,7 @@ impl SessionClient {
         {
             #[cfg(feature = "mutation")]
             let at = if self.mutation == Some(Mutation::CountsFromAnswer) { now } else { at };
-            // Counted from the sending of this very renewal. It also answers older ones.
+            // Counted from the sending of this renewal. Also answers older ones.
             *until = (*until).max(Some(at + self.ttl));
             *sent = sent.split_off(&(renewal + 1));
             self.tries = 0;
@@ -202,7 +197,7 @@ impl SessionClient {
         }
     }
 
-    /// Handles the registry's answer that this session has ended.
+    /// Handles the answer that this session has ended.
     pub fn on_over(&mut self, session: SessionId, now: Time) {
         self.look(now);
         if self.session() == Some(session) {
@@ -224,8 +219,7 @@ impl SessionClient {
         session
     }
 
-    /// The latch: a session whose time has passed ends here, whatever arrives later. The next `Open` ends it in the
-    /// registry.
+    /// The latch: a session whose time has passed ends here, whatever arrives later.
     fn look(&mut self, now: Time) {
         if let Some((session, until)) = self.until()
             && now >= until
@@ -244,8 +238,8 @@ impl SessionClient {
     }
 }
 
-/// Returns the interval before the next attempt, after `tries` attempts and at most `most`. Later intervals are random
-/// from their half on, so that sessions lost together are not all requested together.
+/// Returns the interval before the next attempt. Later ones have jitter, so that sessions lost together are not
+/// requested together.
 pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
     match tries / TRIES {
         0 => RETRY.min(most),
@@ -256,11 +250,9 @@ pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
     }
 }
 
-/// Parts for the mutation of the latch and for exploration.
 #[cfg(feature = "mutation")]
 impl SessionClient {
-    /// Returns what distinguishes clients that always have a request due when woken. The due time, the number of
-    /// attempts and the random source do not matter then.
+    /// Returns the part of the state that matters while every wake-up finds a request due.
     pub fn what_matters(&self) -> impl Hash {
         let Self { ttl: _, rng: _, phase, renewals, openings, due: _, tries: _, stops, mutation: _, stopped } = self;
         (phase, renewals, openings, stops, stopped)
@@ -291,7 +283,7 @@ mod tests {
         Time::ZERO + Span::from_millis(millis)
     }
 
-    /// Returns a session opened at 0, with renewals sent at 0 and 300 ms.
+    /// A session opened at 0, with renewals sent at 0 and 300 ms.
     fn opened() -> SessionClient {
         let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), None, Rng::new(1));
         let Some(SessionRequest::Open { nonce, opening: 0, replaces: None }) = client.wake(Time::ZERO) else {
@@ -321,7 +313,7 @@ mod tests {
         client.on_yes(S, 3, at(400));
         client.on_yes(SessionId::new(3), 1, at(400));
         assert_eq!(client.until(), None);
-        // An answer that took longer than the session stops it immediately.
+        // The answer took longer than the session.
         client.on_yes(S, 1, at(10_000));
         assert_eq!((client.session(), client.stops()), (None, 1));
     }
@@ -332,7 +324,6 @@ mod tests {
         client.on_yes(S, 1, at(100));
         client.on_yes(S, 2, at(10_100));
         assert_eq!(client.stands(at(10_100)), None, "by the second renewal it would be valid until 10.3 s");
-        // The next `Open` requests another session and the end of the old one.
         assert!(matches!(client.wake(at(10_100)), Some(SessionRequest::Open { opening: 1, replaces: Some(S), .. })));
         client.on_yes(S, 2, at(10_101));
         assert_eq!(client.stands(at(10_101)), None);
@@ -355,7 +346,7 @@ mod tests {
         assert_eq!(client.session(), Some(SessionId::new(9)));
     }
 
-    /// The session was opened and expired before the answer arrived. The same nonce would be refused forever.
+    /// The session has expired before the answer arrived. The same nonce would be refused forever.
     #[test]
     fn client_requests_another_session_when_outdated() {
         let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), Some(S), Rng::new(1));
@@ -375,7 +366,6 @@ mod tests {
         assert_eq!(client.session(), Some(SessionId::new(9)));
     }
 
-    /// Returns when the client sends requests if none is answered.
     fn asks(seed: u64, ttl: u64, millis: u64) -> Vec<Time> {
         let mut client = SessionClient::new(Ttl::from_millis(ttl).unwrap(), None, Rng::new(seed));
         (0..millis).map(at).filter(|now| client.wake(*now).is_some()).collect()
@@ -392,7 +382,6 @@ mod tests {
                 let (half, most) = (Span::from_millis(longest / 2), Span::from_millis(longest + 1));
                 assert!(last.iter().all(|pause| (half..=most).contains(pause)), "{ttl}: {last:?}");
             }
-            // In the last minute the requests of different clients are spread.
             let moments: std::collections::BTreeSet<Time> =
                 all.iter().filter_map(|asks| asks.last().copied()).collect();
             assert!(moments.len() > 30, "{ttl}: {}", moments.len());

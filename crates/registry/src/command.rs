@@ -7,54 +7,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Label, SessionId, Ttl, Versions, VoterId};
 
-/// Maximum number of addresses of one member.
 pub const MOST_ADDRESSES: usize = 16;
-/// Maximum number of sessions that one command or event names.
+/// Sessions that one command or event names.
 pub const MOST_NAMED: usize = 32_768;
-/// Maximum number of resources that one `Open` takes over. Their names fit into one message.
+/// Resources that one `Open` takes over: their names fit into one message.
 pub const MOST_TAKEN: usize = 1024;
-/// Maximum number of voters that an administrator can choose.
+/// Voters that an administrator can choose.
 pub const MAX_VOTERS: usize = 7;
-/// Upper bound of terms, indices and similar numbers in decoded messages, so that no increment overflows.
+/// Bound of decoded terms and indices, so that no increment overflows.
 pub const MOST_NUMBER: u64 = 1 << 48;
-/// Upper bound of fencing numbers. It follows from the bound on generations.
+/// Upper bound of fencing numbers, from the bound on generations.
 pub const MOST_FENCING: u64 = 1 << 62;
 
-/// The description of a host.
+/// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
-    /// The host's name.
+    /// Its name.
     pub name: Label,
     /// The addresses that it listens on.
     pub addresses: Vec<Label>,
     /// The versions that its process understands.
     pub versions: Versions,
-    /// Whether it has a data directory. Only such a host can become a voter, and it remains a member after its last
-    /// session.
+    /// Whether it has a data directory. Only such a host can vote, and it stays a member after its last session.
     pub keeps: bool,
 }
 
-/// The order of a host's `Open` requests: later requests compare greater.
+/// The order of a host's `Open` requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// The process number: higher than that of every earlier process of the host.
+    /// The process number, which increases with every start of the host's agent.
     pub process: u64,
-    /// How many sessions this process has requested before.
+    /// Its number among the requests of the process.
     pub opening: u64,
 }
 
 /// An entry of the registry's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Opens a session for a process. Answered with [`Outcome::Opened`].
-    ///
-    /// A retransmission with the same nonce returns the same session.
+    /// Opens a session. Answered with [`Outcome::Opened`]; a retransmission returns the same session.
     Open {
-        /// The host that the process runs on.
+        /// The process's host.
         host: PeerId,
-        /// A random number, drawn for each session.
+        /// Random, drawn for each session.
         nonce: u64,
-        /// Refused unless it is greater than the host's latest. So a late copy opens no session.
+        /// Refused unless greater than the host's latest, so that a late copy opens no session.
         incarnation: Incarnation,
         /// How long the session is valid after the sending of a renewal.
         ttl: Ttl,
@@ -62,169 +58,154 @@ pub enum Command {
         info: Info,
         /// The voter whose file the process has.
         voter: Option<VoterId>,
-        /// An ended session of the same host: its process has exited or has latched its stop. Sessions that earlier
-        /// processes opened to replace it, and never stored, end with it.
+        /// An ended session of the host. Sessions that earlier processes opened to replace it, and never stored, end
+        /// with it.
         replaces: Option<SessionId>,
-        /// The resources in which clients of the replaced session may still hold slots. The new session becomes a party
-        /// of each, and each gets a new generation in whose census it takes part.
+        /// Resources in which clients of the replaced session may hold slots. The new session becomes a party of each,
+        /// in a new generation.
         takes: Vec<Label>,
     },
-    /// Ends a session. Sent by its own process, which has stopped using it.
+    /// Ends a session. Sent by its own process.
     Leave {
-        /// The session to end.
+        /// The session.
         session: SessionId,
     },
-    /// Ends sessions whose time has passed at the leader. Has an effect only in an entry of `term`: see
-    /// [`crate::leases`].
+    /// Ends sessions that have expired. Has an effect only in an entry of `term`: see [`crate::leases`].
     End {
-        /// The sessions to end.
+        /// The sessions.
         sessions: Vec<SessionId>,
-        /// The term in which the leader decided this.
+        /// The term of the decision.
         term: u64,
     },
-    /// Makes a session a party of a resource, which is created if it does not exist. Answered with [`Outcome::Joined`].
+    /// Makes a session a party of a resource, which is created if necessary. Answered with [`Outcome::Joined`].
     Join {
-        /// The session that becomes a party.
+        /// The new party.
         session: SessionId,
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The number of slots, if this command creates the resource.
+        /// The number of slots, if this creates the resource.
         slots: u32,
     },
-    /// Changes the number of slots of a resource, which opens a generation.
+    /// Changes the number of slots, which opens a generation.
     Resize {
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The new number. No effect if the resource already has that many.
+        /// The new number.
         slots: u32,
-        /// The generation that the sender has seen. Refused if the number has changed in a later one, so that a late
-        /// copy does not undo a newer change.
+        /// The last generation seen. Refused if the number has changed since.
         generation: u64,
     },
     /// Opens the next generation because this one runs out of fencing numbers.
     Renumber {
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The current generation; refused otherwise.
+        /// Refused unless current.
         generation: u64,
     },
-    /// Reports that the coordinator has completed the census. Removes parties that joined before this generation and
-    /// are not in `remaining`. The generation is no longer announced to the coordinator.
+    /// Reports a complete census. Removes parties that joined before this generation and are not in `remaining`.
     Close {
         /// The coordinator's session.
         session: SessionId,
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The current generation; refused otherwise.
+        /// Refused unless current.
         generation: u64,
         /// The parties that reported a token or a waiter.
         remaining: Vec<SessionId>,
     },
-    /// Records a detached grant, or renews it: its time counts from this entry. Committed before the client is
-    /// notified.
-    ///
-    /// Any session of the granting host may renew it.
+    /// Records a detached grant, or renews it: its time counts from this entry. Any session of the host may renew it.
     Detach {
         /// The session that grants or renews.
         session: SessionId,
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The granted slot.
+        /// The slot.
         slot: u32,
-        /// The fencing number, which identifies the grant.
+        /// Identifies the grant.
         fencing: u64,
-        /// How long the grant is valid from now on. A renewal never shortens it.
+        /// Counted from this entry. A renewal never shortens it.
         ttl: Ttl,
-        /// Opaque text that a later process of the host finds with the grant.
+        /// Opaque text for later processes of the host.
         note: Label,
     },
-    /// Removes a detached grant: it was released, or not given after all. Sent by a session of the granting host.
+    /// Removes a detached grant that was released, or not given after all. Sent by a session of its host.
     DropDetached {
-        /// The session that removes it.
+        /// The sending session.
         session: SessionId,
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The fencing number, which identifies the grant.
+        /// Identifies the grant.
         fencing: u64,
     },
-    /// Evicts a party with all detached grants of its session, and opens a generation.
-    ///
-    /// Its clients may still use their slots: only fencing numbers protect against them.
+    /// Evicts a party with all detached grants of its session, and opens a generation. Only fencing numbers protect
+    /// against its clients.
     Expel {
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
         /// The session to evict.
         session: SessionId,
-        /// The generation in which it became a party, as the sender has seen it ([`Party::since`](crate::Party)).
-        /// Identifies one participation: a late copy does not evict a session that has joined again.
+        /// Its [`Party::since`](crate::Party), so that a late copy does not evict a session that has joined again.
         since: u64,
     },
-    /// Revokes one detached grant, on behalf of an administrator whose request its host does not answer. No generation
-    /// is opened.
+    /// Revokes a detached grant whose host does not answer. Opens no generation.
     TakeBack {
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The fencing number, which identifies the grant.
+        /// Identifies the grant.
         fencing: u64,
-        /// The session that gave or last renewed it, as the sender has seen it. Refused if a later session of the host
-        /// has renewed the grant since.
+        /// The session that last renewed it, as seen. Refused if another one has since.
         session: SessionId,
     },
-    /// Ends a detached grant whose time has passed at the leader.
+    /// Ends an expired detached grant.
     ExpireDetached {
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The fencing number, which identifies the grant.
+        /// Identifies the grant.
         fencing: u64,
-        /// The number of its renewals. Refused if it was renewed since.
+        /// The number of its renewals, as seen by the leader.
         stretch: u64,
     },
-    /// Sets the hosts that vote; with `None` the registry chooses them.
-    ///
-    /// Each host becomes a voter once it has a session and has caught up. Until all have, no voter is removed.
+    /// Sets the hosts that vote; with `None` the registry chooses. No voter is removed until all of them have caught
+    /// up.
     SetVoters {
         /// The hosts.
         hosts: Option<Vec<PeerId>>,
-        /// The number of choices that the sender has seen. Refused if there was another since, so that a late copy does
-        /// not undo a newer choice.
+        /// The number of choices seen. Refused if there was another since.
         after: u64,
     },
-    /// Follows a change of voters that the leader has applied. Once this entry is committed, a majority of the present
-    /// voters has stored that the change is committed, and never counts with the former voters again.
+    /// Follows a change of voters. Once this is committed, a majority of the voters has stored that the change is, and
+    /// never counts with the former voters again.
     Settle {
-        /// The number of the change. Refused if it is not the last one.
+        /// The number of the change. Refused unless the last.
         change: u64,
     },
-    /// Increases the registry's version. Proposed when every voter and every session understands the next one.
+    /// Increases the registry's version, when every voter and session understands the next.
     Raise {
         /// The next version.
         version: u16,
     },
-    /// Removes a party that has discarded its state of the resource because none of its clients has used it for a
-    /// while. Opens a generation for the remaining parties.
+    /// Removes a party that has discarded its state of the resource. Opens a generation.
     Quit {
         /// The session to remove.
         session: SessionId,
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The current generation; refused otherwise, since the session may have joined again.
+        /// Refused unless current, since the session may have joined again.
         generation: u64,
     },
-    /// Deletes a resource. Refused while it has a party or a detached grant.
-    ///
-    /// A later resource, of any name, starts with a higher generation.
+    /// Deletes an unused resource. Later resources start with a higher generation.
     Remove {
-        /// The name of the resource.
+        /// The resource.
         resource: Label,
-        /// The current generation. Refused otherwise: it was used since, or is another resource of the same name.
+        /// Refused unless current.
         generation: u64,
     },
-    /// Ends the quarantine after a recovery, once its time has passed at the leader: see [`crate::State::quarantine`].
+    /// Ends the quarantine after a recovery: see [`crate::State::quarantine`].
     LiftQuarantine,
 }
 
 impl Command {
-    /// Returns the session that sends this command, if it acts for one.
+    /// Returns the session that sends this command, if any.
     pub fn session(&self) -> Option<SessionId> {
         match *self {
             Self::Leave { session }
@@ -248,7 +229,7 @@ impl Command {
         }
     }
 
-    /// Returns whether only a leader proposes this command.
+    /// Returns whether only a leader proposes this.
     pub fn is_leaders(&self) -> bool {
         matches!(
             self,
@@ -260,7 +241,7 @@ impl Command {
         )
     }
 
-    /// Checks the bounds of all fields. The error names what is out of bounds.
+    /// Checks the bounds. The error names what is out of bounds.
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
@@ -305,44 +286,43 @@ impl Command {
 /// A generation that was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// The name of the resource.
+    /// The resource.
     pub resource: Label,
     /// The generation.
     pub generation: u64,
-    /// The session that takes the census and coordinates, or `None` if no party is left.
+    /// The session that takes the census and coordinates; `None` without parties.
     pub coordinator: Option<SessionId>,
 }
 
 /// The result of applying a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The session is open. It is usable only once a renewal was confirmed.
+    /// The session is open, and usable once a renewal was confirmed.
     Opened {
         /// The new session.
         session: SessionId,
     },
     /// Sessions have ended.
     Ended {
-        /// The sessions that this command has ended, without those that had ended before.
+        /// Without those that had ended before.
         sessions: Vec<SessionId>,
     },
-    /// The session is a party of the resource.
+    /// The session is a party.
     Joined {
-        /// The current generation. The joining session discards messages of earlier ones.
+        /// The current generation.
         generation: u64,
         /// The coordinator's session and host.
         coordinator: (SessionId, PeerId),
-        /// Whether this join has opened the generation. Then the joining session coordinates it, and an event announces
-        /// it.
+        /// Whether this join has opened the generation, which the session then coordinates.
         opened: bool,
-        /// The number of slots, which may differ from the number in the command.
+        /// The number of slots.
         slots: u32,
     },
     /// A generation was opened.
     Advanced(Opening),
-    /// The command has been applied, now or earlier.
+    /// Applied, now or earlier.
     Done,
-    /// The command has changed nothing.
+    /// Nothing has changed.
     Refused(Refusal),
 }
 
@@ -351,29 +331,29 @@ pub enum Outcome {
 pub enum Refusal {
     /// The session has ended or never existed.
     NoSession,
-    /// The session is not a party of the resource.
+    /// The session is not a party.
     NoParty,
     /// It belongs to another host or session.
     NotYours,
     /// There is no such resource.
     NoResource,
-    /// The command names an earlier generation.
+    /// The generation is not the current one.
     OldGeneration,
-    /// It has been changed since the sender's query.
+    /// Changed since the sender's query.
     Superseded,
     /// The grant does not exist, or was renewed since.
     NoSuchGrant,
-    /// The registry has seen a later process of the host, or a later session of this process.
+    /// The host has a later process, or this one a later session.
     OldProcess,
-    /// There is no such member, or it has no data directory.
+    /// No such member, or it has no data directory.
     NoKeeper,
-    /// It was decided in another term than that of its entry.
+    /// Decided in another term than its entry's.
     OldTerm,
     /// A bound of the registry is reached.
     Full,
-    /// The registry has a version that the process does not understand.
+    /// A version that the process does not understand.
     Version(u16),
-    /// The resource has a party, a detached grant, or an evicted session that may not have been notified.
+    /// It has a party, a detached grant, or an evicted session without notice.
     InUse,
 }
 

@@ -4,26 +4,25 @@ use peerlock_types::Span;
 
 use crate::mutation::Mutation;
 
-/// Timeouts of the registry. The defaults are those of the product; the simulator uses shorter ones.
+/// Timeouts of the registry. The defaults are the product's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The interval at which [`Registry::tick`](crate::Registry::tick) is called. Elections, heartbeats and rounds count
-    /// in ticks.
+    /// The interval of [`Registry::tick`](crate::Registry::tick).
     pub tick: Span,
     /// An election starts after this many ticks without a leader, or up to twice as many, at random.
     pub election_ticks: usize,
-    /// The ticks between two heartbeats of a leader.
+    /// Ticks between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
-    /// How long a leader waits beyond `ttl · (1 + 3ρ)`, but at most an eighth of the ttl. Not needed for safety: it
-    /// gives a killed process time to exit. It does not help late renewals, since the peer has stopped by then.
+    /// How long a leader waits beyond `ttl · (1 + 3ρ)`, at most an eighth of the ttl. Not needed for safety: it gives a
+    /// killed process time to exit.
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,
     /// A voter whose write takes longer does not lead.
     pub disk_patience: Span,
-    /// The number of entries after which a snapshot and a new file are written.
+    /// Entries after which a snapshot is written.
     pub compact_after: u64,
-    /// The rule that is left out.
+    /// The rule to leave out.
     #[cfg(feature = "mutation")]
     pub mutation: Option<Mutation>,
 }
@@ -45,7 +44,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns whether this rule is left out.
     pub(crate) fn makes(&self, _mistake: Mutation) -> bool {
         #[cfg(feature = "mutation")]
         return self.mutation == Some(_mistake);

@@ -1,7 +1,7 @@
 //! The registry's file, and the thread that writes it.
 //!
-//! Writing is an effect with a later completion: the registry emits one [`Write`] at a time, and continues when it is
-//! done. So the thread that hands tokens over never waits for a disk.
+//! The registry emits one [`Write`] at a time, and continues when it is done. So the thread that hands tokens over
+//! never waits for a disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// A write. It is complete when it would survive a power loss.
+/// A write. Complete when it would survive a power loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Append these bytes to the file.
+    /// Append to the file.
     Append(Vec<u8>),
-    /// Replace the file by these bytes, atomically.
+    /// Replace the file atomically.
     Replace(Vec<u8>),
-    /// Delete the file: its voter was removed.
+    /// Delete the file.
     Remove,
 }
 
@@ -26,11 +26,11 @@ pub trait Disk {
     /// Reads the whole file, if it exists.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Writes and syncs. After an error the content is unknown, and this process must not write again.
+    /// Writes and syncs. After an error this process must not write again: the content is unknown.
     fn write(&mut self, write: &Write) -> io::Result<()>;
 }
 
-/// A file in a directory. `….new` beside it is about to replace it.
+/// A file. `….new` beside it is about to replace it.
 #[derive(Debug)]
 pub struct FileDisk {
     path: PathBuf,
@@ -38,7 +38,7 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Uses the file at this path. The caller ensures that no other process does.
+    /// The caller ensures that no other process uses this path.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), file: None }
     }
@@ -99,13 +99,13 @@ pub struct Failure(#[source] io::Error);
 impl Failure {
     /// Reports the error and exits: after a failed sync the kernel may have dropped the data, and reports it only once.
     pub fn end_process(self) {
-        // Ignore an error: the log may be on the same full disk.
+        // The log may be on the same full disk.
         _ = writeln!(io::stderr(), "peerlock: {self}");
         std::process::exit(74) // EX_IOERR
     }
 }
 
-/// A thread that writes.
+/// The thread that writes.
 #[derive(Debug)]
 pub struct DiskThread {
     jobs: Option<Sender<(u64, Write)>>,
@@ -113,8 +113,8 @@ pub struct DiskThread {
 }
 
 impl DiskThread {
-    /// Starts a thread. It calls `done` with the number of each completed write, and `failed` on the first error, after
-    /// which it ends. A process with a voter then exits: [`Failure::end_process`].
+    /// Starts a thread. It calls `done` with the number of each completed write, and ends with a call of `failed` on
+    /// the first error; a process with a voter then exits: [`Failure::end_process`].
     pub fn start(
         disk: impl Disk + Send + 'static,
         done: impl FnMut(u64) + Send + 'static,
@@ -127,7 +127,7 @@ impl DiskThread {
 
     /// Queues a write. Never blocks.
     pub fn write(&self, number: u64, write: Write) {
-        // Fails only after an error that was reported.
+        // Fails only after a reported error.
         if let Some(jobs) = &self.jobs {
             _ = jobs.send((number, write));
         }
@@ -156,7 +156,6 @@ fn run(mut disk: impl Disk, todo: &Receiver<(u64, Write)>, mut done: impl FnMut(
 mod tests {
     use super::*;
 
-    /// A directory that is deleted at the end of the test.
     struct Dir(PathBuf);
 
     impl Dir {

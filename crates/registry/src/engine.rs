@@ -1,12 +1,10 @@
-//! The interface to the Raft engine: TiKV's `raft`, through its `RawNode`. Only this file, `form.rs` and `log.rs` use
-//! it.
+//! The interface to TiKV's `raft`. Only this file, `form.rs` and `log.rs` use it.
 //!
-//! We use an existing engine because published implementations of Raft have had faults that took years to find. This
-//! one has no clock, no I/O and, with its election timeout set before each tick, no random source. Its advisories:
-//! RUSTSEC-2024-0437 (unbounded recursion in protobuf's decoder): it receives no bytes from outside except
-//! configuration changes of bounded length, see `form.rs`. RUSTSEC-2025-0057 (fxhash is unmaintained): it hashes small
-//! numbers of our own. Proposals forwarded by a follower are neither sent (`form.rs` cannot express them) nor made
-//! (only a leader proposes).
+//! Published implementations of Raft have had faults that took years to find, so this one is not our own. It has no
+//! clock, no I/O and, with its election timeout set before each tick, no random source. Its advisories:
+//! RUSTSEC-2024-0437 (recursion in protobuf's decoder) does not apply, since it decodes only bounded configuration
+//! changes from outside (`form.rs`); nor does RUSTSEC-2025-0057 (fxhash), which hashes numbers of our own. Proposals
+//! forwarded by a follower are neither sent nor made.
 //!
 //! ```text
 //!   step, tick, propose ─► Ready ─┬─ messages of a leader ──────────────────────────────────► immediately
@@ -15,36 +13,32 @@
 //! ```
 //!
 //! A leader's messages assume that its vote is on disk. A leader elected by others has sent them its vote from there. A
-//! single voter, however, leads before it has written its vote, and after a crash would lead in the same term again.
-//! Therefore its messages wait for the vote.
+//! single voter leads before it has written its vote, and after a crash would lead in the same term again, so its
+//! messages wait.
 //!
 //! # A restarted voter cannot decide alone by an old configuration
 //!
-//! The engine counts votes by the configuration that it has *applied*. The commit index is not synced when it advances,
-//! but is part of the next synced record. So a voter may restart with an older configuration than the one by which
-//! entries have been committed since. If voter 1 restarted with {1} after a change to {1, 2, 3}, it would lead alone
-//! beside 2 and
-//! 3. This does not happen:
+//! The engine counts votes by the configuration that it has *applied*. The commit index is synced only with the next
+//! record, so a voter may restart with an older configuration than the one that has committed entries since. If voter 1
+//! restarted with {1} after a change to {1, 2, 3}, it would lead alone. This does not happen:
 //!
-//! 1. *A leader proposes a change only when it has applied the previous one.* The engine refuses another one until
-//!    then, and a new leader treats every unapplied entry as a change. A change of voters is two entries: one that
-//!    enters a joint configuration, in which decisions need a majority of the old and of the new set, and one that
-//!    leaves it.
+//! 1. *A leader proposes a change only when it has applied the previous one.* The engine refuses it otherwise, and a
+//!    new leader treats every unapplied entry as a change. A change of voters is two entries: one enters a joint
+//!    configuration, in which decisions need a majority of the old and of the new set; one leaves it.
 //! 2. *Every message that carries a change carries a commit index not before the previous change*, by 1. The receiver's
 //!    commit index is the smaller of that and its last entry, so it is not before it either.
-//! 3. *The record that contains a change, or an earlier one, contains that commit index.* The record of an entry is
-//!    synced, and a synced record contains the newest commit index (`lazy`). A record is on disk as a whole or not at
-//!    all. So no file has a change after another one that is not known to be committed: [`Engine::new`] asserts it. The
-//!    engine applies what is known to be committed before it campaigns.
-//! 4. *The entry that leaves a joint configuration is committed by both majorities*, so it is on the disks of a
-//!    majority of the old set. A voter that has it restarts with at least the joint configuration, by 3, and needs both
-//!    majorities. A voter without it may count by the old set alone, but some voter of each majority of that set has
-//!    the entry, and votes for no log without it (Raft's election restriction). Before that entry is committed, all
-//!    elections and decisions need a majority of the old set, by the old or the joint configuration, so any two have a
-//!    voter in common.
+//! 3. *The record that contains a change contains that commit index, or an earlier one does*: a synced record contains
+//!    the newest (`lazy`), and is on disk as a whole or not at all. So no file has a change after another one not known
+//!    to be committed, which [`Engine::new`] asserts. The engine applies what is known to be committed before it
+//!    campaigns.
+//! 4. *The entry that leaves a joint configuration is committed by both majorities*, so a majority of the old set has
+//!    it on disk. A voter that has it restarts with at least the joint configuration, by 3, and needs both majorities.
+//!    A voter without it may count by the old set alone, but some voter of each majority of that set has the entry, and
+//!    votes for no log without it. Before that entry is committed, every decision needs a majority of the old set, so
+//!    any two have a voter in common.
 //!
-//! One write is in progress at a time. Whatever becomes due meanwhile is one record after it: a slow disk makes records
-//! longer, not the queue.
+//! One write is in progress at a time, and the next record collects what becomes due meanwhile: a slow disk makes
+//! records longer, not the queue.
 
 use std::mem::take;
 
@@ -63,38 +57,36 @@ use crate::registry::decode_batch;
 use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
-/// How far ahead the term of an unknown voter may be. At one election per second this takes twelve days. Terms are
-/// bounded (`form.rs`), and a voter near the bound could never be elected again. Any term of a known voter is accepted:
-/// otherwise one that was misled nevertheless would be ignored.
+/// How far ahead the term of an unknown voter may be: twelve days of one election per second. A voter near the bound of
+/// terms (`form.rs`) could never be elected again. A known voter is always believed, or it would be ignored forever
+/// once misled.
 const MOST_TERMS: u64 = 1 << 20;
-/// Maximum number of messages that wait for a disk.
+/// Messages that wait for the disk.
 const MAX_RETAINED: usize = 1024;
-/// Approximate maximum length of a message with entries, in bytes, well below the network's limit.
+/// Approximate length of a message with entries, well below the network's limit.
 const LONG_MESSAGE: u64 = 256 << 10;
 /// A learner that lacks at most this many entries has caught up.
 const BEHIND: u64 = 256;
 
-/// The result of one step of the engine.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// Send now.
     pub send: Vec<Message>,
-    /// A snapshot from the leader, which replaces the state.
+    /// Replaces the state.
     pub snapshot: Option<Snapshot>,
-    /// Committed entries, to be applied in this order.
+    /// To be applied in this order.
     pub committed: Vec<Entry>,
-    /// Rounds confirmed by a majority, with the index up to which the state must be applied.
+    /// Confirmed by a majority, with the index up to which the state must be applied.
     pub rounds: Vec<(u64, u64)>,
 }
 
-/// A write that is due or in progress, and what depends on it.
+/// A write, and what depends on it.
 #[derive(Default)]
 struct Job {
     record: Record,
     ready: u64,
     after: Vec<Message>,
     restored: u64,
-    /// Whether the record has a new term or vote.
+    /// The record has a new term or vote.
     votes: bool,
 }
 
@@ -106,18 +98,17 @@ pub(crate) struct Engine {
     versions: Versions,
     writing: Option<(Job, Time)>,
     next: Option<Job>,
-    /// A newer commit index, which does not need a write of its own.
+    /// A newer commit index, which needs no write of its own.
     lazy: Option<Hard>,
-    /// Messages that waited for the disk.
+    /// These waited for the disk.
     send: Vec<Message>,
-    /// When this voter last took part in a leader's round, its own included, or a voter that has voted for it did, at
-    /// the latest. `None` before the first tick: earlier processes took part before this one started, and its clock may
-    /// not be known yet.
+    /// When this voter, or one that voted for it, last took part in a leader's round, at the latest. `None` before the
+    /// first tick: earlier processes took part before that.
     received: Option<Time>,
 }
 
 impl Engine {
-    /// Starts with this log, whose file is being written since `now`.
+    /// Starts with a log whose file is being written since `now`.
     pub fn new(voter: VoterId, log: Log, config: Config, versions: Versions, rng: Rng, now: Time) -> Self {
         let raft_config = raft::Config {
             id: voter.get(),
@@ -135,7 +126,7 @@ impl Engine {
             "the file of {voter:?} has a configuration change after one that is not known to be committed"
         );
         let raw = RawNode::new(&raft_config, log, &Logger::root(Discard, o!()))
-            // The configuration is valid by the config test, and a log in memory never fails.
+            // The configuration is valid by the config test, and the log never fails.
             .unwrap_or_else(|error| panic!("the Raft engine does not start: {error}"));
         let writing = Some((Job::default(), now));
         let timeout = config.election_ticks;
@@ -154,13 +145,12 @@ impl Engine {
         Some(self.raw.raft.leader_id).filter(|id| *id != 0).map(VoterId::new)
     }
 
-    /// Returns whether an entry of the leader's own term is committed. Before that it may not know everything
-    /// committed.
+    /// Returns whether an entry of its own term is committed. Before that a leader may not know everything committed.
     pub fn is_settled(&self) -> bool {
         self.is_leader() && self.raw.raft.commit_to_current_term()
     }
 
-    /// For a newly elected leader: no confirmed round of an earlier leader began after this.
+    /// No confirmed round of an earlier leader started after this. For a newly elected leader.
     pub fn received(&self, now: Time) -> Time {
         self.received.unwrap_or(now)
     }
@@ -169,8 +159,8 @@ impl Engine {
         self.raw.raft.raft_log.last_index()
     }
 
-    /// Advances the engine's time. A voter whose disk hangs does not lead. No voter campaigns before its writes are
-    /// complete: a single voter would lead without having stored its vote.
+    /// A voter whose disk hangs does not lead. A voter campaigns only with its writes complete: a single one would lead
+    /// without having stored its vote.
     pub fn tick(&mut self, now: Time) {
         self.received.get_or_insert(now);
         let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
@@ -192,7 +182,7 @@ impl Engine {
         if !is_alone || self.is_leader() || !self.is_recorded() {
             return false;
         }
-        // Ignored while a committed configuration change is not applied; the caller retries.
+        // Ignored while a committed change is not applied; the caller retries.
         _ = self.raw.campaign();
         self.is_leader()
     }
@@ -201,8 +191,7 @@ impl Engine {
         self.writing.is_none() && self.next.is_none() && !self.raw.has_ready()
     }
 
-    /// Transfers the leadership to the most advanced of these voters that was active recently. Returns it, if there is
-    /// one. The transfer is complete when that voter is elected.
+    /// Transfers the leadership to the most advanced active voter, and returns it. Complete when that one is elected.
     pub fn hand_over(&mut self, voters: impl Iterator<Item = VoterId>) -> Option<VoterId> {
         let progress = self.raw.raft.prs();
         let matched = |voter: VoterId| progress.get(voter.get()).filter(|it| it.recent_active).map(|it| it.matched);
@@ -213,8 +202,7 @@ impl Engine {
         Some(takeover)
     }
 
-    /// Handles a message from another voter. Drops messages on which the engine would panic because they contradict
-    /// something committed.
+    /// Drops messages that contradict something committed: the engine would panic.
     pub fn on_message(&mut self, message: Message, is_seated: bool, now: Time) -> Result<(), &'static str> {
         if message.kind == Kind::TimeoutNow && !self.is_recorded() {
             return Ok(()); // As in `tick`; the leader retries.
@@ -235,7 +223,7 @@ impl Engine {
         if !is_possible && message.term >= self.term() {
             return Err("a message that contradicts committed entries");
         }
-        // Checked before they are written: a file with such an entry could not be read again.
+        // A file with such an entry could not be read again.
         let is_ours = |entry: &Entry| {
             entry.kind != EntryKind::Commands || entry.data.is_empty() || {
                 !matches!(decode_batch(&entry.data, self.versions), Err(Undecodable::Format))
@@ -246,13 +234,13 @@ impl Engine {
         }
         self.note_round(&message, now);
         let Ok(message) = message.into_raft(self.versions) else { return Err("an invalid snapshot") };
-        // The engine rejects a message with an error and without effect.
+        // A message that the engine rejects has no effect.
         _ = self.raw.step(message);
         Ok(())
     }
 
-    /// Notes a leader's message, or a granted vote, which reports how long ago the voter last received one. That span
-    /// was counted by another clock, so a little less counts.
+    /// Notes a leader's message, or a vote. A vote reports how long ago the voter last received one, by another clock,
+    /// so a little less counts.
     fn note_round(&mut self, message: &Message, now: Time) {
         match message.kind {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.received = Some(now),
@@ -267,7 +255,7 @@ impl Engine {
         }
     }
 
-    /// Appends an entry as the leader. Returns its index if it was accepted.
+    /// Returns the index of the new entry, if it was accepted.
     pub fn propose(&mut self, data: Vec<u8>) -> Option<u64> {
         let is_taken = self.is_leader() && self.raw.propose(Vec::new(), data).is_ok();
         is_taken.then(|| self.last_index())
@@ -284,9 +272,8 @@ impl Engine {
         }
     }
 
-    /// Applies a committed configuration change. Returns the new configuration, unless the change is invalid. A leader
-    /// that no longer votes steps down, which the engine expects from its user: the end of a joint configuration may be
-    /// committed by a leader that is only in the old one.
+    /// Applies a committed change, and returns the configuration if valid. A leader that is not a voter any more steps
+    /// down, which the engine leaves to its user.
     pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
         let conf = self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))?;
         if ![&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&VoterId::new(self.raw.raft.id))) {
@@ -302,7 +289,7 @@ impl Engine {
         }
     }
 
-    /// Asks a majority whether this voter still leads. Ignored if the engine cannot know yet.
+    /// Asks a majority whether this voter still leads. May be ignored.
     pub fn begin_round(&mut self, round: u64, now: Time) {
         if self.is_leader() && !self.config.makes(Mutation::ForgetsOwnRounds) {
             self.received = Some(now);
@@ -310,8 +297,7 @@ impl Engine {
         self.raw.read_index(round.to_le_bytes().to_vec());
     }
 
-    /// Returns whether a voter has all but the newest entries. Under load, one round trip and one write take many of
-    /// them.
+    /// Returns whether a voter has all but the newest entries: under load, many are in flight.
     pub fn has_caught_up(&self, voter: VoterId) -> bool {
         let committed = self.raw.raft.raft_log.committed;
         let progress = self.raw.raft.prs().get(voter.get());
@@ -320,13 +306,12 @@ impl Engine {
         })
     }
 
-    /// Returns whether this voter is behind the first entry of the log, so that it needs a snapshot.
+    /// Returns whether this voter needs a snapshot.
     pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
         let first = self.raw.raft.raft_log.first_index();
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)
     }
 
-    /// Returns whether this voter is known to have everything up to an entry.
     pub fn has(&self, voter: VoterId, index: u64) -> bool {
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched >= index)
     }
@@ -336,12 +321,11 @@ impl Engine {
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched > 0)
     }
 
-    /// Returns whether [`Engine::turn`] has something to do.
     pub fn has_turn(&self) -> bool {
         self.raw.has_ready() || !self.send.is_empty()
     }
 
-    /// Returns the next actions, or `None` if there are none.
+    /// Returns the next actions, if any.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         if !self.raw.has_ready() {
             let has_some = !self.send.is_empty();
@@ -389,7 +373,6 @@ impl Engine {
         writing.chain(next).any(|job| job.votes)
     }
 
-    /// Notes that everything up to this index is applied.
     pub fn applied(&mut self, index: u64) {
         self.raw.advance_apply_to(index);
     }
@@ -408,14 +391,14 @@ impl Engine {
         let next = self.next.get_or_insert_default();
         next.record.merge(job.record);
         next.after.extend(job.after);
-        // While a disk hangs, keep the newest messages: any of them may be lost.
+        // While a disk hangs, only the newest messages are kept: any may be lost.
         let too_many = next.after.len().saturating_sub(MAX_RETAINED);
         next.after.drain(..too_many);
         (next.ready, next.restored) = (job.ready, next.restored.max(job.restored));
         next.votes |= job.votes;
     }
 
-    /// Returns the next record to write, if the disk is free.
+    /// Returns the next record, if the disk is free.
     pub fn next_write(&mut self, now: Time) -> Option<Record> {
         if self.writing.is_some() {
             return None;
@@ -430,7 +413,7 @@ impl Engine {
         Some(record)
     }
 
-    /// Starts a new file with everything, including the next record.
+    /// Starts a new file, which includes the next record.
     pub fn begin_whole(&mut self, now: Time) -> Record {
         let job = self.next.take().unwrap_or_default();
         self.lazy = None;
@@ -438,7 +421,6 @@ impl Engine {
         self.raw.store().whole()
     }
 
-    /// Handles the completion of a write.
     pub fn on_written(&mut self) {
         if let Some((job, _)) = self.writing.take() {
             self.finish(job);
@@ -455,12 +437,10 @@ impl Engine {
         self.send.extend(job.after);
     }
 
-    /// Replaces the entries up to this index by the state.
     pub fn compact(&mut self, index: u64, state: Vec<u8>, conf: &Conf) {
         self.raw.mut_store().compact(index, state, conf.to_raft());
     }
 
-    /// Returns whether a new snapshot is due.
     pub fn wants_snapshot(&self, applied: u64, is_old: bool) -> bool {
         let log = self.raw.store();
         let is_long = applied >= log.snapshot_index() + self.config.compact_after;
@@ -470,7 +450,7 @@ impl Engine {
     fn convert(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>, now: Time) {
         for mut message in messages {
             if message.get_msg_type() == MessageType::MsgSnapshot {
-                // The message may be lost: the engine should retry, without waiting for a report on this one.
+                // The message may be lost, so the engine must not wait for a report on it.
                 self.raw.report_snapshot(message.to, SnapshotStatus::Finish);
             }
             if message.get_msg_type() == MessageType::MsgRequestVoteResponse && !message.reject {
@@ -486,14 +466,14 @@ fn round(read: raft::ReadState) -> Option<(u64, u64)> {
     Some((round, read.index))
 }
 
-/// Decodes an entry as a configuration change. An empty one ends a joint configuration.
+/// An empty change ends a joint configuration.
 pub(crate) fn change_of(entry: &Entry) -> Option<ConfChangeV2> {
     use protobuf::Message as _;
     assert!(entry.kind == EntryKind::Change, "entry {} is not a configuration change", entry.index);
     ConfChangeV2::parse_from_bytes(&entry.data).ok()
 }
 
-/// Returns the maximum duration of an election without a competing candidate.
+/// The maximum duration of an election without a competitor.
 pub fn election_time(config: &Config) -> Span {
     config.tick * (2 * config.election_ticks as u64)
 }

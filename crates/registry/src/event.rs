@@ -1,4 +1,4 @@
-//! Events: what the leader sends to a session without having been asked.
+//! Events: sent by the leader to a session, unasked.
 //!
 //! ```text
 //!   leader ──Event───► the session's host     when applied, and again every 300 ms, less often if many are open
@@ -7,13 +7,11 @@
 //!                                             so the next leader sends them again
 //! ```
 //!
-//! The events to send follow from the state alone, so no leader can lose one. They may arrive twice, late and in any
-//! order, and name their generation and session. A process drops events for another session of its host: when that
-//! session ends, another generation opens.
+//! The events to send follow from the state, so no leader can lose one. They may arrive twice, late and in any order. A
+//! process drops events for another session of its host: the end of that session opens another generation.
 //!
-//! An unreachable coordinator needs no further rule. Events and confirmed renewals take the same path, from the leader
-//! to the session's host. A coordinator that receives no events receives no renewals either, so its session expires,
-//! which opens the next generation with another coordinator.
+//! An unreachable coordinator needs no further rule. Events and confirmed renewals take the same path, so a coordinator
+//! that receives no events loses its session, which opens the next generation.
 
 use peerlock_types::PeerId;
 use serde::{Deserialize, Serialize};
@@ -23,24 +21,24 @@ use crate::SessionId;
 /// An event of a resource, for one session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
-    /// This generation has been opened, and the addressed session coordinates it. Every repetition has the same
-    /// content. Answered by [`Command::Close`](crate::Command::Close) when the census is complete.
+    /// The addressed session coordinates this new generation. Repetitions have the same content. Answered by
+    /// [`Command::Close`](crate::Command::Close) when the census is complete.
     Opened {
         /// The number of slots.
         slots: u32,
-        /// The parties when it was opened, with their hosts.
+        /// The parties when it was opened, and their hosts.
         asked: Vec<(SessionId, PeerId)>,
-        /// The grants that were detached when it was opened: slot and fencing number.
+        /// Grants that were detached then: slot and fencing number.
         detached: Vec<(u32, u64)>,
     },
-    /// Sent to the coordinator: a grant in its `detached` has expired or was released or revoked.
+    /// Sent to the coordinator: a grant of `detached` has ended.
     Expired {
         /// The slot.
         slot: u32,
-        /// The fencing number, which identifies the grant.
+        /// Identifies the grant.
         fencing: u64,
     },
-    /// The session was evicted: its slots may already be granted to others.
+    /// The session was evicted: others may already hold its slots.
     Expelled,
 }
 
@@ -56,7 +54,7 @@ pub enum Topic {
 }
 
 impl EventKind {
-    /// Returns the topic of this event.
+    /// Returns its topic.
     pub fn topic(&self) -> Topic {
         match *self {
             Self::Opened { .. } => Topic::Opened,

@@ -1,4 +1,4 @@
-//! The file format of a voter: append-only, one synced record at a time.
+//! A voter's file: append-only, one synced record at a time.
 //!
 //! ```text
 //!   header   "plregstr" │ format 2 │ cluster 16 │ voter 8 │ file 8 │ zeros 6 │ sum 16
@@ -6,18 +6,15 @@
 //!   record   …
 //! ```
 //!
-//! All numbers are little-endian. A sum is the beginning of a SHA-256 over the header's sum and the covered bytes. The
-//! *file* number increases with every new file, so that remains of an older file are never taken for a record of this
-//! one.
+//! Numbers are little-endian. A sum is the beginning of a SHA-256 over the header's sum and the covered bytes. The
+//! *file* number increases with every new file, so that remains of an older one are never taken for a record.
 //!
-//! Each record is appended and synced before the next one is started. So after a power loss all records but the last
-//! are complete. The last one may be *torn*: the file ends within it, or some of its sectors were never written and are
-//! zeros. It was never confirmed, and is cut off. Anything else is damage: something that was confirmed, such as a
-//! vote, may be lost, so the voter does not start.
+//! Each record is synced before the next one is started, so after a power loss only the last can be *torn*: the file
+//! ends within it, or some of its sectors were never written and are zeros. It was never confirmed, and is cut off.
+//! Anything else is damage: something confirmed, such as a vote, may be lost, so the voter does not start.
 //!
-//! A voter never appends to a file of an earlier process. It reads the old file, writes the content into a new one,
-//! syncs that, and renames it over the old one. It does the same when a file has grown long, with a snapshot in place
-//! of the entries.
+//! A voter never appends to a file of an earlier process. It writes the content into a new file, syncs that, and
+//! renames it over the old one; and so with a snapshot when the file has grown long.
 
 use peerlock_types::Key;
 use serde::{Deserialize, Serialize};
@@ -27,30 +24,30 @@ use crate::wire::to_bytes;
 use crate::{ClusterId, Versions, VoterId};
 
 const MAGIC: &[u8; 8] = b"plregstr";
-/// The format of the file, which is independent of the version of its content.
+/// Independent of the version of the content.
 const FORMAT: u16 = 1;
 const HEADER: usize = 64;
 const HEAD: usize = 4 + 8 + 8;
 const SUM: usize = 16;
-/// The unit that a disk writes completely or not at all.
+/// Written completely or not at all.
 const SECTOR: usize = 512;
-/// Header and records have a multiple of this length. So the part of a record in any one sector contains its number or
-/// its sum, or fills the sector: it is not all zeros if it was written.
+/// Header and records are multiples of this. So the part of a record in any sector contains its number or its sum, or
+/// fills the sector: it is not all zeros if it was written.
 const ALIGNED: usize = 16;
 
 /// A record. Later records supersede earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// A snapshot that replaces everything before.
+    /// Replaces everything before.
     pub snapshot: Option<Snapshot>,
-    /// Entries, which replace existing ones from the first one's index on.
+    /// Replace existing entries from the first one's index on.
     pub entries: Vec<Entry>,
     /// The engine's hard state.
     pub hard: Option<Hard>,
 }
 
 impl Record {
-    /// Adds a later record to this one.
+    /// Adds a later record.
     pub fn merge(&mut self, later: Self) {
         if let Some(snapshot) = later.snapshot {
             self.entries.clear();
@@ -67,11 +64,11 @@ impl Record {
 /// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The cluster. A file of another one is refused.
+    /// A file of another one is refused.
     pub cluster: ClusterId,
-    /// The voter, whose number is allocated once.
+    /// Its number is allocated once.
     pub voter: VoterId,
-    /// The number of the voter's file.
+    /// Increases with every file of the voter.
     pub file: u64,
 }
 
@@ -80,16 +77,16 @@ pub struct Header {
 pub struct Contents {
     /// Its header.
     pub header: Header,
-    /// All of its records merged.
+    /// All records merged.
     pub record: Record,
-    /// The length in bytes of the torn record that was cut off.
+    /// The length of the torn record that was cut off.
     pub torn: usize,
 }
 
 /// Why a file cannot be used. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// The header is not that of a registry file, or the content is inconsistent.
+    /// Not a registry file, or inconsistent.
     #[error("this is not a usable registry file: {0}")]
     NoRegister(&'static str),
     /// Another format.
@@ -106,22 +103,22 @@ pub enum Damage {
          is available"
     )]
     Record {
-        /// The number of the record. The first is 1.
+        /// From 1.
         number: u64,
         /// Its offset.
         at: usize,
         /// What is wrong.
         what: &'static str,
     },
-    /// An intact file whose content has a version that this program does not understand.
+    /// The content has a version that this program does not understand.
     #[error(
         "the registry in this file has version {version}, and this program understands {ours}: start the program that \
          wrote it"
     )]
     Version {
-        /// The registry's version.
+        /// The content's version.
         version: u16,
-        /// The versions that this program understands.
+        /// Those of this program.
         ours: Versions,
     },
 }
@@ -136,7 +133,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a file with a first record. Returns its bytes, which must be synced before the file replaces another.
+    /// Starts a file with a first record. Sync the bytes before the file replaces another.
     pub fn begin(header: Header, record: &Record) -> (Self, Vec<u8>) {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
@@ -202,7 +199,7 @@ pub fn read(bytes: &[u8]) -> Result<Contents, Damage> {
     Ok(contents)
 }
 
-/// Returns the cluster of a file, without reading more than the header.
+/// Returns the cluster of a file from its header.
 pub fn cluster_of(bytes: &[u8]) -> Result<ClusterId, Damage> {
     read_header(bytes).map(|(header, _)| header.cluster)
 }
@@ -262,7 +259,7 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     Ok((record, at + end))
 }
 
-/// Returns whether some sector in this range was never written: all of its bytes in the range are zeros.
+/// Returns whether all bytes of some sector in this range are zeros.
 fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     let mut at = from;
     while at < to {
@@ -275,7 +272,7 @@ fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     false
 }
 
-/// Returns whether the head of a later record follows anywhere: then this record was not the last.
+/// Returns whether a later record follows, so that this was not the last.
 fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> bool {
     let window = 1 << 32;
     bytes[at..].windows(HEAD).step_by(ALIGNED).skip(1).any(|here| {
@@ -284,7 +281,6 @@ fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) ->
     })
 }
 
-/// Returns the length of a record with this payload.
 fn whole_length(payload: usize) -> usize {
     (HEAD + payload + SUM).next_multiple_of(ALIGNED)
 }

@@ -1,7 +1,7 @@
-//! The engine's messages and entries in our own encoding, for the network and the file.
+//! The engine's messages and entries in our own encoding.
 //!
-//! The engine's own encoding is protobuf, whose decoder must not read bytes from outside (RUSTSEC-2024-0437: unbounded
-//! recursion). The exception is a configuration change inside an entry, limited to [`MOST_CHANGE`] bytes.
+//! The engine's is protobuf, whose decoder must not read bytes from outside (RUSTSEC-2024-0437: unbounded recursion),
+//! except a configuration change of up to [`MOST_CHANGE`] bytes.
 
 use raft::eraftpb::{self, ConfState, EntryType, HardState, MessageType};
 use serde::{Deserialize, Serialize};
@@ -10,63 +10,55 @@ use crate::command::MOST_NUMBER;
 use crate::state::{Conf, State, Undecodable};
 use crate::{Versions, VoterId};
 
-/// Maximum length of an entry's data, in bytes.
+/// Of an entry's data, in bytes.
 pub const MOST_ENTRY: usize = 1 << 20;
-/// Maximum length of a configuration change, in bytes.
+/// Of a configuration change.
 const MOST_CHANGE: usize = 256;
-/// Maximum length of the context of an entry or message, in bytes.
+/// Of the context of an entry or message.
 const MOST_CONTEXT: usize = 64;
-/// Maximum number of entries in one message: as many of the smallest as the engine puts into one.
+/// As many of the smallest as the engine puts into one message.
 const MOST_ENTRIES: usize = 1 << 16;
 
-/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
-    /// Commands. Empty at the start of a term.
+    /// Empty at the start of a term.
     Commands,
     /// A configuration change.
     Change,
 }
 
-/// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its position in the log, from 1.
+    /// From 1.
     pub index: u64,
-    /// The term in which it was proposed.
     pub term: u64,
-    /// Its kind.
     pub kind: EntryKind,
-    /// The encoded commands or configuration change.
+    /// Commands, or a configuration change.
     pub data: Vec<u8>,
-    /// For a configuration change: the new learner, if any.
+    /// The new learner of a configuration change.
     pub context: Vec<u8>,
 }
 
 /// The engine's persistent state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hard {
-    /// The newest known term.
     pub term: u64,
-    /// Its vote in that term; 0 for none.
+    /// The vote in that term; 0 for none.
     pub vote: u64,
-    /// The index up to which the log is known to be committed.
+    /// Known to be committed up to here.
     pub commit: u64,
 }
 
-/// The state up to an entry, which replaces all entries up to it.
+/// The state up to an entry, in place of all entries up to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The index of the last entry that it contains.
     pub index: u64,
-    /// The term of that entry.
     pub term: u64,
-    /// The result of [`State::encode`].
+    /// From [`State::encode`].
     pub state: Vec<u8>,
 }
 
-/// The kind of a message, under the names of Ongaro's thesis (chapters 3, 6 and 9). Proposals and reads forwarded to a
-/// leader are missing, since they are not sent.
+/// Named as in Ongaro's thesis (chapters 3, 6 and 9). Proposals and reads forwarded to a leader are not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     Append,
@@ -78,7 +70,7 @@ pub enum Kind {
     Heartbeat,
     HeartbeatResponse,
     Snapshot,
-    /// Sent by a leader that transfers its leadership: campaign immediately.
+    /// Campaign immediately: the leader transfers its leadership.
     TimeoutNow,
 }
 
@@ -95,7 +87,7 @@ const KINDS: [(Kind, MessageType); 10] = [
     (Kind::TimeoutNow, MessageType::MsgTimeoutNow),
 ];
 
-/// A message of the engine, with the engine's field names.
+/// With the engine's field names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub kind: Kind,
@@ -114,7 +106,6 @@ pub struct Message {
 }
 
 impl Message {
-    /// Copies the message without its snapshot.
     pub(crate) fn without_snapshot(&self) -> Self {
         let &Self { kind, from, to, term, log_term, index, commit, commit_term, reject, reject_hint, .. } = self;
         let (context, entries, snapshot) = (self.context.clone(), self.entries.clone(), None);
@@ -135,7 +126,7 @@ impl Message {
         }
     }
 
-    /// Converts a message of the engine, if it is of a kind that is sent.
+    /// Converts a message, if it is of a kind that is sent.
     pub(crate) fn from_raft(message: eraftpb::Message) -> Option<Self> {
         let &(kind, _) = KINDS.iter().find(|(_, theirs)| *theirs == message.get_msg_type())?;
         Some(Self {
@@ -155,7 +146,6 @@ impl Message {
         })
     }
 
-    /// Converts to a message of the engine.
     pub(crate) fn into_raft(self, versions: Versions) -> Result<eraftpb::Message, Undecodable> {
         let mut message = eraftpb::Message::default();
         let theirs = KINDS.iter().find(|(ours, _)| *ours == self.kind).map(|(_, theirs)| *theirs);
@@ -227,7 +217,6 @@ impl Entry {
         entry
     }
 
-    /// Checks the bounds.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let most = match self.kind {
             EntryKind::Commands => MOST_ENTRY,
@@ -250,7 +239,7 @@ impl Snapshot {
         Self { index: metadata.index, term: metadata.term, state: snapshot.data.to_vec() }
     }
 
-    /// Adds the configuration that the state contains.
+    /// Adds the configuration, which the state contains.
     pub(crate) fn into_raft(self, versions: Versions) -> Result<eraftpb::Snapshot, Undecodable> {
         let mut snapshot = eraftpb::Snapshot::default();
         if self.index > 0 {

@@ -1,9 +1,9 @@
-//! When a leader may end a session, and why no peer uses a token after that. The other half is `client.rs`.
+//! When a leader may end a session, and why no peer uses a token after that. `client.rs` has the peer's half.
 //!
 //! A session is a lease in the sense of Gray and Cheriton ("Leases: an efficient fault-tolerant mechanism for
 //! distributed file cache consistency", SOSP 1989): the holder acts until a time by its own clock, and the grantor
-//! waits for longer by its own. The clocks must run at about the same rate, but need not agree on the time. The
-//! addition here is a grantor that may be replaced.
+//! waits for longer by its own. The clocks must run at about the same rate, but need not agree on the time. Here, in
+//! addition, the grantor may be replaced.
 //!
 //! ```text
 //!   peer      ──●────────────────────────●·······  uses tokens until t₀ + ttl by its own clock; its stop is latched
@@ -14,52 +14,51 @@
 //! ```
 //!
 //! ρ is the maximum error of a clock's rate: 1 %. Such a clock shows between (1 − ρ) · t and (1 + ρ) · t after a real
-//! time t, for any t. NTP does not slew it, and it counts suspend (`peerlock-clock`). What remains is the error of the
-//! hardware's oscillator, below 0.1 %.
+//! time t. NTP does not slew it, and it counts suspend (`peerlock-clock`), so only the oscillator's error remains,
+//! below 0.1 %.
 //!
 //! *Lemma.* While one clock counts (1 + 3ρ) · d, any other counts at least d. The first takes at least (1 + 3ρ) · d /
 //! (1 + ρ), the second at most d / (1 − ρ). The first is not less than the second if (1 + 3ρ)(1 − ρ) ≥ 1 + ρ, that is
-//! 2ρ − 3ρ² ≥ ρ, or ρ ≤ 1/3. So the factor alone suffices for sessions of any length. The slack covers other delays: a
-//! kernel timer (3 ms), and the exit of a killed process. Conversely, at least 1 − 3ρ of what another clock has counted
-//! has passed by any clock, since (1 − 3ρ)(1 + ρ) ≤ 1 − ρ.
+//! 2ρ − 3ρ² ≥ ρ, or ρ ≤ 1/3. So the factor suffices for sessions of any length; the slack covers a kernel timer (3 ms)
+//! and the exit of a killed process. Conversely, at least 1 − 3ρ of what another clock has counted has passed by any
+//! clock, since (1 − 3ρ)(1 + ρ) ≤ 1 − ρ.
 //!
-//! All times of the argument are real ones. Let `End(s)` take effect, decided at time D by the leader L of term T.
-//! Claim: at D the peer has stopped, and it never continues with s.
+//! Let `End(s)` take effect, decided at (real) time D by the leader L of term T. Claim: at D the peer has stopped, and
+//! it never continues with s.
 //!
 //! 1. *Earlier renewals have run out at the peer.* Consider any `Yes` that the peer ever counts, to a renewal of s that
 //!    it sent at t₀.
-//!    - *L gave it, in term T.* Then L gave it at a time Y with t₀ ≤ Y < D, since it answers no `Yes` after it has
-//!      decided an end. L has counted ttl · (1 + 3ρ) since Y, and the peer counts ttl from t₀. By the lemma the peer
-//!      has finished first.
-//!    - *The leader L' of an earlier term T' gave it.* A majority confirmed L' in T' in a round that *began after L'
-//!      had received the renewal*, so after t₀. A voter V of that majority also voted for L. It did so later, since it
+//!    - *L gave it, in term T*, at a time Y with t₀ ≤ Y < D, since it answers no `Yes` after it has decided an end. L
+//!      has counted ttl · (1 + 3ρ) since Y, and the peer counts ttl from t₀. By the lemma the peer has finished first.
+//!    - *The leader L' of an earlier term T' gave it.* A majority confirmed L' in T' in a round that *started after L'
+//!      had received the renewal*, so after t₀. A voter V of that majority also voted for L, and later, since it
 //!      confirmed T' before it left T'. With its vote, V reported how long ago it last took part in a round. L
-//!      subtracts (1 − 3ρ) of that from the present, and so obtains a time not before V's last round, hence not before
-//!      t₀. L counts from the latest such time h of all its voters including itself, as if it had answered `Yes` at h.
-//!    - *A leader of a later term* gives no `Yes`. It answers only with an entry of its own term applied. The committed
+//!      subtracts (1 − 3ρ) of that from the present, which gives a time not before V's last round, hence not before t₀.
+//!      L counts from the latest such time h of all its voters including itself, as if it had answered `Yes` at h.
+//!    - *A leader of a later term* gives no `Yes`: it answers only with an entry of its own term applied. The committed
 //!      `End` precedes that entry in the log and has taken effect.
 //! 2. *The peer never continues.* Its stop is latched: a later `Yes` changes nothing, even if its t₀ + ttl has not
 //!    passed. It may come from T', or the peer may have ended the session itself.
 //! 3. *An effective `End` was decided in the term of its entry.* Otherwise L could decide, lose the leadership, and
-//!    have the entry appended in a later term whose leader has answered `Yes`. Therefore an entry of another term has
-//!    no effect. The comparison uses the entry's own term, which is the same at all voters.
+//!    have the entry appended in a later term whose leader has answered `Yes`. The comparison uses the entry's own
+//!    term, which is the same at all voters.
 //!
-//! By 1, a round that is already in progress does not suffice, and the peer has to count from the sending, since the
-//! answer may be delayed for any time. A leader takes part in its own rounds. A voter that has restarted counts from its
-//! start. A vote without a report counts as one of this moment.
+//! By 1, a round already in progress does not suffice, and the peer has to count from the sending, since the answer may
+//! be delayed for any time. A leader takes part in its own rounds. A restarted voter counts from its start. A vote
+//! without a report counts as one of this moment.
 //!
 //! An end that the process requests itself (`Leave`, or `replaces` in `Open`) needs only 2: the process stops before it
 //! sends the request.
 //!
 //! *Changes of voters* do not affect "a voter of that majority also voted for L". Every change goes through a joint
-//! configuration, which needs both majorities, and a leader begins the next change only when it has applied the last.
-//! So the majority of a leader's round and that of the next leader's election have a voter in common. Suppose that no
-//! voter of L was asked by L'. Then the last change before L's election was decided by a leader that was elected, or
-//! still led, after the round. A majority of L's voters received the change from that leader, so after t₀, and one of
-//! these voted for L.
+//! configuration, which needs both majorities, and a leader starts the next change only when it has applied the last.
+//! So the majority of a leader's round and that of the next leader's election have a voter in common. Suppose that L'
+//! asked no voter of L. Then the last change before L's election was decided by a leader that was elected, or still
+//! led, after the round. A majority of L's voters received the change from that leader, so after t₀, and one of these
+//! voted for L.
 //!
-//! *Not covered:* a clock that stops while its machine is paused from outside (a hypervisor's pause, snapshot or
-//! migration). Only fencing numbers protect then.
+//! *Not covered:* a clock that stops while its machine is paused from outside, by a hypervisor. Only fencing numbers
+//! protect then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,13 +70,13 @@ fn drift(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().div_ceil(100) * 3)
 }
 
-/// Returns how long a leader waits after a `Yes` before it may end the session: `ttl · (1 + 3ρ) + slack` with ρ = 1 %.
-/// The slack is at most an eighth of the ttl, so that a short session has a short wait.
+/// Returns how long a leader waits after a `Yes` before it may end the session: `ttl · (1 + 3ρ) + slack`. The slack is
+/// at most an eighth of the ttl, so that a short session has a short wait.
 pub fn patience(ttl: Span, slack: Span) -> Span {
     ttl + drift(ttl) + slack.min(Span::from_nanos(ttl.as_nanos() / 8))
 }
 
-/// Returns how much of a span that another clock has counted has passed with certainty: 1 − 3ρ of it.
+/// Returns how much of a span that another clock has counted has passed for certain: 1 − 3ρ of it.
 pub(crate) fn surely(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().saturating_sub(drift(span).as_nanos()))
 }
@@ -88,16 +87,16 @@ pub struct Leases {
     /// Every `Yes` of an earlier leader answered a renewal sent before this.
     since: Time,
     slack: Span,
-    /// When each session was last confirmed or was opened.
+    /// When each session was opened or last confirmed.
     said: BTreeMap<SessionId, Time>,
-    /// Sessions whose end is proposed. This is not undone, and they are not confirmed again.
+    /// Sessions whose end is proposed, which is final.
     ending: BTreeSet<SessionId>,
-    /// No session is due before this, if known. A `Yes` only makes it later.
+    /// No session is due before this. A `Yes` only makes it later.
     earliest: Option<Time>,
 }
 
 impl Leases {
-    /// Starts a term. All that is known of earlier leaders is that they confirmed only renewals sent before `since`.
+    /// Starts a term. Earlier leaders have confirmed only renewals sent before `since`.
     pub fn new(since: Time, slack: Span) -> Self {
         Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new(), earliest: None }
     }
@@ -108,8 +107,8 @@ impl Leases {
         self.earliest = None;
     }
 
-    /// Returns whether a renewal may be confirmed, and if so counts the session from now on. Call it when the round
-    /// that began after the renewal is complete, and everything up to it is applied.
+    /// Returns whether a renewal may be confirmed, and counts from now on if so. Call it once the round that started
+    /// after the renewal is complete, and everything up to it is applied.
     pub fn may_say_yes(&mut self, session: SessionId, now: Time) -> bool {
         let may = !self.ending.contains(&session);
         if may {
@@ -125,7 +124,7 @@ impl Leases {
         self.earliest = None;
     }
 
-    /// Returns the sessions to end now. All of them go into one entry.
+    /// Returns the sessions to end now, all in one entry.
     pub fn due(&mut self, now: Time, sessions: impl Iterator<Item = (SessionId, Span)>) -> Vec<SessionId> {
         let mut due = Vec::new();
         if self.earliest.is_some_and(|earliest| now < earliest) {
@@ -152,7 +151,7 @@ impl Leases {
 pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
 
 impl Grants {
-    /// Returns whether a grant's time has passed since its latest renewal was first seen here.
+    /// Returns whether a grant's time has passed since this renewal was first seen here.
     pub fn has_expired(&mut self, grant: (&Label, u64), stretch: u64, ttl: Span, slack: Span, now: Time) -> bool {
         let key = (grant.0.clone(), grant.1);
         let found = self.0.entry(key).or_insert((stretch, now));
@@ -183,8 +182,8 @@ mod tests {
         !leases.due(now, [(S, Span::from_secs(10))].into_iter()).is_empty()
     }
 
-    /// Returns, in real nanoseconds rounded against the claim, when a peer stops whose clock is slow by `ppm`, and when
-    /// a leader ends its session whose clock is fast by `ppm`.
+    /// Returns, in real nanoseconds rounded against the claim, when the peer with the slowest clock stops, and when the
+    /// leader with the fastest one ends its session.
     fn stops_and_ends(ttl: Span, slack: Span, ppm: u128) -> (u128, u128) {
         let stops = (u128::from(ttl.as_nanos()) * 1_000_000).div_ceil(1_000_000 - ppm);
         let ends = u128::from(patience(ttl, slack).as_nanos()) * 1_000_000 / (1_000_000 + ppm);
@@ -202,7 +201,7 @@ mod tests {
         }
     }
 
-    /// With the product's slack. With larger errors a slot can have two holders: see `lab/sim/tests/nodes`.
+    /// With larger errors a slot can have two holders: see `lab/sim/tests/nodes`.
     #[test]
     fn session_of_15_s_tolerates_2_percent_and_not_3() {
         let slack = crate::Config::default().slack;

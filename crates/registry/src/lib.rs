@@ -1,8 +1,8 @@
 //! The replicated registry: the part of a cluster's state that survives every crash.
 //!
-//! It holds members with their addresses, *sessions* (which process may use tokens, and until when), resources with
-//! their slots and *generations*, and the voters. It is a Raft log on the disks of 1, 3 or 5 hosts. Tokens move between
-//! peers without it. It is involved when a process starts, when a session is renewed, and when a session has ended.
+//! It holds the members with their addresses, the *sessions* of processes, the resources with their slots and
+//! *generations*, and the voters. It is a Raft log on the disks of 1, 3 or 5 hosts. Tokens move between peers without
+//! it; starting a process, renewing a session and ending one involve it.
 //!
 //! ```text
 //!   Member            one process's access to the registry: pure           member.rs
@@ -19,8 +19,8 @@
 //!   Disk              the file's location, and the thread that writes it   disk.rs
 //! ```
 //!
-//! The crate is pure, except for `disk.rs`: no clock, no random source, no waiting. It links std because the Raft
-//! engine does. `docs/design/registry.md` describes the design.
+//! Pure except for `disk.rs`: no clock, no random source, no waiting. Links std because the Raft engine does. Design:
+//! `docs/design/registry.md`.
 
 mod client;
 mod command;

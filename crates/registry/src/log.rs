@@ -1,4 +1,4 @@
-//! The log in memory, as the engine reads it. Its entries are on disk, or on their way there.
+//! The log in memory. Its entries are on disk, or on their way there.
 
 use std::cell::Cell;
 
@@ -10,7 +10,6 @@ use crate::form::{Entry, Hard, Snapshot};
 use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
-/// The last snapshot and all entries since.
 #[derive(Debug)]
 pub(crate) struct Log {
     hard: Hard,
@@ -18,12 +17,11 @@ pub(crate) struct Log {
     conf: ConfState,
     entries: Vec<eraftpb::Entry>,
     versions: Versions,
-    /// Whether the engine has asked for a snapshot for a learner that ours does not contain.
+    /// The engine needs a snapshot for a learner that ours does not contain.
     wants_newer: Cell<bool>,
 }
 
 impl Log {
-    /// Builds the log of a file.
     pub fn new(record: Record, versions: Versions) -> Result<Self, Undecodable> {
         let snapshot = record.snapshot.unwrap_or_default();
         let conf = snapshot.clone().into_raft(versions)?.take_metadata().take_conf_state();
@@ -57,7 +55,6 @@ impl Log {
         }
     }
 
-    /// Returns whether a newer snapshot is needed.
     pub fn wants_newer(&self) -> bool {
         self.wants_newer.get()
     }
@@ -66,7 +63,7 @@ impl Log {
         self.snapshot.index
     }
 
-    /// Returns the term, and the vote in it.
+    /// The term, and the vote in it.
     pub fn vote(&self) -> (u64, u64) {
         (self.hard.term, self.hard.vote)
     }
@@ -75,7 +72,7 @@ impl Log {
         self.hard = hard;
     }
 
-    /// Appends entries, and discards existing ones from the first one's index on.
+    /// Discards existing entries from the first one's index on.
     pub fn append(&mut self, entries: &[eraftpb::Entry]) {
         if let Some(first) = entries.first() {
             let retained = first.index - self.snapshot.index - 1;
@@ -85,14 +82,13 @@ impl Log {
         }
     }
 
-    /// Replaces everything by a leader's snapshot.
     pub fn restore(&mut self, snapshot: Snapshot, conf: ConfState) {
         self.hard.commit = self.hard.commit.max(snapshot.index);
         (self.snapshot, self.conf) = (snapshot, conf);
         self.entries.clear();
     }
 
-    /// Replaces the entries up to `index` by the state at that index.
+    /// Replaces the entries up to `index` by the state there.
     pub fn compact(&mut self, index: u64, state: Vec<u8>, conf: ConfState) {
         let Ok(term) = self.term(index) else { return };
         self.wants_newer.set(false);

@@ -1,4 +1,4 @@
-//! Queries. Any voter answers from its applied state, with the index of the last applied entry.
+//! Queries. Any voter answers from its applied state.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -10,38 +10,38 @@ use crate::command::{Info, MOST_ADDRESSES};
 use crate::state::{Resource, State};
 use crate::{Label, SessionId, Ttl, VoterId};
 
-/// Maximum number of resources on one page.
+/// Resources on one page.
 pub const MOST_ON_PAGE: u32 = 1000;
-/// Maximum number of hosts in a query.
+/// Hosts in one query.
 pub const MOST_HOSTS: usize = 1024;
-/// A page ends before the resource that would make it longer than about this many bytes.
+/// The approximate length of a page, in bytes.
 const LONG_PAGE: usize = 256 << 10;
 
-/// A query of the registry.
+/// A query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
-    /// Voters, and the first members with their sessions. Answered by [`Found::Cluster`].
+    /// Voters, and the first members. Answered by [`Found::Cluster`].
     Cluster,
     /// Resources by name. Answered by [`Found::Resources`].
     Resources {
         /// Only names with this prefix.
         prefix: Option<Label>,
-        /// Only names after this one.
+        /// Only names after this.
         after: Option<Label>,
-        /// Maximum number of resources, limited to [`MOST_ON_PAGE`].
+        /// The number of resources, at most [`MOST_ON_PAGE`].
         most: u32,
         /// Only those with a detached grant of this host.
         granted_by: Option<PeerId>,
     },
-    /// The resource of this name. Answered by [`Found::Resources`], which is empty if there is none.
+    /// One resource. Answered by [`Found::Resources`].
     Resource(Label),
-    /// Like `Cluster`, with the members after this one.
+    /// Like `Cluster`, with the members after this host.
     Further(PeerId),
-    /// Like `Cluster`, with those of these hosts that are members, at most [`MOST_HOSTS`], and the voters and learners.
+    /// Like `Cluster`, with at most [`MOST_HOSTS`] of these hosts, and the voters and learners.
     Hosts(Vec<PeerId>),
 }
 
-/// The result of a [`Look`].
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Found {
     /// Members and voters.
@@ -53,40 +53,40 @@ pub enum Found {
 /// Members and voters, as one voter knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// The last entry that the voter has applied.
+    /// The last applied entry.
     pub index: u64,
     /// The registry's version.
     pub version: u16,
     /// The leader's host, if known.
     pub leader: Option<PeerId>,
-    /// The members in question.
+    /// The members.
     pub members: Vec<(PeerId, Info)>,
     /// Whether more members follow.
     pub more: bool,
-    /// Their valid sessions, with host and duration.
+    /// Their sessions, with host and duration.
     pub sessions: Vec<(SessionId, PeerId, Ttl)>,
     /// The voters and their hosts.
     pub voters: Vec<(VoterId, PeerId)>,
     /// The learners and their hosts.
     pub learners: Vec<(VoterId, PeerId)>,
-    /// The voters that an administrator has chosen.
+    /// The voters chosen by an administrator.
     pub chosen: Option<Vec<PeerId>>,
-    /// How often an administrator has chosen the voters or left them to the registry.
+    /// The number of choices of the voters so far.
     pub choices: u64,
 }
 
 /// A page of resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
-    /// The last entry that the voter has applied.
+    /// The last applied entry.
     pub index: u64,
-    /// The resources by name.
+    /// The resources.
     pub resources: Vec<ResourceView>,
     /// Whether more resources follow.
     pub more: bool,
 }
 
-/// A resource as the registry records it.
+/// A resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceView {
     /// Its name.
@@ -95,11 +95,11 @@ pub struct ResourceView {
     pub slots: u32,
     /// The current generation.
     pub generation: u64,
-    /// Whether the census of this generation is complete.
+    /// Whether this generation's census is complete.
     pub closed: bool,
-    /// The coordinator's session and host, or `None` if there is no party.
+    /// The coordinator's session and host, if there is a party.
     pub coordinator: Option<(SessionId, PeerId)>,
-    /// The parties by session.
+    /// The parties.
     pub parties: Vec<PartyView>,
     /// The detached grants.
     pub detached: Vec<GrantView>,
@@ -125,15 +125,14 @@ pub struct GrantView {
     pub slot: u32,
     /// The host, whose sessions may renew and release it.
     pub host: PeerId,
-    /// The session that gave or last renewed it, which may have ended.
+    /// The session that last renewed it, which may have ended.
     pub session: SessionId,
-    /// Its duration since the last renewal.
+    /// Its duration since that.
     pub ttl: Ttl,
     /// Opaque text for the host.
     pub note: Label,
 }
 
-/// Answers `Cluster` and `Further`.
 pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: Option<PeerId>) -> View {
     let after = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
     let mut hosts: BTreeSet<PeerId> =
@@ -142,7 +141,6 @@ pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: 
     View { more, ..view(state, index, leader, &hosts) }
 }
 
-/// Answers `Hosts`.
 pub(crate) fn hosts(state: &State, index: u64, leader: Option<PeerId>, hosts: &[PeerId]) -> View {
     let seated = state.voter_records().values().map(|voter_record| voter_record.host);
     view(state, index, leader, &hosts.iter().copied().take(MOST_HOSTS).chain(seated).collect())
@@ -152,7 +150,7 @@ fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<Peer
     let voter_records = |of: &BTreeSet<VoterId>| {
         of.iter().filter_map(|voter| state.voter_records().get(voter).map(|it| (*voter, it.host))).collect()
     };
-    // The view has to fit into one message: with many members it contains only some addresses of each.
+    // The view has to fit into one message.
     let most = (LONG_PAGE / 64 / hosts.len().max(1)).clamp(1, MOST_ADDRESSES);
     let members = hosts.iter().filter_map(|host| state.members().get(host).map(|info| (*host, sent(info, most))));
     let mut sessions: Vec<(SessionId, PeerId, Ttl)> = Vec::new();
@@ -178,7 +176,6 @@ fn sent(info: &Info, most: usize) -> Info {
     Info { addresses: info.addresses.iter().take(most).cloned().collect(), ..info.clone() }
 }
 
-/// Answers `Resources`.
 pub(crate) fn resources(
     state: &State,
     index: u64,
@@ -203,7 +200,6 @@ pub(crate) fn resources(
     page
 }
 
-/// Answers `Resource`.
 pub(crate) fn resource(state: &State, index: u64, name: &Label) -> Page {
     let found = state.resources().get(name).map(|resource| resource_view(state, name, resource));
     Page { index, resources: found.into_iter().collect(), more: false }

@@ -1,4 +1,4 @@
-//! Identifiers, names and durations. Each is checked where it is decoded.
+//! Identifiers, names and durations, checked where they are decoded.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ macro_rules! number {
                 Self(number)
             }
 
-            /// Returns the number, for messages and files.
+            /// Returns the number.
             pub const fn get(self) -> u64 {
                 self.0
             }
@@ -43,17 +43,17 @@ macro_rules! number {
 }
 
 number! {
-    /// A session of one process. Numbered by the registry from 1 and never reused.
+    /// A session. Numbered from 1 and never reused.
     SessionId, "s"
 }
 
 number! {
-    /// A voter: one file on one disk. Numbered by the registry from 1 and never reused, so that a host that has lost
-    /// its file becomes another voter.
+    /// A voter: one file on one disk. Numbered from 1 and never reused: a host that has lost its file becomes another
+    /// voter.
     VoterId, "v"
 }
 
-/// A cluster, by a random number drawn when it is created. Two clusters refuse each other's messages.
+/// A cluster: a random number. Two clusters refuse each other's messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterId(u128);
 
@@ -63,18 +63,18 @@ impl ClusterId {
         Self(number)
     }
 
-    /// Returns the number, for messages and files.
+    /// Returns the number.
     pub const fn get(self) -> u128 {
         self.0
     }
 
-    /// Returns the ID of the recovered cluster: see [`recover`](crate::recover). It is random because two files of one
-    /// cluster may be recovered, which gives two clusters.
+    /// Returns the ID of the recovered cluster: see [`recover`](crate::recover). Random, since two files of one cluster
+    /// may be recovered.
     pub const fn recovered(self, chance: u64) -> Self {
         Self(self.0.wrapping_add(1 + (chance % ((1 << 15) - 1)) as u128))
     }
 
-    /// Returns whether this cluster is `other` after one or several recoveries. Random IDs are never this close.
+    /// Returns whether this is `other` after recoveries. Random IDs are never this close.
     pub const fn follows(self, other: Self) -> bool {
         let later = self.0.wrapping_sub(other.0);
         0 < later && later < 1 << 32
@@ -104,7 +104,7 @@ pub struct Label(String);
 impl Label {
     const MOST_BYTES: usize = 255;
 
-    /// Checks a text and wraps it.
+    /// Checks a text.
     pub fn new(text: impl Into<String>) -> Result<Self, &'static str> {
         let text = text.into();
         match text.len() {
@@ -141,7 +141,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// How long a lease is valid without renewal: whole milliseconds, from a tenth of a second to thirty days.
+/// The duration of a lease: whole milliseconds, from a tenth of a second to thirty days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Ttl(u64);
@@ -150,7 +150,7 @@ impl Ttl {
     pub(crate) const LEAST: u64 = 100;
     pub(crate) const MOST: u64 = 30 * 24 * 60 * 60 * 1000;
 
-    /// Checks a number of milliseconds and wraps it.
+    /// Checks a number of milliseconds.
     pub const fn from_millis(millis: u64) -> Result<Self, &'static str> {
         match millis {
             Self::LEAST..=Self::MOST => Ok(Self(millis)),
@@ -178,24 +178,23 @@ impl From<Ttl> for u64 {
     }
 }
 
-/// The versions that a process understands, of files, messages and commands of the registry.
+/// The versions of files, messages and commands that a process understands.
 ///
-/// The registry has one version at a time, [`State::version`](crate::State::version), which applies to the log and to
-/// messages between voters. An entry increases it when every voter and every session understands the next one. Until
-/// then a newer process uses the old version; afterwards an older process is refused.
+/// The registry has one version at a time, [`State::version`](crate::State::version). An entry increases it when every
+/// voter and session understands the next one. Afterwards an older process is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// The oldest version.
     pub min: u16,
-    /// The newest version, at least `min`.
+    /// The newest version.
     pub max: u16,
 }
 
 impl Versions {
-    /// The versions that this program understands.
+    /// Those of this program.
     pub const OURS: Self = Self { min: 1, max: 1 };
 
-    /// Returns whether it includes this version.
+    /// Returns whether this version is among them.
     pub const fn has(self, version: u16) -> bool {
         self.min <= version && version <= self.max
     }

@@ -1,22 +1,19 @@
 //! Recovery from a permanent loss of quorum: makes one voter's file the only one.
 //!
-//! An administrator uses it with the process stopped, and only if the majority does not return. Entries that were
-//! committed and had not reached this file are lost. The rest is as safe as possible:
+//! Run it with the process stopped, and only if the majority does not return. Committed entries that had not reached
+//! this file are lost. Otherwise it is as safe as possible:
 //!
 //! - *Two histories never mix.* The recovered registry is another cluster: its ID succeeds the old one
-//!   ([`ClusterId::recovered`]), and every message and file contains the ID. A higher voter number would not suffice:
-//!   two of three old voters that return would be a majority, and would confirm sessions of the same name for the same
-//!   processes. A process that receives a message of a succeeding ID learns of the recovery
-//!   ([`Malformed::Recovered`](crate::wire::Malformed)), stops, and joins the new cluster without its voter's file.
-//! - *Nothing is granted while an old session may be in use.* All sessions in this file stay valid until the new leader
-//!   has counted their time from its election on, so that their processes have stopped. Sessions that the lost voters
-//!   have opened since are unknown. They expire when their duration has passed since the last renewal that the lost
-//!   leader confirmed. So the recovered registry announces no generation before its *quarantine* has passed: the
-//!   longest duration of all sessions that the file has ever recorded, and at least [`LEAST_QUARANTINE`]. A session
-//!   that is longer than all of them and that only the lost voters recorded is not covered.
-//! - *Numbers continue.* Sessions, voters and generations that the lost voters have allocated since are unknown. So all
-//!   three continue beyond them, and fencing numbers with the generations; also for resources that this file does not
-//!   contain.
+//!   ([`ClusterId::recovered`]), and is in every message and file. Otherwise two of three old voters that return would
+//!   be a majority, and would confirm sessions with the same numbers. A process that receives a succeeding ID
+//!   ([`Malformed::Recovered`](crate::wire::Malformed)) stops, and joins the new cluster without its voter's file.
+//! - *Nothing is granted while an old session may be in use.* The sessions in this file stay valid until the new leader
+//!   has counted them out. Those that the lost voters opened since are unknown. They expire when their duration has
+//!   passed since the last renewal that the lost leader confirmed. So no generation is announced during a *quarantine*
+//!   of the longest duration that the file has ever recorded, and at least [`LEAST_QUARANTINE`]. A longer session that
+//!   only the lost voters recorded is not covered.
+//! - *Numbers continue.* The lost voters may have allocated sessions, voters and generations since. All three continue
+//!   beyond them, and fencing numbers with the generations, also for resources that this file lacks.
 
 use peerlock_types::{PeerId, Span};
 
@@ -27,8 +24,7 @@ use crate::registry::decode_batch;
 use crate::state::{State, Undecodable};
 use crate::{ClusterId, Config, Ttl, Versions, VoterId};
 
-/// Minimum quarantine after a recovery. Our choice: the default session duration, so that such sessions are covered
-/// even if the file has recorded shorter ones only.
+/// The minimum quarantine. Our choice: the default session duration.
 pub const LEAST_QUARANTINE: Ttl = match Ttl::from_millis(15_000) {
     Ok(ttl) => ttl,
     Err(_) => panic!("15 s is a valid duration"),
@@ -37,25 +33,22 @@ pub const LEAST_QUARANTINE: Ttl = match Ttl::from_millis(15_000) {
 /// A recovered registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// The file that replaces the old one.
+    /// Replaces the old file.
     pub file: Vec<u8>,
-    /// The new ID of the cluster.
+    /// The new ID.
     pub cluster: ClusterId,
     /// The only voter.
     pub voter: VoterId,
-    /// Its host, which must have this file.
+    /// Its host.
     pub host: PeerId,
     /// Term and index of the last entry. Of several files recover the one with the highest.
     pub last: (u64, u64),
-    /// How long nothing is granted after the agent has started.
+    /// How long nothing is granted after the start.
     pub quarantine: Span,
 }
 
 /// Checks whether a program of these versions can start with a voter's file. Returns its cluster and the length of a
 /// torn record at its end.
-///
-/// # Errors
-/// Why the file cannot be used.
 pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), Damage> {
     let file::Contents { header, record, torn } = file::read(bytes)?;
     let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
@@ -68,21 +61,18 @@ pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), D
 }
 
 /// Returns the state after all entries of a voter's file, committed or not.
-///
-/// # Errors
-/// Why the file cannot be used.
 pub fn last_state(bytes: &[u8], versions: Versions) -> Result<State, Damage> {
     let record = file::read(bytes)?.record;
     let snapshot = record.snapshot.ok_or(Damage::NoRegister("its voter has not received a snapshot yet"))?;
     apply_all(&snapshot, &record.entries, versions).map(|(state, _)| state)
 }
 
-/// Returns the state after all entries, and term and index of the last one.
+/// Also returns term and index of the last entry.
 fn apply_all(snapshot: &Snapshot, entries: &[Entry], versions: Versions) -> Result<(State, (u64, u64)), Damage> {
     let damage = |why| damage(why, versions);
     let mut state = State::decode(&snapshot.state, versions).map_err(damage)?;
     let mut last = (snapshot.term, snapshot.index);
-    // All of them: they include the committed ones, and the others are decided by this.
+    // This decides the uncommitted ones.
     for entry in entries {
         last = (entry.term, entry.index);
         match entry.kind {
@@ -105,15 +95,12 @@ pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     }
 }
 
-/// Makes the voter of this file the only one. Nothing changes until the result is written. `chance` is a random number.
+/// Makes the voter of this file the only one, once the result is written. `chance` is a random number.
 pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovered, Damage> {
     recover_within(bytes, versions, chance, LEAST_QUARANTINE)
 }
 
 /// Like [`recover`], with another minimum quarantine, for simulations without longer sessions.
-///
-/// # Errors
-/// See [`recover`].
 pub fn recover_within(bytes: &[u8], versions: Versions, chance: u64, least: Ttl) -> Result<Recovered, Damage> {
     let contents = file::read(bytes)?;
     let Record { snapshot, entries, hard } = contents.record;

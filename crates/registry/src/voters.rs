@@ -1,9 +1,8 @@
 //! Chooses the voters, one configuration change at a time.
 //!
-//! One voter for one or two hosts with a data directory, three from three on, five from seven on: an even number would
-//! tolerate no more failures than the odd one below it. A new voter starts as a learner, so that no majority waits for
-//! a voter with an empty log. Then both the old and the new set have to agree (a joint configuration), and then the old
-//! one is left.
+//! One voter for one or two hosts with a data directory, three from three on, five from seven on: an even number
+//! tolerates no more failures than the odd one below it. A new voter starts as a learner, so that no majority waits for
+//! an empty log. Then the old and the new set both have to agree (a joint configuration), and then the old one is left.
 
 use std::collections::BTreeSet;
 
@@ -12,23 +11,20 @@ use peerlock_types::PeerId;
 use crate::state::{State, VoterRecord};
 use crate::{SessionId, VoterId};
 
-/// The next configuration change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Add this learner.
+    /// Add a learner.
     Enlist(VoterId, VoterRecord),
-    /// Make these learners voters, and remove those voters: the start of a joint configuration.
+    /// Start a joint configuration.
     Switch {
-        /// The new voters.
         add: Vec<VoterId>,
-        /// The voters to remove.
         remove: Vec<VoterId>,
     },
     /// End a joint configuration.
     Leave,
-    /// Remove a learner that will not become a voter.
+    /// Remove a learner.
     Drop(VoterId),
-    /// Transfer the leadership, since the leader is to be removed.
+    /// Transfer the leadership: the leader is to be removed.
     Resign,
 }
 
@@ -41,7 +37,7 @@ pub fn target(hosts: usize) -> usize {
     }
 }
 
-/// Returns the leader's next change, given the permanently lost voters and the learners that have caught up.
+/// Returns the leader's next change.
 pub fn plan(
     leader: VoterId,
     state: &State,
@@ -50,7 +46,7 @@ pub fn plan(
 ) -> Option<Change> {
     let conf = state.conf();
     if !conf.outgoing.is_empty() {
-        // A leader that is only in the old set would end its own leadership.
+        // Otherwise the leader would end its own leadership.
         return Some(if conf.voters.contains(&leader) { Change::Leave } else { Change::Resign });
     }
     if let Some(learner) = conf.learners.iter().find(|learner| lost.contains(learner)) {
@@ -76,8 +72,8 @@ pub fn plan(
     Some(Change::Enlist(state.next_voter(), VoterRecord { host, session: Some(session) }))
 }
 
-/// Returns the next change towards chosen hosts. All of them become voters before any other is removed, so an
-/// unreachable choice leaves the present voters in place.
+/// All chosen hosts become voters before any other is removed, so an unreachable choice leaves the present voters in
+/// place.
 fn plan_chosen(
     leader: VoterId,
     state: &State,
@@ -108,8 +104,8 @@ fn plan_chosen(
             },
         }
     }
-    // A smaller set may depend on a voter that has failed unnoticed. So remaining voters must have been active recently
-    // and have everything committed.
+    // A smaller set may depend on a voter that has failed unnoticed. So remaining voters must be active and have
+    // everything committed.
     waits |= conf.voters.iter().any(|voter| stays(voter) && *voter != leader && !caught_up(*voter));
     let remove: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| !stays(voter) && *voter != leader).collect();
     match (waits, add.is_empty() && remove.is_empty()) {
@@ -123,8 +119,8 @@ fn can_vote(state: &State, host: PeerId) -> bool {
     state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
 }
 
-/// Returns the host with the oldest session among those that can vote and do not. A host that has lost its file
-/// replaces its own former voter.
+/// Returns the host with the oldest session among those that can vote and do not. A host without its file replaces its
+/// own voter.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
     let is_seated = |host| {
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
@@ -132,7 +128,6 @@ fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, Peer
     let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
     sessions.filter(|(_, host)| can_vote(state, *host) && !is_seated(*host)).min().map(|(_, host)| host).and_then(
         |host| {
-            // Its newest session is the live one.
             state.session_of(host).map(|(session, _)| (session, host))
         },
     )
@@ -149,7 +144,7 @@ mod tests {
         Info { name: Label::new("h").unwrap(), addresses: Vec::new(), versions: Versions::OURS, keeps }
     }
 
-    /// Returns the state of hosts 1 to `hosts` with a session each; the first one votes.
+    /// Hosts 1 to `hosts` with a session each; the first one votes.
     fn cluster(hosts: u64) -> State {
         let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(true));
         (1..=hosts).for_each(|host| open(&mut state, host, true));
@@ -174,7 +169,7 @@ mod tests {
         );
     }
 
-    /// Executes the plan until it is complete. Every learner catches up.
+    /// Executes the plan. Every learner catches up.
     fn settle(state: &mut State, lost: &BTreeSet<VoterId>) -> Vec<String> {
         let mut done = Vec::new();
         let mut leader = VoterId::new(1);
@@ -289,8 +284,7 @@ mod tests {
         }
     }
 
-    /// With two voters both are needed. Keeping one whose disk was just lost, and whose session has not ended yet,
-    /// would lose the quorum.
+    /// Keeping one of two voters whose disk was just lost, with its session still valid, would lose the quorum.
     #[test]
     fn no_voter_is_removed_while_a_remaining_one_is_silent() {
         let mut state = cluster(3);
@@ -309,7 +303,6 @@ mod tests {
         state.apply(1, Command::Leave { session: state.session_of(PeerId::new(4)).unwrap().0 });
         choose(&mut state, Some(&[1, 4]));
         assert_eq!(settle(&mut state, &BTreeSet::new()), [""; 0]);
-        // A host without its file replaces its own former voter only.
         choose(&mut state, Some(&[1, 2, 3]));
         settle(&mut state, &BTreeSet::from([VoterId::new(3)]));
         assert_eq!(voting(&state), [1, 2, 3]);

@@ -12,7 +12,7 @@ fn record(entries: &[Entry]) -> Record {
     Record { snapshot: None, entries: entries.to_vec(), hard }
 }
 
-/// Returns a file of these records, and the end of each.
+/// Returns a file, and the end of each record.
 fn written(records: &[Record]) -> (Vec<u8>, Vec<usize>) {
     let (mut writer, mut bytes) = Writer::begin(HEADER_1, &records[0]);
     let mut ends = vec![bytes.len()];
@@ -35,7 +35,6 @@ fn later_records_supersede_earlier_ones() {
     assert_eq!((contents.header, contents.torn), (HEADER_1, 0));
     assert_eq!(contents.record.entries, [entry(1, 1, 40), entry(2, 1, 900), entry(3, 2, 1500)]);
     assert_eq!(contents.record.hard, Some(Hard { term: 2, vote: 1, commit: 2 }));
-    // A snapshot replaces everything before it.
     let snapshot = Snapshot { index: 8, term: 2, state: vec![1] };
     let (bytes, _) = written(&[
         record(&[entry(1, 1, 4)]),
@@ -54,7 +53,7 @@ fn truncated_last_record_is_cut_off() {
         assert_eq!(contents.record.entries.len(), 3, "{length}");
         assert_eq!(contents.torn, length - ends[1]);
     }
-    // The first record is complete, since the file was synced before it was renamed into place.
+    // The file was synced before it was renamed into place.
     for length in 0..ends[0] {
         assert!(read(&bytes[..length]).is_err(), "{length}");
     }
@@ -71,7 +70,6 @@ fn last_record_with_unwritten_sector_is_cut_off() {
     }
 }
 
-/// However short the part of a record in a sector is.
 #[test]
 fn unwritten_sector_is_detected_at_any_offset() {
     for length in (0..600).chain([1000, 1024]) {
@@ -84,8 +82,7 @@ fn unwritten_sector_is_detected_at_any_offset() {
     }
 }
 
-/// A record whose length ends in a zero byte, with any number of bytes in its first sector: zeros that were written do
-/// not count as unwritten.
+/// The record's length ends in a zero byte, which may be alone in its sector.
 #[test]
 fn written_zeros_are_not_an_unwritten_sector() {
     let ends_in_zero = |length: &usize| Writer::begin(HEADER_1, &record(&[entry(2, 1, *length)])).1[HEADER] == 0;
@@ -124,7 +121,7 @@ fn unwritten_sector_before_the_end_is_damage() {
         holed[from..to].fill(0);
         assert!(matches!(read(&holed), Err(Damage::Record { .. })), "{from} to {to}");
     }
-    // A record of another file of the same voter is refused.
+    // A record of another file of the same voter.
     let (mut other, more) = Writer::begin(Header { file: 8, ..HEADER_1 }, &record(&[entry(1, 1, 40)]));
     assert_eq!(more.len(), ends[0]);
     let mut mixed = bytes[..ends[0]].to_vec();
