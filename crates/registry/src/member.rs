@@ -1,4 +1,4 @@
-//! One process's access to the registry: its session, its questions, and its voter if it has one. Pure.
+//! One process's access to the registry: its session, its questions, and its voter if it has one.
 //!
 //! ```text
 //!   clock    wake        ┐             ┌ Send, Write
@@ -24,70 +24,70 @@ use crate::wire::{self, Answer, Malformed, Question, RegistryMessage};
 use crate::{ClusterId, Config, Label, Registry, SessionClient, SessionId, SessionRequest, Ttl, VoterId};
 use questions::{Questions, RETRY};
 
-/// Minimum interval between immediate retransmissions after an `Elsewhere` has named a leader.
+/// Minimum interval between retransmissions after an `Elsewhere`.
 const HURRY: Span = Span::from_millis(300);
-/// [`Member::missing`] reports unreachable voters after this long without a decision.
+/// [`Member::missing`] reports after this long without a decision.
 const PATIENCE: Span = Span::from_secs(1);
-/// A leader that has not answered for this long is given up. Our choice: the shortest election timeout, so that the
-/// next leader exists soon after; and longer than any round trip.
+/// A leader that has not answered for this long is given up. Our choice: the shortest election timeout, and longer than
+/// any round trip.
 const DEAF: Span = Span::from_secs(1);
-/// Maximum number of hosts kept as possible voters.
+/// Hosts kept as possible voters.
 const MOST_CONTACTS: usize = 64;
 
 /// An action for the driver, or a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send these bytes to this host, once. They may be lost.
+    /// Send to this host, once. May be lost.
     Send(PeerId, Vec<u8>),
-    /// Execute this write, then call [`Member::on_written`].
+    /// Execute, then call [`Member::on_written`].
     Write {
-        /// The number to pass to `on_written`.
+        /// The argument of `on_written`.
         number: u64,
         /// The write.
         write: Write,
     },
-    /// The command with this number has this outcome.
+    /// The outcome of this command.
     Answered(u64, Outcome),
-    /// The query with this number has this result.
+    /// The result of this query.
     Found(u64, Found),
-    /// An event for the own session: see [`EventKind`]. May be repeated.
+    /// An event for the own session. May be repeated.
     Event {
-        /// The resource concerned.
+        /// The resource.
         resource: Label,
         /// The own session, which is valid.
         session: SessionId,
-        /// The resource's generation when this was decided.
+        /// The generation.
         generation: u64,
         /// The event.
         kind: EventKind,
     },
-    /// The registry refuses to open a session. The process continues to request one.
+    /// The registry refuses to open a session. The process keeps requesting one.
     Refused(Refusal),
 }
 
 /// The identity of a process.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The cluster that it belongs to.
+    /// Its cluster.
     pub cluster: ClusterId,
-    /// The host that it runs on.
+    /// Its host.
     pub host: PeerId,
-    /// The process number: higher than that of every earlier process of the host.
+    /// Higher than that of every earlier process of the host.
     pub process: u64,
     /// The description of the host.
     pub info: Info,
     /// The duration of its sessions.
     pub ttl: Ttl,
-    /// What it takes over from an earlier process of its host.
+    /// The process that it continues.
     pub predecessor: Option<Predecessor>,
 }
 
-/// An earlier process of the same host, which is known to have exited.
+/// An earlier process of the host, which has exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predecessor {
-    /// Its session, which ends when the new one is opened.
+    /// It ends when the new session is opened.
     pub session: SessionId,
-    /// The resources in which its clients may still hold slots.
+    /// Resources in which its clients may hold slots.
     pub names: Vec<Label>,
 }
 
@@ -96,13 +96,12 @@ pub struct Predecessor {
 pub struct Missing {
     /// When the oldest undecided question was first sent.
     pub since: Time,
-    /// Voters that have not sent anything since, with the time of their last message. Contacts if no voter is known.
+    /// Voters that have sent nothing since, and when they last did. Contacts if no voter is known.
     pub silent: Vec<(PeerId, Option<Time>)>,
-    /// Voters that have sent something since, but no decision: they have no quorum, or it is slow.
+    /// Voters that have sent something since, but no decision.
     pub received: Vec<PeerId>,
 }
 
-/// The leader, as far as this process knows.
 #[derive(Clone, Copy, Debug)]
 struct Lead {
     host: PeerId,
@@ -117,38 +116,38 @@ pub struct Member {
     rng: Rng,
     client: SessionClient,
     registry: Option<Registry>,
-    /// The highest voter that this process has been. None is started twice.
+    /// The highest voter so far: none is started twice.
     been: Option<VoterId>,
     questions: Questions,
     /// All questions have higher numbers.
     first: u64,
     numbers: u64,
-    /// The highest index of an answer.
+    /// Of any answer.
     index: u64,
     leader: Option<Lead>,
-    /// Whether the own voter led at the last check.
+    /// At the last check of the own voter.
     leads: bool,
-    /// The version of questions: the oldest that this process understands, or the newest received.
+    /// Of questions: the oldest that this process understands, or the newest received.
     version: u16,
     contacts: Vec<PeerId>,
-    /// The voters in the latest message that named any.
+    /// The last voters that a message named.
     voters: Vec<PeerId>,
-    /// The leader that last renewed the own session, and the voters that it named.
+    /// The leader that last renewed the session, and the voters that it named.
     trusted: Vec<PeerId>,
-    /// When a message of each contact or voter was last received.
+    /// The last message of each contact or voter.
     received: BTreeMap<PeerId, Time>,
-    /// When the oldest undecided question was sent.
+    /// The oldest undecided question.
     waiting_since: Option<Time>,
     turn: usize,
     /// The number of the question that opens the session, and its nonce.
     opening: Option<(u64, u64)>,
     /// The latest `Open` was refused as outdated.
     is_outdated: bool,
-    /// Set by [`Member::stop`]: the number of the question that ends the session, if there was one.
+    /// Set by [`Member::stop`]: the question that ends the session, if there was one.
     stopping: Option<Option<u64>>,
     next_tick: Time,
     next_hurry: Time,
-    /// The number of writes of earlier voters of this process.
+    /// Writes of earlier voters of this process.
     writes: u64,
     unexpected: u64,
     out: Vec<Output>,
@@ -159,7 +158,7 @@ impl Member {
     pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
         let before = identity.predecessor.as_ref().map(|predecessor| predecessor.session);
         let client = SessionClient::new(identity.ttl, before, Rng::new(rng.bits()));
-        // A random start, so that a late answer to an earlier process of this host is recognized.
+        // Random, so that late answers to an earlier process are recognized.
         let first = rng.bits() >> 1;
         #[cfg(feature = "mutation")]
         let client = client.mutated(config.mutation);
@@ -194,7 +193,7 @@ impl Member {
         }
     }
 
-    /// Starts a process that creates a cluster and is its first voter.
+    /// Starts the first voter of a new cluster.
     pub fn found(identity: Identity, config: Config, rng: Rng, now: Time) -> Self {
         let mut member = Self::new(identity, config, Vec::new(), rng, now);
         let Identity { cluster, host, info, .. } = member.identity.clone();
@@ -232,12 +231,12 @@ impl Member {
         self.registry.as_ref()
     }
 
-    /// Returns the leader's host, as far as this process knows.
+    /// Returns the leader's host, as far as known.
     pub fn leader(&self) -> Option<PeerId> {
         self.leader.map(|lead| lead.host)
     }
 
-    /// Returns the hosts of the leader, voters and learners, as far as this process knows, with duplicates.
+    /// Returns the known hosts of the leader, voters and learners, with duplicates.
     pub fn seated(&self) -> impl Iterator<Item = PeerId> {
         let own = self
             .registry
@@ -264,7 +263,7 @@ impl Member {
         asked.chain(tick).chain(client).min().unwrap_or(Time::END)
     }
 
-    /// Handles the passing of time. Checks the session first.
+    /// Checks the session, and handles other timeouts.
     pub fn wake(&mut self, now: Time) {
         self.session_request(now);
         let has_left = self.has_left();
@@ -283,14 +282,13 @@ impl Member {
         self.settle(now);
     }
 
-    /// Proposes a command, and retransmits it until it is answered with [`Output::Answered`] and the returned number. A
-    /// command that is applied twice has the effect of one.
+    /// Proposes a command, and retransmits it until [`Output::Answered`] has the returned number.
     pub fn ask(&mut self, command: Command, now: Time) -> u64 {
         self.begin(Question::Do(command), now)
     }
 
-    /// Queries the registry. Answered with [`Output::Found`] and the returned number. The result reflects every answer
-    /// that this process has received.
+    /// Queries the registry: [`Output::Found`] has the returned number. The result reflects every answer received so
+    /// far.
     pub fn look(&mut self, look: Look, now: Time) -> u64 {
         self.begin(Question::Look { look, since: self.index }, now)
     }
@@ -298,7 +296,7 @@ impl Member {
     fn begin(&mut self, question: Question, now: Time) -> u64 {
         let number = self.number();
         match question {
-            // Not queued: nothing else of this process matters after it.
+            // Not queued: nothing else matters after it.
             Question::Do(Command::Leave { .. }) => self.ask_now(number, question, now),
             question => self.questions.enqueue(number, question),
         }
@@ -312,33 +310,32 @@ impl Member {
         self.transmit(number, now);
     }
 
-    /// Sends queued questions as far as the limit allows.
     fn take_turns(&mut self, now: Time) {
         while let Some((number, question)) = self.questions.turn() {
             self.ask_now(number, question, now);
         }
     }
 
-    /// Ends the own session, which the process has stopped using. The next `wake` opens another one.
+    /// Ends the own session, which has been stopped. The next `wake` opens another.
     pub fn leave(&mut self, now: Time) -> Option<u64> {
         let session = self.client.leave(now)?;
         Some(self.ask(Command::Leave { session }, now))
     }
 
-    /// Ends the own session, opens no other, and transfers the leadership, so that nothing has to time out. Drive the
-    /// member until [`Member::has_stopped`], or for a moment at most.
+    /// Ends the own session, opens no other, and transfers the leadership. Drive the member until
+    /// [`Member::has_stopped`], or for a moment.
     pub fn stop(&mut self, now: Time) {
         let leave = self.leave(now);
         self.stopping = Some(leave);
     }
 
-    /// Returns whether [`Member::stop`] is complete: the session has ended, and another voter leads if there is one.
+    /// Returns whether [`Member::stop`] is complete.
     pub fn has_stopped(&self) -> bool {
         let leads = self.registry.as_ref().is_some_and(|it| it.is_leader() && it.state().conf().voters.len() > 1);
         self.has_left() && !leads
     }
 
-    /// Returns whether the end of the own session is committed, or it had none.
+    /// Returns whether the end of the session is committed, or there was none.
     pub fn has_left(&self) -> bool {
         self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.questions.has(leave)))
     }
@@ -354,17 +351,17 @@ impl Member {
         Some(Missing { since, silent, received: received.into_iter().map(|(host, _)| host).collect() })
     }
 
-    /// Handles bytes from another host. An error says why they were refused, for the log.
+    /// Handles bytes from another host. The error is for the log.
     pub fn on_bytes(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
         let read = wire::decode(bytes, self.identity.info.versions, self.identity.cluster);
         match read {
             Err(Malformed::Format | Malformed::Bounds(_)) => self.unexpected += 1,
-            // From a cluster that ours succeeds: the ID in the reply tells it that it was recovered.
+            // From a predecessor of our cluster: the ID in the reply shows that it was recovered.
             Err(Malformed::Cluster { theirs, ours }) if ours.follows(theirs) => {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, self.identity.info.versions.min, RegistryMessage::Answer { number: 0, answer });
             }
-            // Older than we understand: the sender may understand ours, and learns from the reply which that is.
+            // Too old for us: the sender may understand our version, which the reply shows.
             Err(Malformed::Version(theirs, ours)) if theirs < ours.min => {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, ours.min, RegistryMessage::Answer { number: 0, answer });
@@ -375,7 +372,6 @@ impl Member {
         self.version = self.version.max(version);
         if self.contacts.contains(&from) || self.voters.contains(&from) {
             self.received.insert(from, now);
-            // Drop hosts that are no contacts or voters any more.
             if self.received.len() > 4 * MOST_CONTACTS {
                 self.received.retain(|host, _| self.contacts.contains(host) || self.voters.contains(host));
             }
@@ -403,7 +399,6 @@ impl Member {
         self.numbers
     }
 
-    /// Sends what the session needs.
     fn session_request(&mut self, now: Time) {
         if self.stopping.is_some() {
             return;
@@ -416,7 +411,7 @@ impl Member {
                 let takes =
                     predecessor.filter(|it| Some(it.session) == replaces).map(|it| it.names).unwrap_or_default();
                 let voter = self.registry.as_ref().map(Registry::voter);
-                // A repetition has the same number, so that a slow answer to the first still counts.
+                // A repetition has the same number, so that a slow answer to the first counts.
                 let number = match self.opening {
                     Some((number, asked)) if asked == nonce => number,
                     Some(_) | None => self.number(),
@@ -439,7 +434,7 @@ impl Member {
         }
     }
 
-    /// Sends to the leader while it is known and answers, otherwise to the contacts in turn.
+    /// To the leader while it is known and answers, otherwise to the contacts in turn.
     fn send_ask(&mut self, number: u64, question: Question, now: Time) {
         self.waiting_since.get_or_insert(now);
         if self.registry.as_ref().is_some_and(Registry::is_leader) {
@@ -465,7 +460,6 @@ impl Member {
         }
     }
 
-    /// Records that this host leads and answers.
     fn follow(&mut self, host: PeerId, now: Time) {
         if self.leader.replace(Lead { host, asked: None }).is_none_or(|before| before.host != host) {
             self.questions.hasten(now);
@@ -503,12 +497,10 @@ impl Member {
             {
                 self.on_retired(voter);
             }
-            // From a host that neither leads nor votes as far as this process knows. If it does, it repeats the
-            // message.
+            // A host that neither leads nor votes as far as this process knows. If it does, it repeats the message.
             RegistryMessage::Enlist { .. } | RegistryMessage::Retired { .. } => {}
             RegistryMessage::Answer { number, answer } => self.on_answer(from, number, answer, now),
-            // An event before the session is usable is dropped, and repeated later. Only a session that takes over
-            // another one is a party that early.
+            // An event before the session is usable is dropped, and repeated later.
             RegistryMessage::Event { resource, session, generation, kind }
                 if self.client.stands(now) == Some(session) =>
             {
@@ -523,20 +515,19 @@ impl Member {
         }
     }
 
-    /// Returns whether the own voter knows this host as a voter or learner, or it is this host. The own voter sends
-    /// only to those, so only those answer that it is removed.
+    /// The own voter sends only to these, so only these answer that it is removed.
     fn is_own_voter(&self, host: PeerId) -> bool {
         let voter_records = self.registry.iter().flat_map(|registry| registry.state().voter_records().values());
         host == self.identity.host || voter_records.into_iter().any(|voter_record| voter_record.host == host)
     }
 
-    /// Returns whether the own voter has received nothing yet, so that removing it loses nothing.
+    /// Such a voter has nothing to lose.
     fn is_blank(&self) -> bool {
         self.registry.as_ref().is_some_and(|registry| registry.state().voter_records().is_empty())
     }
 
-    /// Only the process whose session the number was allocated for starts the file, and only once. Otherwise a voter
-    /// could have forgotten its votes.
+    /// Only the process whose session the number was allocated for starts the file, once. Otherwise a voter could have
+    /// forgotten its votes.
     fn on_enlist(&mut self, voter: VoterId, session: SessionId, alone: bool, now: Time) {
         let is_new = self.been.is_none_or(|been| voter > been);
         if let Some(been) = self.registry.as_ref().map(Registry::voter)
@@ -554,7 +545,7 @@ impl Member {
         }
     }
 
-    /// A removed voter has no leader. So while ours has one, the message is wrong or too early.
+    /// A removed voter has no leader. While ours has one, the message is wrong or early.
     fn on_retired(&mut self, voter: VoterId) {
         if let Some(registry) = self.registry.take_if(|registry| registry.voter() == voter && !registry.is_led()) {
             // A process that created the cluster may never have asked another host.
@@ -595,8 +586,7 @@ impl Member {
                     self.questions.hasten(now);
                 }
                 self.learn(voters);
-                // Ask the named leader immediately, but not repeatedly: two hosts that each name the other would cause
-                // a storm.
+                // Not repeatedly: two hosts that each name the other would cause a storm.
                 if let Some(host) = leader.filter(|leader| *leader != from) {
                     self.leader.take_if(|lead| lead.host != host);
                     self.leader.get_or_insert(Lead { host, asked: None });
@@ -634,7 +624,7 @@ impl Member {
         }
     }
 
-    /// Adds a reachable host, which may know the leader. A process without a session asks immediately.
+    /// Adds a reachable host. A process without a session asks it immediately.
     pub fn meet(&mut self, host: PeerId, now: Time) {
         if host != self.identity.host && !self.contacts.contains(&host) && self.contacts.len() < MOST_CONTACTS {
             self.contacts.push(host);
@@ -644,13 +634,13 @@ impl Member {
         }
     }
 
-    /// Removes an unreachable host. A voter stays: the network layer looks for a route to it.
+    /// Removes an unreachable host, except a voter: the network layer looks for a route to it.
     pub fn part(&mut self, host: PeerId) {
         let voters = &self.voters;
         self.contacts.retain(|contact| *contact != host || voters.contains(contact));
     }
 
-    /// Adds voters. Known hosts are kept, since they may know the current voters.
+    /// Known hosts are kept, since they may know the current voters.
     fn learn(&mut self, voters: Vec<PeerId>) {
         if !voters.is_empty() {
             self.voters.clone_from(&voters);
@@ -659,14 +649,14 @@ impl Member {
         let known: BTreeSet<PeerId> = self.contacts.iter().copied().chain([self.identity.host]).collect();
         let update: Vec<PeerId> = voters.into_iter().filter(|voter| !known.contains(voter)).collect();
         self.contacts.splice(0..0, update);
-        // Hosts that have sent something are kept before hosts that were only named.
+        // Hosts that were only named are dropped first.
         while self.contacts.len() > MOST_CONTACTS {
             let silent = self.contacts.iter().rposition(|host| !self.received.contains_key(host));
             self.contacts.remove(silent.unwrap_or(MOST_CONTACTS));
         }
     }
 
-    /// Sends all waiting questions when the own voter has become leader.
+    /// A new leader asks itself everything that is open.
     fn check_leader(&mut self, now: Time) {
         let leads = self.registry.as_ref().is_some_and(Registry::is_leader);
         if leads && !std::mem::replace(&mut self.leads, leads) {
@@ -677,7 +667,7 @@ impl Member {
         self.leads = leads;
     }
 
-    /// Passes on the voter's effects. A message to the own process is a call.
+    /// A message to the own process is a call.
     fn settle(&mut self, now: Time) {
         let mut calls = VecDeque::new();
         loop {

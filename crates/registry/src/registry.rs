@@ -12,8 +12,8 @@
 //!   registry.rs           the state, the messages, the file
 //! ```
 //!
-//! The time is that of the local clock, which counts suspend and is not slewed by NTP (`peerlock-clock`). It is read
-//! *after* the message or event was received: a leader elected by a message counts from then.
+//! The time is that of the local clock (`peerlock-clock`), read *after* the input was received: a leader elected by a
+//! message counts from then.
 
 mod delivery;
 mod lead;
@@ -47,21 +47,21 @@ pub enum Effect {
     Send {
         /// The receiving host.
         to: PeerId,
-        /// The version to encode it in: that of the registry, or of the question.
+        /// That of the registry, or of the question.
         version: u16,
         /// The message.
         registry_message: RegistryMessage,
     },
-    /// Execute this write, then call [`Registry::on_written`] with its number.
+    /// Execute, then call [`Registry::on_written`].
     Write {
-        /// One more than the number of the previous write.
+        /// Consecutive.
         number: u64,
         /// The write.
         write: Write,
     },
 }
 
-/// The question that an answer belongs to.
+/// The question of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Origin {
     host: PeerId,
@@ -69,11 +69,11 @@ struct Origin {
     version: u16,
 }
 
-/// The content of an entry of commands, after its version.
+/// An entry of commands, after its version.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch(pub Vec<Command>);
 
-/// A voter: its log, its state, and its pending answers.
+/// A voter.
 pub struct Registry {
     config: Config,
     versions: Versions,
@@ -81,19 +81,18 @@ pub struct Registry {
     engine: Engine,
     state: State,
     applied: u64,
-    /// The version of the snapshot in the file.
+    /// Of the snapshot in the file.
     snapshot_version: u16,
     writer: Writer,
     writes: u64,
     /// Never reset: a round of one term is not mistaken for one of another.
     rounds: u64,
     grants: Grants,
-    /// When this voter learned of the quarantine after a recovery, if there is one.
+    /// When this voter learned of the quarantine after a recovery.
     quarantined: Option<Time>,
     lead: Option<Lead>,
-    /// Long snapshots being sent or received.
     pieces: Pieces,
-    /// The voter that sent the last message, and its host.
+    /// The sender of the last message, and its host.
     received: Option<(VoterId, PeerId)>,
     unexpected: BTreeMap<&'static str, u64>,
     halted: Option<String>,
@@ -101,7 +100,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Creates a cluster with this voter as the first.
+    /// Creates a cluster with this voter.
     pub fn found(config: Config, cluster: ClusterId, host: PeerId, info: Info, rng: Rng, now: Time) -> Self {
         let versions = info.versions;
         let state = State::found(cluster, host, info);
@@ -120,14 +119,14 @@ impl Registry {
             .unwrap_or_else(|damage| panic!("an empty registry file is damaged: {damage}"))
     }
 
-    /// Starts the voter that this file belongs to.
+    /// Starts the voter of this file.
     pub fn restart(config: Config, versions: Versions, bytes: &[u8], rng: Rng, now: Time) -> Result<Self, Damage> {
         let contents = file::read(bytes)?;
         let header = Header { file: contents.header.file + 1, ..contents.header };
         Self::begin(config, versions, header, contents.record, rng, now)
     }
 
-    /// Always starts with a new file that contains what is known. Nothing is sent before it is synced.
+    /// Always starts with a new file. Nothing is sent before it is synced.
     fn begin(
         config: Config,
         versions: Versions,
@@ -170,7 +169,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Returns this voter's number, which its file has for good.
+    /// Returns this voter's number.
     pub fn voter(&self) -> VoterId {
         self.voter
     }
@@ -208,8 +207,8 @@ impl Registry {
             .map(|voter_record| voter_record.host)
     }
 
-    /// Returns whether it votes and has a leader, as far as it knows. A removed voter loses its leader within an
-    /// election timeout; a learner may not notice its removal.
+    /// Returns whether it votes and has a leader. A removed voter loses its leader within an election timeout; a
+    /// learner may not notice its removal.
     pub fn is_led(&self) -> bool {
         let conf = self.state.conf();
         let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));
@@ -225,12 +224,12 @@ impl Registry {
         *self.unexpected.entry(why).or_default() += 1;
     }
 
-    /// Returns why it has halted, if it has: the log contains something that this program does not understand.
+    /// Returns why it has halted: this program does not understand its log.
     pub fn halted(&self) -> Option<&str> {
         self.halted.as_deref()
     }
 
-    /// Returns the length of its file in bytes.
+    /// Returns the length of its file.
     pub fn file_length(&self) -> usize {
         self.writer.length()
     }
@@ -240,7 +239,7 @@ impl Registry {
         self.writes
     }
 
-    /// Returns an estimate of how many items it holds for pending requests and snapshots.
+    /// Returns roughly how many items it holds for pending requests and snapshots.
     pub fn retained(&self) -> usize {
         self.lead.as_ref().map_or(0, Lead::retained) + self.pieces.retained() / 64
     }
@@ -250,7 +249,7 @@ impl Registry {
         std::mem::take(&mut self.out)
     }
 
-    /// Handles a tick. Call it every [`Config::tick`]; missed ticks are not repeated.
+    /// Handles a tick. Missed ticks are not repeated.
     pub fn tick(&mut self, now: Time) {
         if self.halted.is_some() {
             return;
@@ -260,7 +259,7 @@ impl Registry {
         self.lead_tick(now);
         self.settle(now);
         self.forget_pieces();
-        // A program of the next release would not understand a file of the previous version.
+        // The next release would not understand a file of the previous version.
         let is_old = self.snapshot_version < self.state.version();
         self.compact_if_due(is_old, now);
     }
@@ -271,14 +270,14 @@ impl Registry {
         }
     }
 
-    /// Handles a message from another host, or from this one.
+    /// Handles a message from any host, this one included.
     pub fn on_registry_message(&mut self, from: PeerId, registry_message: RegistryMessage, version: u16, now: Time) {
         if self.halted.is_some() {
             return;
         }
         match registry_message {
             RegistryMessage::Voter(message) => self.on_message(from, *message, now),
-            // A leader that sends a snapshot has sent other messages before.
+            // The leader has sent other messages before.
             RegistryMessage::Piece { message, at, all } if message.to == self.voter && self.follows(&message) => {
                 if let Some(message) = self.on_piece(from, *message, at, all) {
                     self.on_message(from, message, now);
@@ -309,14 +308,14 @@ impl Registry {
     pub fn on_written(&mut self, number: u64, now: Time) {
         if number == self.writes && self.halted.is_none() {
             self.engine.on_written();
-            // Not only in `tick`: under load the disk may be busy at every tick.
+            // Under load the disk may be busy at every tick.
             self.compact_if_due(false, now);
             self.settle(now);
         }
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, now: Time) {
-        // Also if the message is addressed to an earlier voter of this host: this may be the only host that can reply.
+        // Also to an earlier voter of this host: this may be the only host that can reply.
         if self.state.is_retired(message.from) {
             if self.state.unsettled().is_none() {
                 self.send(from, RegistryMessage::Retired { voter: message.from });
@@ -335,12 +334,11 @@ impl Registry {
         }
     }
 
-    /// Returns whether the message is from the current leader.
+    /// Returns whether it is from the current leader.
     fn follows(&self, message: &Message) -> bool {
         self.engine.leader() == Some(message.from) && self.engine.term() == message.term
     }
 
-    /// Runs the engine until there is nothing left to do.
     fn settle(&mut self, now: Time) {
         if self.halted.is_some() {
             return self.out.clear();
@@ -378,7 +376,7 @@ impl Registry {
         }
     }
 
-    /// Applies entries. Returns whether a configuration change was among them.
+    /// Returns whether a configuration change was among them.
     fn apply(&mut self, entries: Vec<Entry>, now: Time) -> bool {
         let Some(last) = entries.last().map(|entry| entry.index) else { return false };
         let has_changed = entries.iter().any(|entry| entry.kind == EntryKind::Change);
@@ -396,7 +394,7 @@ impl Registry {
 
     fn apply_commands(&mut self, entry: &Entry, now: Time) {
         if entry.data.is_empty() {
-            return; // The empty entry at the start of a term.
+            return; // The start of a term.
         }
         match decode_batch(&entry.data, self.versions) {
             Ok(Batch(commands)) => {
@@ -431,7 +429,7 @@ impl Registry {
     fn apply_change(&mut self, entry: &Entry) {
         let Some(change) = change_of(entry) else { return };
         let enlisted: Option<(VoterId, VoterRecord)> = postcard::from_bytes(&entry.context).ok();
-        // Refused by all voters alike, since their states are equal here.
+        // The same at all voters, since their states are equal here.
         if enlisted.is_some_and(|(voter, voter_record)| !self.state.may_enlist(voter, voter_record)) {
             return;
         }
@@ -451,7 +449,7 @@ impl Registry {
         }
     }
 
-    /// Replaces the entries by a snapshot of the state, in a new file.
+    /// Replaces the entries by a snapshot, in a new file.
     fn compact(&mut self, now: Time) {
         self.engine.compact(self.applied, self.state.encode(), self.state.conf());
         self.snapshot_version = self.state.version();
@@ -472,7 +470,7 @@ impl Registry {
         self.out.push(Effect::Send { to, version, registry_message });
     }
 
-    /// Sends to a voter: to its host in the state, or where its message came from while there is no state yet.
+    /// To its host in the state, or where its message came from while there is no state.
     fn send_to_voter(&mut self, message: Message) {
         let voter_record = self.state.voter_records().get(&message.to).map(|voter_record| voter_record.host);
         let received = self.received.filter(|(voter, _)| *voter == message.to).map(|(_, host)| host);
@@ -512,7 +510,7 @@ mod tests {
     use crate::form::Kind;
     use crate::wire::Question;
 
-    /// Returns a voter that leads alone and has completed its writes.
+    /// A voter that leads alone and has completed its writes.
     fn leader() -> Registry {
         let info = Info {
             name: Label::new("host").expect("a short name"),
@@ -529,7 +527,7 @@ mod tests {
         voter
     }
 
-    /// Takes the effects and returns the first write among them.
+    /// Takes the effects. Returns the first write.
     fn written(voter: &mut Registry) -> Option<(u64, Write)> {
         voter.effects().into_iter().find_map(|effect| match effect {
             Effect::Write { number, write } => Some((number, write)),
@@ -562,7 +560,7 @@ mod tests {
         panic!("no new file was started at {} bytes", voter.file_length());
     }
 
-    /// Delivers a message from a voter that is not in the state.
+    /// Delivers a message from an unknown voter.
     fn say(voter: &mut Registry, kind: Kind, term: u64, entries: Vec<Entry>) {
         let message = Message {
             kind,
@@ -583,7 +581,7 @@ mod tests {
         voter.on_registry_message(PeerId::new(9), RegistryMessage::Voter(Box::new(message)), 1, Time::ZERO);
     }
 
-    /// A voter that accepted a term near the upper bound could never be elected again, nor read its own file.
+    /// With a term near the bound it could never be elected again, nor read its own file.
     #[test]
     fn term_far_ahead_is_rejected() {
         let mut voter = leader();
@@ -595,7 +593,7 @@ mod tests {
         assert_eq!(voter.unexpected().values().sum::<u64>(), 2);
     }
 
-    /// Once written, it would stop the voter, and the file could not be read again.
+    /// It would stop the voter, and the file could not be read again.
     #[test]
     fn invalid_entry_is_not_written() {
         let mut voter = leader();

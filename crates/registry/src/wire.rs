@@ -4,9 +4,8 @@
 //!   version (2 bytes) │ cluster (16) │ a RegistryMessage in postcard's format
 //! ```
 //!
-//! Voters use the registry's version among themselves. A question is sent in the oldest version that its sender knows,
-//! or in a newer one once it has received it, and is answered in the same version. So processes of two adjacent
-//! versions understand each other.
+//! Voters use the registry's version. A question has the oldest version that its sender understands, or a newer one
+//! once it has received that, and so has its answer. So processes of adjacent versions understand each other.
 
 use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::{Deserialize, Serialize};
@@ -18,15 +17,15 @@ use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
 use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
-/// Maximum length of a message that is accepted, in bytes. Messages sent are less than half as long.
+/// Of an accepted message, in bytes. Those sent are less than half as long.
 pub const MAX_MESSAGE: usize = 1 << 20;
-/// Maximum length of a snapshot, in bytes, over all its pieces.
+/// Of a snapshot, in bytes.
 pub const MOST_SNAPSHOT: usize = 256 << 20;
 
-/// Initial capacity of an encoded message: enough for most.
+/// Enough for most messages.
 const USUAL: usize = 128;
 
-/// Maximum number of voters in an answer. A process that knows no voter names the hosts that it has met.
+/// A process that knows no voter names the hosts that it has met.
 const MOST_NAMED_VOTERS: usize = 64;
 
 /// A message between processes and voters.
@@ -34,80 +33,77 @@ const MOST_NAMED_VOTERS: usize = 64;
 pub enum RegistryMessage {
     /// Sent between voters: a message of the Raft engine.
     Voter(Box<Message>),
-    /// Sent by the leader to a process whose host becomes a voter.
-    ///
-    /// If `session` is its own, the process starts this voter's file. Repeated until the voter replies.
+    /// Sent by the leader to a process whose host becomes a voter, until that replies. If `session` is its own, the
+    /// process starts the voter's file.
     Enlist {
-        /// The new voter's number.
+        /// The new voter.
         voter: VoterId,
         /// The session for which the number was allocated.
         session: SessionId,
-        /// Whether the host has no other voter. Then the process also removes the file of its former voter: a removed
-        /// learner sends nothing, so it would never receive [`Retired`](Self::Retired).
+        /// Whether the host has no other voter, so that the process removes the file of a former one. A removed learner
+        /// sends nothing, so it never receives [`Retired`](Self::Retired).
         alone: bool,
     },
-    /// Sent to a former voter that still acts as one, by a voter that knows of its removal. The receiver removes its
-    /// file.
+    /// Sent to a former voter that still acts as one. The receiver removes its file.
     Retired {
         /// The former voter.
         voter: VoterId,
     },
-    /// Sent by a process to a voter. Answered by `Answer` with the same number, unless the voter loses the leadership
+    /// Sent by a process to a voter. Answered by `Answer` with the same number, unless the leadership is lost
     /// meanwhile.
     Ask {
-        /// The sender's number for this question.
+        /// Drawn by the sender.
         number: u64,
         /// The question.
         question: Question,
     },
     /// Sent by a voter in reply to `Ask`.
     Answer {
-        /// The number of the question.
+        /// The question's.
         number: u64,
-        /// The answer, of a kind that fits the question.
+        /// Of a kind that fits the question.
         answer: Answer,
     },
-    /// Sent by the leader to a session, repeatedly until it has taken effect: see [`EventKind`].
+    /// Sent by the leader to a session until it has taken effect: see [`EventKind`].
     Event {
-        /// The resource concerned.
+        /// The resource.
         resource: Label,
-        /// The addressed session. Another session of the same host drops the event.
+        /// Another session of the host drops the event.
         session: SessionId,
-        /// The resource's generation when this was decided.
+        /// The generation.
         generation: u64,
         /// The event.
         kind: EventKind,
     },
-    /// Acknowledges an event. Not sent for [`EventKind::Opened`], which `Close` acknowledges.
+    /// Acknowledges an event other than [`EventKind::Opened`], which `Close` acknowledges.
     EventAck {
-        /// As in the event.
+        /// The event's.
         resource: Label,
-        /// As in the event.
+        /// The event's.
         session: SessionId,
-        /// As in the event.
+        /// The event's.
         generation: u64,
-        /// Which event of this generation.
+        /// The event's.
         topic: Topic,
     },
-    /// Sent between voters: a part of a snapshot that is too long for one message. Answered by `Had`, except for the
-    /// last part.
+    /// Sent between voters: a part of a long snapshot. Answered by `Had` until the last.
     Piece {
-        /// The engine's message, with this part in place of the whole snapshot.
+        /// With this part in place of the whole snapshot.
         message: Box<Message>,
-        /// The offset of this part, in bytes.
+        /// Its offset.
         at: u32,
-        /// The length of the snapshot, in bytes.
+        /// The length of the snapshot.
         all: u32,
     },
-    /// Acknowledges a piece. The sender continues with the next one.
+    /// Acknowledges a piece. The sender continues with the next.
     Had {
-        /// The voter that received it.
+        /// The receiver of the piece.
         from: VoterId,
-        /// The voter that sent it.
+        /// The sender of the piece.
         to: VoterId,
-        /// The last log entry that the snapshot contains.
+        /// The last entry in the snapshot.
         index: u64,
-        /// How many bytes of it have been received so far.
+        /// Received so far.
         bytes: u32,
     },
 }
@@ -115,20 +111,20 @@ pub enum RegistryMessage {
 /// A question to a voter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// Propose this command. Answered by the leader once it is applied.
+    /// Propose this. Answered by the leader once it is applied.
     Do(Command),
     /// Renew this session.
     Renew {
         /// The session.
         session: SessionId,
-        /// The number of the renewal, which the answer repeats.
+        /// Repeated in the answer.
         renewal: u64,
     },
-    /// Query the registry. Answered by any voter that has applied enough.
+    /// Answered by any voter that has applied enough.
     Look {
         /// The query.
         look: Look,
-        /// The last entry that the sender knows of. The answer reflects at least this one.
+        /// The last entry that the sender knows of.
         since: u64,
     },
 }
@@ -136,30 +132,30 @@ pub enum Question {
 /// An answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// The command was applied, and its entry is committed.
+    /// The command was applied.
     Done {
         /// The outcome.
         outcome: Outcome,
-        /// The index of its entry.
+        /// Its entry.
         index: u64,
     },
     /// The result of a query.
     Found(Found),
-    /// The session is valid, and was when the renewal arrived.
+    /// The session was valid when the renewal arrived, and is.
     Yes {
-        /// The renewed session.
+        /// The session.
         session: SessionId,
-        /// The number of the renewal.
+        /// The renewal.
         renewal: u64,
         /// The hosts of the voters.
         voters: Vec<PeerId>,
     },
     /// The session has ended.
     Over {
-        /// The ended session.
+        /// The session.
         session: SessionId,
     },
-    /// This voter does not lead, and has done nothing: ask another one.
+    /// This voter does not lead, and has done nothing.
     Elsewhere {
         /// The leader's host, if known.
         leader: Option<PeerId>,
@@ -168,7 +164,7 @@ pub enum Answer {
     },
 }
 
-/// Why bytes were refused as a message.
+/// Why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A version that this program does not understand.
@@ -177,18 +173,18 @@ pub enum Malformed {
     /// Another cluster.
     #[error("the message is of cluster {theirs}, and this host belongs to {ours}: two clusters cannot be merged")]
     Cluster {
-        /// The sender's cluster.
+        /// The sender's.
         theirs: ClusterId,
-        /// The receiver's cluster.
+        /// The receiver's.
         ours: ClusterId,
     },
-    /// A successor of our own cluster, which was recovered after the loss of its quorum. The receiver has to stop its
-    /// session and join the successor, without its voter's file.
+    /// A recovered successor of our cluster. The receiver has to stop its session and join that, without its voter's
+    /// file.
     #[error("the cluster was recovered as {theirs}, and this process belongs to its predecessor {ours}")]
     Recovered {
-        /// The sender's cluster.
+        /// The sender's.
         theirs: ClusterId,
-        /// The receiver's cluster.
+        /// The receiver's.
         ours: ClusterId,
     },
     /// Not a registry message.
@@ -199,7 +195,7 @@ pub enum Malformed {
     Bounds(&'static str),
 }
 
-/// Encodes a message in this version.
+/// Encodes a message.
 pub fn encode(registry_message: &RegistryMessage, version: u16, cluster: ClusterId) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(USUAL);
     bytes.extend(version.to_le_bytes());
@@ -207,12 +203,11 @@ pub fn encode(registry_message: &RegistryMessage, version: u16, cluster: Cluster
     to_bytes(registry_message, bytes)
 }
 
-/// Appends the encoding of a value to `start`.
 pub(crate) fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, start).expect("a Vec can grow, and every sequence has a known length")
 }
 
-/// Decodes and checks a message. Returns it with its version.
+/// Decodes and checks a message. Returns its version, too.
 pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(RegistryMessage, u16), Malformed> {
     let (version, rest) = bytes.split_first_chunk().ok_or(Malformed::Format)?;
     let version = u16::from_le_bytes(*version);
@@ -401,7 +396,7 @@ mod tests {
             |it| it.context = vec![0; 65],
             |it| it.kind = Kind::Heartbeat,
             |it| it.kind = Kind::Snapshot,
-            // An index that the engine does not have is of term 0 to it, which ends the process.
+            // The engine has no such index: to it, the term is 0, which would end the process.
             |it| (it.log_term, it.index, it.entries) = (0, 1 << 40, Vec::new()),
             |it| (it.log_term, it.index, it.entries) = (1, 0, Vec::new()),
         ];

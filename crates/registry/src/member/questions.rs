@@ -1,4 +1,4 @@
-//! The questions of a process to the registry: open ones with their next retransmission, and queued ones.
+//! The questions of a process to the registry, open and queued.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,34 +12,32 @@ pub(super) use crate::client::RETRY;
 
 /// Maximum interval between retransmissions.
 const LONGEST: Span = Span::from_secs(2);
-/// Maximum interval when at least `MANY_OUT` questions are open and the leader answers. Then it doubles at once.
+/// The same while at least `MANY_OUT` questions are open and the leader answers. The interval doubles at once then.
 const LONGEST_OF_MANY: Span = Span::from_millis(4800);
 const MANY_OUT: usize = 64;
-/// Maximum number of open questions. Further ones are queued.
+/// Open questions. Further ones are queued.
 const MOST_OUT: usize = 512;
-/// Maximum number at which low-priority questions are sent.
+/// Open questions up to which low-priority ones are sent.
 const MOST_OUT_LATER: usize = 384;
 
 struct Out {
     question: Question,
     due: Time,
-    /// Attempts since the last change of leader. An attempt to a busy leader counts as several.
+    /// Since the last change of leader. An attempt to a busy leader counts as several.
     tries: u32,
 }
 
 #[derive(Default)]
 pub(super) struct Questions {
     out: BTreeMap<u64, Out>,
-    /// The questions by due time: the first is needed in every step.
+    /// By due time: the first is needed in every step.
     dues: BTreeSet<(Time, u64)>,
-    /// Queued questions: first those that something waits for, then reports of completed censuses and the like, of
-    /// which there may be one per resource.
+    /// `later` has reports of completed censuses and the like, of which there may be one per resource.
     soon: VecDeque<(u64, Question)>,
     later: VecDeque<(u64, Question)>,
 }
 
 impl Questions {
-    /// Queues a question.
     pub fn enqueue(&mut self, number: u64, question: Question) {
         match question {
             Question::Do(Command::Close { .. } | Command::Renumber { .. } | Command::Quit { .. }) => {
@@ -56,14 +54,13 @@ impl Questions {
         soon.or_else(|| if out < MOST_OUT_LATER { self.later.pop_front() } else { None })
     }
 
-    /// Adds an open question, due now.
     pub fn begin(&mut self, number: u64, question: Question, now: Time) {
         self.out.insert(number, Out { question, due: now, tries: 0 });
         self.dues.insert((now, number));
     }
 
-    /// Schedules the next retransmission, and returns the question to send. A leader that answers others of many is
-    /// busy, and more frequent retransmissions would add to its load.
+    /// Schedules the next retransmission, and returns the question. A leader that answers others of many is busy, and
+    /// retransmissions would add to its load.
     pub fn attempt(&mut self, number: u64, answers: bool, now: Time, rng: &mut Rng) -> Option<Question> {
         let is_busy = answers && self.out.len() >= MANY_OUT;
         let out = self.out.get_mut(&number)?;
@@ -87,22 +84,19 @@ impl Questions {
         out.is_some_and(|out| self.dues.remove(&(out.due, number)))
     }
 
-    /// Returns whether a question is open.
     pub fn has(&self, number: u64) -> bool {
         self.out.contains_key(&number)
     }
 
-    /// Returns all open questions.
     pub fn all(&self) -> Vec<u64> {
         self.out.keys().copied().collect()
     }
 
-    /// Returns when the first retransmission is due.
     pub fn next(&self) -> Option<Time> {
         self.dues.first().map(|(due, _)| *due)
     }
 
-    /// Returns the questions due by now, oldest first.
+    /// Oldest first.
     pub fn due(&self, now: Time) -> Vec<u64> {
         let mut due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect();
         due.sort_unstable();

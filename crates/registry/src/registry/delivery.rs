@@ -11,43 +11,41 @@ use crate::state::State;
 use crate::wire::RegistryMessage;
 use crate::{Label, SessionId};
 
-/// The interval between repetitions of an event.
+/// The interval between repetitions.
 const AGAIN: Span = Span::from_millis(300);
-/// Its maximum, reached by doubling while at least `MANY_OPENED` generations are open at a session that closes others.
+/// The longest, reached by doubling while at least `MANY_OPENED` generations are open at a session that closes others.
 const LONGEST: Span = Span::from_millis(4800);
 const MANY_OPENED: usize = 64;
-/// Maximum number of events sent, and of resources examined, per call. The next call continues with the others.
+/// Events sent, and resources examined, per call. The next call continues.
 const MAX_SENT: usize = 256;
 const MOST_LOOKED_AT: usize = 2048;
-/// Maximum number of open generations per coordinator, since each costs it memory. Our choice: more than its limit of
-/// open questions to the registry, so that it never waits for the next event.
+/// Open generations of one coordinator, since each costs it memory. Our choice: more than its limit of open questions,
+/// so that it never waits for an event.
 const MOST_OPENED: usize = 1024;
 
-/// Identifies an event: resource, session, generation, topic.
+/// Resource, session, generation, topic.
 type Announcement = (Label, SessionId, u64, Topic);
 
-/// The last sending of an event.
 #[derive(Clone, Copy)]
 struct Sending {
     at: Time,
-    /// The time until it is repeated; `None` if it was acknowledged.
+    /// Until the next repetition; `None` once acknowledged.
     pause: Option<Span>,
 }
 
-/// The events that a leader has sent.
 #[derive(Default)]
 pub(super) struct SentEvents {
     events: BTreeMap<Announcement, Sending>,
-    /// When each coordinator last sent a `Close`.
+    /// The last `Close` of each coordinator.
     closed: BTreeMap<SessionId, Time>,
-    /// The number of sent and open generations per coordinator.
+    /// The number of open generations of each coordinator.
     opened: BTreeMap<SessionId, usize>,
     /// Where the next call continues.
     next: Option<Label>,
 }
 
 impl SentEvents {
-    /// Removes events that are not pending any more.
+    /// Removes events that are not pending.
     fn forget(&mut self, state: &State) {
         self.events.retain(|(name, session, generation, topic), _| {
             let pending = state.resources().get(name).into_iter().flat_map(|it| it.words());
@@ -68,8 +66,8 @@ impl SentEvents {
         self.events.get(event).is_none_or(|sent| sent.pause.is_some_and(|pause| now >= sent.at + pause))
     }
 
-    /// Returns the time until the next repetition. A coordinator that has closed other generations since the last one
-    /// is reachable but busy, and more frequent repetitions would add to its load.
+    /// A coordinator that has closed other generations since the last repetition is busy, and more repetitions would
+    /// add to its load.
     fn pause(&self, event: &Announcement) -> Span {
         let Some(Sending { at, pause: Some(pause) }) = self.events.get(event) else { return AGAIN };
         let closes = self.closed.get(&event.1).is_some_and(|closed| closed > at);
@@ -77,19 +75,18 @@ impl SentEvents {
         if is_busy { (*pause * 2).min(LONGEST) } else { AGAIN }
     }
 
-    /// Notes a `Close` of this coordinator.
     pub(super) fn on_close(&mut self, session: SessionId, now: Time) {
         self.closed.insert(session, now);
     }
 }
 
 impl Registry {
-    /// Sends the events that are due.
+    /// Sends the due events.
     pub(super) fn delivery(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
         }
-        // Generations are not announced during the quarantine after a recovery, so nothing can be granted.
+        // During the quarantine after a recovery nothing may be granted.
         let is_quarantined = self.state.quarantine().is_some() && !self.config.makes(Mutation::NoQuarantine);
         let Some(lead) = &mut self.lead else { return };
         let sent = &mut lead.sent;
@@ -134,14 +131,12 @@ impl Registry {
         }
     }
 
-    /// Removes events that are not pending any more.
     pub(super) fn forget_sent(&mut self) {
         if let Some(lead) = &mut self.lead {
             lead.sent.forget(&self.state);
         }
     }
 
-    /// Handles an acknowledgement.
     pub(super) fn on_received(&mut self, from: PeerId, event: Announcement) {
         let is_theirs = self.state.sessions().get(&event.1).is_none_or(|session| session.host == from);
         if !is_theirs || event.3 == Topic::Opened {

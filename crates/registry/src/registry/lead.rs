@@ -1,4 +1,4 @@
-//! The leader's part of a voter. Its state is discarded at the end of the term.
+//! The leader's part of a voter, discarded at the end of the term.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,16 +18,16 @@ use crate::voters::{self, Change};
 use crate::wire::{Answer, Question, RegistryMessage, to_bytes};
 use crate::{SessionId, VoterId};
 
-/// Maximum number of commands in one entry.
+/// Commands of one entry.
 const MOST_BATCH: usize = 256;
-/// Maximum length in bytes of an entry with more than one command: an entry is sent in one message.
+/// The length of an entry with several commands, which is sent in one message.
 const LONG_ENTRY: usize = 128 << 10;
-/// Maximum number of queued commands. Further ones are dropped and retransmitted by their senders.
+/// Queued commands. Their senders retransmit further ones.
 const MOST_QUEUED: usize = 8192;
-/// Maximum number of them from one host, so that other hosts are served too.
+/// Of one host, so that others are served too.
 const MOST_OF_HOST: usize = 1024;
 
-/// A renewal that waits for its answer.
+/// A renewal to be answered.
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
     origin: Origin,
@@ -37,23 +37,22 @@ struct Renewal {
 /// A command and the question to answer.
 type Wanted = (Command, Option<Origin>);
 
-/// The state of one term's leader.
 pub(super) struct Lead {
     term: u64,
     leases: Leases,
-    /// Commands for the next entry, proposed once the current one is applied.
+    /// For the next entry, proposed once the current one is applied.
     queue: VecDeque<Wanted>,
-    /// Each host's questions in `queue` or `flight`, so that a retransmission is not proposed again.
+    /// Each host's questions in `queue` or `flight`, so that no retransmission is proposed.
     asked: BTreeMap<PeerId, BTreeSet<u64>>,
     /// The index of the current entry, and its commands.
     flight: Option<(u64, Vec<Wanted>)>,
-    /// Renewals received since the last round began, one per session.
+    /// Received since the last round was started.
     waiting: BTreeMap<SessionId, Renewal>,
-    /// Rounds in progress, with the renewals received before each.
+    /// In progress, with the renewals received before.
     rounds: BTreeMap<u64, BTreeMap<SessionId, Renewal>>,
-    /// Rounds confirmed by a majority, with the index that must be applied before they count.
+    /// By a majority, with the index to be applied before they count.
     confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
-    /// When the host of each voter without a session was first seen without one.
+    /// When the host of each voter was first seen without a session.
     absent: BTreeMap<VoterId, Time>,
     pub(super) sent: SentEvents,
     ticks: u64,
@@ -98,7 +97,7 @@ impl Lead {
 }
 
 impl Registry {
-    /// Starts a new term with nothing: whatever was in progress belongs to another term.
+    /// A new term starts with nothing: whatever is in progress belongs to another.
     pub(super) fn check_leader(&mut self, now: Time) {
         let term = self.engine.is_leader().then(|| self.engine.term());
         if self.lead.as_ref().map(|lead| lead.term) == term {
@@ -113,7 +112,7 @@ impl Registry {
         let since = if self.config.makes(Mutation::EndsAtOnce) { Time::ZERO } else { self.engine.received(now) };
         let mut lead = Lead::new(term, Leases::new(since, self.config.slack));
         if let Some(before) = self.lead.take() {
-            // Only with `Mutation::OldTermEnds`: proposes again what was undecided.
+            // With `Mutation::OldTermEnds`.
             lead.queue = before.flight.into_iter().flat_map(|(_, flying)| flying).chain(before.queue).collect();
         }
         self.lead = Some(lead);
@@ -163,8 +162,8 @@ impl Registry {
         }
     }
 
-    /// Ends the quarantine of a recovery when its time has passed. Every voter counts it from the moment when it first
-    /// knows of it, which is later than the recovery, so a change of leader does not start it again.
+    /// Every voter counts from the moment when it learns of the quarantine, so a change of leader does not restart the
+    /// count.
     fn lift_quarantine(&mut self, now: Time) -> Option<Command> {
         let Some(ttl) = self.state.quarantine() else {
             self.quarantined = None;
@@ -174,8 +173,8 @@ impl Registry {
         (now >= since + patience(ttl.span(), self.config.slack)).then_some(Command::LiftQuarantine)
     }
 
-    /// Proposes the end of an applied configuration change immediately. Until it is settled, a power loss may leave
-    /// voters that also wait for a majority of the old ones.
+    /// Ends an applied change immediately: until it is settled, a power loss may leave voters that wait for a majority
+    /// of the old ones.
     pub(super) fn end_change(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
@@ -196,7 +195,7 @@ impl Registry {
         }
     }
 
-    /// Begins one round for all renewals received since the last one.
+    /// One round for all renewals since the last.
     fn begin_round(&mut self, now: Time) {
         let Some(lead) = &mut self.lead else { return };
         if !lead.waiting.is_empty() {
@@ -206,7 +205,7 @@ impl Registry {
         }
     }
 
-    /// Handles rounds in which a majority confirmed the leadership after they had begun.
+    /// A majority has confirmed these rounds after they were started.
     pub(super) fn on_rounds(&mut self, rounds: Vec<(u64, u64)>, now: Time) {
         let applied = if self.config.makes(Mutation::YesBeforeApplied) { u64::MAX } else { self.applied };
         let Some(lead) = &mut self.lead else { return };
@@ -238,12 +237,11 @@ impl Registry {
         }
     }
 
-    /// Handles a question.
     pub(super) fn on_ask(&mut self, origin: Origin, question: Question, now: Time) {
         if let Question::Renew { session, .. } = question
             && self.state.is_over(session)
         {
-            // An ended session is final, so any voter may answer.
+            // An end is final, so any voter may answer.
             return self.answer_to(origin, Answer::Over { session });
         }
         if let Question::Look { look, since } = &question
@@ -267,7 +265,7 @@ impl Registry {
             Question::Renew { session, renewal } if self.config.makes(Mutation::YesWithoutRound) => {
                 self.confirm(session, Renewal { origin, renewal }, now);
             }
-            // Dropped: the session retransmits.
+            // The session retransmits.
             Question::Renew { .. } if lead.waiting.len() >= MOST_SESSIONS => {}
             Question::Renew { session, renewal } => _ = lead.waiting.insert(session, Renewal { origin, renewal }),
             Question::Do(mut command) => {
@@ -287,7 +285,7 @@ impl Registry {
                     lead.queue.push_back((command, Some(origin)));
                 }
             }
-            // Not answered: this voter applies more soon, and the question is retransmitted.
+            // Retransmitted; this voter applies more soon.
             Question::Look { .. } => {}
         }
     }
@@ -306,7 +304,7 @@ impl Registry {
         }
     }
 
-    /// Returns whether a host may ask this: for itself or its own sessions, and no leader's command.
+    /// Returns whether a host may ask this: for itself or its own sessions, and nothing that only a leader proposes.
     fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
         let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
         match question {
@@ -345,7 +343,6 @@ impl Registry {
             if let Some(origin) = origin {
                 if let Some(Entry::Occupied(mut asked)) = self.lead.as_mut().map(|lead| lead.asked.entry(origin.host)) {
                     asked.get_mut().remove(&origin.number);
-                    // Do not accumulate hosts.
                     if asked.get().is_empty() {
                         asked.remove();
                     }
@@ -355,8 +352,7 @@ impl Registry {
         }
     }
 
-    /// Returns the permanently lost voters: their host has had no session for too long, or its session has another file
-    /// or none.
+    /// Returns the lost voters: their host has had no session for too long, or its session has another file or none.
     fn lost_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
         let Some(lead) = &mut self.lead else { return BTreeSet::new() };
         let mut lost = BTreeSet::new();
@@ -418,8 +414,8 @@ impl Registry {
         self.engine.propose_change(proposed, context);
     }
 
-    /// Transfers the leadership to another voter, which campaigns immediately, so that no election timeout has to pass.
-    /// Returns whether there is another voter. May fail; then call it again.
+    /// Transfers the leadership to another voter, which campaigns immediately. Returns whether there is one. May fail;
+    /// then call it again.
     pub fn resign(&mut self, now: Time) -> bool {
         let is_received = self.halted.is_none() && self.hand_over();
         self.settle(now);
@@ -431,7 +427,7 @@ impl Registry {
         self.engine.hand_over(voters.into_iter()).is_some()
     }
 
-    /// Repeats `Enlist` to learners that have not replied, since they may not know that they are learners.
+    /// They may not know that they are learners.
     fn notify_learners(&mut self) {
         let Some(lead) = &self.lead else { return };
         if lead.ticks % 4 != 0 {

@@ -1,4 +1,4 @@
-//! Transfers a snapshot that is longer than a message, in pieces:
+//! Transfers a snapshot longer than a message:
 //!
 //! ```text
 //!   leader ──Piece 0──► follower      each is sent when the previous one has arrived: at most one is in flight,
@@ -7,8 +7,7 @@
 //!          ◄─Had all───               the engine receives the whole as one message
 //! ```
 //!
-//! The engine handles losses: it repeats a snapshot until it is answered, and each repetition sends the unconfirmed
-//! piece again.
+//! The engine repeats a snapshot until it is answered, which sends the unconfirmed piece again.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +18,9 @@ use crate::VoterId;
 use crate::form::{Message, Snapshot};
 use crate::wire::{MOST_SNAPSHOT, RegistryMessage};
 
-/// Longer snapshots are sent in pieces of this many bytes.
+/// In bytes.
 const PIECE: usize = 256 << 10;
-/// After this many unanswered repetitions the transfer restarts with a newer snapshot.
+/// Unanswered repetitions until the transfer restarts with a newer snapshot.
 const PATIENCE: u32 = 16;
 
 #[derive(Default)]
@@ -30,16 +29,14 @@ pub(super) struct Pieces {
     coming: Option<Coming>,
 }
 
-/// A snapshot being sent.
 struct Going {
     message: Message,
-    /// How many bytes have been received.
+    /// Bytes received by the follower.
     had: usize,
-    /// How often the engine has repeated it since.
+    /// By the engine, since then.
     repeated: u32,
 }
 
-/// A snapshot being received.
 struct Coming {
     from: VoterId,
     term: u64,
@@ -48,7 +45,7 @@ struct Coming {
 }
 
 impl Pieces {
-    /// Returns how many bytes of snapshots are in memory.
+    /// In bytes.
     pub(super) fn retained(&self) -> usize {
         self.coming.as_ref().map_or(0, |coming| coming.state.len())
     }
@@ -59,7 +56,7 @@ fn snapshot_of(message: &Message) -> Option<&Snapshot> {
 }
 
 impl Registry {
-    /// Sends the next piece of a message with a long snapshot. Returns whether the message is sent in pieces.
+    /// Sends the next piece of a message with a long snapshot. Returns whether it has one.
     pub(super) fn sends_in_pieces(&mut self, message: &Message, host: PeerId) -> bool {
         let Some(snapshot) = snapshot_of(message).filter(|snapshot| snapshot.state.len() > PIECE) else {
             return false;
@@ -91,8 +88,8 @@ impl Registry {
         self.send(host, RegistryMessage::Piece { message: Box::new(piece), at: at as u32, all: all as u32 });
     }
 
-    /// Handles a piece. Returns the whole message if it was the last. Ignores a piece that does not continue the
-    /// received bytes, and replies how many they are.
+    /// Returns the whole message after the last piece. A piece that does not continue the received bytes is answered
+    /// with their number.
     pub(super) fn on_piece(&mut self, from: PeerId, message: Message, at: u32, all: u32) -> Option<Message> {
         let (voter, term) = (message.from, message.term);
         let rest = message.without_snapshot();
@@ -118,7 +115,6 @@ impl Registry {
         None
     }
 
-    /// Handles the acknowledgement of a piece, and sends the next one.
     pub(super) fn on_had(&mut self, from: PeerId, voter: VoterId, index: u64, bytes: u32) {
         if self.state.voter_records().get(&voter).is_none_or(|voter_record| voter_record.host != from) {
             return;
@@ -126,14 +122,14 @@ impl Registry {
         let Some(going) = self.pieces.going.get_mut(&voter) else { return };
         let all = snapshot_of(&going.message).filter(|it| it.index == index).map_or(0, |it| it.state.len());
         let bytes = bytes as usize;
-        // Ignore a repeated acknowledgement: otherwise every repetition would start another stream of pieces.
+        // A repeated acknowledgement would start another stream of pieces.
         if bytes < all && bytes != going.had {
             (going.had, going.repeated) = (bytes, 0);
             self.send_piece(voter, from);
         }
     }
 
-    /// Drops completed transfers, and those of voters that were removed or do not lead any more.
+    /// Drops completed transfers, and those of other terms or of removed voters.
     pub(super) fn forget_pieces(&mut self) {
         let (pieces, engine, leads) = (&mut self.pieces, &self.engine, self.engine.is_leader());
         pieces.going.retain(|voter, _| leads && engine.wants_snapshot_at(*voter));
