@@ -1,7 +1,7 @@
 //! The replicated state machine.
 //!
-//! Deterministic: the same entries in the same order give the same state at every voter. Therefore no time is counted
-//! here: `leases.rs` counts, and its decisions become entries.
+//! Deterministic: the same entries give the same state at every voter. So no time is counted here: `leases.rs` counts,
+//! and its decisions become entries.
 //!
 //! ```text
 //!   members    hosts, as their latest process described them     never removed by time
@@ -29,39 +29,35 @@ use crate::mutation::Mutation;
 use crate::wire::to_bytes;
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
-/// Maximum number of members.
 pub const MOST_MEMBERS: usize = 16_384;
-/// Maximum number of valid sessions.
 pub const MOST_SESSIONS: usize = 32_768;
-/// Maximum number of sessions of one host. More than one exist while those of ended processes have not expired.
+/// More than one exist while those of ended processes have not expired.
 pub const MOST_SESSIONS_OF_HOST: usize = 256;
-/// Maximum number of resources.
 pub const MOST_RESOURCES: usize = 131_072;
-/// Maximum number of detached grants of one resource.
+/// Of one resource.
 pub const MOST_DETACHED: usize = 2048;
-/// Maximum number of detached grants of all resources.
+/// Of all resources.
 const MOST_GRANTS: usize = 65_536;
-/// Resources of this generation and later are never deleted. Each resource created after a deletion starts above the
-/// deleted one, so repeated creation and deletion would use up the generations of all others.
+/// Resources of this generation and later are never deleted: each deletion raises the generations of all later
+/// resources.
 const MOST_REMOVED: u64 = MOST_GENERATION / 2;
-/// Maximum number of voters and learners.
+/// Voters and learners.
 const MOST_VOTERS: usize = 64;
-/// How far a recovery increases sessions, voters and generations. The lost voters have not allocated that many beyond
-/// the file.
+/// How far a recovery increases sessions, voters and generations: more than the lost voters have allocated.
 const GAP: u64 = 1 << 16;
 
-/// A process that may use tokens.
+/// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// The host that the process runs on.
+    /// The process's host.
     pub host: PeerId,
     /// The nonce of its `Open`.
     pub nonce: u64,
-    /// How long it is valid after the sending of a renewal.
+    /// How long it is valid after a renewal is sent.
     pub ttl: Ttl,
-    /// The voter whose file the process had when it was opened.
+    /// The voter whose file the process had.
     pub voter: Option<VoterId>,
-    /// The order of its `Open` among those of the host.
+    /// The order of its `Open`.
     pub incarnation: Incarnation,
     /// The session that it replaced.
     pub replaces: Option<SessionId>,
@@ -70,25 +66,24 @@ pub struct Session {
 /// A voter or a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterRecord {
-    /// The host that has its file.
+    /// The host of its file.
     pub host: PeerId,
-    /// The session for which its number was allocated. Only that process may start its file, so that no file is started
-    /// twice.
+    /// The session for which its number was allocated. Only that process may start its file.
     pub session: Option<SessionId>,
 }
 
-/// The Raft configuration. During a joint change both majorities are needed.
+/// The Raft configuration. During a joint change both majorities decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conf {
     /// The voters.
     pub voters: BTreeSet<VoterId>,
-    /// The former voters during a joint change, otherwise empty.
+    /// The former voters, during a joint change.
     pub outgoing: BTreeSet<VoterId>,
-    /// The learners, which receive the log and have no vote.
+    /// Without a vote.
     pub learners: BTreeSet<VoterId>,
 }
 
-/// The state of the registry.
+/// The state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     cluster: ClusterId,
@@ -96,33 +91,30 @@ pub struct State {
     members: BTreeMap<PeerId, Info>,
     sessions: BTreeMap<SessionId, Session>,
     last_session: SessionId,
-    /// The latest granted `Open` of each member.
+    /// The latest of each member.
     incarnations: BTreeMap<PeerId, Incarnation>,
     resources: BTreeMap<Label, Resource>,
     voter_records: BTreeMap<VoterId, VoterRecord>,
     last_voter: VoterId,
     conf: Conf,
-    /// The number of configuration changes, and the last one known to be stored as committed by a majority of its
-    /// voters.
+    /// The last configuration change, and the last one that a majority is known to have stored as committed.
     changes: u64,
     settled: u64,
-    /// The voters that an administrator has chosen, and the number of such choices.
     chosen: Option<BTreeSet<PeerId>>,
     choices: u64,
-    /// Resources are created with a higher generation. Covers the generations of deleted resources, and those used
-    /// before a recovery.
+    /// Resources are created above this: above deleted ones, and those used before a recovery.
     floor: u64,
-    /// The longest duration of all sessions ever opened.
+    /// The longest duration of any session so far.
     longest: Option<Ttl>,
-    /// Set by a recovery: until this much time has passed no generation is announced to its coordinator, so nothing is
-    /// granted. The lost voters may have opened sessions that the recovered file does not contain.
+    /// Set by a recovery. The lost voters may have opened sessions unknown here, so no generation is announced for this
+    /// long.
     quarantine: Option<Ttl>,
     #[serde(skip)]
     index: Index,
 }
 
 impl State {
-    /// Returns the state of a new cluster: one member, which votes and has no session yet.
+    /// Returns the state of a new cluster: one member, which votes and has no session.
     pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
         let (first, versions) = (VoterId::new(1), info.versions);
         let members = BTreeMap::from([(host, info)]);
@@ -137,7 +129,7 @@ impl State {
         }
     }
 
-    /// Returns the state of a voter that has received nothing yet.
+    /// Returns the state of a voter that has received nothing.
     pub(crate) fn blank(cluster: ClusterId, versions: Versions) -> Self {
         Self {
             cluster,
@@ -166,22 +158,22 @@ impl State {
         self.cluster
     }
 
-    /// Returns the version of the log.
+    /// Returns its version.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// Returns all members.
+    /// Returns the members.
     pub fn members(&self) -> &BTreeMap<PeerId, Info> {
         &self.members
     }
 
-    /// Returns all valid sessions.
+    /// Returns the valid sessions.
     pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
         &self.sessions
     }
 
-    /// Returns whether this session has ended. That is final.
+    /// Returns whether this session has ended, which is final.
     pub fn is_over(&self, session: SessionId) -> bool {
         session <= self.last_session && !self.sessions.contains_key(&session)
     }
@@ -201,22 +193,22 @@ impl State {
         self.index.keepers()
     }
 
-    /// Returns all resources by name.
+    /// Returns the resources.
     pub fn resources(&self) -> &BTreeMap<Label, Resource> {
         &self.resources
     }
 
-    /// Returns a generation that no deleted resource has exceeded. Resources are created above it.
+    /// Returns a generation that no deleted resource has exceeded.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Returns the length of the quarantine after a recovery, until it is lifted.
+    /// Returns the quarantine after a recovery, until it is lifted.
     pub fn quarantine(&self) -> Option<Ttl> {
         self.quarantine
     }
 
-    /// Returns the resources whose names begin with `prefix` and follow `after`, by name.
+    /// Returns the resources whose names begin with `prefix` and follow `after`.
     pub fn resources_after(
         &self,
         prefix: Option<&Label>,
@@ -232,7 +224,7 @@ impl State {
         self.resources.range::<Label, _>((from, Bound::Unbounded)).take_while(move |(name, _)| begins(name))
     }
 
-    /// Returns the resources with pending events ([`Resource::words`]), from this name on.
+    /// Returns the resources with pending events, from this name on.
     pub fn with_events(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
         let names = self
             .index
@@ -246,7 +238,7 @@ impl State {
         self.index.granted.keys().filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
-    /// Returns the host and content of an event, or `None` if it is not pending any more.
+    /// Returns the host and content of a pending event.
     pub fn event(&self, name: &Label, to: SessionId, generation: u64, topic: Topic) -> Option<(PeerId, EventKind)> {
         let resource = self.resources.get(name)?;
         let host = |session| self.sessions.get(&session).map(|it| it.host);
@@ -271,17 +263,17 @@ impl State {
         &self.voter_records
     }
 
-    /// Returns the configuration, as of the last applied entry.
+    /// Returns the configuration.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }
 
-    /// Returns the voters that an administrator has chosen.
+    /// Returns the voters chosen by an administrator.
     pub fn chosen(&self) -> Option<&BTreeSet<PeerId>> {
         self.chosen.as_ref()
     }
 
-    /// Returns how often an administrator has chosen the voters or left them to the registry.
+    /// Returns the number of choices so far.
     pub fn choices(&self) -> u64 {
         self.choices
     }
@@ -291,19 +283,18 @@ impl State {
         self.last_voter.next()
     }
 
-    /// Returns whether this voter has been removed. That is final: its number is never reused.
+    /// Returns whether this voter has been removed, which is final.
     pub fn is_retired(&self, voter: VoterId) -> bool {
         voter <= self.last_voter && !self.voter_records.contains_key(&voter)
     }
 
-    /// Returns the last configuration change, unless a majority of the present voters is known to have stored that it
-    /// is committed. Until then former voters keep their files: a voter that restarts may still need their votes for a
-    /// leader.
+    /// Returns the last configuration change, unless a majority is known to have stored it as committed. Until then
+    /// former voters keep their files, since a restarted voter may need their votes.
     pub fn unsettled(&self) -> Option<u64> {
         (self.settled < self.changes).then_some(self.changes)
     }
 
-    /// Returns the hosts of all voters.
+    /// Returns the voters' hosts.
     pub fn voter_hosts(&self) -> Vec<PeerId> {
         self.conf
             .voters
@@ -313,7 +304,7 @@ impl State {
             .collect()
     }
 
-    /// Returns whether every voter's host and every session understands this version, and it is the next one.
+    /// Returns whether this is the next version, and every voter's host and session understands it.
     pub fn can_raise(&self, version: u16) -> bool {
         let hosts = self
             .sessions
@@ -324,19 +315,19 @@ impl State {
             && hosts.filter_map(|host| self.members.get(&host)).all(|info| info.versions.has(version))
     }
 
-    /// Applies a command from an entry of this term.
+    /// Applies a command of an entry of this term.
     pub fn apply(&mut self, term: u64, command: Command) -> Outcome {
         self.apply_but(term, command, |_| false)
     }
 
-    /// Applies a command with some rules left out.
+    /// Leaves some rules out.
     pub fn apply_but(&mut self, term: u64, command: Command, makes: impl Fn(Mutation) -> bool) -> Outcome {
         match command {
             Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes } => {
                 self.open(Session { host, nonce, ttl, voter, incarnation, replaces }, info, &takes, makes)
             }
             Command::Leave { session } => self.end(vec![session]),
-            // Compared with the term of the entry, never with that of the voter, which differs between replicas.
+            // Never with the voter's term, which differs between replicas.
             Command::End { term: decided, .. } if decided != term => Outcome::Refused(Refusal::OldTerm),
             Command::End { sessions, .. } => self.end(sessions),
             Command::Join { session, resource, slots } => self.join(session, resource, slots),
@@ -391,7 +382,7 @@ impl State {
         }
     }
 
-    /// Returns whether a learner may be added. Its number may have been allocated to another one meanwhile.
+    /// Returns whether a learner may be added. Another one may have its number by now.
     pub fn may_enlist(&self, voter: VoterId, voter_record: VoterRecord) -> bool {
         let understands = self.members.get(&voter_record.host).is_some_and(|info| info.versions.has(self.version));
         voter == self.next_voter()
@@ -431,7 +422,7 @@ impl State {
         if full {
             return Outcome::Refused(Refusal::Full);
         }
-        // The member before `end`, which would remove a member without a data directory along with its last session.
+        // Before `end`, which would remove a member without a data directory along with its last session.
         self.last_session = self.last_session.next();
         self.longest = self.longest.max(Some(session.ttl));
         self.incarnations.insert(host, session.incarnation);
@@ -439,8 +430,8 @@ impl State {
         self.index.note_open(host, self.last_session);
         self.index.note_member(self.members.get(&host), Some(&info));
         self.members.insert(host, info);
-        // Taken over before the replaced sessions end, so that each resource gets one generation, whose census includes
-        // the new session.
+        // Before the replaced sessions end, so that each resource gets one generation, whose census includes the new
+        // session.
         for name in takes {
             if let Some(resource) = self.resources.get_mut(name) {
                 resource.take_over(name, &replaced, self.last_session);
@@ -453,8 +444,8 @@ impl State {
 
     /// Returns the sessions that end when `new` is opened: the one that it names, and those that earlier processes
     /// opened to replace that one, directly or indirectly. Such a process was killed before it stored its session,
-    /// since the file still names the one before; so no client has a grant of it. A session that replaced another one,
-    /// or none, belongs to a process with another file, and its clients may continue.
+    /// since the file still names the one before; so no client has a grant of it. Other sessions belong to processes
+    /// with another file, whose clients may continue.
     fn replaced_by(&self, new: &Session, makes: impl Fn(Mutation) -> bool) -> Vec<SessionId> {
         let Some(named) = new.replaces else { return Vec::new() };
         let mut replaced = Vec::new();
@@ -468,7 +459,7 @@ impl State {
         replaced
     }
 
-    /// Ends sessions. Each resource gets at most one generation, however many of its parties end.
+    /// Each resource gets at most one generation, however many of its parties end.
     fn end(&mut self, sessions: Vec<SessionId>) -> Outcome {
         let mut ended = Vec::new();
         for id in sessions {
@@ -484,7 +475,7 @@ impl State {
                 }
             }
         }
-        // `open` mostly ends none, and there may be many resources.
+        // `open` mostly ends none.
         if !ended.is_empty() {
             for (name, resource) in &mut self.resources {
                 resource.lose(name, &ended);
@@ -509,8 +500,8 @@ impl State {
         outcome
     }
 
-    /// Deletes an unused resource, and raises the floor to its generation. A later resource of the name starts above,
-    /// so late messages about the deleted one look like those of an earlier generation.
+    /// A later resource of the name starts above the floor, so late messages about this one are of an earlier
+    /// generation.
     fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
         let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
@@ -531,8 +522,8 @@ impl State {
         Outcome::Done
     }
 
-    /// Makes this host's file the only one: see `recover.rs`. Returns its number as the only voter. Sets a quarantine
-    /// of the longest session ever opened, but at least `least`.
+    /// Makes this host's file the only one: see `recover.rs`. Returns its new number. The quarantine is the longest
+    /// session ever opened, at least `least`.
     pub(crate) fn recover(&mut self, host: PeerId, chance: u64, least: Ttl) -> VoterId {
         self.quarantine = self.longest.max(Some(least));
         self.cluster = self.cluster.recovered(chance);
@@ -568,7 +559,7 @@ impl State {
         Outcome::Done
     }
 
-    /// Checks every invariant that the rest of this crate relies on: the state may come from outside.
+    /// Checks every invariant that this crate relies on: the state may come from outside.
     fn is_possible(&self) -> bool {
         let Conf { voters, outgoing, learners } = &self.conf;
         let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
@@ -592,7 +583,6 @@ impl State {
         outcome
     }
 
-    /// Runs `change` with the host of a session, if the session is valid.
     fn with_host(&mut self, session: SessionId, change: impl FnOnce(&mut Self, PeerId) -> Outcome) -> Outcome {
         match self.sessions.get(&session).map(|it| it.host) {
             Some(host) => change(self, host),
@@ -600,8 +590,7 @@ impl State {
         }
     }
 
-    /// Encodes the state for snapshots. The version comes first, so that a program that does not understand it can say
-    /// so.
+    /// Encodes the state. The version comes first, for programs that do not understand it.
     pub fn encode(&self) -> Vec<u8> {
         to_bytes(self, self.version.to_le_bytes().to_vec())
     }
@@ -626,9 +615,9 @@ impl State {
 /// Why bytes are not a state or entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecodable {
-    /// A version that this program does not understand.
+    /// This program does not understand the version.
     Version(u16),
-    /// Another format.
+    /// Not a state or entry.
     Format,
 }
 

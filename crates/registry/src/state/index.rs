@@ -1,5 +1,5 @@
-//! Indexes over the state, so that frequent questions do not cost more with every member, session and resource.
-//! Derived, hence not part of snapshots.
+//! Indexes, derived from the state and not part of snapshots: frequent questions must not cost more with every
+//! resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,12 @@ use crate::{Label, SessionId};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// Resources with pending events.
     pub(super) with_events: BTreeSet<Label>,
-    /// Resources with detached grants, and their numbers.
+    /// Their numbers.
     pub(super) granted: BTreeMap<Label, usize>,
-    /// The number of all detached grants.
     grants: usize,
-    /// The sessions of each host.
     sessions: BTreeMap<PeerId, BTreeSet<SessionId>>,
-    /// The number of members with a data directory.
+    /// Members with a data directory.
     keepers: usize,
 }
 
@@ -36,18 +33,15 @@ impl Index {
         index
     }
 
-    /// Updates a member.
     pub(super) fn note_member(&mut self, before: Option<&Info>, now: Option<&Info>) {
         let keeps = |info: Option<&Info>| usize::from(info.is_some_and(|info| info.keeps));
         self.keepers = self.keepers + keeps(now) - keeps(before);
     }
 
-    /// Adds a session.
     pub(super) fn note_open(&mut self, host: PeerId, session: SessionId) {
         self.sessions.entry(host).or_default().insert(session);
     }
 
-    /// Removes a session.
     pub(super) fn note_end(&mut self, host: PeerId, session: SessionId) {
         if let Some(sessions) = self.sessions.get_mut(&host) {
             sessions.remove(&session);
@@ -57,17 +51,15 @@ impl Index {
         }
     }
 
-    /// Returns the sessions of a host, oldest first.
+    /// Oldest first.
     pub(super) fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = SessionId> {
         self.sessions.get(&host).into_iter().flatten().copied()
     }
 
-    /// Returns the number of members with a data directory.
     pub(super) fn keepers(&self) -> usize {
         self.keepers
     }
 
-    /// Updates a resource.
     pub(super) fn note(&mut self, name: &Label, resource: &Resource) {
         set(&mut self.with_events, name, resource.words().next().is_some());
         let (before, now) = (self.granted.get(name).copied().unwrap_or(0), resource.detached().len());
@@ -79,13 +71,11 @@ impl Index {
         }
     }
 
-    /// Removes a resource.
     pub(super) fn forget(&mut self, name: &Label) {
         self.with_events.remove(name);
         self.grants -= self.granted.remove(name).unwrap_or(0);
     }
 
-    /// Returns the number of all detached grants.
     pub(super) fn grants(&self) -> usize {
         self.grants
     }

@@ -14,58 +14,56 @@ use crate::{Label, SessionId, Ttl};
 /// The fencing numbers of generation g begin at g times this.
 const NUMBERS: u64 = 1 << 32;
 
-/// From this generation on, requests open no further generation.
+/// From here on, requests open no further generation.
 const MOST_RESIZED: u64 = MOST_GENERATION / 2;
 
 /// A named resource.
 ///
-/// It stores no fencing numbers. They follow from the generation: the next number of a slot is at least generation ·
-/// 2³², so they increase even if all peers restart.
+/// Stores no fencing numbers. The next one of a slot is at least generation · 2³², so they increase even if all peers
+/// restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,
     /// The first generation with this number of slots.
     resized: u64,
     generation: u64,
-    /// Whether the coordinator has completed the census.
+    /// The census is complete.
     closed: bool,
     /// A party, if there is one.
     coordinator: Option<SessionId>,
     parties: BTreeMap<SessionId, Party>,
     /// By fencing number.
     detached: BTreeMap<u64, Detached>,
-    /// Ended grants that this generation's coordinator was notified of: slots by fencing number.
+    /// Ended grants known to this generation's coordinator: slots by fencing number.
     expired: BTreeMap<u64, u32>,
-    /// Evicted sessions, and the generation that the eviction opened. Kept if the session joins again: that may have
-    /// been a late copy of a `Join`.
+    /// The generations opened by evictions. Kept if the session joins again: that may have been a late copy.
     expelled: BTreeMap<SessionId, u64>,
     /// The highest fencing number of each slot's ended detached grants, so that a late `Detach` does not restore one.
-    /// Fencing numbers of a slot only increase.
     over: BTreeMap<u32, u64>,
 }
 
 /// The participation of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
-    /// The generation in which it became a party. It takes part in the census of every later one.
+    /// The generation in which it became a party. It is in the census of every later one.
     pub since: u64,
-    /// The generation of its latest `Join`, whose census does not remove it. It may have reported nothing in that
-    /// census and joined again before the census was closed.
+    /// The generation of its latest `Join`, whose census does not remove it: it may have reported nothing there before
+    /// it joined again.
     pub joined: u64,
 }
 
-/// A grant that outlives the session that gave it.
+/// A detached grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
-    /// The slot. No token is created for it before this grant ends.
+    /// No token is created for this slot meanwhile.
     pub slot: u32,
-    /// The session that gave or last renewed it.
+    /// The session that last renewed it.
     pub session: SessionId,
-    /// The host of that session. Any session of this host may renew or release it.
+    /// Any session of this host may renew or release it.
     pub host: PeerId,
-    /// The generation in which it was detached. Coordinators of later ones are notified of it.
+    /// The generation in which it was detached. Coordinators of later ones know of it.
     pub generation: u64,
-    /// Its duration, which each voter counts from its own application of the entry.
+    /// Counted by each voter since it has applied the entry.
     pub ttl: Ttl,
     /// The number of its renewals.
     pub stretch: u64,
@@ -74,7 +72,7 @@ pub struct Detached {
 }
 
 impl Resource {
-    /// Creates a resource without parties. The first `Join` opens the generation after this.
+    /// The first `Join` opens the generation after this.
     pub(super) fn found(slots: u32, generation: u64) -> Self {
         Self {
             slots,
@@ -116,7 +114,7 @@ impl Resource {
         self.generation
     }
 
-    /// Returns whether the census of this generation is complete.
+    /// Returns whether this generation's census is complete.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -131,12 +129,12 @@ impl Resource {
         &self.parties
     }
 
-    /// Returns the detached grants by fencing number.
+    /// Returns the detached grants.
     pub fn detached(&self) -> &BTreeMap<u64, Detached> {
         &self.detached
     }
 
-    /// Returns whether a session was evicted that is valid and may not have been notified.
+    /// Returns whether an evicted session is valid and may not have been notified.
     pub(super) fn has_forced(&self) -> bool {
         !self.expelled.is_empty()
     }
@@ -151,15 +149,14 @@ impl Resource {
         opened.into_iter().chain(expired).chain(expelled)
     }
 
-    /// Returns the sessions in this generation's census: the parties when it was opened.
+    /// Returns the sessions in this generation's census.
     pub fn asked(&self) -> impl Iterator<Item = SessionId> {
         let is_asked =
             |(id, party): &(&SessionId, &Party)| party.since < self.generation || self.coordinator == Some(**id);
         self.parties.iter().filter(is_asked).map(|(id, _)| *id)
     }
 
-    /// Returns the grants that were detached when this generation was opened, including those ended since: slot and
-    /// fencing number.
+    /// Returns the grants that were detached when this generation was opened: slot and fencing number.
     pub fn detached_before(&self) -> Vec<(u32, u64)> {
         let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
         let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
@@ -167,13 +164,13 @@ impl Resource {
         all.into_iter().collect()
     }
 
-    /// Returns those of them that have ended: fencing number and slot.
+    /// Returns those of them that have ended.
     pub fn expired(&self) -> impl Iterator<Item = (u64, u32)> {
         self.expired.iter().map(|(&fencing, &slot)| (fencing, slot))
     }
 
-    /// Opens the next generation. The coordinator is a pseudorandom party, so that the end of a session with many
-    /// resources does not make one session coordinate them all.
+    /// Opens the next generation. The coordinator is pseudorandom, so that the end of a session with many resources
+    /// does not make another one coordinate them all.
     fn advance(&mut self, name: &Label) -> Opening {
         let draw = mix(Key::of(name.as_str().as_bytes()).get() as u64 ^ (self.generation + 1));
         let place = draw.checked_rem(self.parties.len() as u64).unwrap_or(0);
@@ -182,15 +179,15 @@ impl Resource {
         Opening { resource: name.clone(), generation: self.generation, coordinator }
     }
 
-    /// Opens a generation above `floor`, up to which generations may have been used.
+    /// Opens a generation above `floor`.
     pub(super) fn recover(&mut self, name: &Label, floor: u64) {
         self.generation = floor;
         self.advance(name);
     }
 
     fn open(&mut self, coordinator: Option<SessionId>) {
-        // At the last generation it stays the same: then late messages can be mistaken for current ones, but only of
-        // this resource. A higher one would make the state undecodable.
+        // The last generation stays: a higher one would make the state undecodable. Late messages can then be mistaken
+        // for current ones, but only of this resource.
         self.generation = (self.generation + 1).min(MOST_GENERATION - 1);
         self.coordinator = coordinator;
         self.closed = false;
@@ -199,15 +196,14 @@ impl Resource {
 
     pub(super) fn join(&mut self, session: SessionId, host_of: impl Fn(SessionId) -> Option<PeerId>) -> Outcome {
         let coordinator = self.coordinator.unwrap_or_else(|| {
-            // No parties: the resource is new, or every session that had anything of it has ended. So the first to join
-            // takes the census.
+            // The resource is new, or every session that had anything of it has ended.
             self.open(Some(session));
             session
         });
         let generation = self.generation;
         let party = self.parties.entry(session).or_insert(Party { since: generation, joined: generation });
         party.joined = generation;
-        // Also for a copy of the command: otherwise a coordinator became a party before its generation.
+        // Also for a copy of the command.
         let opened = coordinator == session && party.since == generation;
         let host = host_of(coordinator);
         let host = host
@@ -215,7 +211,7 @@ impl Resource {
         Outcome::Joined { generation, coordinator: (coordinator, host), opened, slots: self.slots }
     }
 
-    /// Removes ended sessions. Opens a generation if any of them was a party.
+    /// Opens a generation if an ended session was a party.
     pub(super) fn lose(&mut self, name: &Label, ended: &[SessionId]) -> Option<Opening> {
         let before = self.parties.len();
         for session in ended {
@@ -225,8 +221,8 @@ impl Resource {
         (self.parties.len() < before).then(|| self.advance(name))
     }
 
-    /// Makes a session a party in place of earlier ones of its host, and opens a generation with it in the census. Also
-    /// if the earlier ones have ended before: only the census reports to the new session what became of their tokens.
+    /// Replaces earlier sessions of the host as parties, in a new generation. Also if they have ended before: only the
+    /// census reports to the new session what became of their tokens.
     pub(super) fn take_over(&mut self, name: &Label, from: &[SessionId], to: SessionId) -> Opening {
         for from in from {
             self.parties.remove(from);
@@ -250,7 +246,7 @@ impl Resource {
         if is_superseded && !makes(Mutation::ResizesLate) {
             return Outcome::Refused(Refusal::Superseded);
         }
-        // Requests can be repeated at will. Half of all generations are reserved for ended sessions.
+        // Half of all generations are reserved for ended sessions.
         if self.generation >= MOST_RESIZED {
             return Outcome::Refused(Refusal::Full);
         }
@@ -270,8 +266,7 @@ impl Resource {
         }
     }
 
-    /// Removes parties only if they joined before this generation, since only those were in its census. A copy has no
-    /// effect.
+    /// Only parties that joined before were in the census. A copy has no effect.
     pub(super) fn close(&mut self, session: SessionId, generation: u64, remaining: &[SessionId]) -> Outcome {
         if self.generation != generation {
             return Outcome::Refused(Refusal::OldGeneration);
@@ -287,15 +282,14 @@ impl Resource {
         Outcome::Done
     }
 
-    /// Removes a party that has nothing of the resource, as if its session had ended. Names the generation, so that a
-    /// late copy does not remove a party that has joined again.
+    /// A late copy names an earlier generation, so it does not remove a party that has joined again.
     pub(super) fn quit(&mut self, name: &Label, session: SessionId, generation: u64) -> Outcome {
         if self.generation != generation {
             return Outcome::Refused(Refusal::OldGeneration);
         }
         match self.parties.remove(&session) {
             Some(_) => {
-                // It knows this generation, so it need not be notified of an eviction in an earlier one.
+                // It knows this generation, so it knows of evictions in earlier ones.
                 self.expelled.remove(&session);
                 Outcome::Advanced(self.advance(name))
             }
@@ -303,12 +297,11 @@ impl Resource {
         }
     }
 
-    /// Records a party's grant, or renews one of the same host.
+    /// Records a party's grant, or renews one of the host.
     pub(super) fn detach(&mut self, grant: Detached, fencing: u64) -> Outcome {
         match self.detached.get_mut(&fencing) {
             Some(known) if known.host == grant.host => {
-                // Never shortened: this may be a late copy of an earlier renewal, and the client knows the end of a
-                // later one.
+                // This may be a late copy of an earlier renewal, and the client knows the end of the later one.
                 known.ttl = known.ttl.max(grant.ttl);
                 known.session = known.session.max(grant.session);
                 (known.stretch, known.note) = (known.stretch + 1, grant.note);
@@ -321,8 +314,8 @@ impl Resource {
             return Outcome::Refused(Refusal::NoSuchGrant);
         }
         let Some(party) = self.parties.get(&grant.session) else { return Outcome::Refused(Refusal::NoParty) };
-        // Below: granted before its session was evicted or quit, or from a deleted resource of this name. No client
-        // holds a slot with it. Above: a number that no peer can have reached, which later numbers would not exceed.
+        // Below: granted before its session was evicted or quit, or by a deleted resource of this name. No client holds
+        // a slot with it. Above: later numbers would not exceed it.
         if fencing < party.since * NUMBERS || fencing >= (self.generation + 1) * NUMBERS {
             return Outcome::Refused(Refusal::NoSuchGrant);
         }
@@ -333,10 +326,10 @@ impl Resource {
         Outcome::Done
     }
 
-    /// Removes a grant by its fencing number, so that a late copy does not remove the grant of the slot's next holder.
+    /// A late copy names another fencing number than the grant of the next holder.
     pub(super) fn drop_detached(&mut self, session: SessionId, host: PeerId, fencing: u64) -> Outcome {
         match self.detached.get(&fencing) {
-            // A later session of the host has renewed it, and its client was notified.
+            // A later session has renewed it, and its client was notified.
             Some(grant) if grant.host == host && session < grant.session => {}
             Some(grant) if grant.host == host => self.forget(fencing),
             Some(_) => return Outcome::Refused(Refusal::NotYours),
@@ -345,7 +338,6 @@ impl Resource {
         Outcome::Done
     }
 
-    /// Ends a grant whose time has passed.
     pub(super) fn expire_detached(&mut self, fencing: u64, stretch: u64) -> Outcome {
         match self.detached.get(&fencing) {
             Some(grant) if grant.stretch == stretch => {
@@ -356,7 +348,7 @@ impl Resource {
         }
     }
 
-    /// Ends a grant. The coordinator is notified if it was notified of the grant, since the slot may wait for it.
+    /// The coordinator is notified if it knows of the grant, since the slot may wait for it.
     fn forget(&mut self, fencing: u64) {
         let Some(grant) = self.detached.remove(&fencing) else { return };
         let over = self.over.entry(grant.slot).or_insert(fencing);
@@ -366,8 +358,7 @@ impl Resource {
         }
     }
 
-    /// Evicts a party, although its clients may continue. A copy finds no such party, or a later participation of the
-    /// session.
+    /// Evicts a party, whose clients may continue.
     pub(super) fn expel(
         &mut self,
         name: &Label,
@@ -387,7 +378,6 @@ impl Resource {
         Outcome::Advanced(opening)
     }
 
-    /// Revokes a detached grant by its fencing number, so that a late copy does not revoke another one.
     pub(super) fn take_back(&mut self, fencing: u64, session: SessionId) -> Outcome {
         match self.detached.get(&fencing) {
             Some(grant) if grant.session != session => return Outcome::Refused(Refusal::Superseded),

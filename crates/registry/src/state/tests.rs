@@ -1,7 +1,7 @@
 use super::*;
 use crate::command::{Incarnation, Opening};
 
-/// The fencing numbers of the first generation begin here.
+/// The fencing numbers of the first generation.
 const N: u64 = 1 << 32;
 
 fn label(text: &str) -> Label {
@@ -16,7 +16,6 @@ fn info(max: u16, keeps: bool) -> Info {
     Info { name: label("host"), addresses: Vec::new(), versions: Versions { min: 1, max }, keeps }
 }
 
-/// Returns the first `Open` of a process.
 fn open(host: u64, process: u64, replaces: Option<SessionId>) -> Command {
     opening(host, (process, 0), replaces)
 }
@@ -35,14 +34,13 @@ fn opening(host: u64, (process, opening): (u64, u64), replaces: Option<SessionId
     }
 }
 
-/// Adds to an `Open` that it takes over `r` and an unknown resource.
+/// Makes an `Open` take over `r` and an unknown resource.
 fn taking(open: Command) -> Command {
     let Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, .. } = open else { panic!("{open:?}") };
     let takes = vec![label("r"), label("unknown")];
     Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes }
 }
 
-/// Returns the `Open` of a new process of host 1, which takes over `r`.
 fn take_over(process: u64, replaces: SessionId) -> Command {
     taking(open(1, process, Some(replaces)))
 }
@@ -75,7 +73,7 @@ fn detach(session: SessionId, fencing: u64) -> Command {
     Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl(), note: label("note") }
 }
 
-/// Returns hosts 1 to 3 with sessions 1 to 3, all parties of `r`.
+/// Hosts 1 to 3 with sessions 1 to 3, all parties of `r`.
 fn three() -> (State, [SessionId; 3]) {
     let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(1, true));
     let sessions = [1, 2, 3].map(SessionId::new);
@@ -94,7 +92,7 @@ fn resource(state: &State) -> &Resource {
 fn first_join_creates_the_resource() {
     let (mut state, [first, ..]) = three();
     assert_eq!(resource(&state).parties().len(), 3);
-    // The answer to a repeated `Join` is the same, whatever its number of slots.
+    // The answer to a copy is the same.
     for slots in [2, 5] {
         let again = Command::Join { session: first, resource: label("r"), slots };
         let coordinator = (first, PeerId::new(1));
@@ -109,7 +107,6 @@ fn ends_in_one_entry_open_one_generation() {
     let (mut state, [a, b, c]) = three();
     assert_eq!(state.apply(1, end(&[a, b])), Outcome::Ended { sessions: vec![a, b] });
     assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (2, Some(c)));
-    // An end is final, and a copy changes nothing.
     assert!(state.is_over(a) && !state.is_over(c) && !state.is_over(SessionId::new(4)));
     assert_eq!(state.apply(1, end(&[a])), Outcome::Ended { sessions: Vec::new() });
 }
@@ -145,7 +142,7 @@ fn resize_and_renumber_open_one_generation() {
     assert_eq!(state.apply(1, unknown), Outcome::Refused(Refusal::NoResource));
 }
 
-/// Otherwise requests could use up the generations, and the state could not be decoded.
+/// Otherwise the state could not be decoded.
 #[test]
 fn resize_is_refused_before_generations_run_out() {
     let (mut state, _) = three();
@@ -158,7 +155,6 @@ fn resize_is_refused_before_generations_run_out() {
     assert_eq!(state.apply(1, renumber), Outcome::Refused(Refusal::Full));
 }
 
-/// Otherwise the registry could not be decoded.
 #[test]
 fn state_with_the_last_generation_decodes() {
     let (mut state, [a, b, c]) = three();
@@ -171,7 +167,7 @@ fn state_with_the_last_generation_decodes() {
     assert_eq!(State::decode(&state.encode(), Versions::OURS).as_ref(), Ok(&state));
 }
 
-/// Otherwise every later number of that slot would be smaller.
+/// Otherwise later numbers of the slot would be smaller.
 #[test]
 fn detach_of_a_future_generation_is_refused() {
     let (mut state, [a, ..]) = three();
@@ -180,7 +176,7 @@ fn detach_of_a_future_generation_is_refused() {
     assert_eq!(state.apply(1, detach(a, next - 1)), Outcome::Done);
 }
 
-/// The engine panics on such a configuration.
+/// The engine would panic.
 #[test]
 fn state_with_voter_zero_is_refused() {
     let (mut state, _) = three();
@@ -197,7 +193,7 @@ fn quit_removes_party_once() {
     assert_eq!(state.apply(1, quit(a, 0)), Outcome::Refused(Refusal::OldGeneration));
     assert!(matches!(state.apply(1, quit(a, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
     assert!(!resource(&state).parties().contains_key(&a) && resource(&state).coordinator() != Some(a));
-    // A copy of the command arrives after the session has joined again.
+    // A copy arrives after the session has joined again.
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 2, .. }));
     assert_eq!(state.apply(1, quit(a, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert!(resource(&state).parties().contains_key(&a));
@@ -205,7 +201,6 @@ fn quit_removes_party_once() {
         assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
         assert_eq!(state.apply(1, quit(session, generation + 1)), Outcome::Refused(Refusal::NoParty));
     }
-    // The resource and its generation remain.
     assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (5, None));
     assert!(matches!(state.apply(1, join(b)), Outcome::Joined { generation: 6, opened: true, .. }));
 }
@@ -218,7 +213,7 @@ fn remove(generation: u64) -> Command {
     Command::Remove { resource: label("r"), generation }
 }
 
-/// Returns a state in which `r` has no parties and generation 4.
+/// `r` has no parties, and generation 4.
 fn left() -> (State, [SessionId; 3]) {
     let (mut state, sessions) = three();
     for (session, generation) in sessions.into_iter().zip(1..) {
@@ -242,7 +237,6 @@ fn unused_resource_is_deleted_and_raises_floor() {
         assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoResource));
     }
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "the floor is encoded");
-    // Any resource is created with the slots of its first `Join`, above the deleted one.
     let other = |name| Command::Join { session: b, resource: label(name), slots: 5 };
     for name in ["r", "other"] {
         let joined = state.apply(1, other(name));
@@ -250,7 +244,6 @@ fn unused_resource_is_deleted_and_raises_floor() {
     }
 }
 
-/// Nor do other late commands about the deleted resource.
 #[test]
 fn late_remove_does_not_delete_next_resource_of_its_name() {
     let (mut state, [a, b, _]) = left();
@@ -279,7 +272,7 @@ fn resource_with_detached_grant_is_not_deleted() {
     assert_eq!(state.granted().count(), 0);
 }
 
-/// Otherwise the evicted session would not be notified and continue as a party.
+/// The session would continue as a party.
 #[test]
 fn resource_with_unnotified_eviction_is_not_deleted() {
     let (mut state, [a, b, c]) = three();
@@ -291,7 +284,7 @@ fn resource_with_unnotified_eviction_is_not_deleted() {
     let mut ended = state.clone();
     ended.apply(1, end(&[a]));
     assert_eq!(ended.apply(1, remove(4)), Outcome::Done);
-    // A `Quit` in a later generation shows that the session knows of the eviction.
+    // The `Quit` shows that the session knows of the eviction.
     assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
     assert_eq!(state.apply(1, quit(a, 2)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(pending_events(&state), [(a, 5, Topic::Opened), (a, 2, Topic::Expelled)]);
@@ -316,7 +309,7 @@ fn deleted_resources_leave_only_the_floor() {
         assert_eq!(generation, 2 * number + 1);
     }
     assert!(state.encode().len() <= before + 2, "{} bytes", state.encode().len() - before);
-    // Deletions stop in time for the others to open generations.
+    // The other resources still need generations.
     state.floor = MOST_REMOVED;
     let resource = name(1);
     state.apply(1, Command::Join { session: a, resource: resource.clone(), slots: 1 });
@@ -325,7 +318,6 @@ fn deleted_resources_leave_only_the_floor() {
     assert_eq!(state.apply(1, remove), Outcome::Refused(Refusal::Full));
 }
 
-/// The term of the entry decides, which is the same at all voters.
 #[test]
 fn end_decided_in_another_term_has_no_effect() {
     let (mut state, [a, ..]) = three();
@@ -334,7 +326,7 @@ fn end_decided_in_another_term_has_no_effect() {
         assert_eq!(state.apply(entry, end(&[a])), Outcome::Refused(Refusal::OldTerm));
     }
     assert_eq!(state, before);
-    // A process decides the end of its own session, in any term.
+    // A process ends its own session in any term.
     assert!(matches!(state.apply(7, Command::Leave { session: a }), Outcome::Ended { .. }));
 }
 
@@ -345,7 +337,6 @@ fn open_is_idempotent_and_ends_the_replaced_session() {
     assert_eq!(state.apply(1, open(1, 2, Some(a))), Outcome::Opened { session: SessionId::new(4) });
     assert!(state.is_over(a));
     assert_eq!(resource(&state).generation(), 2);
-    // A session of another host does not end.
     state.apply(1, open(1, 3, Some(b)));
     assert!(!state.is_over(b));
 }
@@ -371,7 +362,6 @@ fn members_with_a_data_directory_are_retained() {
     assert_eq!(state.members().keys().map(|host| host.get()).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
-/// Returns the pending events of `r`.
 fn pending_events(state: &State) -> Vec<(SessionId, u64, Topic)> {
     state.with_events(None).flat_map(|(_, resource)| resource.words()).collect()
 }
@@ -384,8 +374,6 @@ fn drop_detached(session: SessionId, fencing: u64) -> Command {
     Command::DropDetached { session, resource: label("r"), fencing }
 }
 
-/// Otherwise a grant could be recorded after its slot's token was created again, or a late command could end the next
-/// one.
 #[test]
 fn detach_requires_a_valid_session_of_the_host() {
     let (mut state, [a, b, _]) = three();
@@ -404,7 +392,6 @@ fn detach_requires_a_valid_session_of_the_host() {
     assert_eq!(state.apply(1, detach(SessionId::new(4), N + 103)), Outcome::Refused(Refusal::NoParty));
 }
 
-/// The client may ask any process of the host, and the first one may have ended.
 #[test]
 fn later_session_of_host_renews_and_drops_grant() {
     let (mut state, [a, ..]) = three();
@@ -433,7 +420,7 @@ fn earlier_session_does_not_drop_renewed_grant() {
     assert!(resource(&state).detached().is_empty());
 }
 
-/// Otherwise a late renewal would restore a grant beside that of the slot's next holder.
+/// It would exist beside that of the slot's next holder.
 #[test]
 fn ended_grant_is_not_restored() {
     let (mut state, [a, ..]) = three();
@@ -454,7 +441,6 @@ fn ended_grant_is_not_restored() {
     assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
 }
 
-/// A late renewal arrives after a longer one, whose end the client knows.
 #[test]
 fn late_renewal_does_not_shorten_grant() {
     let (mut state, [a, ..]) = three();
@@ -479,7 +465,6 @@ fn renewed_grant_does_not_expire() {
     assert_eq!(state.apply(1, expire_detached(1)), Outcome::Refused(Refusal::NoSuchGrant));
 }
 
-/// The coordinator is notified of the ends of grants that `Opened` contained, not of later ones.
 #[test]
 fn coordinator_is_notified_of_ends_of_known_grants() {
     let (mut state, [a, b, c]) = three();
@@ -500,7 +485,6 @@ fn coordinator_is_notified_of_ends_of_known_grants() {
     let (host, kind) = state.event(&label("r"), coordinator, 2, Topic::Expired(N + 100)).unwrap();
     assert_eq!((host, kind), (state.sessions()[&coordinator].host, EventKind::Expired { slot: 0, fencing: N + 100 }));
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "all of it is encoded");
-    // The next generation's coordinator starts without it.
     state.apply(1, Command::Renumber { resource: label("r"), generation: 2 });
     let next = resource(&state).coordinator().unwrap();
     assert_eq!(pending_events(&state), [(next, 3, Topic::Opened)]);
@@ -527,7 +511,6 @@ fn opened_is_pending_until_closed() {
     assert_eq!(left, BTreeSet::from([coordinator, others[0]]));
 }
 
-/// A session that joined in this generation was not in the census. One that reported nothing may have joined again.
 #[test]
 fn close_retains_parties_that_joined_since() {
     let (mut state, [a, b, c]) = three();
@@ -538,7 +521,7 @@ fn close_retains_parties_that_joined_since() {
     let coordinator = resource(&state).coordinator().unwrap();
     let again = [a, b, c].into_iter().find(|it| *it != coordinator).unwrap();
     state.apply(1, join(again));
-    // It stays in the census, since its second `Join` may have been a late copy.
+    // The second `Join` may have been a late copy.
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, b, c]);
     state.apply(1, close(coordinator, 2, &[]));
     let left: BTreeSet<SessionId> = resource(&state).parties().keys().copied().collect();
@@ -556,7 +539,7 @@ fn evicted_session_is_notified_and_not_in_census() {
     assert_eq!(pending_events(&state), [(coordinator, 2, Topic::Opened), expelled]);
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, c]);
     assert_eq!(resource(&state).detached_before(), []);
-    // A late `Join` makes it a party again, but does not show that it knows of the eviction.
+    // Nor does a late `Join` show that it knows.
     state.apply(1, join(b));
     state.apply(1, close(coordinator, 2, &[a, c]));
     assert_eq!(pending_events(&state), [expelled]);
@@ -564,7 +547,6 @@ fn evicted_session_is_notified_and_not_in_census() {
     assert!(pending_events(&state).iter().all(|(session, ..)| *session != b));
 }
 
-/// The answer to the first copy is lost in an election, and the session has joined again when the second is applied.
 #[test]
 fn late_expel_does_not_evict_a_session_that_joined_again() {
     let (mut state, [a, b, c]) = three();
@@ -574,7 +556,7 @@ fn late_expel_does_not_evict_a_session_that_joined_again() {
     let joined = state.clone();
     assert_eq!(state.apply(1, expel(b, 1)), Outcome::Refused(Refusal::OldGeneration));
     assert_eq!(state, joined);
-    // Nor does it evict a session that a census removed in the meantime.
+    // A census has removed this session in between.
     let coordinator = resource(&state).coordinator().unwrap();
     let idle = [a, c].into_iter().find(|it| *it != coordinator).unwrap();
     assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);
@@ -589,7 +571,6 @@ fn late_expel_does_not_evict_a_session_that_joined_again() {
     assert!(resource(&state).detached().is_empty(), "its detached grants end with it");
 }
 
-/// Whether the granting session has ended or is still a party.
 #[test]
 fn revocation_ends_one_grant_and_no_party() {
     let (mut state, [a, b, _]) = three();
@@ -603,7 +584,6 @@ fn revocation_ends_one_grant_and_no_party() {
     let coordinator = resource(&state).coordinator().unwrap();
     assert!(pending_events(&state).contains(&(coordinator, 2, Topic::Expired(N + 100))));
     assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [N + 101]);
-    // A copy changes nothing, and the grant is not restored.
     let taken = state.clone();
     assert_eq!(state.apply(1, take_back(N + 100, a)), Outcome::Done);
     assert_eq!(state, taken);
@@ -628,7 +608,6 @@ fn revocation_of_a_renewed_grant_is_refused() {
 fn late_resize_does_not_undo_a_newer_one() {
     let (mut state, [a, ..]) = three();
     assert!(matches!(state.apply(1, resize(3, 1)), Outcome::Advanced(_)));
-    // Other generations in between do not matter.
     state.apply(1, end(&[a]));
     assert!(matches!(state.apply(1, resize(5, 2)), Outcome::Advanced(Opening { generation: 4, .. })));
     let resized = state.clone();
@@ -668,8 +647,7 @@ fn late_choice_of_voters_does_not_undo_a_newer_one() {
     assert_eq!(state.chosen(), None);
 }
 
-/// Assumed by the model of custody: the end of the old session and the participation of the new one are one entry, and
-/// one generation.
+/// The model of custody assumes this.
 #[test]
 fn takeover_opens_one_generation_with_new_session() {
     let (mut state, [a, b, c]) = three();
@@ -681,7 +659,7 @@ fn takeover_opens_one_generation_with_new_session() {
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, new]);
     assert!(state.is_over(a));
     assert_eq!(state.resources()[&label("other")].parties().len(), 0, "only named resources are taken over");
-    // A copy changes nothing.
+    // A copy.
     assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: new });
     assert_eq!(resource(&state).generation(), 2);
     // A session that reports nothing is removed.
@@ -700,7 +678,7 @@ fn takeover_of_an_ended_session_opens_generation() {
     assert!(resource(&state).asked().any(|asked| asked == SessionId::new(4)));
 }
 
-/// A process is killed after its session was opened and before it stored it. The next one reads the same file.
+/// A process is killed after its session was opened and before it stored it.
 #[test]
 fn unstored_session_ends_with_the_one_it_replaced() {
     let (mut state, [a, b, c]) = three();
@@ -710,7 +688,7 @@ fn unstored_session_ends_with_the_one_it_replaced() {
     assert!(state.is_over(unstored), "no process has stored it");
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, next]);
     assert_eq!(resource(&state).generation(), 3, "one generation per entry");
-    // The next session is stored, and its process is killed after it has requested another one.
+    // A process is killed after it has requested its next session.
     assert_eq!(state.apply(1, opening(1, (11, 1), Some(next))), Outcome::Opened { session: last });
     assert_eq!(state.apply(1, take_over(12, next)), Outcome::Opened { session: SessionId::new(7) });
     assert!(state.is_over(next) && state.is_over(last));
@@ -728,7 +706,6 @@ fn session_of_another_file_is_not_replaced() {
     assert!(state.is_over(a) && !state.is_over(other), "its clients may hold slots");
 }
 
-/// A late copy would open a session that no process uses, and end that of the current process.
 #[test]
 fn late_open_of_an_earlier_process_changes_nothing() {
     let (mut state, [a, ..]) = three();
@@ -771,7 +748,7 @@ fn version_increases_when_all_understand_the_next() {
     state.apply(1, upgraded(2, b));
     let raise = Command::Raise { version: 2 };
     assert_eq!(state.apply(1, raise.clone()), Outcome::Refused(Refusal::Version(1)));
-    // Host 3 does not vote. Without a session it is not waited for, and must be upgraded before it returns.
+    // Host 3 has neither vote nor session, so it is not waited for.
     state.apply(1, end(&[c]));
     assert_eq!(state.apply(1, Command::Raise { version: 3 }), Outcome::Refused(Refusal::Version(1)));
     assert_eq!(state.apply(1, raise), Outcome::Done);
@@ -807,7 +784,7 @@ fn every_collection_is_bounded() {
     for name in state.resources().len()..MOST_RESOURCES {
         assert!(matches!(state.apply(1, join(name)), Outcome::Joined { .. }));
     }
-    // A refused resource does not exist. Existing parties are not refused.
+    // Existing parties are not refused.
     assert_eq!(state.apply(1, join(0)), Outcome::Refused(Refusal::Full));
     assert!(matches!(state.apply(1, join(MOST_RESOURCES - 1)), Outcome::Joined { .. }));
     for host in 4..=MOST_MEMBERS as u64 {
