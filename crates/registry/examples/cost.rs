@@ -1,5 +1,4 @@
-//! Measures the registry: writes to a real file compared to bare ones on the same disk, and the time and messages until
-//! a process has its session.
+//! Measures writes to a registry file, compared to bare ones, and the messages until a process has its session.
 //!
 //! ```sh
 //! cargo run -p peerlock-registry --example cost [DIRECTORY]      # the development profile is optimized, too
@@ -22,14 +21,14 @@ use peerlock_types::{PeerId, Rng, Span, Time};
 
 const CLUSTER: ClusterId = ClusterId::new(1 << 70);
 const WRITES: u64 = 300;
-/// The one-way latency: much longer than all other delays, so that the result counts messages.
+/// Much longer than all other delays, so that the result counts messages.
 const LATENCY: Span = Span::from_millis(400);
 
 fn main() -> io::Result<()> {
     let dir = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = dir.join(format!("peerlock-registry-cost-{}", std::process::id()));
     fs::create_dir_all(&dir)?;
-    // Alternating, so that all of them use the disk in the same state.
+    // Alternating, so that the disk is in the same state.
     let rounds: Vec<[f64; 3]> =
         (0..9).map(|_| Ok([bare(&dir)?, registry(&dir, 1)?, registry(&dir, 64)?])).collect::<io::Result<_>>()?;
     let median = |of: fn(&[f64; 3]) -> f64| {
@@ -68,7 +67,7 @@ fn bare(dir: &Path) -> io::Result<f64> {
     Ok(WRITES as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Measures a single voter with this many commands at a time.
+/// A single voter, with this many commands at a time.
 fn registry(dir: &Path, at_once: u64) -> io::Result<f64> {
     let host = PeerId::new(1);
     let mut disk = FileDisk::new(dir.join("registry"));
@@ -105,8 +104,7 @@ fn registry(dir: &Path, at_once: u64) -> io::Result<f64> {
     Ok(commands as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Returns the milliseconds of writing from the creation of a cluster to its first session, without the wait for a
-/// tick.
+/// Milliseconds of writing from a cluster's creation to its first session.
 fn found(dir: &Path) -> io::Result<f64> {
     let mut disk = FileDisk::new(dir.join("founded"));
     let identity =
@@ -151,11 +149,10 @@ enum Event {
     Bytes(usize, usize, Vec<u8>),
 }
 
-/// Returns the number of consecutive messages until a new process of three voters' cluster, which asks the leader, has
-/// its session.
+/// Consecutive messages until a new process of a cluster with three voters has its session.
 fn opening() -> f64 {
     let mut members: Vec<Member> = Vec::new();
-    // Timeouts that suit such a slow network.
+    // Suits such a slow network.
     let config = Config { election_ticks: 200, ..Config::default() };
     let identity = |host: u64| Identity {
         cluster: CLUSTER,

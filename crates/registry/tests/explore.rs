@@ -2,10 +2,9 @@
 //! `State`, and an abstract log.
 //!
 //! Assumptions about the engine: the majority is in one term at any time. A round is confirmed by a majority that is in
-//! the leader's term after the round began. An entry takes effect while the majority is in its term, or later if the
-//! next leader has it in its log. A new leader learns of a time not before the beginning of the last confirmed round. A
-//! former leader may learn that it was replaced at any later time. Messages arrive late or never. Time passes in
-//! seconds, with a session of three.
+//! the leader's term after the round was started. An entry takes effect while the majority is in its term, or later if
+//! the next leader has it. A new leader learns of a time not before the start of the last confirmed round. A former
+//! leader may learn that it was replaced at any later time. Messages arrive late or never.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -19,10 +18,10 @@ use peerlock_registry::{
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 const S: SessionId = SessionId::new(1);
-/// The clock at the start, so that a leader may have existed before.
+/// A leader may have existed before.
 const BEGIN: u64 = 100;
 const SECONDS: u64 = 5;
-/// Maximum number of renewals, rounds and answers in flight. Older ones are lost.
+/// Renewals, rounds and answers in flight. Older ones are lost.
 const UNDER_WAY: usize = 1;
 
 #[derive(Clone, Debug)]
@@ -32,39 +31,36 @@ struct Round {
     confirmed: bool,
 }
 
-/// A voter that considers itself the leader.
 #[derive(Clone, Debug)]
 struct Leader {
     term: u64,
     leases: Leases,
     waiting: Vec<u64>,
     rounds: Vec<Round>,
-    /// Proposed ends, each with the term of its entry, not replicated yet.
+    /// Proposed, and not replicated yet.
     ends: Vec<Command>,
-    /// Whether the session has ended in its applied state.
     knows_end: bool,
-    /// It has not applied everything in its log yet.
+    /// It has not applied its whole log yet.
     lags: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Model {
     mutation: Option<Mutation>,
-    /// Maximum number of leaders.
     terms: u64,
     now: u64,
     client: SessionClient,
     /// The committed state.
     state: State,
-    /// All leaders. The last one is that of the majority's term.
+    /// The last one is that of the majority's term.
     leaders: Vec<Leader>,
     renewals: Vec<u64>,
     yeses: Vec<u64>,
-    /// The process has requested the end of its own session.
+    /// The process has requested the end of its session.
     leaves: bool,
-    /// The proposals of a former leader, with `Mutation::OldTermEnds`.
+    /// Proposals of a former leader, with `Mutation::OldTermEnds`.
     retried: Vec<Command>,
-    /// When the last confirmed round began. A new leader learns of a time not before.
+    /// The start of the last confirmed round.
     received: u64,
 }
 
@@ -81,9 +77,9 @@ enum Step {
     /// A new leader has applied its log.
     Apply,
     Yes(usize),
-    /// The end that the leader has proposed takes effect.
+    /// The proposed end takes effect.
     Commit,
-    /// Another leader is elected, with or without its predecessor's last entries.
+    /// With or without the predecessor's last entries.
     Elect(bool),
     /// A former leader steps down.
     Learn(usize),
@@ -153,7 +149,7 @@ impl Model {
                     steps.push(Step::Confirm(at, number));
                 }
             }
-            // A leader that never steps down can do everything that one that does can do, except for the mutation.
+            // Otherwise a leader that steps down can do nothing that others cannot.
             if at < last && self.mutation == Some(Mutation::OldTermEnds) {
                 steps.push(Step::Learn(at));
             }
@@ -235,7 +231,6 @@ impl Model {
         }
     }
 
-    /// A leader reads its clock.
     fn decide(&mut self, at: usize) {
         let sessions = self.state.sessions().iter().map(|(id, session)| (*id, session.ttl.span()));
         let leader = &mut self.leaders[at];
@@ -245,7 +240,6 @@ impl Model {
         }
     }
 
-    /// The client reads its clock.
     fn wake(&mut self) {
         match self.client.wake(time(self.now)) {
             Some(SessionRequest::Renew { session: S, renewal }) => {
@@ -257,7 +251,6 @@ impl Model {
         }
     }
 
-    /// Answers renewals.
     fn confirm_renewals(&mut self, at: usize, renewals: Vec<u64>) {
         let leader = &mut self.leaders[at];
         for renewal in renewals {
@@ -268,7 +261,7 @@ impl Model {
         }
     }
 
-    /// The newest leader's entries take effect, in its term.
+    /// The newest leader's entries take effect.
     fn commit(&mut self) {
         let term = self.term();
         let ends = self.leaders.last_mut().map(|leader| std::mem::take(&mut leader.ends)).unwrap_or_default();
@@ -309,7 +302,6 @@ impl Model {
         });
     }
 
-    /// Returns whether the client has stopped the session for good.
     fn is_done(&self) -> bool {
         self.client.session() != Some(S) && self.mutation != Some(Mutation::NoLatch)
     }
@@ -341,7 +333,7 @@ fn retain_newest<T>(things: &mut Vec<T>) {
     }
 }
 
-/// Explores all reachable states. Returns their number, or a shortest path to a violation.
+/// Returns the number of reachable states, or a shortest path to a violation.
 fn explore(mutation: Option<Mutation>, terms: u64) -> Result<usize, Vec<Step>> {
     let start = Model::new(mutation, terms);
     let mut from: HashMap<u64, Option<(u64, Step)>> = HashMap::from([(start.fingerprint(), None)]);

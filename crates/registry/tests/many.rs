@@ -1,4 +1,4 @@
-//! Clusters with many resources, on a network that accepts messages of up to a megabyte and may lose some.
+//! Clusters with many resources, on a network that may lose messages.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,7 +9,7 @@ use peerlock_registry::{
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 const CLUSTER: ClusterId = ClusterId::new(3);
-/// The longest message that the network accepts, without overhead.
+/// The longest message that the network accepts.
 const MOST: usize = (1 << 20) - 1024;
 
 fn identity(host: u64) -> Identity {
@@ -29,22 +29,21 @@ struct World {
     rng: Rng,
     /// One of this many messages is lost; none if 0.
     loses: u64,
-    /// Whether only one long message arrives per tick.
+    /// Only one long message arrives per tick.
     is_slow: bool,
     too_long: usize,
-    /// The generations whose `Close` was requested.
+    /// Generations whose `Close` was requested.
     closed: BTreeSet<(Label, u64)>,
-    /// How many censuses complete per tick, and those that are pending.
+    /// How many censuses complete per tick, and pending ones.
     pace: usize,
     uncounted: VecDeque<(u64, Command)>,
-    /// The number of `Opened` events received.
     sent: usize,
     joined: usize,
     ended: usize,
 }
 
 impl World {
-    /// Returns a cluster of a founder and others that know it.
+    /// A founder, and others that know it.
     fn of(hosts: u64) -> Self {
         let mut members = BTreeMap::new();
         members.insert(1, Member::found(identity(1), Config::default(), Rng::new(1), Time::ZERO));
@@ -159,7 +158,7 @@ impl World {
         panic!("{} of {} joined, {} open", self.joined - before, hosts.len() * resources, self.open());
     }
 
-    /// Returns the number of open generations in the state of the first voter.
+    /// Returns the number of open generations.
     fn open(&self) -> usize {
         let state = self.members[&1].registry().expect("it votes").state();
         state.resources().values().filter(|resource| resource.coordinator().is_some() && !resource.is_closed()).count()
@@ -188,7 +187,6 @@ fn change_of_voters_is_settled_within_one_tick() {
     }
 }
 
-/// About 25 bytes per resource.
 #[test]
 fn long_snapshot_is_sent_in_pieces() {
     for loses in [0, 9] {
@@ -203,7 +201,6 @@ fn long_snapshot_is_sent_in_pieces() {
     }
 }
 
-/// The pieces of an outdated snapshot must not be repeated.
 #[test]
 fn outdated_snapshot_is_followed_by_the_next() {
     let mut world = World::of(1);
@@ -211,7 +208,7 @@ fn outdated_snapshot_is_followed_by_the_next() {
     world.is_slow = true;
     [2, 3].into_iter().for_each(|host| world.start(host));
     for tick in 0..200 {
-        // Under load, a snapshot is outdated before it has arrived.
+        // A snapshot is outdated before it has arrived.
         for slots in 0..if tick < 30 { 200 } else { 0 } {
             let resource = Label::new("a-resource-with-a-name-0").unwrap();
             world
@@ -226,8 +223,6 @@ fn outdated_snapshot_is_followed_by_the_next() {
     assert_eq!(world.members[&1].registry().unwrap().state().conf().voters.len(), 3, "they have caught up");
 }
 
-/// One entry opens a generation per resource. They are announced and closed in windows, so that other requests are
-/// served.
 #[test]
 fn end_of_session_with_many_resources_is_immediate() {
     let resources = std::env::var("RESOURCES").map_or(10_000, |value| value.parse().expect("a number"));
@@ -239,7 +234,7 @@ fn end_of_session_with_many_resources_is_immediate() {
     assert_eq!(world.ended, 1, "the session ends within 100 ms");
     let mut ticks = 0;
     while world.open() > 0 {
-        // A client's request in the meantime is not queued behind all of them.
+        // A request in the meantime does not wait for all of them.
         let (session, joined) = (world.session(2), world.joined);
         let resource = Label::new(format!("new-{ticks}")).unwrap();
         world.members.get_mut(&2).unwrap().ask(Command::Join { session, resource, slots: 1 }, world.now);
@@ -252,7 +247,7 @@ fn end_of_session_with_many_resources_is_immediate() {
     assert_eq!(world.too_long, 0);
 }
 
-/// Repeating all events at a fixed interval would add to the load of a slow machine.
+/// Repetitions at a fixed interval would add to the load.
 #[test]
 fn slow_coordinator_receives_few_repetitions() {
     let resources = 6_000;

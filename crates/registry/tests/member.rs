@@ -33,7 +33,6 @@ fn say(from: PeerId, member: &mut Member, registry_message: &RegistryMessage) ->
     member.take_outputs()
 }
 
-/// Returns the questions among these outputs.
 fn questions(outputs: &[Output]) -> Vec<(PeerId, u64, Question)> {
     let read = |output: &Output| match output {
         Output::Send(to, bytes) => match wire::decode(bytes, Versions::OURS, CLUSTER) {
@@ -45,12 +44,10 @@ fn questions(outputs: &[Output]) -> Vec<(PeerId, u64, Question)> {
     outputs.iter().filter_map(read).collect()
 }
 
-/// Returns a member with an open session.
 fn opened(session: SessionId, keeps: bool) -> Member {
     renewing(session, keeps).0
 }
 
-/// Returns a member with a valid session.
 fn valid(session: SessionId) -> Member {
     let (mut member, number) = renewing(session, true);
     let answer = Answer::Yes { session, renewal: 1, voters: vec![OTHER] };
@@ -58,7 +55,7 @@ fn valid(session: SessionId) -> Member {
     member
 }
 
-/// Returns a member with an open session, and the number of its first renewal.
+/// Also returns the number of its first renewal.
 fn renewing(session: SessionId, keeps: bool) -> (Member, u64) {
     let mut member = Member::new(identity(keeps), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);
@@ -89,14 +86,14 @@ fn voter_starts_once_and_in_the_named_session() {
     assert!(matches!(again[..], [Output::Write { number: 3, write: Write::Replace(_) }]), "{again:?}");
 }
 
-/// Only a leader or voter may send it. Otherwise any member could have the cluster's files removed.
+/// Otherwise any member could have the cluster's files removed.
 #[test]
 fn enlist_from_an_arbitrary_host_is_ignored() {
     let (session, unauthenticated) = (SessionId::new(3), PeerId::new(7));
     let enlist = |voter, alone| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone };
     let retired = RegistryMessage::Retired { voter: VoterId::new(5) };
     let mut member = valid(session);
-    // An `Elsewhere` of an arbitrary host does not make it a voter.
+    // Not even if an `Elsewhere` names it.
     let number = member.look(Look::Cluster, Time::ZERO);
     let answer = Answer::Elsewhere { leader: None, voters: vec![unauthenticated] };
     say(unauthenticated, &mut member, &RegistryMessage::Answer { number, answer });
@@ -122,14 +119,14 @@ fn voter_with_a_leader_is_not_removed() {
     assert_eq!(member.registry().map(|registry| registry.voter()), Some(voter));
 }
 
-/// Its question was sent before it was leader, and is sent again when it is elected.
+/// Its question was sent before it was leader.
 #[test]
 fn founder_has_its_session_after_the_first_round() {
     let (_, answered) = founder();
     assert!(matches!(answered[..], [Output::Answered(_, Outcome::Refused(Refusal::NoResource))]), "{answered:?}");
 }
 
-/// Returns a member that has created a cluster and opened its session, and the answers to a first question.
+/// Creates a cluster and opens its session. Returns the answers to a first question.
 fn founder() -> (Member, Vec<Output>) {
     let mut member = Member::found(identity(true), Config::default(), Rng::new(1), Time::ZERO);
     let resource = Label::new("r").expect("a short name");
@@ -207,7 +204,6 @@ fn answer_to_an_earlier_process_is_ignored() {
     assert_eq!(member.client().session(), None);
 }
 
-/// Later sessions of the process have no predecessor.
 #[test]
 fn only_the_first_session_takes_over() {
     let (before, name) = (SessionId::new(3), Label::new("r").expect("a short name"));
@@ -245,7 +241,7 @@ fn redirected_question_is_sent_at_once_but_once() {
     assert_eq!(questions(&delivery(&mut member, &registry_message)), [], "a second redirection waits");
 }
 
-/// The contacts are asked too: if the leader died before it named the other voters, the named voters would not suffice.
+/// The leader may have died before it named the other voters.
 #[test]
 fn unanswered_question_is_sent_to_contacts() {
     let mut member = opened(SessionId::new(3), true);
@@ -275,8 +271,7 @@ fn refused_process_reports_why() {
     assert_eq!(member.unexpected(), 0, "a message of another cluster is not malformed");
 }
 
-/// That session will end, which opens another generation. An event before the session is usable is not acknowledged,
-/// since it is dropped.
+/// That session will end, which opens another generation.
 #[test]
 fn event_without_valid_session_is_dropped() {
     let (mut member, number) = renewing(SessionId::new(3), true);
@@ -336,13 +331,13 @@ fn missing_names_silent_voters() {
     assert_eq!(member.missing(at(1099)), None, "the question is recent");
     let silent = vec![(OTHER, None), (third, None)];
     assert_eq!(member.missing(at(1100)), Some(Missing { since: at(100), silent, received: Vec::new() }));
-    // One of two voters replies, without a decision.
+    // Without a decision.
     let answer = Answer::Elsewhere { leader: None, voters: vec![OTHER, third] };
     let registry_message = RegistryMessage::Answer { number, answer };
     member.on_bytes(OTHER, &wire::encode(&registry_message, 1, CLUSTER), at(1200)).expect("a valid message");
     let missing = Missing { since: at(100), silent: vec![(third, None)], received: vec![OTHER] };
     assert_eq!(member.missing(at(1300)), Some(missing));
-    // A decision arrives.
+    // A decision.
     let registry_message = RegistryMessage::Answer { number, answer: Answer::Over { session: SessionId::new(1) } };
     member.on_bytes(third, &wire::encode(&registry_message, 1, CLUSTER), at(1400)).expect("a valid message");
     assert_eq!(member.missing(at(1400)), None);
@@ -370,7 +365,6 @@ fn stopped_member_ends_its_session_and_opens_no_other() {
     assert_eq!(member.next(), Time::END);
 }
 
-/// The result must reflect what this process knows.
 #[test]
 fn query_names_the_last_known_entry() {
     let mut member = opened(SessionId::new(3), true);
@@ -382,7 +376,7 @@ fn query_names_the_last_known_entry() {
     assert!(found.contains(&Output::Found(number, page)), "{found:?}");
 }
 
-/// Otherwise it would never learn of the recovery, since the recovered cluster sends it nothing.
+/// The recovered cluster sends it nothing else.
 #[test]
 fn message_of_the_old_cluster_is_answered_with_the_new_id() {
     let mut identity = identity(true);

@@ -1,5 +1,4 @@
-//! A new leader counts sessions from the last round that its voters took part in, not only from its own (see
-//! `leases.rs`).
+//! A new leader counts sessions from the last round that its voters took part in (see `leases.rs`).
 //!
 //! ```text
 //!   three voters 1, 2, 3 and a peer; 1 leads, and 3 receives nothing from it
@@ -14,7 +13,7 @@ use peerlock_registry::{ClusterId, Config, Identity, Info, Label, Member, Mutati
 use peerlock_types::{PeerId, Rng, Span, Time};
 
 const CLUSTER: ClusterId = ClusterId::new(3);
-/// A member that never votes.
+/// It never votes.
 const PEER: u64 = 4;
 
 fn identity(host: u64) -> Identity {
@@ -27,7 +26,7 @@ fn identity(host: u64) -> Identity {
 struct World {
     members: BTreeMap<u64, Member>,
     now: Time,
-    /// Pairs of hosts that do not reach each other.
+    /// These do not reach each other.
     cut: Vec<(u64, u64)>,
 }
 
@@ -101,15 +100,14 @@ impl World {
     }
 }
 
-/// The result of a run.
 struct Outcome {
-    /// Whether the peer's session ended while the peer used it.
+    /// The peer's session ended while the peer used it.
     is_broken: bool,
-    /// From the last possible round until the end.
+    /// After the last possible round.
     ended_after: Span,
 }
 
-/// Renews the peer's session while the third voter does not reach the leader, cuts the peer off, and kills `dies`.
+/// Renews the peer's session while voter 3 does not reach the leader, cuts the peer off, and kills `dies`.
 fn run(dies: u64, mutation: Option<Mutation>, seed: u64) -> Outcome {
     let mut world = World::new(mutation, seed);
     world.cut.push((1, 3));
@@ -138,7 +136,7 @@ fn new_leader_counts_from_last_round_of_its_voters() {
     for (dies, seed) in [1, 2].into_iter().flat_map(|dies| (0..10).map(move |seed| (dies, seed))) {
         let outcome = run(dies, None, seed);
         assert!(!outcome.is_broken, "{dies} dies, seed {seed}");
-        // Counted from the last heartbeat, not from the election one or two seconds later.
+        // From the last heartbeat, not from the election one or two seconds later.
         let (from, to) = (Span::from_millis(15_450), Span::from_millis(15_850));
         let took = outcome.ended_after;
         assert!(dies == 2 || from <= took && took <= to, "{dies} dies, seed {seed}: ended after {took}");

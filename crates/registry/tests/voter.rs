@@ -1,4 +1,4 @@
-//! A single voter and its file, without a network.
+//! A single voter and its file.
 
 use peerlock_registry::disk::{Disk, DiskThread, FileDisk, Write};
 use peerlock_registry::file::{Damage, cluster_of};
@@ -16,7 +16,7 @@ fn info(versions: Versions) -> Info {
     Info { name: Label::new("host").expect("a short name"), addresses: Vec::new(), versions, keeps: true }
 }
 
-/// A voter whose writes complete immediately.
+/// Its writes complete immediately.
 struct Voter {
     registry: Registry,
     file: Option<Vec<u8>>,
@@ -138,7 +138,7 @@ fn single_voter_retains_confirmed_state_over_restart() {
     assert_eq!(again.registry.state(), &before);
 }
 
-/// No other voter could be disturbed. But it owes the sessions of the previous leader their time.
+/// But it owes the sessions of the previous leader their time.
 #[test]
 fn single_voter_leads_once_its_file_is_written() {
     let registry = Registry::found(Config::default(), CLUSTER, HOST, info(Versions::OURS), Rng::new(1), Time::ZERO);
@@ -160,7 +160,7 @@ fn single_voter_leads_once_its_file_is_written() {
     assert!(again.registry.state().is_over(session));
 }
 
-/// After a crash before its vote is on disk it would lead in the same term again, with other entries.
+/// After a crash before that it would lead in the same term again, with other entries.
 #[test]
 fn single_voter_sends_nothing_before_its_vote_is_written() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
@@ -215,7 +215,6 @@ fn renewal_is_confirmed_after_a_round() {
     voter.ticks(1);
     let voters = vec![HOST];
     assert_eq!(voter.answers, [Answer::Yes { session, renewal: 41, voters }]);
-    // The session ends after its time, and not before.
     voter.ticks(20 * 15);
     assert!(voter.registry.state().sessions().contains_key(&session));
     voter.ticks(20);
@@ -280,7 +279,6 @@ fn join(session: SessionId, name: &str) -> Question {
     Question::Do(Command::Join { session, resource: Label::new(name).expect("a short name"), slots: 1 })
 }
 
-/// Numbers that the lost voters may have allocated are not used again.
 #[test]
 fn recovered_registry_continues_beyond_lost_numbers() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
@@ -316,12 +314,12 @@ fn recovered_registry_continues_beyond_lost_numbers() {
     }
 }
 
-/// The sessions that the lost voters opened last are unknown to the file, and may be in use.
+/// The lost voters may have opened sessions that the file does not contain.
 #[test]
 fn recovered_registry_announces_nothing_in_quarantine() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
-    // The session has ended, but one of this duration may be in use.
+    // One of the same duration may be in use.
     let long = voter.open_for(1, None, 60_000);
     voter.ask(Question::Do(Command::Leave { session: long }));
     let recovered = recover(&voter.file.clone().unwrap(), Versions::OURS, 7).expect("an intact file");
@@ -338,7 +336,7 @@ fn recovered_registry_announces_nothing_in_quarantine() {
     again.ask(join(session, "r"));
     again.ticks(20 * 58);
     assert_eq!(again.sent, [], "61 s after the start");
-    // A restart of the process starts the count again.
+    // A restart starts the count again.
     let mut again = restart(&again.file.clone().unwrap());
     again.ticks(20 * 61);
     assert_eq!(again.sent, []);
@@ -383,7 +381,7 @@ fn opened_is_repeated_until_closed() {
     }));
     voter.ticks(20);
     assert_eq!(voter.sent.len(), 2);
-    // Other events are repeated until they are acknowledged.
+    // Until they are acknowledged.
     voter.sent.clear();
     voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session, since: 1 }));
     voter.ticks(12);
@@ -402,7 +400,7 @@ fn new_leader_sends_events_in_batches() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
-    // At most as many as may be open at one coordinator.
+    // All of these may be open at one coordinator.
     for number in 0..1000 {
         voter.ask(join(session, &format!("r{number}")));
     }
@@ -504,7 +502,7 @@ fn old_program_refuses_a_newer_file() {
 #[test]
 fn old_program_halts_at_a_newer_entry() {
     let newer = Versions { min: 1, max: 2 };
-    // Created by an old program and then upgraded: the snapshot has version 1, the entries after it have version 2.
+    // The snapshot has version 1, and the entries after it have version 2.
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let file = voter.file.clone().unwrap();
@@ -529,7 +527,7 @@ fn old_program_halts_at_a_newer_entry() {
     }
     upgraded.ask(Question::Do(open(2)));
     let file = upgraded.file.clone().unwrap();
-    // The next tick writes a new file, which the release after this one can read.
+    // Now a new file is written, which the release after this one can read.
     upgraded.ticks(1);
     let later = Versions { min: 2, max: 3 };
     assert!(inspect(&file, later).is_err() && inspect(upgraded.file.as_ref().unwrap(), later).is_ok());
@@ -553,7 +551,6 @@ fn message_of_another_cluster_is_refused() {
     assert!(refused.contains(&CLUSTER.to_string()), "{refused}");
 }
 
-/// A voter with a real file and the thread that writes it.
 #[test]
 fn real_file_is_written_by_its_thread() {
     let dir = std::env::temp_dir().join(format!("peerlock-registry-voter-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Checks events and query results of sessions: all of them, and nothing else.
+//! Checks events and query results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,28 @@ use peerlock_types::{PeerId, Span, Time};
 
 use crate::watch::{Counts, Violation};
 
-/// An event arrives within this time.
 const DELIVERED_WITHIN: Span = Span::from_secs(1);
-/// No message is delayed, and no host is frozen, for as long.
+/// Longer than any delay of a message or freeze of a host.
 const FORGOTTEN: Span = Span::from_secs(15);
 
 /// Resource and fencing number.
 type Grant = (Label, u64);
 
-/// The expected and received events.
 #[derive(Default)]
 pub struct Deliveries {
     cluster: Option<ClusterId>,
-    /// When each generation was first observed, and its cluster.
+    /// When it was first observed, and in which cluster.
     generations: BTreeMap<(Label, u64), (ClusterId, Time)>,
     /// The content of each `Opened`.
     opened: BTreeMap<(Label, u64), EventKind>,
     sent: BTreeSet<(Label, SessionId, u64, Topic)>,
     /// When each `Close` was answered.
     closed: BTreeMap<(Label, u64), Time>,
-    /// The latest generation of each resource, including deleted ones.
+    /// Of each resource, including deleted ones.
     latest: BTreeMap<Label, u64>,
-    /// The latest eviction of each session: its generation, and when it was confirmed.
+    /// The generation and confirmation of the latest eviction.
     expelled: BTreeMap<(Label, SessionId), (u64, Time)>,
-    /// The latest generation in which each session sent a `Quit`.
+    /// The latest generation of a `Quit`.
     quit: BTreeMap<(Label, SessionId), u64>,
     /// Grants in the newest state, ended ones, and confirmed ones.
     held: BTreeMap<Grant, SessionId>,
@@ -39,10 +37,9 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// Checks the newest state.
     pub fn look(&mut self, now: Time, state: &State) -> Result<(), Violation> {
         if self.cluster != Some(state.cluster()) {
-            // Observations from before a recovery may be lost or come back.
+            // A recovery may lose or restore earlier observations.
             self.cluster = Some(state.cluster());
             self.held.clear();
             self.over.clear();
@@ -71,7 +68,7 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Checks an event. Returns whether it is new.
+    /// Returns whether the event is new.
     pub fn on_event(
         &mut self,
         now: Time,
@@ -94,7 +91,6 @@ impl Deliveries {
         Ok(self.sent.insert((resource.clone(), session, generation, kind.topic())))
     }
 
-    /// Records a confirmed command.
     pub fn on_answer(&mut self, now: Time, by: PeerId, command: &Command, outcome: &Outcome, counts: &mut Counts) {
         match (command, outcome) {
             (Command::Close { resource, generation, .. }, Outcome::Done) => {
@@ -126,7 +122,7 @@ impl Deliveries {
         }
     }
 
-    /// Checks a host's grants: all confirmed before the query, except for ended ones.
+    /// A host's grants: all that were confirmed before the query and have not ended.
     pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
         let found: BTreeSet<Grant> = page
             .resources
@@ -140,7 +136,7 @@ impl Deliveries {
         }
     }
 
-    /// Checks that all live sessions have received their events, except for very recent ones.
+    /// Every live session has received its events, except for very recent ones.
     pub fn check_deliveries(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
         let is_due = |since: Option<&Time>| since.is_some_and(|since| now >= *since + DELIVERED_WITHIN);
         for (name, resource) in state.resources() {
@@ -171,7 +167,7 @@ impl Deliveries {
             let is_it = |event: &&(Label, SessionId, u64, Topic)| {
                 (&event.0, event.1, event.3) == (name, *session, Topic::Expelled) && event.2 >= *generation
             };
-            // A `Quit` in a later generation shows that the session knows of the eviction.
+            // It knows of the eviction.
             let knows = self.quit.get(&(name.clone(), *session)).is_some_and(|quit| quit >= generation);
             let was_notified = knows || self.sent.iter().any(|event| is_it(&event));
             if there.contains(session) && state.sessions().contains_key(session) && is_due(Some(since)) && !was_notified

@@ -6,12 +6,12 @@ use std::io;
 use peerlock_registry::disk::{Disk, Write};
 use peerlock_types::Rng;
 
-/// What an unconfirmed write leaves after a crash.
+/// The remains of an unconfirmed write after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// Nothing.
     Lost,
-    /// All of it, but unconfirmed.
+    /// All of it.
     Done,
     /// A prefix.
     Torn,
@@ -19,36 +19,32 @@ pub enum Crash {
     Holes,
 }
 
-/// The stored file and the pending writes.
 #[derive(Clone, Debug, Default)]
 pub struct FakeDisk {
     safe: Option<Vec<u8>>,
     under_way: VecDeque<Write>,
-    /// The length of the unconfirmed end of the stored file.
+    /// At the end of the file.
     unconfirmed: usize,
 }
 
 impl FakeDisk {
-    /// Starts a write that [`FakeDisk::finish`] confirms.
     pub fn begin(&mut self, write: Write) {
         self.under_way.push_back(write);
     }
 
-    /// Completes the oldest pending write.
     pub fn finish(&mut self) {
         if let Some(write) = self.under_way.pop_front() {
             self.write(&write).expect("a fake disk has room");
         }
     }
 
-    /// Simulates a power loss.
     pub fn crash(&mut self, crash: Crash, rng: &mut Rng) {
         let Some(write) = self.under_way.pop_front() else { return };
         self.under_way.clear();
         let before = self.safe.as_ref().map_or(0, Vec::len);
         match (crash, &write) {
             (Crash::Lost, _) => {}
-            // A new file replaces the old one atomically, after it was synced.
+            // A new file replaces the old one atomically.
             (Crash::Done, _) | (_, Write::Remove) => self.write(&write).expect("a fake disk has room"),
             (Crash::Torn | Crash::Holes, Write::Replace(_)) => {}
             (Crash::Torn, Write::Append(bytes)) => {
@@ -82,13 +78,11 @@ impl FakeDisk {
         true
     }
 
-    /// Removes the file.
     pub fn lose(&mut self) {
         (self.safe, self.unconfirmed) = (None, 0);
         self.under_way.clear();
     }
 
-    /// Returns whether there is a file.
     pub fn has_file(&self) -> bool {
         self.safe.is_some()
     }

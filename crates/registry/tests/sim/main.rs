@@ -15,7 +15,7 @@ use setting::Setting;
 use watch::{Counts, Violation};
 use world::World;
 
-/// The default number of runs: about half a minute.
+/// About half a minute.
 const RUNS: u64 = 400;
 
 fn number(name: &str) -> Option<u64> {
@@ -28,7 +28,7 @@ fn run(setting: Setting) -> (Counts, Result<(), Violation>) {
     (world.watch.counts, result)
 }
 
-/// Repeats a failed run and returns the end of its trace.
+/// Repeats a failed run. Returns the end of its trace.
 fn replay(setting: Setting, violation: &Violation) -> String {
     let seed = setting.seed;
     let mut world = World::new(setting, true);
@@ -59,8 +59,7 @@ fn seeded_runs_satisfy_all_invariants() {
     }
 }
 
-/// Every mutation, with a seed that detects it. If a change of the code changes the meaning of the seed, the next one
-/// that detects it is searched and printed.
+/// Each with a seed that detects it. If the seed does not any more, another one is searched and printed.
 #[test]
 fn every_mutation_is_detected() {
     type Case = (Mutation, u64, fn(&Violation) -> bool);
@@ -104,8 +103,7 @@ fn every_mutation_is_detected() {
     }
 }
 
-/// Sessions and slack of the product, with clocks beyond the promised error. The bound is 2.28 % (`leases.rs`): below
-/// it there is no violation, and well above it an ended session is used.
+/// With the product's slack, and clocks beyond the promised error. The bound is 2.28 % (`leases.rs`).
 #[test]
 fn session_of_15_s_tolerates_clocks_2_percent_off_and_not_8() {
     let drifting = |ppm| {
@@ -113,7 +111,7 @@ fn session_of_15_s_tolerates_clocks_2_percent_off_and_not_8() {
         let mut ended = Vec::new();
         for seed in 0..number("RUNS").unwrap_or(RUNS) {
             let (ttl, slack) = (Span::from_secs(15), peerlock_registry::Config::default().slack);
-            // The runs are too short for sessions of this length to end and be replaced.
+            // Too short for sessions of this length to end and be replaced.
             let (counts, result) = run(Setting { ppm, ttl, slack, is_judged: false, ..Setting::draw(seed) });
             all.add(counts);
             match result {

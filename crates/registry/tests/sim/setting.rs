@@ -1,38 +1,37 @@
-//! The parameters of a run.
+//! The parameters of a run, drawn from its seed.
 
 use peerlock_registry::{Config, Mutation, Ttl};
 use peerlock_types::{Rng, Span};
 
-/// One run, drawn from its seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub seed: u64,
-    /// Hosts with data directories. 1, 3 or 7 of them give 1, 3 or 5 voters.
+    /// Hosts with data directories: 1, 3 or 7 give 1, 3 or 5 voters.
     pub keepers: usize,
-    /// Further peers, which never vote.
+    /// Peers that never vote.
     pub others: usize,
     pub loss: f64,
     pub duplication: f64,
-    /// The fraction of messages that are delayed, by up to [`Setting::late_by`].
+    /// The fraction of delayed messages.
     pub late: f64,
     pub late_by: Span,
-    /// The mean interval between faults.
+    /// On average.
     pub fault_every: Span,
-    /// No crashes, but frequent partitions and long delays: several leaders at once.
+    /// No crashes, but partitions and long delays: several leaders at once.
     pub is_cut: bool,
     /// Restarted processes have the next version.
     pub upgrades: bool,
-    /// An administrator chooses the voters now and then; no voter is lost then.
+    /// An administrator chooses the voters; no voter is lost then.
     pub chooses: bool,
     /// Processes also stop gracefully.
     pub stops: bool,
     /// All voters but one are lost, and the cluster is recovered.
     pub recovers: bool,
-    /// Maximum error of clocks, in ppm.
+    /// Maximum error of clocks.
     pub ppm: u64,
     pub ttl: Span,
     pub slack: Span,
-    /// Whether the final state is checked.
+    /// The final state is checked.
     pub is_judged: bool,
     pub mutation: Option<Mutation>,
 }
@@ -41,7 +40,7 @@ impl Setting {
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::stream(seed, 1);
         let keepers = [1, 3, 3, 4, 5, 7, 8][rng.below(7) as usize];
-        // Up to 20 peers. Most runs are small, because faults coincide there most often.
+        // Most runs are small, because faults coincide there most often.
         let others = if rng.chance(0.1) { rng.below(13) } else { rng.below(4) } as usize;
         let rate = |rng: &mut Rng, most: f64| if rng.chance(0.4) { 0.0 } else { most * rng.unit() };
         let is_cut = rng.chance(0.3);
@@ -83,7 +82,7 @@ impl Setting {
         setting
     }
 
-    /// Shorter timeouts than the product's, so that more happens. No slack, which would hide an error of the rule.
+    /// Short timeouts, so that more happens. No slack, which would hide an error of the rule.
     pub fn config(&self) -> Config {
         Config {
             slack: self.slack,

@@ -1,4 +1,4 @@
-//! Invariants, checked at every event. Watches, and never changes the run.
+//! Invariants, checked at every event, without changing the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,39 +11,37 @@ use peerlock_types::{Key, PeerId, Time, mix};
 
 use crate::deliveries::Deliveries;
 
-/// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A peer uses a session that the registry has ended.
+    /// A peer uses a session that has ended.
     TwoMayUse(PeerId, SessionId),
-    /// Two processes use the same session.
+    /// Two processes use one session.
     Shared(PeerId, SessionId),
     /// Two voters have applied different entries.
     Disagree(PeerId, u64),
-    /// Something confirmed is missing.
+    /// A confirmed command has no effect.
     Lost(String),
-    /// A voter's first file was started twice: the voter may have forgotten a vote.
+    /// A voter's first file: the voter may have forgotten a vote.
     StartedTwice(VoterId),
-    /// A flipped bit was not detected.
+    /// A flipped bit.
     Unnoticed(PeerId),
-    /// A file was refused after a mere power loss.
+    /// A file, after a mere power loss.
     Refused(PeerId, String),
-    /// A peer has no session although there are no faults.
+    /// Although there are no faults.
     NoSession(PeerId),
-    /// An event was repeated with other content, or for a generation closed long ago.
+    /// With other content, or for a generation closed long ago.
     WrongEvent(PeerId, String),
-    /// A session has not received an event that it needs.
+    /// A session needs the event.
     Undelivered(String),
-    /// An ended grant was restored.
+    /// A grant that had ended.
     Revived(String),
-    /// A generation was reused.
+    /// A generation.
     Reused(String),
     /// A query does not reflect what the process knows.
     Unseen(PeerId, String),
     /// A late copy of a command changes something.
     Late(String),
-    /// Two valid sessions of a host replaced the same one: one of their processes was killed before it received its
-    /// session, and resources wait for it.
+    /// Two sessions of a host replaced the same one: the process of one was killed before it received its session.
     Unwritten(SessionId, SessionId),
     /// The voters are not the chosen ones.
     SetVoters(String),
@@ -51,26 +49,24 @@ pub enum Violation {
     Unexpected(PeerId, String),
 }
 
-/// What the watcher has observed so far.
 #[derive(Default)]
 pub struct Watch {
     /// Every session ever used, with its peer and process.
     believed: BTreeMap<SessionId, (PeerId, u64)>,
     /// Those that any voter has ended.
     ended: BTreeSet<SessionId>,
-    /// Those that a recovered registry ended in its quarantine: they may still be in use.
+    /// Those that a recovered registry ended in its quarantine: they may be in use.
     doubtful: BTreeSet<SessionId>,
-    /// A digest of the state after each entry.
+    /// Of the state after each entry.
     digests: BTreeMap<(ClusterId, u64), Key>,
     pub deliveries: Deliveries,
-    /// The last entry observed at each voter.
+    /// The last entry observed.
     applied: BTreeMap<PeerId, u64>,
     /// Voters that have started their first file.
     started: BTreeSet<VoterId>,
-    /// Confirmed commands.
     confirmed: Vec<(Command, Outcome)>,
     mutation: Option<Mutation>,
-    /// The `Open` of each session.
+    /// Of each session.
     opened: BTreeMap<SessionId, Command>,
     recovered: bool,
     pub counts: Counts,
@@ -85,7 +81,7 @@ pub struct Counts {
     pub answers: u64,
     pub most_voters: usize,
     pub crashes: u64,
-    /// Voters that lost their file or host, and those of them that were replaced.
+    /// Voters that lost their file or host, and replaced ones.
     pub wounds: u64,
     pub healed: u64,
     pub torn: u64,
@@ -100,19 +96,18 @@ pub struct Counts {
     pub sent: u64,
     pub expired: u64,
     pub expelled: u64,
-    /// Grants dropped by a later session than the one that gave them.
+    /// By a later session than the one that gave them.
     pub given_back: u64,
-    /// Processes that stopped gracefully; those of them that led, and of these those that transferred the leadership.
+    /// Processes that stopped gracefully, those that led, and those that transferred the leadership.
     pub stops: u64,
     pub led: u64,
     pub resigned: u64,
     pub recovered: u64,
     pub chosen: u64,
-    /// Deleted resources, resized resources and revoked grants.
     pub removed: u64,
     pub resized: u64,
     pub taken_back: u64,
-    /// Commands that were applied again to check that nothing changes.
+    /// Late copies.
     pub repeated: u64,
 }
 
@@ -148,15 +143,15 @@ impl Counts {
         self.repeated += run.repeated;
     }
 
-    /// Checks that the runs have covered enough.
+    /// The runs have covered enough.
     pub fn check(&self) {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
         let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
         let names = [self.removed, self.resized, self.taken_back, self.repeated];
-        // Not all: some were cut off.
+        // Some were cut off.
         assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not transfer the leadership: {self}");
-        // Not all: some hosts have no replacement, or failed just before the end.
+        // Some hosts have no replacement, or failed just before the end.
         assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
         assert!(
             all.iter().chain(&more).chain(&late).chain(&names).all(|count| *count > 10) && self.most_voters == 5,
@@ -189,7 +184,7 @@ impl Watch {
         Self { mutation, ..Self::default() }
     }
 
-    /// Checks a change at a peer. `beliefs` are all sessions that processes consider valid at this moment.
+    /// `beliefs` are all sessions that processes consider valid now.
     pub fn look(
         &mut self,
         now: Time,
@@ -241,7 +236,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A generation is announced to its coordinator, so slots are granted from now on.
+    /// Slots are granted from now on.
     pub fn on_opened(&self, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
         match beliefs.iter().find(|(_, _, session)| self.doubtful.contains(session)) {
             Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
@@ -261,7 +256,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Applies a late copy of a confirmed command. One per state, since a run has hundreds.
+    /// Applies a late copy of a confirmed command: one per state, since a run has hundreds.
     fn look_at_late_copy(&mut self, state: &State, index: u64) -> Result<(), Violation> {
         for (id, it) in state.sessions().iter().filter(|(id, _)| !self.opened.contains_key(id)).collect::<Vec<_>>() {
             let Session { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
@@ -289,7 +284,6 @@ impl Watch {
         }
     }
 
-    /// Checks a new file.
     pub fn on_file(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let header = file::read(bytes).expect("a new file is intact").header;
         self.counts.compactions += 1;
@@ -299,20 +293,18 @@ impl Watch {
         Ok(())
     }
 
-    /// Records a confirmed command.
     pub fn on_answer(&mut self, now: Time, by: PeerId, command: Command, outcome: Outcome) {
         self.counts.answers += 1;
         self.deliveries.on_answer(now, by, &command, &outcome, &mut self.counts);
         self.confirmed.push((command, outcome));
     }
 
-    /// Records a recovery.
     pub fn on_recovered(&mut self) {
         self.counts.recovered += 1;
         self.recovered = true;
     }
 
-    /// Checks an event. Returns whether it is new.
+    /// Returns whether the event is new.
     pub fn on_event(
         &mut self,
         now: Time,
@@ -329,7 +321,7 @@ impl Watch {
         Ok(is_new)
     }
 
-    /// Checks a view: it contains the process's own session, unless that has ended.
+    /// A view contains the process's own session, unless that has ended.
     pub fn on_view(&self, at: PeerId, asked_as: Option<SessionId>, view: &View) -> Result<(), Violation> {
         let stands = |session: &SessionId| view.sessions.iter().any(|(it, host, _)| (it, *host) == (session, at));
         let is_there = |session: &SessionId| stands(session) || self.ended.contains(session);
@@ -339,7 +331,6 @@ impl Watch {
         }
     }
 
-    /// Checks the grants of a host.
     pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
         if self.recovered { Ok(()) } else { self.deliveries.on_grants(at, asked, page) }
     }
@@ -356,7 +347,7 @@ impl Watch {
         let has_come_to = |name: &Label, generation: u64| {
             state.resources().get(name).map_or(state.floor(), |it| it.generation()) >= generation
         };
-        // Confirmed commands may be lost in a recovery.
+        // A recovery may lose them.
         for (command, outcome) in self.confirmed.iter().filter(|_| !self.recovered) {
             let is_there = match (command, outcome) {
                 (_, Outcome::Opened { session, .. }) => {
@@ -384,8 +375,8 @@ impl Watch {
     }
 }
 
-/// Returns whether a late copy may change the state in this way, because it is harmless. A `Join` makes a valid session
-/// a party again, which then reports nothing, or creates the resource again. A `Detach` renews a valid grant.
+/// Harmless changes by late copies: a `Join` makes a valid session a party again, which reports nothing, or creates the
+/// resource again; a `Detach` renews a valid grant.
 fn may_change(command: &Command, before: &State, after: &State) -> bool {
     let others = |name: &Label| {
         let of = |state: &State| state.resources().iter().filter(|it| it.0 != name).map(|it| it.1.clone()).collect();
@@ -426,7 +417,6 @@ fn may_change(command: &Command, before: &State, after: &State) -> bool {
     }
 }
 
-/// Formats a time for a trace.
 pub fn stamp(now: Time) -> String {
     format!("{:>10.4}", now.as_secs_f64())
 }

@@ -21,12 +21,12 @@ use crate::disk::FakeDisk;
 use crate::setting::Setting;
 use crate::watch::{Violation, Watch, stamp};
 
-/// When faults begin and end. Every host must have a session three election timeouts later.
+/// When faults begin and end. Three election timeouts later every host must have a session.
 const FAULT: Span = Span::from_secs(4);
 const QUIET: Span = Span::from_secs(24);
-/// No commands are sent in this period before the end, so that all events can arrive.
+/// Without commands before the end, so that all events can arrive.
 const JUDGEMENT_CALM: Span = Span::from_secs(1);
-/// How long a process may take to stop gracefully.
+/// For a graceful stop.
 const STOP: Span = Span::from_secs(1);
 const CLUSTER: ClusterId = ClusterId::new(0xc1);
 
@@ -40,18 +40,17 @@ enum Event {
     },
     Written(usize, u64, u64),
     Start(usize),
-    /// The process stops gracefully and starts again, perhaps with the next version.
+    /// Gracefully, and starts again, perhaps with the next version.
     Stop(usize),
-    /// The process ends, whether its stop is complete or not.
+    /// Whether the stop is complete or not.
     Off(usize, u64),
     /// A coordinator has completed a census.
     Counted(usize, u64, Count),
-    /// See `disaster.rs`.
     CutOff,
     Disaster,
     Recover,
     Thaw(usize),
-    /// A write has failed: the process ends.
+    /// Of a write.
     Fail(usize, u64),
     Load(usize),
     Fault,
@@ -64,10 +63,9 @@ enum Event {
 struct Host {
     member: Option<Member>,
     disk: FakeDisk,
-    /// The rate of its clock in ppm, and its initial value.
+    /// Of its clock: rate in ppm, and initial value.
     rate: u64,
     offset: Span,
-    /// The number of its process.
     process: u64,
     frozen: bool,
     missed: Vec<Event>,
@@ -75,21 +73,21 @@ struct Host {
     disk_busy: Time,
     is_full: bool,
     gone: bool,
-    /// The cluster in its data directory.
+    /// In its data directory.
     cluster: ClusterId,
     asked: BTreeMap<u64, Command>,
     /// Open queries: when they were sent, and in which session.
     looks: BTreeMap<u64, (Time, Option<SessionId>)>,
-    /// The administrator's commands that wait for a query.
+    /// These wait for a query.
     admin_commands: BTreeMap<u64, AdminCommand>,
-    /// The takeover file: its cluster and the last session known to be open.
+    /// The takeover file: its cluster and the last open session.
     written: Option<(ClusterId, SessionId)>,
     /// The session in which it has queried its grants.
     looked_as: Option<SessionId>,
     grants: BTreeSet<Grant>,
-    /// The latest generation known of each resource.
+    /// The latest known generations.
     generations: BTreeMap<Label, u64>,
-    /// Set while it stops: whether it led at the beginning.
+    /// Set while it stops: whether it led.
     stopping: Option<bool>,
     /// A restart must refuse its file.
     is_flipped: bool,
@@ -105,12 +103,11 @@ pub struct World {
     cut: BTreeSet<(usize, usize)>,
     /// Messages to this host are delayed by this much until then.
     held: (usize, Time, Span),
-    /// Voters whose file or host was lost or damaged.
+    /// Voters that were lost or damaged.
     wounded: BTreeSet<VoterId>,
     quiet: bool,
-    /// The last fencing number.
     fencing: u64,
-    /// The host that survives the loss of the other voters. It is cut off until then.
+    /// The host that will survive the loss of the other voters, cut off until then.
     survivor: Option<usize>,
     network: Rng,
     faults: Rng,
@@ -197,7 +194,6 @@ impl World {
         Time::ZERO + QUIET + election_time(&self.setting.config()) * 3
     }
 
-    /// Runs to the end.
     pub fn run(&mut self) -> Result<(), Violation> {
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             self.now = at;
@@ -210,7 +206,6 @@ impl World {
         Ok(())
     }
 
-    /// Returns the trace, if enabled.
     pub fn trace(&self) -> &str {
         self.trace.as_deref().unwrap_or_default()
     }
@@ -231,7 +226,7 @@ impl World {
         Time::ZERO + offset + Span::from_nanos((u128::from(self.now.as_nanos()) * u128::from(rate) / 1_000_000) as u64)
     }
 
-    /// Returns the first moment at which a host's clock shows this time.
+    /// The first moment at which a host's clock shows this time.
     fn real(&self, host: usize, local: Time) -> Time {
         let Host { rate, offset, .. } = self.hosts[host];
         let since = local.since(Time::ZERO + offset).as_nanos();
@@ -325,14 +320,13 @@ impl World {
         Ok(())
     }
 
-    /// Executes a host's outputs, and has them checked.
     fn settle(&mut self, host: usize) -> Result<(), Violation> {
         let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
         for output in member.take_outputs() {
             match output {
                 Output::Refused(why) => {
                     self.note(|| format!("{host} is refused: {why}"));
-                    // An administrator reads the error and upgrades the host.
+                    // An administrator upgrades the host.
                     if matches!(why, Refusal::Version(_)) {
                         self.stop(host);
                         return self.start(host);
@@ -371,7 +365,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns all sessions that processes consider valid at this moment.
+    /// All sessions that processes consider valid now.
     fn beliefs(&self) -> Vec<(PeerId, u64, SessionId)> {
         let beliefs = (0..self.hosts.len()).filter_map(|host| {
             let session = self.hosts[host].member.as_ref()?.client().stands(self.local(host))?;
@@ -439,7 +433,6 @@ impl World {
         self.schedule(done, Event::Written(host, self.hosts[host].process, number));
     }
 
-    /// Returns what a new process of a host takes over.
     fn predecessor(&self, host: usize) -> Option<Predecessor> {
         let Host { written, cluster, generations, .. } = &self.hosts[host];
         let (_, session) = (*written).filter(|(of, _)| host < self.setting.keepers && of == cluster)?;
@@ -468,10 +461,10 @@ impl World {
             predecessor: self.predecessor(host),
         };
         let config = self.setting.config();
-        // All hosts with a data directory, as in a member's address file.
+        // As in a member's address file.
         let contacts: Vec<PeerId> = (0..self.setting.keepers).filter(|it| *it != host).map(peer).collect();
         let file = self.hosts[host].disk.load().expect("a fake disk can be read");
-        // A file of a cluster that was recovered since is ignored.
+        // Of a cluster that was recovered since.
         let is_old = |file: &Vec<u8>| file::cluster_of(file).is_ok_and(|it| self.hosts[host].cluster.follows(it));
         let file = file.filter(|file| !is_old(file));
         let is_founder = host == 0 && process == 1;
@@ -486,7 +479,7 @@ impl World {
                 }
                 Err(damage) => {
                     self.note(|| format!("{host}: {damage}"));
-                    // An administrator reads the error and moves the file away.
+                    // An administrator moves the file away.
                     self.hosts[host].disk.lose();
                     Member::new(identity, config, contacts, rng, now)
                 }
@@ -526,7 +519,6 @@ impl World {
         self.schedule(self.now + Span::from_millis(200), Event::Start(host));
     }
 
-    /// Ends all faults.
     fn make_quiet(&mut self) {
         self.note(|| "quiet".to_owned());
         self.quiet = true;
@@ -541,7 +533,7 @@ impl World {
         }
     }
 
-    /// Checks the final state, three election timeouts after the last fault.
+    /// Three election timeouts after the last fault.
     fn judge(&mut self) -> Result<(), Violation> {
         for host in (0..self.hosts.len()).filter(|host| !self.hosts[*host].gone) {
             let Some(member) = &self.hosts[host].member else { return Err(Violation::NoSession(peer(host))) };
@@ -550,7 +542,7 @@ impl World {
             }
         }
         let voters = self.hosts.iter().filter_map(|host| host.member.as_ref()?.registry());
-        // The newest, since there may be no leader, or a former one that has not learned of its successor.
+        // There may be no leader, or a former one that has not learned of its successor.
         let leader = voters.max_by_key(|it| (it.is_leader(), it.term(), it.applied()));
         let Some(leader) = leader else { return Err(Violation::Lost("all voters".to_owned())) };
         let beliefs =

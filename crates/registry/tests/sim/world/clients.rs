@@ -1,4 +1,4 @@
-//! The clients and administrators of the simulated peers, and their reactions to events.
+//! The clients and administrators of the peers.
 
 use peerlock_registry::{Command, EventKind, Found, Label, Look, MOST_ON_PAGE, Opening, Outcome, SessionId, Ttl};
 use peerlock_types::{PeerId, Span};
@@ -6,7 +6,7 @@ use peerlock_types::{PeerId, Span};
 use super::{Event, JUDGEMENT_CALM, World, peer};
 use crate::watch::Violation;
 
-/// A completed census, to be closed.
+/// A completed census.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Count {
     resource: Label,
@@ -15,22 +15,21 @@ pub(super) struct Count {
     remaining: Vec<SessionId>,
 }
 
-/// An administrator's command, which follows a query.
+/// Follows a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminCommand {
     Resize(u32),
-    /// Evicts a random party.
+    /// Of a random party.
     Expel(u64),
-    /// Revokes a random detached grant.
+    /// Of a random grant.
     TakeBack(u64),
     SetVoters(Option<Vec<PeerId>>),
 }
 
-/// A detached grant, as its host remembers it.
+/// As its host remembers it.
 pub(super) type Grant = (Label, u32, u64);
 
 impl World {
-    /// Sends a random command or query.
     pub(super) fn make_load(&mut self, host: usize) -> Result<(), Violation> {
         let pause = self.load.exponential(Span::from_millis(700));
         self.schedule(self.now + pause, Event::Load(host));
@@ -82,7 +81,7 @@ impl World {
     }
 
     fn ask(&mut self, host: usize, command: Command) -> Result<(), Violation> {
-        // Events of later commands could not arrive before the end.
+        // Later events could not arrive before the end.
         if self.now + JUDGEMENT_CALM >= self.judgement() {
             return Ok(());
         }
@@ -110,7 +109,6 @@ impl World {
         self.settle(host)
     }
 
-    /// Sends an administrator's command, given the result of the query.
     fn on_admin_query(&mut self, host: usize, wanted: AdminCommand, found: Found) -> Result<(), Violation> {
         let command = match (wanted, found) {
             (AdminCommand::SetVoters(hosts), Found::Cluster(view)) => {
@@ -137,7 +135,7 @@ impl World {
         command.map_or(Ok(()), |command| self.ask(host, command))
     }
 
-    /// Queries the host's grants in a new session.
+    /// In each new session.
     pub(super) fn look_for_grants(&mut self, host: usize) -> Result<(), Violation> {
         let session = self.hosts[host].member.as_ref().and_then(|it| it.client().stands(self.local(host)));
         if session.is_none() || self.hosts[host].looked_as == session {
@@ -166,7 +164,7 @@ impl World {
         }
     }
 
-    /// Handles an event. A coordinator takes a random time for the census, and sometimes never completes it.
+    /// A coordinator takes a random time for the census, and sometimes never completes it.
     pub(super) fn on_event(
         &mut self,
         host: usize,
@@ -221,7 +219,6 @@ impl World {
         let is_left =
             matches!((&command, &outcome), (Command::Quit { .. }, Outcome::Advanced(it)) if it.coordinator.is_none());
         self.watch.on_answer(self.now, peer(host), command, outcome.clone());
-        // The last party that quits deletes the resource.
         match outcome {
             Outcome::Advanced(Opening { resource, generation, .. }) if is_left => {
                 self.ask(host, Command::Remove { resource, generation })

@@ -1,4 +1,4 @@
-//! The permanent loss of a majority of the voters, and the recovery from the remaining one.
+//! The loss of a majority of the voters, and the recovery from the remaining one.
 
 use peerlock_registry::disk::{Disk as _, Write};
 use peerlock_registry::{Registry, Ttl, recover, recover_within};
@@ -7,12 +7,12 @@ use peerlock_types::{Rng, Span, Time};
 use super::{Event, World};
 use crate::watch::Violation;
 
-/// When one voter is cut off, so that it lags behind; when the others are lost; and the maximum time until the
-/// recovery, when sessions of the lost voters may still be in use.
+/// One voter is cut off, so that it lags behind; the others are lost; and the latest recovery, when sessions of the
+/// lost voters may be in use.
 const CUT_OFF: Span = Span::from_secs(12);
 const LOST: Span = Span::from_secs(14);
 const DECIDED_WITHIN: Span = Span::from_secs(6);
-/// The minimum quarantine in ms: short, so that the sessions in the file decide.
+/// The minimum quarantine, in ms: the sessions in the file decide.
 const LEAST: u64 = 100;
 
 impl World {

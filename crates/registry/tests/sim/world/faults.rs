@@ -6,7 +6,6 @@ use peerlock_types::{Span, Time};
 use super::{Event, Host, QUIET, World};
 use crate::disk::Crash;
 
-/// A fault of a host or of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     Crash(usize),
@@ -15,18 +14,17 @@ enum Fault {
     FullDisk(usize),
     /// Splits the hosts into two sides.
     Split(u64),
-    /// This host receives nothing, or nothing that it sends is received.
+    /// This host receives nothing, or no host receives from it.
     OneWay(usize, bool),
     /// These two do not reach each other.
     Pair(usize, usize),
-    /// Separates the leader, with these peers, from the other voters, which elect another one.
+    /// Separates the leader and these peers from the other voters, which elect another one.
     Usurp(u64),
     Heal,
 }
 
 impl World {
-    /// Returns whether another voter may lose its file. A majority has to remain, so one at a time, and not during a
-    /// change of voters.
+    /// A majority has to remain, so one voter at a time is lost, and none during a change of voters.
     fn may_wound(&self) -> bool {
         let newest =
             self.hosts.iter().filter_map(|host| host.member.as_ref()?.registry()).max_by_key(|it| it.applied());
@@ -95,7 +93,7 @@ impl World {
                 let with_it: Vec<bool> = (0..count)
                     .map(|host| host == leader || !votes(&self.hosts[host]) && (retained >> host) & 1 == 1)
                     .collect();
-                // Messages of the others to it are delayed from now on, and cut off a moment later.
+                // Messages to it are delayed from now on, and cut off a moment later.
                 let moment = self.now + Span::from_millis(300);
                 let late_by = self.faults.between(Span::from_millis(500), Span::from_millis(2500));
                 self.held = (leader, moment, late_by);
@@ -107,7 +105,7 @@ impl World {
         }
     }
 
-    /// Ends the process without its pending writes.
+    /// Without its pending writes.
     pub(super) fn stop(&mut self, host: usize) {
         let it = &mut self.hosts[host];
         (it.member, it.frozen, it.disk_busy, it.stopping) = (None, false, Time::ZERO, None);
@@ -116,7 +114,6 @@ impl World {
         it.disk.crash(Crash::Lost, &mut self.faults);
     }
 
-    /// Separates two sides.
     pub(super) fn part(&mut self, side: impl Fn(usize) -> bool) {
         let count = self.hosts.len();
         let pairs = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
