@@ -21,34 +21,22 @@ pub enum Error {
     Peerlock(#[from] peerlock::Error),
     /// A named file cannot be used.
     #[error("cannot use the file {path}: {source}. Check its path and permissions, or name another file")]
-    File {
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// A directory of the agent cannot be used.
     #[error(
         "cannot use the directory {path}: {source}. Make it writable, or set PEERLOCK_DATA_DIR (for the socket: \
          PEERLOCK_RUNTIME_DIR) to another directory"
     )]
-    Dir {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Dir { path: PathBuf, source: io::Error },
     /// A temporary directory cannot be created.
     #[error("cannot create the directory {path}: {source}. Set TMPDIR to a writable directory")]
-    Temporary {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Temporary { path: PathBuf, source: io::Error },
     /// Other users can write to a directory of the agent.
     #[error(
         "{path} is writable by other users (mode {mode:03o}), who could replace the agent: run `chmod 700` on it, or \
          choose another directory"
     )]
-    OpenDir {
-        path: PathBuf,
-        mode: u32,
-    },
+    OpenDir { path: PathBuf, mode: u32 },
     /// The data directory is on a file system that several machines may use.
     #[error(
         "{path} is on {kind}, which several machines may use: two agents could share one identity and one vote. \
@@ -56,10 +44,7 @@ pub enum Error {
          machine uses this one",
         path = path.display()
     )]
-    SharedFilesystem {
-        path: PathBuf,
-        kind: &'static str,
-    },
+    SharedFilesystem { path: PathBuf, kind: &'static str },
     /// The last agent of the data directory ran on another machine and may still run.
     #[error(
         "{path} was last used by another machine (machine ID {machine}), whose agent did not exit cleanly: two agents \
@@ -73,9 +58,7 @@ pub enum Error {
         machine: String,
     },
     /// The limit of open files is too low.
-    #[error(
-        "the limit of open files is {files}, and an agent needs {least}: raise it (`ulimit -Hn`, LimitNOFILE=)"
-    )]
+    #[error("the limit of open files is {files}, and an agent needs {least}: raise it (`ulimit -Hn`, LimitNOFILE=)")]
     FewFiles {
         files: usize,
         /// The least number of files that an agent needs.
@@ -87,18 +70,14 @@ pub enum Error {
          `--socket-group` and a group of yours, or name another agent with --agent. An agent of your own (`peerlock \
          agent`) would be a separate cluster, without exclusion between the two"
     )]
-    ForeignAgent {
-        socket: PathBuf,
-    },
+    ForeignAgent { socket: PathBuf },
     /// This user is a client of the machine's agent, which is not running.
     #[error(
         "this machine's agent at {socket} is not running: it is restarting, or has to be started (`systemctl start \
          peerlock`). An agent of your own would be a separate cluster, without exclusion between the two; to use one \
          anyway, set PEERLOCK_DATA_DIR"
     )]
-    SystemAgentDown {
-        socket: PathBuf,
-    },
+    SystemAgentDown { socket: PathBuf },
     /// A directory of the agent belongs to another user.
     #[error(
         "{path} belongs to another user (uid {owner}), who could replace the agent: choose another directory, or \
@@ -114,10 +93,7 @@ pub enum Error {
         "the token file {path} is readable by other users (mode {mode:03o}): run `chmod 600` on it, or create a new \
          token if it may have leaked"
     )]
-    OpenToken {
-        path: PathBuf,
-        mode: u32,
-    },
+    OpenToken { path: PathBuf, mode: u32 },
     /// Another agent uses the data directory.
     #[error(
         "an agent with the data directory {path} is already running{}: stop it, replace it with --replace, or give \
@@ -172,41 +148,29 @@ pub enum Error {
         "no secret at {path}: joining a cluster needs its secret. Copy the file `secret` of a member there (mode 600), \
          or name it with --secret-file. Only for a new cluster, on its first machine: `peerlock secret new`"
     )]
-    NoSecret {
-        path: PathBuf,
-    },
+    NoSecret { path: PathBuf },
     /// `secret new` does not overwrite an existing secret.
     #[error(
         "{path} exists and was not changed: with another secret this machine could not reach its cluster. To replace \
          the secret of a running cluster, use `peerlock secret rotate`",
         path = path.display()
     )]
-    SecretExists {
-        path: PathBuf,
-    },
+    SecretExists { path: PathBuf },
     /// The agent that this command started has exited.
     #[error("cannot start an agent on this machine: {said} (more in {log})")]
-    AgentFailed {
-        said: String,
-        log: PathBuf,
-        code: u8,
-    },
+    AgentFailed { said: String, log: PathBuf, code: u8 },
     /// The agent of the data directory was started by an administrator, is stopped, and has never been in a cluster.
     #[error(
         "the agent of this machine is stopped, and has not joined a cluster yet: start it again as before (`peerlock \
          agent …`, or its systemd unit). Its data directory is {dir}"
     )]
-    AgentStopped {
-        dir: PathBuf,
-    },
+    AgentStopped { dir: PathBuf },
     /// The agent of the data directory was drained.
     #[error(
         "this machine is drained: `peerlock drain` has stopped its agent, and commands do not start it again. To end \
          the maintenance, start it with `peerlock agent` or its systemd unit. Its data directory is {dir}"
     )]
-    Drained {
-        dir: PathBuf,
-    },
+    Drained { dir: PathBuf },
     /// An agent neither answers nor exits.
     #[error("the agent of this machine is starting or stopping, and has not answered for {seconds} s: see {log}")]
     AgentMute {

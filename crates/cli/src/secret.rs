@@ -135,9 +135,7 @@ impl Change {
         let named = self.secret_file.as_ref().filter(|named| !is_same(named, &path));
         if let Some(named) = named {
             let (named, path) = (named.display(), path.display());
-            return Err(Error::Usage(format!(
-                "the running agent uses {path}, not {named}: leave --secret-file out"
-            )));
+            return Err(Error::Usage(format!("the running agent uses {path}, not {named}: leave --secret-file out")));
         }
         Ok((Some((agent, observed)), path))
     }

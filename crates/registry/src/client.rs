@@ -50,9 +50,16 @@ pub enum SessionRequest {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    Out { nonce: u64, replaces: Option<SessionId> },
+    Out {
+        nonce: u64,
+        replaces: Option<SessionId>,
+    },
     /// Not usable before the first `Yes`.
-    In { session: SessionId, until: Option<Time>, sent: BTreeMap<u64, Time> },
+    In {
+        session: SessionId,
+        until: Option<Time>,
+        sent: BTreeMap<u64, Time>,
+    },
 }
 
 /// The session of one process.

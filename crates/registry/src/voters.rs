@@ -16,10 +16,7 @@ pub enum Change {
     /// Add a learner.
     Enlist(VoterId, VoterRecord),
     /// Start a joint configuration.
-    Switch {
-        add: Vec<VoterId>,
-        remove: Vec<VoterId>,
-    },
+    Switch { add: Vec<VoterId>, remove: Vec<VoterId> },
     /// End a joint configuration.
     Leave,
     /// Remove a learner.
@@ -126,11 +123,11 @@ fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, Peer
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))
     };
     let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
-    sessions.filter(|(_, host)| can_vote(state, *host) && !is_seated(*host)).min().map(|(_, host)| host).and_then(
-        |host| {
-            state.session_of(host).map(|(session, _)| (session, host))
-        },
-    )
+    sessions
+        .filter(|(_, host)| can_vote(state, *host) && !is_seated(*host))
+        .min()
+        .map(|(_, host)| host)
+        .and_then(|host| state.session_of(host).map(|(session, _)| (session, host)))
 }
 
 #[cfg(test)]

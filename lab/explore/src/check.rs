@@ -58,7 +58,9 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooManyInside { inside, slots } => write!(f, "{inside} clients hold slots, {slots} allowed"),
-            Self::WrongSlot(peer, grant) => write!(f, "{peer} enters slot {}, which is held or does not exist", grant.slot),
+            Self::WrongSlot(peer, grant) => {
+                write!(f, "{peer} enters slot {}, which is held or does not exist", grant.slot)
+            }
             Self::Fencing(peer, Grant { slot, fencing }) => {
                 write!(f, "{peer} enters slot {slot} with fencing number {fencing}, which is not new")
             }
@@ -71,7 +73,9 @@ impl fmt::Display for Violation {
             Self::SlotTwice(slot) => write!(f, "slot {slot} can be used twice"),
             Self::SlotLost(slot) => write!(f, "slot {slot} is lost"),
             Self::OutOfOrder(peer, ticket) => write!(f, "{peer} grants ticket {ticket} before an earlier arrival"),
-            Self::Idle(waiting) => write!(f, "a slot is free, no message is under way, and these wait: {}", clients(waiting)),
+            Self::Idle(waiting) => {
+                write!(f, "a slot is free, no message is under way, and these wait: {}", clients(waiting))
+            }
             Self::Stuck(waiting) => {
                 write!(f, "no event is possible and these wait: {}", clients(waiting))
             }

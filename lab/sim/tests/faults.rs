@@ -133,7 +133,10 @@ fn every_fault_strikes_under_every_workload() {
             if let Some(what) = &rough.stop {
                 let may_break = faults.duplication > 0.0 || faults.crashes.is_some();
                 assert!(name.starts_with("Fair-K") && may_break, "{name}, {faults:?}: {what}");
-                assert!(what.contains("panicked: ") || what.contains("messages multiply"), "{name}, {faults:?}: {what}");
+                assert!(
+                    what.contains("panicked: ") || what.contains("messages multiply"),
+                    "{name}, {faults:?}: {what}"
+                );
                 assert!(rough.harm().stopped > 0, "{name}, {faults:?}: {:?}", rough.harm());
                 continue;
             }

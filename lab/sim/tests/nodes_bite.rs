@@ -83,7 +83,10 @@ fn every_mutation_is_detected() {
         (Mistake::Registry(InRegister::ForgetsFloor), 23, TWO),
     ];
     let pages = [include_str!("../../docs/simulate.md"), include_str!("../../docs/papers/guards.md")];
-    assert!(pages.iter().all(|page| page.contains(&format!(" {} mistakes ", table.len()))), "the pages must have their number");
+    assert!(
+        pages.iter().all(|page| page.contains(&format!(" {} mistakes ", table.len()))),
+        "the pages must have their number"
+    );
     let mut unseen = Vec::new();
     // Selects one mutation, MISTAKE=DetachedUntold, and its first seed, SEED=2000.
     let only = std::env::var("MISTAKE").ok();

@@ -104,8 +104,7 @@ impl Show {
 /// Returns how others join a cluster of one.
 fn invitation(here: &LocalPeer, name: &str) -> String {
     let (local, address) = (on_this_machine(here.peer.address()), here.address());
-    let local =
-        format!("listening at {address}. From another terminal: peerlock run --join {local} {name} -- COMMAND");
+    let local = format!("listening at {address}. From another terminal: peerlock run --join {local} {name} -- COMMAND");
     if address.ip().is_loopback() {
         return local;
     }

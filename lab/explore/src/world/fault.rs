@@ -233,10 +233,7 @@ impl<P: Explorable> World<P> {
     /// Sends a request to the registry. A violation if there is no registry.
     pub(super) fn registry_request(&mut self, at: usize, registry_request: &RegistryRequest) -> Option<Violation> {
         if self.cluster.is_none() {
-            return Some(Violation::Unexpected(
-                self.ids()[at],
-                "a registry request in a world without a registry",
-            ));
+            return Some(Violation::Unexpected(self.ids()[at], "a registry request in a world without a registry"));
         }
         let post = Post::RegistryRequest(self.session(at), registry_request.clone());
         self.cluster_mut().send(post);
@@ -557,7 +554,9 @@ impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expel(session, since) => write!(f, "→ registry  expel({session}, party since {since})"),
-            Self::Resize(slots, looked) => write!(f, "→ registry  resize(slots {slots}, issued in generation {looked})"),
+            Self::Resize(slots, looked) => {
+                write!(f, "→ registry  resize(slots {slots}, issued in generation {looked})")
+            }
             Self::TakeBack(fencing) => write!(f, "→ registry  revoke({fencing})"),
         }
     }

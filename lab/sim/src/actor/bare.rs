@@ -78,7 +78,9 @@ fn in_words_of_the_world<P: Observe<Timer: std::hash::Hash>>(
         protocol::Effect::Refused { ticket } => Effect::Refused { ticket },
         protocol::Effect::SetTimer { timer, after } => Effect::SetTimer { timer, after },
         protocol::Effect::CancelTimer { timer } => Effect::CancelTimer { timer },
-        protocol::Effect::RegistryRequest(_) => Effect::Impossible { what: "uses a registry, and there is none in this run" },
+        protocol::Effect::RegistryRequest(_) => {
+            Effect::Impossible { what: "uses a registry, and there is none in this run" }
+        }
         protocol::Effect::Unexpected { why } => Effect::Unexpected { why },
         protocol::Effect::Route { .. } | protocol::Effect::Forward { .. } => {
             Effect::Impossible { what: "routes a message, and there is no overlay in this run" }
