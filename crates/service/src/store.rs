@@ -159,8 +159,8 @@ pub enum Unusable {
     },
     /// The voter's file of a development version, which nothing reads any more.
     #[error(
-        "{path} was written by a development version of peerlock, before 0.1.0, whose clusters this one cannot continue. \
-         Stop all agents of that cluster, move their data directories away, and create the cluster again"
+        "{path} was written by a development version of peerlock, before 0.1.0, whose clusters this one cannot \
+         continue. Stop all agents of that cluster, move their data directories away, and create the cluster again"
     )]
     Earlier {
         /// The voter's file of that version.

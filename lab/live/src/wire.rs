@@ -13,7 +13,8 @@ use crate::clock::Pace;
 pub enum Order {
     /// The first message: the task. Answered by `ChildReport::Ready`.
     Prepare(Box<Prepare>),
-    /// The addresses of all live processes. Answered by `ChildReport::Linked` once the child is connected to all of them.
+    /// The addresses of all live processes. Answered by `ChildReport::Linked` once the child is connected to all of
+    /// them.
     Meet(Vec<Option<SocketAddr>>),
     /// Requests the child's clock. Answered by `ChildReport::Clock` at once.
     Clock,

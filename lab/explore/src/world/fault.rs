@@ -472,8 +472,10 @@ impl<P: Explorable> World<P> {
 
     /// Whether the notification of its eviction is still under way to this peer.
     pub(super) fn is_to_be_expelled(&self, peer: PeerId) -> bool {
-        let is_it = |post: &Post| matches!(post, Post::RegistryEvent(word) if word.to.peer == peer && word.kind == EventKind::Expelled);
-        self.post().iter().any(is_it)
+        self.post().iter().any(|post| match post {
+            Post::RegistryEvent(word) => word.to.peer == peer && word.kind == EventKind::Expelled,
+            _ => false,
+        })
     }
 
     /// Discards messages without effect: to a peer that has stopped for good and, if the limits say so, from or to an
