@@ -1,9 +1,9 @@
-//! Custody, the token protocol of the product: late binding whose tokens, queue and slots survive their peers, by means
-//! of a replicated registry. Our own; see docs/design/protocol.md and docs/design/recovery.md.
+//! Custody, the token protocol of the product: late binding whose tokens and queue survive their peers, with a
+//! replicated registry. Our own; see docs/design/protocol.md and docs/design/recovery.md.
 //!
 //! While no peer fails, this is late binding with one coordinator, which also gives every request an *arrival number*.
-//! A failure is handled by *generations*: the registry opens the next one and names its coordinator when a party's
-//! session has ended, when the number of slots changes, or when fencing numbers run out. Then:
+//! The registry opens the next *generation* and names its coordinator when a party's session has ended, when the number
+//! of slots changes, or when fencing numbers run out. Then:
 //!
 //! ```text
 //!   0 (coordinator of g)   1 (holds)          2 (waits)          3 (its session has ended)
@@ -20,11 +20,11 @@
 //!   ├──────────────────────┼─────────────────►│                  resume
 //! ```
 //!
-//! **Rules.** R1–R11 of docs/design/recovery.md. The margin names each rule where it is implemented. For each, the
-//! model checker finds a run without it ([`Rule`]) that has two holders, or loses a slot.
+//! Comments name the rules R1–R11 of docs/design/recovery.md where they are implemented. For each, the model checker
+//! finds a run without it ([`Rule`]) that has two holders, or loses a slot.
 //!
 //! A [`Custody`] is the state of *one session* for one resource. When the session ends, the driver discards it with all
-//! its clients, and starts a new one. It may do so at any time before the registry ends that session.
+//! its clients and creates a new one. It may do so at any time before the registry ends that session.
 
 mod census;
 mod generation;
@@ -48,19 +48,19 @@ use crate::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Sessi
 use crate::token::{Arrival, Claim, Token};
 use crate::{Cx, Grant, Protocol};
 
-/// The names of the timers.
+/// The timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// The coordinator sends arrival numbers.
     Update,
 }
 
-/// A rule that can be left out, to show that it is needed.
+/// A rule that a test can leave out, to show that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// R1: messages and events of older generations are discarded.
     Fence,
-    /// R2: a party that replies to a census discards all successors and all knowledge of remote tokens.
+    /// R2: a party that replies to a census discards successors and knowledge of remote tokens.
     Forget,
     /// R2, second half: a reported token is used only as the coordinator directs.
     NotOurs,
@@ -86,7 +86,7 @@ pub enum Rule {
     HoldBack,
     /// R10: a party that gives up its participation discards its tokens before it sends `Quit`.
     GiveUpFirst,
-    /// R10, second half: it takes part again only after the registry has answered …
+    /// R10: it takes part again only after the registry has answered …
     GiveUpWaits,
     /// … even if it is asked in the same generation before that.
     GiveUpLasts,
@@ -99,13 +99,12 @@ pub struct Config {
     pub numbers: u64,
     /// Delay for which the coordinator batches arrival numbers; `None` sends each at once.
     pub batch: Option<Span>,
-    /// With one slot: number of hand-overs between peers for which successors are sent ahead, at least 1. With several
-    /// slots and short stays, half as many.
+    /// With one slot: hand-overs between peers for which successors are sent ahead, at least 1. With several slots and
+    /// short stays, half as many.
     pub reach: u32,
-    /// With several slots: whether successors are always sent ahead. Otherwise only where stays are measured to be
-    /// short.
+    /// With several slots: whether successors are always sent ahead. Otherwise only if stays are measured to be short.
     pub always_ahead: bool,
-    /// For tests: the rule that is left out.
+    /// The rule that a test leaves out.
     pub without: Option<Rule>,
 }
 
@@ -125,15 +124,15 @@ impl Default for Config {
 enum Stage {
     /// No party and not joining.
     Outside,
-    /// `Join` was sent and is not answered yet.
+    /// `Join` is not answered yet.
     Joining,
     /// The registry has confirmed the join.
     Party,
-    /// Everything was discarded and `Quit` was sent (R10); it is not answered yet.
+    /// `Quit` is not answered yet (R10).
     Leaving,
 }
 
-/// The state of the coordinator of the present generation.
+/// The coordinator's state.
 #[allow(clippy::large_enum_variant, reason = "it is always in a box")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
@@ -141,7 +140,7 @@ enum Role {
     Keeping(Keeper),
 }
 
-/// An update or event that is buffered until this peer coordinates its generation and has completed the census (R9).
+/// An update or event, buffered until this peer has completed the census of its generation (R9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Early {
     Update(Update),
@@ -149,12 +148,10 @@ enum Early {
     Expired(Detached),
 }
 
-/// The generations that a session has seen of a resource of which it has nothing.
+/// The generations seen by a session that has nothing of the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// Messages of older generations are discarded.
     generation: u64,
-    /// The latest generation whose census was answered.
     answered: u64,
 }
 
@@ -170,33 +167,30 @@ impl Memory {
     }
 }
 
-/// A waiting client, and its arrival number if confirmed.
 type Waiter = (Ticket, Option<Arrival>);
 
-/// One session's state of a resource whose tokens survive their peers.
+/// The state of one session for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Custody {
     me: Session,
     config: Config,
     stage: Stage,
-    /// The present generation; 0 before the first.
+    /// 0 before the first.
     generation: u64,
     /// The latest generation whose census was answered.
     answered: u64,
-    /// The coordinator of the present generation.
     coordinator: PeerId,
-    /// The number of slots in the present generation.
     slots: u32,
     /// The tokens at this peer, and the successors known of others.
     tokens: Holder,
-    /// The waiting clients of this peer, by ticket.
+    /// Sorted by ticket.
     waiting: VecDeque<Waiter>,
     role: Option<Box<Role>>,
     /// Buffered updates with generation and sender.
     early: Vec<(u64, PeerId, Early)>,
     /// The latest generation in which `Renumber` was sent.
     renumbered: u64,
-    /// Messages to the own peer, handled within the same step. Empty between steps.
+    /// Messages to this peer itself, handled within the same step.
     inbox: VecDeque<Message>,
 }
 
@@ -221,8 +215,8 @@ impl Custody {
         }
     }
 
-    /// Creates the state of a session that is a party of generation 1, with all tokens at the coordinator. Simulation
-    /// and exploration start here.
+    /// Creates the state of a party of generation 1, with all tokens at the coordinator. Simulation and exploration
+    /// start here.
     pub fn founded(me: Session, config: Config, coordinator: PeerId, slots: u32) -> Self {
         let mut founded = Self { generation: 1, answered: 1, coordinator, slots, ..Self::new(me, config) };
         founded.stage = Stage::Party;
@@ -238,7 +232,7 @@ impl Custody {
         founded
     }
 
-    /// Creates the state of a process that takes over the grants `inside` of its predecessor: it reports them as its
+    /// Creates the state of a process that takes over the grants `inside` of its predecessor, and reports them as its
     /// own in the first census. The registry must end the earlier session and make this one a party in one log entry.
     ///
     /// It does not ask to join: the answer could arrive before the event of its eviction, and the evicted grants would
@@ -258,13 +252,12 @@ impl Custody {
         Self { generation, answered, ..Self::new(me, config) }
     }
 
-    /// Returns what must be kept of a session that [has nothing](Self::is_nothing), while it is valid.
+    /// Returns what the driver must keep of a valid session that [has nothing](Self::is_nothing).
     pub fn memory(&self) -> Memory {
         Memory { generation: self.generation, answered: self.answered }
     }
 
-    /// Returns whether nothing is stored except the [memory](Self::memory) of generations. The caller may then keep
-    /// only that.
+    /// Returns whether nothing is stored except the [memory](Self::memory) of generations.
     pub fn is_nothing(&self) -> bool {
         let is_empty = self.tokens.held.is_empty() && self.waiting.is_empty() && self.early.is_empty();
         self.stage == Stage::Outside && is_empty && self.role.is_none()
@@ -281,7 +274,7 @@ impl Custody {
         self.stage == Stage::Party && is_unused && is_kept_by_nobody
     }
 
-    /// Returns the present generation; 0 before the first.
+    /// Returns the generation; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -299,17 +292,17 @@ impl Custody {
         self.stage == Stage::Party
     }
 
-    /// Returns the coordinator of the present generation as far as known; the own peer before the first generation.
+    /// Returns the coordinator as far as known; this peer before the first generation.
     pub fn coordinator(&self) -> PeerId {
         self.coordinator
     }
 
-    /// Returns the number of slots in the present generation; 0 before the first.
+    /// Returns the number of slots; 0 before the first generation.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// If this peer is the coordinator, returns the peers whose waiters are passed over since they are unreachable.
+    /// Returns the peers whose waiters are passed over as unreachable; empty unless this peer is the coordinator.
     pub fn unreachable(&self) -> &[PeerId] {
         match self.role.as_deref() {
             Some(Role::Keeping(keeper)) => keeper.unreachable(),
@@ -317,7 +310,7 @@ impl Custody {
         }
     }
 
-    /// If this peer coordinates a census, returns the parties that have not replied.
+    /// Returns the parties that have not replied, if this peer coordinates a census.
     pub fn missing(&self) -> Option<&[Session]> {
         match self.role.as_deref() {
             Some(Role::Counting(census)) => Some(census.asked()),
@@ -330,7 +323,7 @@ impl Custody {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
 
-    /// Returns the tokens at this peer, each with the client that uses it.
+    /// Returns the tokens at this peer, each with its client.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
@@ -351,7 +344,7 @@ impl Custody {
         self.config.without != Some(rule)
     }
 
-    /// R1: whether a message of this generation is too old to be valid.
+    /// R1: whether this generation is too old.
     fn is_void(&self, generation: u64) -> bool {
         generation < self.generation && self.keeps(Rule::Fence)
     }
@@ -361,7 +354,7 @@ impl Custody {
         session == self.me || session.peer == self.me.peer && !self.keeps(Rule::BySession)
     }
 
-    /// Sends a message, or queues it if it is for the own peer.
+    /// Sends a message, or queues it if it is for this peer.
     fn post(&mut self, to: PeerId, body: Body, cx: &mut Cx<'_, Self>) {
         let message = Message { generation: self.generation, body };
         if to == self.me.peer {
@@ -375,7 +368,6 @@ impl Custody {
         self.post(self.coordinator, Body::Update(update), cx);
     }
 
-    /// Handles the messages to the own peer.
     fn settle(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.inbox.pop_front() {
             self.process(self.me.peer, message, cx);
@@ -392,7 +384,8 @@ impl Custody {
             Body::Update(Update::Request(claim) | Update::Withdraw(claim)) if claim.peer != from => {
                 cx.unexpected("a request of somebody else's client");
             }
-            // Used by late binding without recovery. Here a census follows the end of the failed peer's session.
+            // Only late binding without recovery sends this. Here a census follows the end of the failed peer's
+            // session.
             Body::Update(Update::Forgotten(_)) => {
                 cx.unexpected("word of a client that is forgotten, which nobody gives here")
             }
@@ -423,7 +416,6 @@ impl Custody {
     }
 }
 
-/// Tokens and clients.
 impl Custody {
     /// R7. The lowest fencing number of a slot in our generation.
     fn first_number(&self, slot: u32) -> u64 {
@@ -450,7 +442,7 @@ impl Custody {
             if is_ours || older.fencing >= token.fencing {
                 return cx.unexpected("a token that is here already");
             }
-            // The reported token is not valid: the new one has overtaken the `Void` for it.
+            // The reported token is not valid: the new one has overtaken its `Void`.
             self.on_void(older, cx);
         }
         let at = self.tokens.take(token, stay, following);
@@ -461,7 +453,7 @@ impl Custody {
                 self.waiting.remove(waits);
                 self.enter(at, to, cx);
             }
-            // The client was granted another token, or has withdrawn: the token is passed on.
+            // The client was granted another token, or has withdrawn.
             None => {
                 let due = self.tokens.pass_on(at);
                 self.attend_to(due, cx);
@@ -487,7 +479,6 @@ impl Custody {
         }
     }
 
-    /// Handles the release of the token at this index.
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Held { token, stay, .. } = self.tokens.held[at];
         if token.slot >= self.slots && self.stage == Stage::Party {
@@ -516,7 +507,7 @@ impl Custody {
         }
     }
 
-    /// Drops a reported token of which a newer one exists: this session was evicted, and was not notified before the
+    /// Discards a reported token of which a newer one exists: this session was evicted without notification before the
     /// census.
     fn on_void(&mut self, token: Token, cx: &mut Cx<'_, Self>) {
         let reported = |held: &Held| held.token == token && !held.is_ours;
@@ -526,7 +517,7 @@ impl Custody {
         }
     }
 
-    /// Handles an eviction: all grants are lost, and waiting clients are requested again.
+    /// Handles an eviction: all grants are lost, and waiting clients request again.
     fn on_expelled(&mut self, generation: u64, cx: &mut Cx<'_, Self>) {
         if generation <= self.generation {
             return; // This session has joined again since.
@@ -541,8 +532,8 @@ impl Custody {
         self.join(cx);
     }
 
-    /// Handles the answer to `Quit`: this session is no party any more, or another generation was opened first. In that
-    /// case its census may still arrive, and the session may join before that.
+    /// Handles the answer to `Quit`. If another generation was opened first, its census may still arrive, and the
+    /// session may join before that.
     fn on_left(&mut self, generation: u64, quit: u64, cx: &mut Cx<'_, Self>) {
         // A duplicate must not answer a later `Quit`.
         if self.stage == Stage::Leaving && self.generation == quit {
@@ -560,12 +551,10 @@ impl Custody {
         }
     }
 
-    /// Returns the index of a waiting client. Tickets are sorted, and there may be many.
     fn queue_position(&self, ticket: Ticket) -> Option<usize> {
         self.waiting.binary_search_by_key(&ticket, |&(waiting, _)| waiting).ok()
     }
 
-    /// Sends `Join` if a client waits.
     fn join(&mut self, cx: &mut Cx<'_, Self>) {
         if self.stage == Stage::Outside && !self.waiting.is_empty() {
             self.stage = Stage::Joining;

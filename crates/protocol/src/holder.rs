@@ -1,7 +1,7 @@
 //! The tokens at one peer under late binding, and their successors as sent by the coordinator.
 //!
-//! Pure computation, without messages. A token's stays at peers are numbered. A `Next` names a stay and is ignored in
-//! any other, so messages may overtake each other. A `Next` for a later stay is stored until the token arrives.
+//! Pure computation, without messages. A `Next` names a stay and is ignored in any other, so messages may overtake each
+//! other. A `Next` for a later stay is stored until the token arrives.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -60,19 +60,19 @@ impl Held {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Absent {
     slot: u32,
-    /// The last stay of the token at this peer, which has ended.
+    /// The last stay at this peer, which has ended.
     over: Option<u64>,
     /// Successors for later stays, sorted by stay; all of the same turn.
     later: Vec<Next>,
 }
 
-/// Successors of a token at one of its stays, as sent by the coordinator.
+/// Successors of a token, as sent by the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Next {
     /// The slot of the token.
     pub slot: u32,
-    /// The stay after which these claims come.
+    /// The stay after which these claims follow.
     pub stay: u64,
     /// The successors.
     pub following: Following,
@@ -82,7 +82,6 @@ pub struct Next {
 }
 
 impl Next {
-    /// Whether it applies to a token in this stay and turn.
     fn is_for(&self, stay: u64, turn: u64) -> bool {
         self.stay == stay && (self.following.turn == turn || self.replaces && self.following.turn > turn)
     }
@@ -91,11 +90,11 @@ impl Next {
 /// The action that follows for a token, given by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// No action.
+    /// None.
     Nothing,
-    /// The token is handed over to its successor.
+    /// Hand the token over to its successor.
     HandOver(usize),
-    /// The coordinator is notified that the token is free, or is in use again.
+    /// Notify the coordinator that the token is free, or is in use again.
     Report(usize),
 }
 
@@ -105,7 +104,7 @@ pub enum Due {
 pub struct Holder {
     /// The tokens at this peer.
     pub held: Vec<Held>,
-    /// Knowledge of tokens elsewhere, sorted by slot; at most one entry each.
+    /// Sorted by slot; at most one entry each.
     absent: Vec<Absent>,
 }
 
@@ -150,7 +149,7 @@ impl Holder {
         }
     }
 
-    /// Stores successors for a token that has not arrived yet. Drops them if that stay has ended.
+    /// Stores successors for a stay to come.
     fn store(&mut self, next: Next) {
         let absent = self.absent_of(next.slot);
         let turn = next.following.turn;
@@ -175,7 +174,7 @@ impl Holder {
 
     /// Adds a token that has arrived, and returns its index. The token must not be here already.
     ///
-    /// `following` are the successors that it carries; a stored `Next` for this stay replaces them.
+    /// A stored `Next` for this stay replaces `following`, the successors that the token carries.
     pub fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
         if let Ok(at) = self.absent.binary_search_by_key(&token.slot, |absent| absent.slot) {
             let absent = &mut self.absent[at];
@@ -194,7 +193,7 @@ impl Holder {
     }
 
     /// Passes on a token that its addressee does not need any more: to its successor or, if it has none, to the
-    /// successor of another token here. The coordinator is notified by `Left`, and sends other successors for that
+    /// successor of another token here. The coordinator learns of it from `Left`, and sends other successors for that
     /// token.
     pub fn pass_on(&mut self, at: usize) -> Due {
         if self.held[at].next().is_none() {
@@ -313,7 +312,7 @@ mod tests {
         Following { turn, claims: peers.iter().map(claim).collect(), more }
     }
 
-    /// A `Next` for a stay of token 0.
+    /// For token 0.
     fn next(stay: u64, turn: u64, peers: &[u64], replaces: bool) -> Next {
         Next { slot: 0, stay, following: following(turn, peers, false), replaces }
     }

@@ -1,4 +1,4 @@
-//! Read access to a protocol for watchers, traces and tables, which do not know which protocol it is.
+//! Read access to a protocol for watchers, traces and tables.
 
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -8,20 +8,20 @@ use peerlock_types::{PeerId, Ticket};
 use crate::token::Arrival;
 use crate::{Grant, Protocol};
 
-/// An explorer's knowledge of a message in flight, for [`Observe::is_void`].
+/// A message in flight, for [`Observe::is_void`].
 pub struct UnderWay<'a, P: Protocol> {
-    /// The message as it was sent.
+    /// The message.
     pub message: &'a P::Message,
     /// The present state of the sender.
     pub sender: &'a P,
-    /// All other messages in flight between sender and receiver, in both directions.
+    /// All other messages in flight between the two peers, in both directions.
     pub others: &'a mut dyn Iterator<Item = &'a P::Message>,
     /// Whether from now on each message arrives once, no timer fires, nothing is forgotten, no waiter withdraws, and
     /// neither of the two peers requests again.
     pub is_calm: bool,
 }
 
-/// Read access to the state and messages of a protocol, for watchers. No method changes a run.
+/// Read access to the state and messages of a protocol. No method changes a run.
 ///
 /// The defaults fit protocols without the property in question; a watcher then checks nothing.
 pub trait Observe: Protocol {
@@ -31,7 +31,7 @@ pub trait Observe: Protocol {
     /// Returns the index of the type of `message` in [`Observe::KINDS`].
     fn kind(message: &Self::Message) -> usize;
 
-    /// Returns the number of tokens in the whole system, held or in flight; `None` if the protocol has no tokens.
+    /// Returns the number of tokens in the whole system, held or in flight, if the protocol has tokens.
     fn tokens_in_all(&self) -> Option<usize> {
         None
     }
@@ -46,7 +46,7 @@ pub trait Observe: Protocol {
         0
     }
 
-    /// Whether the protocol has a role that exactly one peer has, or one message carries.
+    /// Whether exactly one peer, or one message, has the role of coordinator.
     const HAS_COORDINATOR: bool = false;
 
     /// Returns whether this peer has that role.
@@ -73,12 +73,12 @@ pub trait Observe: Protocol {
         None
     }
 
-    /// Returns the number of trees. Each is free of cycles by itself, but not their union.
+    /// Returns the number of trees. Each is free of cycles, but not their union.
     fn trees(&self) -> usize {
         1
     }
 
-    /// Returns the pointer in one of the trees, counted from 0. For code that is generic over protocols.
+    /// Returns the pointer in one of the trees.
     fn parent_in(&self, _tree: usize) -> Option<PeerId> {
         self.parent()
     }
@@ -98,12 +98,12 @@ pub trait Observe: Protocol {
         Vec::new()
     }
 
-    /// Returns the number of slots as far as this peer knows, in a protocol that can change it.
+    /// Returns the number of slots as far as this peer knows, if the protocol can change it.
     fn slots(&self) -> Option<u32> {
         None
     }
 
-    /// Returns the present generation of this peer, if the protocol has generations.
+    /// Returns the generation, if the protocol has generations.
     fn generation(&self) -> u64 {
         0
     }
@@ -119,7 +119,7 @@ pub trait Observe: Protocol {
         None
     }
 
-    /// Returns whether a message has no effect, whether and whenever it arrives, as long as time does not pass.
+    /// Returns whether a message has no effect whenever it arrives, as long as time does not pass.
     fn is_void(&self, _message: UnderWay<'_, Self>) -> bool {
         false
     }

@@ -25,14 +25,13 @@ use crate::registry::{RegistryEvent, RegistryRequest};
 pub trait Protocol: Sized {
     /// The messages between peers.
     type Message: Clone + Debug;
-    /// The names of the timers; at most one of each name is pending at a peer. [`Never`] if there are none.
+    /// The names of the timers, of which a peer has at most one each; [`Never`] if there are none.
     type Timer: Clone + Debug + Ord;
 
     /// Requests a slot for `ticket`. Called once per ticket.
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>);
 
-    /// Releases the slot of `ticket`, or withdraws its request if it is still waiting. A withdrawn ticket is not
-    /// granted.
+    /// Releases the slot of `ticket`, or withdraws its request if it is still waiting.
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>);
 
     /// Handles a message from another peer.
@@ -43,49 +42,48 @@ pub trait Protocol: Sized {
         self.on_message(hop.origin, message, cx);
     }
 
-    /// Handles a routed message at a peer on its path, other than its origin and the owner. The returned message is
-    /// forwarded; `None` stops it here.
+    /// Handles a routed message at a peer between its origin and the owner. The returned message is forwarded; `None`
+    /// stops it here.
     fn on_forward(&mut self, _hop: Hop, message: Self::Message, _cx: &mut Cx<'_, Self>) -> Option<Self::Message> {
         Some(message)
     }
 
-    /// Discards the replica state stored under `key`, which this peer does not own any more. The new owner starts with
-    /// an empty memory, and learns of its ownership from the first message for the key.
+    /// Discards the replica state stored under `key`, which another peer owns now. The new owner starts with an empty
+    /// memory.
     fn on_disowned(&mut self, _key: Key, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles the expiry of a timer that was not cancelled.
+    /// Handles the expiry of a timer.
     fn on_timer(&mut self, _timer: Self::Timer, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles an event of the registry. Needed only by protocols that [send requests](Cx::registry_request) to it.
+    /// Handles an event of the registry.
     fn on_registry_event(&mut self, _word: RegistryEvent, _cx: &mut Cx<'_, Self>) {}
 
-    /// Gives up what this peer has of the resource if it is unused here and no other peer depends on it; otherwise does
-    /// nothing. Called after the resource was idle for a while.
+    /// Gives up what this peer has of the resource, unless it is used here or another peer depends on it. Called when
+    /// the resource has been idle for a while.
     fn forget(&mut self, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles the permanent failure of `peer`, which the driver may only suspect: its requests are dropped. If the
-    /// peer is alive, its clients may lose their positions, but safety is not affected.
+    /// Handles the permanent failure of `peer`: its requests are dropped. The driver may only suspect it. If the peer
+    /// is alive, its clients may lose their positions, but safety is not affected.
     fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
 
     /// Reports whether the driver can reach `peer`. A protocol may pass over waiters of an unreachable peer, which keep
     /// their positions. This is a hint: no safety depends on it.
     fn on_reachable(&mut self, _peer: PeerId, _reachable: bool, _cx: &mut Cx<'_, Self>) {}
 
-    /// Prepares to leave the system for good: everything that this peer stores for others, now or later, is sent to
-    /// `replacement`, or is dropped if there is none. May be called again with another replacement. The peer's own
-    /// clients have ended before.
+    /// Prepares to leave the system: sends everything that this peer stores for others, now or later, to `replacement`,
+    /// or drops it if there is none. May be called again with another replacement. The peer's own clients have ended
+    /// before.
     fn retire(&mut self, _replacement: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles a message that never left this peer, because `to` failed permanently or is suspected to have. State in
-    /// the message that must not be lost is this peer's again; a message that `to` needs in case it returns is sent
-    /// once more.
+    /// Handles a message that never left this peer, because `to` has failed or is suspected to have. State in it that
+    /// must not be lost is this peer's again. A message that `to` needs in case it returns is sent once more.
     fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles the loss of the replica state of this peer, such as after its replacement by another host with an empty
-    /// memory. The peer's own clients are not affected.
+    /// Handles the loss of this peer's replica state, such as after its replacement by a host with an empty memory. The
+    /// peer's own clients are not affected.
     ///
     /// `incarnation` is larger than in every earlier life of this replica, for example a reading of the wall clock:
-    /// protocols may derive fencing numbers from it. Protocols without replicas ignore this call.
+    /// protocols may derive fencing numbers from it.
     fn on_reset(&mut self, _incarnation: u64, _cx: &mut Cx<'_, Self>) {}
 }
 
@@ -101,7 +99,7 @@ pub struct Hop {
     pub key: Key,
     /// The peer that routed the message.
     pub origin: PeerId,
-    /// The previous peer on the path; this peer itself if it is both origin and owner.
+    /// The previous peer on the path; this peer if it is both origin and owner.
     pub previous: PeerId,
     /// The next peer on the path; `None` at the owner.
     pub next: Option<PeerId>,
@@ -117,28 +115,28 @@ pub struct Grant {
     pub fencing: u64,
 }
 
-/// An action that the driver performs for the peer. Effects are performed in the order in which they were emitted.
+/// An action that the driver performs for the peer, in the order in which they were emitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<M, T> {
-    /// Sends `message` to another peer. Never to the own peer: that is a call.
+    /// Sends `message` to another peer.
     Send {
         /// The receiver.
         to: PeerId,
-        /// The argument of the receiver's [`Protocol::on_message`].
+        /// The message.
         message: M,
     },
     /// Routes `message` to the owner of `key`, which may be the peer itself.
     Route {
-        /// The key whose owner receives it.
+        /// The key.
         key: Key,
-        /// The argument of [`Protocol::on_forward`] at each hop, and of [`Protocol::on_routed`] at the owner.
+        /// The message for [`Protocol::on_forward`] at each hop and [`Protocol::on_routed`] at the owner.
         message: M,
     },
     /// Forwards a routed message to the next hop.
     Forward {
         /// The next hop.
         to: PeerId,
-        /// The key whose owner receives it.
+        /// The key.
         key: Key,
         /// The peer that routed it.
         origin: PeerId,
@@ -147,31 +145,31 @@ pub enum Effect<M, T> {
     },
     /// Grants a slot to a client.
     Grant {
-        /// The client's ticket.
+        /// The client.
         ticket: Ticket,
-        /// The slot and its fencing number.
+        /// The grant.
         grant: Grant,
     },
-    /// Notifies a holder that its grant has ended, because its lease could not be renewed. The ticket is finished.
+    /// Notifies a holder that its grant has ended. The ticket is finished.
     Lost {
-        /// The holder's ticket.
+        /// The holder.
         ticket: Ticket,
     },
     /// Rejects a request, in protocols that do not queue it. The ticket is finished.
     Refused {
-        /// The client's ticket.
+        /// The client.
         ticket: Ticket,
     },
-    /// Sets a timer; a pending timer of the same name is replaced.
+    /// Sets a timer, replacing a pending one of the same name.
     SetTimer {
-        /// The timer's name.
+        /// The timer.
         timer: T,
         /// The delay from the time of this step.
         after: Span,
     },
     /// Cancels a timer if it is pending.
     CancelTimer {
-        /// The timer's name.
+        /// The timer.
         timer: T,
     },
     /// Sends a request to the registry.
@@ -179,7 +177,7 @@ pub enum Effect<M, T> {
     /// Reports a message that is not valid in this state. It was dropped, or handled in the safest way. Drivers count
     /// and trace these.
     Unexpected {
-        /// The reason, as text.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -193,7 +191,7 @@ pub struct Cx<'a, P: Protocol> {
 }
 
 impl<'a, P: Protocol> Cx<'a, P> {
-    /// Creates the context for one step of peer `me` at `now`; effects are appended to `effects`.
+    /// Creates the context for one step of peer `me` at `now`.
     pub fn new(me: PeerId, now: Time, rng: &'a mut Rng, effects: &'a mut Vec<Effect<P::Message, P::Timer>>) -> Self {
         Self { me, now, rng, effects }
     }
@@ -219,28 +217,27 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::Send { to, message });
     }
 
-    /// Routes `message` through the overlay to the owner of `key`. Each peer on the path may
-    /// [intercept](Protocol::on_forward) it.
+    /// Routes `message` to the owner of `key`. Each peer on the path may [intercept](Protocol::on_forward) it.
     pub fn route(&mut self, key: Key, message: P::Message) {
         self.effects.push(Effect::Route { key, message });
     }
 
-    /// Grants a slot to the client with `ticket`.
+    /// Grants a slot to `ticket`.
     pub fn grant(&mut self, ticket: Ticket, grant: Grant) {
         self.effects.push(Effect::Grant { ticket, grant });
     }
 
-    /// Notifies the client with `ticket` that it does not hold its slot any more.
+    /// Notifies `ticket` that it does not hold its slot any more.
     pub fn lost(&mut self, ticket: Ticket) {
         self.effects.push(Effect::Lost { ticket });
     }
 
-    /// Rejects the request of the client with `ticket`.
+    /// Rejects the request of `ticket`.
     pub fn refuse(&mut self, ticket: Ticket) {
         self.effects.push(Effect::Refused { ticket });
     }
 
-    /// Sets `timer`, which calls [`Protocol::on_timer`] after `after`. Replaces a pending timer of the same name.
+    /// Sets `timer` to call [`Protocol::on_timer`] after `after`, replacing a pending one of the same name.
     pub fn set_timer(&mut self, timer: P::Timer, after: Span) {
         self.effects.push(Effect::SetTimer { timer, after });
     }
@@ -250,8 +247,8 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::CancelTimer { timer });
     }
 
-    /// Sends a request to the registry. It answers with an [event](Protocol::on_registry_event), or not at all if the
-    /// session has ended.
+    /// Sends a request to the registry, which answers with an [event](Protocol::on_registry_event), or not at all if
+    /// the session has ended.
     pub fn registry_request(&mut self, registry_request: RegistryRequest) {
         self.effects.push(Effect::RegistryRequest(registry_request));
     }
@@ -273,14 +270,14 @@ pub enum Input<M, T> {
     Message {
         /// The sender.
         from: PeerId,
-        /// The message as it was sent.
+        /// The message.
         message: M,
     },
     /// A routed message at a hop or, if there is no next hop, at the owner of its key.
     Routed {
         /// The position on its path.
         hop: Hop,
-        /// The message for the owner of the key.
+        /// The message.
         message: M,
     },
     /// See [`Protocol::on_disowned`].
@@ -304,7 +301,7 @@ pub enum Input<M, T> {
     Undelivered {
         /// The intended receiver.
         to: PeerId,
-        /// The message as it was sent.
+        /// The message.
         message: M,
     },
     /// See [`Protocol::retire`].

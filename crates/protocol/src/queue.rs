@@ -1,8 +1,8 @@
 //! The coordinator's table under late binding: waiters, token locations, and the successors announced to each holder.
 //!
-//! Pure computation: updates in, [`Binding`]s out. The cost of one of them does not grow with the queue, and with the
-//! number of tokens only up to a bound (lab/docs/papers/fair-k-late.md). So every lookup of waiters or locations has an
-//! index, and all changes go through [`Queue::change_placed`], which maintains these.
+//! Pure computation: updates in, [`Binding`]s out. The cost of one does not grow with the queue, and with the number of
+//! tokens only up to a bound (lab/docs/papers/fair-k-late.md). So every lookup has an index, maintained by
+//! [`Queue::change_placed`].
 
 mod index;
 mod location;
@@ -40,25 +40,22 @@ pub const REACH: u32 = 8;
 #[cfg_attr(feature = "serde", serde(from = "view::Form<A>", into = "view::Form<A>"))]
 #[cfg_attr(feature = "serde", serde(bound = "A: Copy + serde::Serialize + serde::de::DeserializeOwned"))]
 pub struct Queue<A: Copy = ()> {
-    /// With one token: the number of moves between peers for which successors are announced. With several and short
-    /// stays, half as many per token.
+    /// With one token: moves between peers for which successors are announced. With several and short stays, half as
+    /// many per token.
     reach: u32,
     /// Reluctance to announce one waiter to several holders. Grows by [`RARE`] for each token that went astray because
     /// of that and shrinks by one per entry, so that about one token in `RARE` goes astray.
     caution: u32,
-    /// With several tokens: whether stays are too short to bind late.
     pace: Pace,
-    /// The waiters, oldest first.
     waiting: Waitlist<A>,
-    /// The tokens, sorted by slot.
+    /// Sorted by slot.
     locations: Vec<Placed>,
-    /// The number of moves of all tokens.
+    /// The moves of all tokens.
     moves: u64,
     /// The tokens whose holders may be sent a successor, in order of preference.
     ranks: Sorted<Ranked>,
     /// The tokens whose next waiter is announced to other holders, too.
     shared: Sorted<Rating>,
-    /// The number of barred tokens.
     barred: usize,
 }
 
@@ -68,13 +65,11 @@ struct Placed {
     location: Location,
 }
 
-/// The keys of a token in the indices.
 #[derive(Clone, Copy)]
 struct Looked {
     ranked: Option<Ranked>,
     rating: Rating,
     promised: Option<Claim>,
-    /// The number of announced successors.
     announces: usize,
 }
 
@@ -90,42 +85,41 @@ impl Placed {
     }
 }
 
-/// One token in this many may be sent to a waiter that was served already. Our choice: such a token lies unused for one
-/// more message. With one in twenty, the mean wait stays within 1 % of the ideal at k = 3, even if a message takes a
-/// tenth of a stay.
+/// One token in this many may be sent to a waiter that was served already, and lie unused for one more message. Our
+/// choice: with one in twenty, the mean wait stays within 1 % of the ideal at k = 3, even if a message takes a tenth of
+/// a stay.
 const RARE: u32 = 20;
 
-/// A waiter is announced to one more holder each time it was passed this often per slot. Our choice: without long
-/// stays, passes are fewer, so that nothing changes.
+/// A waiter is announced to one more holder each time it was passed this often per slot. Our choice: there are fewer
+/// passes unless stays are long.
 const PATIENCE: u32 = 2;
 
-/// A stay is long once tokens have moved this often per slot since it began. Our choice: with exponential stays one in
-/// twenty is, for which a waiter is announced to one holder more than needed.
+/// A stay is long once tokens have moved this often per slot since its start. Our choice: with exponential stays one in
+/// twenty is, at the cost of one needless announcement.
 const LONG: u64 = 3;
 
 /// With one token, limit of the announced claims, which the token carries. Our choice: less than 512 bytes.
 const MAX_ANNOUNCED: usize = 32;
 
-/// Limit of the holders to which one waiter is announced; further tokens are reported free. Our choice: each more costs
-/// a message per entry that is sent in vain.
+/// Limit of the holders to which one waiter is announced. Our choice: each more costs a vain message per entry.
 const MOST_KNOWN: u32 = 32;
 
-/// Upper bound of `caution`, so that a period with many astray tokens has an effect for a limited number of entries.
+/// Limit of `caution`, so that it wears off in a limited number of entries.
 const MOST_CAUTION: u32 = 20 * RARE;
 
 /// Limit of the tokens inspected in one search for a holder.
 const LOOKS: usize = 64;
 
-/// Returns the maximum number of later requests that enter before a waiting one (lab/docs/papers/fair-k-late.md).
-/// `None` for one slot, which keeps the order.
+/// Returns how many later requests can enter before a waiting one (lab/docs/papers/fair-k-late.md). `None` for one
+/// slot, which keeps the order.
 pub fn most_passes(slots: u32) -> Option<u64> {
     let slots = u64::from(slots);
     (slots > 1).then(|| u64::from(PATIENCE) * slots * (slots + 2))
 }
 
 impl<A: Copy> Queue<A> {
-    /// Creates a queue without waiters, for tokens to be [added](Self::add). With several slots, successors are sent
-    /// ahead if stays turn out to be short, or if `always`.
+    /// Creates a queue without tokens. With several slots, successors are sent ahead if stays turn out to be short, or
+    /// if `always`.
     pub fn new(reach: u32, always: bool) -> Self {
         let (pace, waiting, ranks, shared) = (Pace::new(always), Waitlist::new(), Sorted::new(), Sorted::new());
         Self { reach, caution: 3 * RARE, pace, waiting, locations: Vec::new(), moves: 0, ranks, shared, barred: 0 }
@@ -143,19 +137,18 @@ impl<A: Copy> Queue<A> {
         self.place_newest(location);
     }
 
-    /// Adds a token as the latest that has moved.
     fn place_newest(&mut self, location: Location) {
         self.moves += 1;
         self.place(self.moves, location);
     }
 
-    /// Adds a token that has moved last with the move `since`. Ignored if the slot has a token.
+    /// Adds a token that has moved last with the move `since`, unless the slot has one.
     fn place(&mut self, since: u64, location: Location) {
         let Err(at) = self.locations.binary_search_by_key(&location.slot, |placed| placed.location.slot) else {
             return;
         };
         self.barred += usize::from(location.barred);
-        // A barred location is in no index yet.
+        // A barred location is in no index.
         let nowhere = Location { barred: true, ..Location::new(location.slot, location.at, location.stay, true) };
         self.locations.insert(at, Placed { since, location: nowhere });
         self.change(at, |placed| *placed = location);
@@ -196,13 +189,13 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Processes an update. A request enters the queue with this mark. Returns the number of waiters that have thereby
-    /// received a token, or why the update is not valid.
+    /// Processes an update; a request enters the queue with this mark. Returns how many waiters have thereby received a
+    /// token, or why the update is not valid.
     pub fn note(&mut self, update: Update, mark: A) -> Result<u32, &'static str> {
         match update {
             Update::Request(claim) => _ = self.waiting.push(claim, mark),
-            // The claim stays among the announced ones: the token passes through its peer, one message later. A
-            // replacement could arrive too late, and the last waiter would then not be announced on the token's path.
+            // The claim stays announced, and the token passes through its peer, one message later. A replacement could
+            // arrive too late, and the last waiter would then not be announced on the token's path.
             Update::Withdraw(claim) if self.locations.len() == 1 => _ = self.waiting.remove(claim),
             Update::Withdraw(claim) => _ = self.drop_claim(claim),
             Update::Forgotten(claim) => {
@@ -221,7 +214,7 @@ impl<A: Copy> Queue<A> {
         let at = self.location(slot)?;
         let Location { stay: known, early, .. } = self.locations[at].location;
         if stay == known && early.is_none() {
-            // The usual case. The receiver is removed from the queue first, so that its indices need no update.
+            // The usual case. The receiver is removed first, so that its indices need no update.
             let waited = self.waiting.remove(to);
             self.go_on(at, stay, to, turn, true);
             let is_served = waited.is_some();
@@ -250,9 +243,8 @@ impl<A: Copy> Queue<A> {
         Ok(served + u32::from(is_served))
     }
 
-    /// Moves a token to `to`, which `is_out` of the queue already or not. Returns the claims that held it in between.
+    /// Moves a token to `to`, which may be out of the queue already. Returns the claims that held it in between.
     fn go_on(&mut self, at: usize, stay: u64, to: Claim, turn: u64, is_out: bool) -> Vec<Claim> {
-        // It is the token that has moved last.
         self.moves += 1;
         let since = self.moves;
         self.change_placed(at, |placed| {
@@ -262,8 +254,8 @@ impl<A: Copy> Queue<A> {
         })
     }
 
-    /// Counts a token that was sent to a claim that is not waiting. Not for the replacement of a leaving peer, and not
-    /// if the claim was served by an update that overtook this one.
+    /// Counts a token that was sent to a claim that is not waiting, unless `to` is the replacement of a leaving peer,
+    /// or was served by an update that overtook this one.
     fn went_astray(&mut self, to: Claim) {
         if to.ticket != Ticket::NONE {
             self.caution = (self.caution + RARE).min(MOST_CAUTION);
@@ -277,7 +269,6 @@ impl<A: Copy> Queue<A> {
         place.is_some()
     }
 
-    /// Counts the entry of the waiter at this position.
     fn enter(&mut self, place: u64) {
         self.waiting.pass(place);
         self.caution = self.caution.saturating_sub(1);
@@ -289,7 +280,7 @@ impl<A: Copy> Queue<A> {
         at.map_err(|_| "update of a token that does not exist")
     }
 
-    /// Removes a claim from the queue and from the announced ones. Returns its position.
+    /// Removes a claim and its announcements. Returns its position.
     fn drop_claim(&mut self, claim: Claim) -> Option<u64> {
         let (place, announced) = self.waiting.remove(claim)?;
         announced.iter().for_each(|&slot| self.take_back_slot(slot));
@@ -327,7 +318,6 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Discards the announced successors of a token.
     fn take_back_slot(&mut self, slot: u32) {
         if let Ok(at) = self.location(slot) {
             self.take_back_at(at);
@@ -343,8 +333,8 @@ impl<A: Copy> Queue<A> {
         self.change_placed(at, |placed| (change(&mut placed.location), Gone::default()))
     }
 
-    /// Changes a location and updates the indices. The closure returns the claims that are not announced any more;
-    /// others may be appended to the remaining ones.
+    /// Changes a location and updates the indices. The closure returns the claims that are not announced any more; it
+    /// may append others to the remaining ones.
     fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> (R, Gone)) -> R {
         let was = self.locations[at].looked();
         let (result, gone) = change(&mut self.locations[at]);
@@ -352,8 +342,7 @@ impl<A: Copy> Queue<A> {
         result
     }
 
-    /// Updates the indices for one token. A separate function, so that all callers share its code in the instruction
-    /// cache.
+    /// Not inlined: all callers share its code in the instruction cache.
     #[inline(never)]
     fn keep_up(&mut self, at: usize, was: &Looked, gone: &Gone) {
         let now = self.locations[at].looked();
@@ -375,8 +364,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Updates the waiters after a change of the announced claims of a token: `gone` were removed, and all after the
-    /// first `retained` were added. Returns how many holders know the next claim, if that was added.
+    /// Updates the waiters of a token: the claims in `gone` are no longer announced, and all after the first `retained`
+    /// are new. Returns how many holders know the next claim, if that is new.
     fn notify_waiters(&mut self, at: usize, gone: &Gone, retained: usize) -> Option<usize> {
         let slot = self.locations[at].location.slot;
         for claim in gone.iter() {
@@ -398,7 +387,7 @@ impl<A: Copy> Queue<A> {
         known_next
     }
 
-    /// Updates whether this waiter will get a free token.
+    /// Updates whether this waiter gets a free token.
     fn update_promises(&mut self, claim: Claim) {
         let promises =
             |slot: &u32| self.location(*slot).is_ok_and(|at| self.locations[at].location.promised() == Some(claim));
@@ -441,8 +430,8 @@ impl<A: Copy> Queue<A> {
     }
 
     /// With one token there is no choice to delay, so successors are announced as far ahead as an update needs to reach
-    /// the token in time. Without `more`, each request is announced at once. Otherwise several are announced together,
-    /// when half of the successors are left.
+    /// the token in time. Without `more`, each request is announced at once; otherwise several together, when half of
+    /// the successors are left.
     fn look_ahead(&mut self) -> Option<Binding> {
         let [Placed { location, .. }] = &self.locations[..] else { return None };
         let (mut moves, mut announced) = (location.moves(), location.announces());
@@ -464,8 +453,8 @@ impl<A: Copy> Queue<A> {
         if claims.is_empty() { None } else { Some(self.change(0, |location| location.announce(claims, more))) }
     }
 
-    /// With several tokens and short stays, announces one more successor for the token with the fewest. The queue is
-    /// then still served in order unless some stay is much longer than others.
+    /// With several tokens and short stays, announces one more successor for the token with the fewest. This keeps the
+    /// order unless some stay is much longer than others.
     fn look_further(&mut self) -> Option<Binding> {
         if !self.pace.is_ahead(self.locations.len()) {
             return None;
@@ -481,19 +470,19 @@ impl<A: Copy> Queue<A> {
         Some(self.change(at, |location| location.announce(Vec::from([next]), more)))
     }
 
-    /// Returns the token whose holder is to be sent a successor, and the successor. Among several tokens, the one that
-    /// has been at its peer longest, as it is likely to be released first.
+    /// Returns the token whose holder is to be sent a successor, and the successor. Prefers the token that has been at
+    /// its peer longest, as it is likely to be released first.
     fn choose(&self) -> Option<(u32, Claim)> {
         let claim = |place| self.waiting.claim(place);
         let unknown = self.waiting.first_unknown();
-        // Without waiters that will get a free token.
+        // Without those that get a free token.
         let known = || self.waiting.oldest_by_known();
         match self.ranks.first().map(|first| (first.rank(), first.slot())) {
             Some((0, slot)) if !self.pace.were_short() => {
                 Some((slot, claim(known().map(|(_, place)| place).chain(unknown).min()?)?))
             }
-            // With short stays a free token is bound in the same way: waiters announced elsewhere will be served soon,
-            // and taking them back would be too late.
+            // With short stays also a free token: waiters announced elsewhere will be served soon, too soon to take
+            // them back.
             Some((0 | 1, slot)) => {
                 let few = || known().take_while(|&(known, _)| known < MOST_KNOWN).next();
                 let next = self.due_after(slot).or_else(|| few().map(|(_, place)| place))?;
@@ -517,7 +506,7 @@ impl<A: Copy> Queue<A> {
         let unknown = self.waiting.first_unknown();
         let is_long = self.is_long(slot);
         let is_due = |&(known, place): &(u32, u64)| {
-            // A second long stay would not help a waiter that is announced to one.
+            // A second long stay does not help.
             let wanted = if is_long { self.wanted_for_passes(place) } else { self.wanted(place) };
             known < wanted && !self.waiting.announced_at(place).contains(&slot)
         };
@@ -525,7 +514,7 @@ impl<A: Copy> Queue<A> {
         before.filter(is_due).map(|(_, place)| place).min().or(unknown)
     }
 
-    /// Returns how many holders should know a waiter. Those with [long](Self::is_long) stays are not counted.
+    /// Returns how many holders with stays that are not [long](Self::is_long) should know a waiter.
     fn wanted(&self, place: u64) -> u32 {
         let announced = self.waiting.announced_at(place);
         self.wanted_for_passes(place) + announced.iter().filter(|&&slot| self.is_long(slot)).count() as u32
@@ -539,7 +528,7 @@ impl<A: Copy> Queue<A> {
     fn wanted_for_passes(&self, place: u64) -> u32 {
         let passed = self.waiting.passed(place);
         if passed == 0 {
-            return 1; // The usual case, without a division.
+            return 1; // Without a division.
         }
         let slots = self.locations.len() as u32;
         let is_few = self.waiting.len() <= self.locations.len() - self.barred;
@@ -548,13 +537,12 @@ impl<A: Copy> Queue<A> {
         1 + soon.min(MOST_KNOWN).max(passed / (PATIENCE * slots))
     }
 
-    /// Returns whether the token has been at its peer for much longer than the others.
     fn is_long(&self, slot: u32) -> bool {
         self.location(slot).is_ok_and(|at| self.moves - self.locations[at].since > LONG * self.locations.len() as u64)
     }
 
-    /// Returns a token whose holder need not know its next waiter, since enough others do. Tokens that have been out
-    /// longest are kept, as they are likely to be released first.
+    /// Returns a token whose holder need not know its next waiter, since enough others do. Tokens likely to be released
+    /// first are not chosen.
     fn spare(&self) -> Option<u32> {
         // A younger waiter was passed no more often, so among those known to equally many only the youngest is checked.
         if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
@@ -573,7 +561,7 @@ impl<A: Copy> Queue<A> {
                 let other = self.location(other).map(|at| &self.locations[at]);
                 other.is_ok_and(|other| other.location.next == Some(next) && other.since < rating.since())
             };
-            // The cheaper condition first: few waiters are known to more than needed.
+            // The cheaper condition first.
             announced.len() as u32 > wanted && announced.iter().filter(is_sooner).count() as u32 >= wanted
         };
         self.shared.iter().take(LOOKS).find(is_spare).map(Rating::slot)
@@ -609,8 +597,7 @@ impl<A: Copy> Queue<A> {
         self.waiting.claims()
     }
 
-    /// Returns where each token is, and its announced successors. The token that has been at its peer longest comes
-    /// first.
+    /// Returns the tokens with their announced successors, longest stay first.
     pub fn locations(&self) -> impl ExactSizeIterator<Item = &Location> {
         self.placed().into_iter().map(|placed| &placed.location)
     }
@@ -628,17 +615,16 @@ impl<A: Copy> Queue<A> {
 
     /// Passes over the waiters at `peer`, or ends that.
     ///
-    /// They keep their positions, and other waiters are announced in their place. A token already on its way to `peer`
-    /// is not affected. When the peer is reachable again, its waiters are announced before all later requests.
+    /// They keep their positions, and other waiters are announced in their place. A token on its way to `peer` is not
+    /// affected. When the peer is reachable again, its waiters are announced before all later requests.
     pub fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         if !reachable {
-            // Including withdrawn claims: the token would pass through their peer.
+            // Also withdrawn claims: the token would pass through their peer.
             self.take_back(|announced| announced.peer == peer);
         }
         let claims: Vec<Claim> = self.waiting.at_peer(peer).collect();
         claims.iter().for_each(|&claim| self.waiting.set_reachable(claim, reachable));
         if reachable && let Some(&oldest) = claims.first() {
-            // The oldest is served before later requests that were announced meanwhile.
             let oldest = self.waiting.place(oldest);
             let in_use = self
                 .locations
@@ -650,8 +636,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Removes all waiters at a failed `peer`. A free token there may be lost: its next waiter gets another token if
-    /// there is one. If the peer is alive after all, it hands its token over nevertheless.
+    /// Removes all waiters at a failed `peer`. A free token there may be lost: its next waiter gets another if there is
+    /// one. If the peer is alive after all, it hands its token over nevertheless.
     pub fn forget(&mut self, peer: PeerId) {
         self.take_back(|announced| announced.peer == peer);
         for at in 0..self.locations.len() {
@@ -664,7 +650,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Takes back the announcements of claims for which `is_gone` holds. Visits all tokens: for rare events only.
+    /// Takes back the announcements of claims for which `is_gone` holds. Visits all tokens.
     fn take_back(&mut self, is_gone: impl Fn(Claim) -> bool) {
         for at in 0..self.locations.len() {
             if self.locations[at].location.announced().any(&is_gone) {

@@ -12,24 +12,24 @@ use core::fmt;
 
 use peerlock_types::PeerId;
 
-/// One session of a peer, as the registry opens and ends it. A peer uses tokens only while its session is valid.
-/// Afterwards it, or another process at the same address, continues with another session.
+/// One session of a peer, as the registry opens and ends it. A peer uses tokens only while its session is valid;
+/// afterwards the same address continues with another session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Session {
-    /// The peer, which is the address of messages.
+    /// The peer.
     pub peer: PeerId,
     /// The number of the session at this peer.
     pub number: u64,
 }
 
-/// A notification from the registry to one session. See docs/design/protocol.md for the table of events and requests.
+/// A notification from the registry to one session. docs/design/protocol.md has a table of events and requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RegistryEvent {
-    /// The session that it is addressed to. Any other session ignores it (R6).
+    /// The addressed session. Any other ignores it (R6).
     pub to: Session,
-    /// The resource's generation when the registry decided this. A later generation ignores it (R1).
+    /// The resource's generation at the decision. A later generation ignores it (R1).
     pub generation: u64,
     /// The decision.
     pub kind: EventKind,
@@ -41,7 +41,7 @@ pub struct RegistryEvent {
 pub enum EventKind {
     /// Answers [`RegistryRequest::Join`]: the addressed session is a party from this generation on.
     ///
-    /// Not sent if the join itself opened a generation: then the session receives `Opened`, or the coordinator's
+    /// Not sent if the join itself opened a generation: the session then receives `Opened`, or the coordinator's
     /// census.
     Joined {
         /// The coordinator of this generation.
@@ -59,21 +59,21 @@ pub enum EventKind {
         /// Detached grants. The tokens of their slots are not created before `Expired`.
         detached: Vec<Detached>,
     },
-    /// Notifies the coordinator that a detached grant has ended: it expired, was released or was revoked. Another
-    /// detached grant of the same slot may still be valid.
+    /// Notifies the coordinator that a detached grant expired, was released or was revoked. Another detached grant of
+    /// the same slot may still be valid.
     Expired(Detached),
-    /// The addressed session was evicted from the resource: it is no party since this generation, and its slots may be
-    /// in use elsewhere.
+    /// Evicts the addressed session from the resource: it is no party since this generation, and its slots may be in
+    /// use elsewhere.
     Expelled,
-    /// Answers [`RegistryRequest::Quit`]: the addressed session is no party any more, or another generation was opened
-    /// before the request was applied.
+    /// Answers [`RegistryRequest::Quit`]: the session is no party any more, or another generation was opened before the
+    /// request was applied.
     Left {
         /// The generation of the request.
         quit: u64,
     },
 }
 
-/// A grant that outlives the session of its peer. Its slot's token must not be created before the grant has ended.
+/// A grant that outlives the session of its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Detached {
@@ -92,23 +92,21 @@ pub enum RegistryRequest {
     /// Completes the census of a generation. Parties not in `remaining` cease to be parties, except those that joined
     /// after this generation was opened (R8).
     Close {
-        /// The counted generation; the request has no effect in any other.
+        /// The counted generation; no effect in any other.
         generation: u64,
         /// The parties that have tokens or waiters.
         remaining: Vec<Session>,
     },
-    /// Requests the next generation, since the fencing numbers of this one run out (R7). Has no effect in any other
-    /// generation.
+    /// Requests the next generation, since the fencing numbers of this one run out (R7).
     Renumber {
-        /// The generation whose numbers run out.
+        /// The generation whose numbers run out; no effect in any other.
         generation: u64,
     },
     /// Ends the participation of the session, which has discarded everything it had (R10). Opens the next generation
     /// for the remaining parties.
-    ///
-    /// Has no effect in any other generation: a late copy must not remove a session that has joined again.
     Quit {
-        /// The generation in which the session discarded its tokens.
+        /// The generation in which it did so. No effect in any other: a late copy must not remove a session that has
+        /// joined again.
         generation: u64,
     },
 }

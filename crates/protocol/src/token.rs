@@ -17,8 +17,8 @@ pub struct Claim {
     pub ticket: Ticket,
 }
 
-/// The arrival number of a request at a coordinator, ordered by arrival. The client's peer stores it while the client
-/// waits, also under later coordinators.
+/// The arrival number of a request at a coordinator, ordered by arrival. The client's peer keeps it under later
+/// coordinators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Arrival {
@@ -58,8 +58,8 @@ impl Token {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Layout {
-    /// The root of the tree, if there is one tree for all tokens: the coordinator, and parent of all other peers. If
-    /// each token has its own tree, the root of that is the peer with the token.
+    /// The root of the tree: the coordinator, and parent of all other peers. Not used if each token has its own tree,
+    /// whose root is the peer with the token.
     pub root: PeerId,
     /// The peer of each token; k entries.
     pub tokens: Vec<PeerId>,
@@ -70,6 +70,7 @@ impl Layout {
     /// again at peer 0.
     ///
     /// # Panics
+    ///
     /// If there are no peers or no tokens.
     pub fn printed(peers: u64, slots: u32) -> Self {
         assert!(peers > 0 && slots > 0, "a layout needs at least one peer and one token");
@@ -77,7 +78,7 @@ impl Layout {
         Self { root: PeerId::new(0), tokens }
     }
 
-    /// Returns the number of tokens, k.
+    /// Returns k.
     pub fn slots(&self) -> u32 {
         u32::try_from(self.tokens.len()).expect("the number of slots fits into 32 bits")
     }

@@ -1,4 +1,4 @@
-//! With one slot, successors are sent ahead, and requests are granted in order. No network; state, event, check.
+//! With one slot, successors are sent ahead, and requests are granted in order.
 
 use peerlock_protocol::custody::{self, Body, Custody, Following};
 use peerlock_protocol::registry::Session;
@@ -38,7 +38,7 @@ fn granted(effects: &Effects) -> Option<Ticket> {
     effects.iter().find_map(|effect| if let &Effect::Grant { ticket, .. } = effect { Some(ticket) } else { None })
 }
 
-/// Returns the claim that the token is sent to, and the successors that it carries.
+/// The claim that the token is sent to, and the successors that it carries.
 fn handed_on(effects: &Effects) -> Option<(Claim, Following)> {
     effects.iter().find_map(|effect| match effect {
         Effect::Send { to, message: custody::Message { body: Body::Token { to: ticket, following, .. }, .. } } => {
@@ -52,7 +52,7 @@ fn following(claims: &[Claim], more: bool) -> Following {
     Following { turn: 0, claims: claims.to_vec(), more }
 }
 
-/// A peer whose first client holds the only token, with these successors.
+/// A peer whose client holds the only token.
 fn holding(following: Following) -> Custody {
     let config = custody::Config { batch: None, ..custody::Config::default() };
     let mut peer = Custody::founded(Session { peer: ME, number: 0 }, config, HOME, 1);
@@ -86,8 +86,7 @@ fn local_request_is_queued_if_more_wait() {
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { to: HOME, .. })), "it is queued: {effects:?}");
 }
 
-/// Of two clients of one peer, the one that requested while the token was in use is granted first, although the token
-/// is here and its `Next` is in flight.
+/// Although the token is here, and its `Next` is in flight.
 #[test]
 fn older_waiter_of_same_peer_is_granted_first() {
     let mut peer = holding(following(&[], false));
@@ -98,7 +97,6 @@ fn older_waiter_of_same_peer_is_granted_first() {
     assert_eq!(granted(&feed(&mut peer, event)), Some(Ticket::new(2)));
 }
 
-/// The withdrawn client delays the token by one message.
 #[test]
 fn token_for_withdrawn_client_is_passed_on() {
     let config = custody::Config { batch: None, ..custody::Config::default() };

@@ -1,4 +1,4 @@
-//! The rules of docs/design/recovery.md, one test per statement, without a network: state, event, check.
+//! The rules of docs/design/recovery.md, one test per statement.
 
 use peerlock_protocol::custody::{Answer, Body, Config, Following, Message, Report, Timer, Update};
 use peerlock_protocol::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
@@ -8,14 +8,13 @@ use peerlock_types::{PeerId, Rng, Ticket, Time};
 
 type Effects = Vec<Effect<Message, Timer>>;
 
-/// A hundred numbers per generation; arrival numbers are sent at once.
 const CONFIG: Config = Config { numbers: 100, batch: None, reach: 8, always_ahead: false, without: None };
 
 fn session(peer: u64) -> Session {
     Session { peer: PeerId::new(peer), number: 0 }
 }
 
-/// A session of generation 1, in which peer 0 coordinates and has all tokens.
+/// In generation 1, with peer 0 as coordinator and all tokens there.
 fn founded(peer: u64, slots: u32) -> Custody {
     Custody::founded(session(peer), CONFIG, PeerId::new(0), slots)
 }
@@ -54,7 +53,6 @@ fn nothing(peer: u64) -> Body {
     Body::Answer(Answer { session: session(peer), tokens: Vec::new(), waiting: Vec::new() })
 }
 
-/// Returns the only answer among the effects.
 fn answer(effects: &Effects) -> &Answer {
     let mut answers = effects.iter().filter_map(|effect| match effect {
         Effect::Send { message: Message { body: Body::Answer(answer), .. }, .. } => Some(answer),
@@ -318,7 +316,6 @@ fn surplus_token_is_dropped_on_release() {
     assert_eq!((effects, holder.tokens()), (vec![Effect::Send { to: PeerId::new(0), message: dropped }], 0));
 }
 
-/// R10.
 #[test]
 fn r10_quitting_session_has_no_tokens_until_answer() {
     let mut holder = founded(0, 2);
@@ -342,7 +339,7 @@ fn r10_quitting_session_has_no_tokens_until_answer() {
     );
 }
 
-/// R10. The generation is kept, so that older messages are discarded.
+/// So that older messages are discarded.
 #[test]
 fn r10_returning_session_keeps_its_generation() {
     let mut holder = founded(0, 1);
@@ -360,7 +357,7 @@ fn r10_returning_session_keeps_its_generation() {
     assert_eq!(again.held().count(), 1);
 }
 
-/// R10. Another generation was opened before the `Quit` was applied: its census reaches the session.
+/// Another generation was opened before the `Quit` was applied.
 #[test]
 fn r10_quitting_session_replies_nothing_to_next_census() {
     let mut idle = founded(1, 1);
@@ -376,7 +373,7 @@ fn r10_quitting_session_replies_nothing_to_next_census() {
     assert_eq!(event(&mut idle, session(1), 2, EventKind::Left { quit: 1 }), []);
 }
 
-/// R10. Another generation was opened first, and its event arrives before the census, which is answered nevertheless.
+/// Another generation was opened first, and its event arrives before the census.
 #[test]
 fn r10_session_that_has_quit_replies_to_later_census() {
     let mut idle = founded(1, 1);
@@ -388,8 +385,8 @@ fn r10_session_that_has_quit_replies_to_later_census() {
     assert_eq!(feed(&mut again, 1, 0, 2, census(1, 1)), [], "once");
 }
 
-/// A session of peer 1 that has joined generation 3, whose census it is still to receive, as the registry had it as a
-/// party before; and that has sent `Quit` for it meanwhile. A client waits since then.
+/// A session that has joined generation 3, has not received its census yet, and has sent `Quit` meanwhile. A client
+/// waits.
 fn quits_before_census() -> Custody {
     let mut idle = founded(1, 1);
     feed(&mut idle, 1, 0, 2, census(1, 1));
@@ -404,7 +401,7 @@ fn quits_before_census() -> Custody {
     idle
 }
 
-/// R10. The registry may remove it from this generation at any time: it must not have anything then.
+/// The registry may remove it from this generation at any time.
 #[test]
 fn r10_quitting_session_replies_nothing_to_same_generation() {
     let mut idle = quits_before_census();
@@ -419,7 +416,7 @@ fn r10_quitting_session_replies_nothing_to_same_generation() {
     );
 }
 
-/// R10. Nor does it coordinate that generation: the next one is opened when the registry applies the `Quit`.
+/// The next generation is opened when the registry applies the `Quit`.
 #[test]
 fn r10_quitting_session_does_not_coordinate() {
     let mut idle = quits_before_census();

@@ -8,19 +8,17 @@ use super::message::{Answer, Report};
 use crate::registry::{Detached, Session};
 use crate::token::{Arrival, Claim, Token};
 
-/// A census in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Census {
-    /// The parties that have not replied. Never shrinks otherwise: the end of a party's session opens a new generation
+    /// The parties that have not replied. The end of a party's session does not remove it, but opens a new generation
     /// (R3).
     asked: Vec<Session>,
-    /// The answers so far, sorted by session.
+    /// Sorted by session.
     answers: Vec<Answer>,
-    /// The detached grants as of the start of the generation.
+    /// As of the start of the generation.
     detached: Vec<Detached>,
 }
 
-/// The result of a census.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Count {
     /// Valid tokens with their peers.
@@ -31,7 +29,7 @@ pub(super) struct Count {
     pub(super) missing: Vec<u32>,
     /// Detached grants of slots without a token.
     pub(super) detached: Vec<Detached>,
-    /// The waiters in order of arrival; those without a confirmed number come last.
+    /// In order of arrival; those without a confirmed number come last.
     pub(super) waiting: Vec<(Claim, Option<Arrival>)>,
     /// The parties that have tokens or waiters.
     pub(super) remaining: Vec<Session>,
@@ -42,12 +40,11 @@ impl Census {
         Self { asked, answers: Vec::new(), detached }
     }
 
-    /// Returns the parties that have not replied.
     pub(super) fn asked(&self) -> &[Session] {
         &self.asked
     }
 
-    /// Adds an answer if `is_asked` holds for a party that has not replied.
+    /// Adds the answer of the party for which `is_asked` holds, if it has not replied.
     pub(super) fn take(&mut self, answer: Answer, is_asked: impl Fn(&Session) -> bool) {
         if let Some(at) = self.asked.iter().position(is_asked) {
             self.asked.remove(at);
@@ -56,23 +53,21 @@ impl Census {
         }
     }
 
-    /// Returns the number of stored entries of the peers for which `is_of` holds.
+    /// Returns the number of entries stored for the peers for which `is_of` holds.
     pub(super) fn retained(&self, is_of: impl Fn(PeerId) -> bool) -> usize {
         let answers = self.answers.iter().filter(|answer| is_of(answer.session.peer));
         answers.map(|answer| 1 + answer.tokens.len() + answer.waiting.len()).sum()
     }
 
-    /// Returns whether every party has replied.
     pub(super) fn is_complete(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// Discards the detached grants, for [`Rule::DetachedEnd`](super::Rule::DetachedEnd).
+    /// For [`Rule::DetachedEnd`](super::Rule::DetachedEnd).
     pub(super) fn forget_detached(&mut self) {
         self.detached.clear();
     }
 
-    /// Returns the result for this number of slots.
     pub(super) fn count(self, slots: u32) -> Count {
         let Self { answers, mut detached, .. } = self;
         let remaining = answers.iter().filter(|answer| !answer.is_empty()).map(|answer| answer.session).collect();

@@ -1,4 +1,4 @@
-//! Generations: joining, the census on both sides, and the coordinator's actions.
+//! Generations: joining, both sides of the census, and the coordinator's actions.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,14 +16,14 @@ use crate::token::{Claim, Token};
 
 impl Custody {
     pub(super) fn on_joined(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
-        // A party learns of a generation from its census. R10: a session that gives up its participation was a party
-        // when it sent `Quit`, and waits for the answer to that.
+        // A party learns of a generation from its census. R10: a session that gives up its participation waits for the
+        // answer to `Quit`.
         if matches!(self.stage, Stage::Party | Stage::Leaving) {
             return;
         }
         self.stage = Stage::Party;
         (self.coordinator, self.slots) = (coordinator, slots);
-        // R4. From now on older messages are discarded.
+        // R4.
         self.generation = if self.keeps(Rule::JoinAhead) { generation } else { self.generation.max(1) };
         for at in 0..self.waiting.len() {
             let claim = Claim { peer: self.me.peer, ticket: self.waiting[at].0 };
@@ -31,8 +31,7 @@ impl Custody {
         }
     }
 
-    /// R10: whether `Quit` was sent for this generation and is not answered. The answer, or another event, ends the
-    /// generation.
+    /// R10: whether `Quit` for this generation is not answered yet.
     fn gives_up(&self, generation: u64) -> bool {
         self.stage == Stage::Leaving && generation == self.generation && self.keeps(Rule::GiveUpLasts)
     }
@@ -41,8 +40,7 @@ impl Custody {
         if generation < self.generation || generation <= self.answered || self.gives_up(generation) {
             return;
         }
-        // The coordinator replies to its own census like every party, which moves it to this generation; only then does
-        // it take the role.
+        // The coordinator replies to its own census like every party, and takes the role after that.
         self.on_census(self.me.peer, generation, self.me, slots, cx);
         let others: Vec<Session> = census.asked().iter().copied().filter(|session| *session != self.me).collect();
         self.role = Some(Box::new(Role::Counting(census)));
@@ -59,12 +57,12 @@ impl Custody {
         slots: u32,
         cx: &mut Cx<'_, Self>,
     ) {
-        // R6. Another session of this host does not reply: the coordinator waits for the end of the one it asked.
+        // R6. The coordinator waits for the end of the session that it asked.
         if !self.is_me(session) || generation < self.generation || generation <= self.answered {
             return;
         }
-        // R10. The tokens were discarded. Waiting clients are requested after the registry has answered: this session
-        // must not take part in a generation that it has given up.
+        // R10. The tokens were discarded. Waiting clients request after the registry has answered: this session must
+        // not take part in a generation that it has given up.
         if self.gives_up(generation) {
             self.answered = generation;
             let (tokens, waiting) = <_>::default();
@@ -78,7 +76,7 @@ impl Custody {
         let tokens = self.tokens.held.iter().map(report).collect();
         let waiting = if has_joined { Vec::new() } else { self.waiting.iter().copied().collect() };
         let answer = Answer { session: self.me, tokens, waiting };
-        // R8. The registry removes this session from the parties, since it has nothing.
+        // R8. The registry removes this session from the parties.
         let is_nothing = answer.is_empty() && !has_joined && from != self.me.peer;
         let leaves = is_nothing && self.keeps(Rule::NothingLeaves);
         self.stage = if leaves { Stage::Outside } else { Stage::Party };
@@ -149,8 +147,8 @@ impl Custody {
         self.bind(cx);
     }
 
-    /// Creates the token of a slot at this peer. If this generation ends, the token is reported like any other, so no
-    /// peer needs to know of it.
+    /// Creates the token of a slot at this peer. Other peers need not know of it: the next census reports it like any
+    /// other.
     fn make(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         if self.tokens.place_of(slot).is_some() {
             return cx.unexpected("a token is here of which nobody has told");
@@ -178,15 +176,15 @@ impl Custody {
             // R9: this session may become the coordinator of that generation. R4: during the census, requests of
             // joining sessions are buffered.
             _ if is_later && !self.keeps(Rule::EarlyUpdate) => {}
-            // This session replied to another coordinator. The sender may mean an earlier session of this host, which
-            // has ended: a new generation will follow.
+            // This session replied to another coordinator. The sender may mean an earlier session of this host, whose
+            // end opens a new generation.
             None if !is_later && self.answered == self.generation => {}
             _ => self.buffer_early(generation, from, early),
         }
     }
 
-    /// Buffers an update. A withdrawal removes its request: requests and withdrawals of clients that retry during a
-    /// long census must not accumulate.
+    /// Buffers an update. A withdrawal removes its request: those of clients that retry during a long census must not
+    /// accumulate.
     fn buffer_early(&mut self, generation: u64, from: PeerId, early: Early) {
         if let Early::Update(Update::Withdraw(claim)) = early {
             let request = (generation, from, Early::Update(Update::Request(claim)));

@@ -24,17 +24,17 @@ pub(super) struct Keeper {
     untold: Vec<Claim>,
     /// Whether the timer for these confirmations is pending.
     is_timed: bool,
-    /// Detached grants of slots without a token. The token is created when the last of them ends. Sorted.
+    /// Detached grants of slots without a token, sorted. The token is created when the last of them ends.
     detached: Vec<Detached>,
     /// Slots without a token of which an invalid one was reported. Its peer may send reports of it until it receives
     /// `Void`.
     void: Vec<u32>,
-    /// Unreachable peers, whose waiters are passed over. Sorted.
+    /// Peers whose waiters are passed over, sorted.
     unreachable: Vec<PeerId>,
 }
 
 impl Keeper {
-    /// Rebuilds the queue from a census, and adopts the reported tokens.
+    /// Rebuilds the queue from a census.
     pub(super) fn new(generation: u64, slots: u32, config: Config, count: &Count) -> Self {
         let (queue, mut detached) = (Queue::new(config.reach, config.always_ahead), count.detached.clone());
         detached.sort_unstable();
@@ -52,7 +52,6 @@ impl Keeper {
         keeper
     }
 
-    /// Adds a token that was created at the coordinator.
     pub(super) fn add(&mut self, token: Token, at: PeerId) {
         self.queue.add_barred(token.slot, at, token.fencing, true);
     }
@@ -67,7 +66,6 @@ impl Keeper {
         let _ = self.queue.note(Update::Request(claim), arrival);
     }
 
-    /// Processes an update, or returns why it is not valid.
     pub(super) fn note(&mut self, update: Update) -> Result<(), &'static str> {
         if let Update::Request(claim) = update {
             // The peer is reachable, and its older waiters come first.
@@ -95,12 +93,10 @@ impl Keeper {
         self.queue.set_reachable(peer, reachable);
     }
 
-    /// Returns the peers whose waiters are passed over.
     pub(super) fn unreachable(&self) -> &[PeerId] {
         &self.unreachable
     }
 
-    /// Removes a surplus token that was dropped.
     pub(super) fn drop_token(&mut self, slot: u32, stay: u64) {
         self.queue.remove(slot, stay);
     }
@@ -132,12 +128,11 @@ impl Keeper {
         self.queue.bind()
     }
 
-    /// Returns whether the timer for confirmations is pending.
     pub(super) fn is_timed(&self) -> bool {
         self.is_timed
     }
 
-    /// Returns whether that timer has to be set, and marks it as pending.
+    /// Returns whether the timer has to be set, and marks it as pending.
     pub(super) fn needs_timer(&mut self) -> bool {
         !self.untold.is_empty() && !core::mem::replace(&mut self.is_timed, true)
     }

@@ -1,7 +1,12 @@
-//! Messages of the token protocol with recovery. See docs/design/recovery.md for the rules (R1–R11).
+//! Messages of custody, the token protocol with recovery. docs/design/recovery.md has the rules R1–R11.
 //!
-//! Every message names the *generation* it belongs to. A peer in a later generation discards it (R1). A peer in an
-//! earlier one buffers updates for the coordinator until it has reached that generation (R9).
+//! Every message names its *generation*. A peer in a later generation discards it (R1). A peer in an earlier one
+//! buffers updates for the coordinator until it has reached that generation (R9), and discards everything else but the
+//! census.
+//!
+//! A link delivers a message at most once, but messages may overtake each other. Those about a token therefore name its
+//! *stay* at a peer, and those about successors also the *turn* of the announcement. Both only increase within a
+//! generation.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,21 +21,21 @@ use crate::token::{Arrival, Claim, Token};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Message {
-    /// Receivers in a later generation discard the message.
+    /// The generation of the sender.
     pub generation: u64,
-    /// The message itself.
+    /// The content.
     pub body: Body,
 }
 
-/// Limit of the clients that wait for one resource at one peer, so that an [`Answer`] fits into one message.
+/// Limit of the clients of one peer that wait for one resource: an [`Answer`] must fit into one message.
 pub const MOST_WAITING: usize = 32_768;
-/// Limit of the successors in one message. The queue sends at most half as many.
+/// Limit of the successors in one message; the queue sends at most half as many.
 const MOST_FOLLOWING: usize = 64;
 /// Exclusive limit of counters that are incremented by one.
 const MOST_COUNTED: u64 = 1 << 62;
 
 impl Message {
-    /// Returns an error if a field is out of bounds. Called where a received message is decoded.
+    /// Returns an error if a field is out of bounds. Called when a received message is decoded.
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         let is_slot = |slot: u32| slot < MOST_SLOTS;
@@ -63,66 +68,71 @@ impl Message {
     }
 }
 
-/// The content of a message. The table in docs/design/protocol.md shows sender, receiver and moment of each.
+/// The content of a message. docs/design/protocol.md has a table of senders and receivers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Body {
-    /// Sent to the coordinator when the state of a request or a token changes.
+    /// Sent by a party to the coordinator when one of its requests or tokens changes state.
     Update(Update),
     /// Sent by the coordinator to the peer that has the token of `slot`, or will have it: the next waiters, in order.
     ///
     /// When its client releases, the receiver sends [`Body::Token`] to the first of them, without asking the
-    /// coordinator. Discarded if the stay has ended.
+    /// coordinator. A message for a stay to come is stored until the token arrives; one for a stay that has ended is
+    /// discarded.
     Next {
         /// The slot of the token.
         slot: u32,
-        /// The stay of the token after which these waiters come.
+        /// The stay of the token after which these waiters follow.
         stay: u64,
         /// The successors.
         following: Following,
         /// Whether these replace all successors sent before. Otherwise they extend those of the same turn.
         replaces: bool,
     },
-    /// Transfers the token of a slot from the releasing peer to the next waiter: the one message of a hand-over.
+    /// Sent by the peer of the releasing client to the peer of the next waiter: the token, in the one message of a
+    /// hand-over.
     ///
     /// The receiver grants `to` at once and reports nothing, since the sender has sent [`Update::Left`] to the
     /// coordinator. If `to` does not wait any more, the receiver forwards the token to the next successor, or keeps it
-    /// and reports it free. Discarded unless the receiver knows that it is a party (R5).
+    /// and reports it free. Discarded by a peer that does not know that it is a party (R5).
     Token {
-        /// The ticket that is granted.
+        /// The waiting client's ticket.
         to: Ticket,
         /// The token.
         token: Token,
         /// The number of the stay at the receiver.
         stay: u64,
-        /// The remaining successors known to the sender.
+        /// The remaining successors.
         following: Following,
     },
     /// Sent by the coordinator of a new generation to every party: report your tokens and waiters.
     ///
-    /// A party replies once per session and generation with [`Body::Answer`], and from then on discards messages of
-    /// older generations and all successors (R1, R2).
+    /// A party replies once per session and generation with [`Body::Answer`]. From then on it discards messages of
+    /// older generations, and has discarded all successors (R1, R2).
     Census {
         /// The session that is asked. Another session of the same host does not reply (R6).
         session: Session,
         /// The number of slots in this generation.
         slots: u32,
     },
-    /// Reply to [`Body::Census`]: all that a party has of the resource.
+    /// Sent by a party to the coordinator in reply to [`Body::Census`]: its tokens and waiters.
+    ///
+    /// When every party has replied, the coordinator adopts the valid tokens, creates the missing ones, and rebuilds
+    /// the queue (R3).
     Answer(Answer),
-    /// Sent by the coordinator to a party that reported a token which is not valid: there is a newer one of that slot.
-    /// The party drops the token and notifies its client.
+    /// Sent by the coordinator to a party that reported a token of which a newer one exists. The party discards the
+    /// token and notifies its client that the slot is lost.
     Void(Token),
-    /// Sent by a holder's peer to the coordinator when a surplus token was released after a resize. The token no longer
-    /// exists.
+    /// Sent by the peer of a releasing client to the coordinator when the token is surplus after a resize. The token no
+    /// longer exists.
     Dropped {
         /// The slot of the dropped token.
         slot: u32,
-        /// The stay in which it was dropped.
+        /// The stay that has ended.
         stay: u64,
     },
     /// Sent by the coordinator to a client's peer, batched: the arrival numbers of its requests. The peer reports them
-    /// in the next census.
+    /// in the next census, so that the requests keep their order.
     Arrivals(Vec<(Ticket, Arrival)>),
 }
 
@@ -130,11 +140,11 @@ pub enum Body {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Answer {
-    /// The session of the party. The reply of an earlier session of the same peer does not count.
+    /// The session of the party. An earlier session of the same peer is not counted.
     pub session: Session,
     /// The tokens at this peer.
     pub tokens: Vec<Report>,
-    /// The clients that wait at this peer, with their arrival numbers if known.
+    /// The clients that wait at this peer, with their arrival numbers if confirmed.
     pub waiting: Vec<(Ticket, Option<Arrival>)>,
 }
 
@@ -151,7 +161,7 @@ impl Answer {
 pub struct Report {
     /// The token. Of two tokens of one slot, the one with the higher fencing number is valid.
     pub token: Token,
-    /// Whether a client holds the slot with it.
+    /// Whether a client holds the slot.
     pub in_use: bool,
 }
 

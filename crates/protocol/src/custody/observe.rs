@@ -43,7 +43,7 @@ impl Observe for Custody {
         usize::from(matches!(message.body, Body::Token { .. }))
     }
 
-    /// R1 discards older messages. Some messages of the present generation have no effect, either.
+    /// R1 discards older messages. Some of the present generation have no effect either.
     fn is_void(&self, UnderWay { message, .. }: UnderWay<'_, Self>) -> bool {
         if self.config.without.is_some() {
             return false;

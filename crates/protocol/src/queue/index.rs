@@ -1,4 +1,4 @@
-//! Finds the position of a waiter by its claim.
+//! The positions of all waiters by claim.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,8 +7,7 @@ use peerlock_types::{PeerId, Ticket};
 
 use crate::token::Claim;
 
-/// The positions of all waiters by claim: a hash table with open addressing and linear probing, which is several times
-/// as fast as a tree. Its order is never visible.
+/// A hash table with open addressing and linear probing, several times as fast as a tree. Its order is never visible.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     /// A power of two of entries, of which at most a quarter are used; the others are [`NOWHERE`].
@@ -26,7 +25,6 @@ const NOWHERE: u64 = u64::MAX;
 
 const EMPTY: Entry = Entry { claim: Claim { peer: PeerId::new(0), ticket: Ticket::NONE }, place: NOWHERE };
 
-/// The size of the first table.
 const LEAST: usize = 8;
 
 impl Index {
@@ -35,7 +33,7 @@ impl Index {
     }
 
     fn home(&self, Claim { peer, ticket }: Claim) -> usize {
-        // Two odd constants that spread each bit over the upper half, as in SplitMix64.
+        // Odd constants that spread each bit over the upper half, as in SplitMix64.
         let hash = (peer.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ticket.get()).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (hash >> 32) as usize & (self.table.len() - 1)
     }
@@ -44,7 +42,7 @@ impl Index {
         (at + 1) & (self.table.len() - 1)
     }
 
-    /// Returns the index of a claim in the table, or else the index for its insertion.
+    /// Returns the index of a claim in the table, or the index for its insertion.
     fn find(&self, claim: Claim) -> Result<usize, usize> {
         let mut at = self.home(claim);
         loop {
@@ -56,7 +54,6 @@ impl Index {
         }
     }
 
-    /// Returns the position of a claim.
     pub(super) fn get(&self, claim: Claim) -> Option<u64> {
         if self.len == 0 {
             return None;
@@ -64,7 +61,7 @@ impl Index {
         self.find(claim).ok().map(|at| self.table[at].place)
     }
 
-    /// Adds a claim at a position. Returns whether it was not there.
+    /// Returns whether the claim was not there.
     pub(super) fn insert(&mut self, claim: Claim, place: u64) -> bool {
         if 4 * (self.len + 1) > self.table.len() {
             self.grow();
@@ -84,7 +81,6 @@ impl Index {
         }
     }
 
-    /// Removes a claim and returns its position.
     pub(super) fn remove(&mut self, claim: Claim) -> Option<u64> {
         if self.len == 0 {
             return None;
@@ -115,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// Compares with a tree, for claims few enough to repeat.
+    /// The claims are few enough to repeat.
     #[test]
     fn index_agrees_with_tree() {
         let mut rng = Rng::new(1);

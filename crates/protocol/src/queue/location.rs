@@ -7,13 +7,12 @@ use peerlock_types::PeerId;
 
 use crate::token::Claim;
 
-/// The successors of a token, in order, as far as the coordinator has announced them. The token carries the remaining
-/// ones.
+/// The announced successors of a token, in order. The token carries the remaining ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Following {
-    /// Messages of one turn do not contradict each other: they name one claim for each of the token's stays to come,
-    /// and later ones extend these. A message of a higher turn replaces all earlier ones.
+    /// Messages of one turn do not contradict each other: they name one claim for each stay to come, and later ones
+    /// extend these. A message of a higher turn replaces all earlier ones.
     ///
     /// The coordinator's turns are even. The turn becomes odd when the token is sent to another claim than announced.
     pub turn: u64,
@@ -42,7 +41,7 @@ pub struct Location {
     pub at: PeerId,
     /// The number of that stay.
     pub stay: u64,
-    /// Whether it is unused there: a successor gets it at once.
+    /// Whether it is unused there.
     pub free: bool,
     /// Whether no successor may be announced for now.
     pub(super) barred: bool,
@@ -50,15 +49,14 @@ pub struct Location {
     pub(super) report: u32,
     /// The first announced successor. With several tokens, always a waiting claim.
     pub next: Option<Claim>,
-    /// The announced successors after `next`.
     pub(super) further: Vec<Claim>,
-    /// The last value of [`Following::more`] that was sent.
+    /// The last [`Following::more`] that was sent.
     pub(super) more: bool,
-    /// The turn of the announcements. Increases when all of them are taken back.
+    /// Increases when all announcements are taken back.
     pub(super) turn: u64,
     /// Whether nothing was sent in this turn yet.
     pub(super) replaces: bool,
-    /// A report of a later stay, which has overtaken the update that the token was sent there.
+    /// A report of a later stay, which has overtaken the update of the move.
     pub(super) early: Option<Report>,
 }
 
@@ -73,11 +71,11 @@ pub(super) struct Report {
 /// A message to the peer that has a token, or will have it in this stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The peer that has the token, or will have it.
+    /// The receiver.
     pub at: PeerId,
     /// The slot of the token.
     pub slot: u32,
-    /// The stay of the token after which these claims come.
+    /// The stay of the token after which these claims follow.
     pub stay: u64,
     /// The successors.
     pub following: Following,
@@ -90,17 +88,16 @@ pub struct Binding {
 pub(super) struct Gone {
     next: Option<Claim>,
     further: Vec<Claim>,
-    /// The number of further ones that have left the queue already and need no update.
+    /// The number of further ones that have left the queue already.
     out: usize,
 }
 
 impl Gone {
-    /// Returns their number.
     pub(super) fn len(&self) -> usize {
         self.out + usize::from(self.next.is_some()) + self.further.len()
     }
 
-    /// Counts the first of them as out of the queue, if it is this claim.
+    /// Counts the first as out of the queue, if it is this claim.
     pub(super) fn but(mut self, first: Claim) -> Self {
         self.out += usize::from(self.next.take_if(|next| *next == first).is_some());
         self
@@ -119,7 +116,7 @@ impl Location {
     }
 
     /// Returns the preference for the next announcement, lowest first: a free token, then tokens in use by the number
-    /// of their successors. `None` if no successor is to be announced: the token is barred, or free with a successor.
+    /// of their successors. `None` if the token is barred, or free with a successor.
     pub(super) fn rank(&self) -> Option<u32> {
         match (self.barred, self.free, self.next) {
             (true, ..) | (_, true, Some(_)) => None,
@@ -129,12 +126,11 @@ impl Location {
         }
     }
 
-    /// Returns the claim that gets the token while it is free.
+    /// Returns the claim that gets the free token.
     pub(super) fn promised(&self) -> Option<Claim> {
         self.next.filter(|_| self.free)
     }
 
-    /// Returns all announced claims in order.
     pub(super) fn announced(&self) -> impl Iterator<Item = Claim> {
         self.next.into_iter().chain(self.further.iter().copied())
     }
@@ -144,24 +140,22 @@ impl Location {
         others.checked_sub(1).map_or(self.next, |at| self.further.get(at).copied())
     }
 
-    /// Returns the last announced claim.
     pub(super) fn last_announced(&self) -> Option<Claim> {
         self.further.last().copied().or(self.next)
     }
 
-    /// Returns the number of announced claims.
     pub(super) fn announces(&self) -> usize {
         usize::from(self.next.is_some()) + self.further.len()
     }
 
-    /// Returns the number of moves between peers until the last announced claim.
+    /// Returns the moves between peers until the last announced claim.
     pub(super) fn moves(&self) -> u32 {
         let mut at = self.at;
         self.announced().map(|claim| u32::from(core::mem::replace(&mut at, claim.peer) != claim.peer)).sum()
     }
 
-    /// Appends claims to the announced ones. The message goes to the last claim announced before, which the token must
-    /// pass, so that it is never too late.
+    /// Appends announced claims. The message goes to the last claim announced before, which the token must pass, so
+    /// that it is never too late.
     pub(super) fn announce(&mut self, claims: Vec<Claim>, more: bool) -> Binding {
         let at = self.last_announced().map_or(self.at, |claim| claim.peer);
         let stay = self.stay + self.announces() as u64;
@@ -175,7 +169,6 @@ impl Location {
         Binding { at, slot: self.slot, stay, following, replaces }
     }
 
-    /// Discards the announced claims: the next announcement replaces them.
     pub(super) fn take_back(&mut self) -> Gone {
         if self.next.is_some() { self.begin_turn() } else { Gone::default() }
     }
@@ -192,7 +185,7 @@ impl Location {
         let skipped = usize::try_from(stay - self.stay).unwrap_or(usize::MAX);
         (self.at, self.stay, self.free, self.report) = (to.peer, stay + 1, false, 0);
         if turn != self.turn || self.announced_after(skipped) != Some(to) {
-            // It was not sent as last announced, so its successors are unknown.
+            // Not sent as last announced, so its successors are unknown.
             return (Vec::new(), self.begin_turn());
         }
         if skipped == 0 {

@@ -4,15 +4,14 @@
 /// it releases earlier, the token lies unused. If that happens often, successors are sent ahead, as with one token,
 /// although this binds waiters early.
 ///
-/// Lateness can be measured only while nothing is sent ahead. So it is tried again after a while, and after twice as
+/// Lateness can be measured only while nothing is sent ahead. So that is tried again after a while, and after twice as
 /// long if stays are still short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Pace {
     /// Grows by [`LATE`] for each token released too early, and shrinks by one per entry.
     haste: u32,
-    /// Remaining entries for which successors are sent ahead, including the last ones that were sent ahead before.
-    /// `u32::MAX`: always.
+    /// Remaining entries for which successors are sent ahead, including those of [`DRAIN`]. `u32::MAX`: always.
     ahead: u32,
     /// Entries per token for which successors are sent ahead the next time.
     patience: u32,
@@ -22,25 +21,22 @@ pub(super) struct Pace {
 /// long as a message, one in ten is late, and late binding serves better.
 const LATE: u32 = 3;
 
-/// Minimum and maximum of `patience`. Our choice: a trial costs about two messages per token, in the end one message in
-/// 400 hand-overs.
+/// Bounds of `patience`. Our choice: a trial costs about two messages per token, in the end one in 400 hand-overs.
 const PATIENCE: (u32, u32) = (25, 800);
 
-/// Entries per token before a trial without, which use successors sent ahead earlier and prove nothing.
+/// Entries per token before a trial, which use successors sent ahead earlier and prove nothing.
 const DRAIN: u32 = 8;
 
 impl Pace {
-    /// Starts to measure, or sends ahead `always`.
     pub(super) fn new(always: bool) -> Self {
         Self { haste: 0, ahead: if always { u32::MAX } else { 0 }, patience: PATIENCE.0 }
     }
 
-    /// Returns whether successors are sent ahead with so many tokens.
     pub(super) fn is_ahead(&self, tokens: usize) -> bool {
         self.ahead > DRAIN.saturating_mul(tokens as u32)
     }
 
-    /// Returns whether stays were short until now, including a trial that has just started.
+    /// Returns whether stays were short until now, also during a trial.
     pub(super) fn were_short(&self) -> bool {
         self.ahead > 0 || self.patience > PATIENCE.0
     }
@@ -58,7 +54,6 @@ impl Pace {
         }
     }
 
-    /// Counts an entry.
     pub(super) fn entry(&mut self, tokens: u32) {
         match self.ahead {
             u32::MAX => {}

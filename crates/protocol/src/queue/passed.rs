@@ -1,15 +1,13 @@
 //! Counts how many later requests entered before each waiter.
 //!
 //! An entry passes all older waiters, which may be many. So it is counted once, at the position of the entering waiter,
-//! and the sum over all later positions is computed when needed (binary indexed tree).
+//! and summed over all later positions when needed (binary indexed tree).
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Counts by position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Passed {
-    /// The first position of the tree.
     base: u64,
     /// Empty while no waiter was passed.
     tree: Vec<u32>,
@@ -17,13 +15,11 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    /// Creates counts of zero for these positions.
     pub(super) fn starting(base: u64, places: usize) -> Self {
         Self { base, tree: vec![0; (2 * places + 2).next_power_of_two()], total: 0 }
     }
 
-    /// Creates counts for `places` positions from `base` on. `list` is sorted by age; a younger waiter was passed no
-    /// more often.
+    /// `list` is sorted by age; a younger waiter was passed no more often.
     pub(super) fn from_list(base: u64, places: usize, list: Vec<(u64, u32)>) -> Self {
         let mut passed = Self::starting(base, places);
         // The difference to the next waiter is counted below the position of that.
@@ -31,7 +27,6 @@ impl Passed {
         for (&(_, times), (place, fewer)) in list.iter().zip(next) {
             passed.add_times(place, times.saturating_sub(fewer));
         }
-        // Without passes nothing is stored.
         if passed.total == 0 { Self::default() } else { passed }
     }
 
@@ -40,12 +35,10 @@ impl Passed {
         !self.tree.is_empty() && place - self.base >= self.tree.len() as u64
     }
 
-    /// Returns whether there is no tree yet.
     pub(super) fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }
 
-    /// Counts the entry of the waiter at this position.
     pub(super) fn add(&mut self, place: u64) {
         self.add_times(place, 1);
     }
@@ -77,7 +70,6 @@ mod tests {
 
     use super::*;
 
-    /// Compares with counting at every waiter.
     #[test]
     fn counts_agree_with_counting_at_every_waiter() {
         let mut rng = Rng::new(1);

@@ -1,6 +1,6 @@
 //! Sort keys of tokens. Each is one number, as comparison is nearly their only use.
 
-/// Sorts tokens by the move with which they came to their peer, longest there first, then by slot.
+/// By the move with which they came to their peer, longest there first, then by slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rating(u128);
 
@@ -18,7 +18,7 @@ impl Rating {
     }
 }
 
-/// Sorts tokens by preference for the next announcement, then as [`Rating`].
+/// By preference for the next announcement, then as [`Rating`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ranked(u128);
 

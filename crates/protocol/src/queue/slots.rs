@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-/// Slots in order of insertion, without allocation while they are few, as for nearly all waiters.
+/// In order of insertion; without allocation while they are few, as for nearly all waiters.
 #[derive(Clone, Debug)]
 pub(super) enum Slots {
     Few(u8, [u32; FEW]),
     Many(Vec<u32>),
 }
 
-/// The number that takes no more space than a vector.
+/// Takes no more space than a vector.
 const FEW: usize = 5;
 
 impl Slots {
@@ -55,7 +55,6 @@ impl Deref for Slots {
 mod tests {
     use super::*;
 
-    /// Compares with a vector.
     #[test]
     fn slots_agree_with_vector() {
         let (mut slots, mut expected) = (Slots::new(), Vec::new());

@@ -1,9 +1,7 @@
-//! A sorted vector as a set.
+//! A set that is read from its lowest element on.
 
 use alloc::vec::Vec;
 
-/// A set that is read from its lowest element on.
-///
 /// A vector, since most resources have few slots: a tree is several times slower for a handful of elements. With a
 /// thousand slots an insertion moves up to 24 kB, in less than a microsecond.
 #[derive(Clone, Debug)]
@@ -30,12 +28,10 @@ impl<T: Ord + Copy> Sorted<T> {
         self.0.first().copied()
     }
 
-    /// Returns the lowest element that is at least `lowest`.
     pub(super) fn first_from(&self, lowest: T) -> Option<T> {
         self.0.get(self.0.partition_point(|&element| element < lowest)).copied()
     }
 
-    /// Returns the highest element below `bound`.
     pub(super) fn last_below(&self, bound: T) -> Option<T> {
         self.0[..self.0.partition_point(|&element| element < bound)].last().copied()
     }

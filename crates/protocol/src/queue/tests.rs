@@ -7,7 +7,7 @@ fn claim(peer: u64) -> Claim {
     Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) }
 }
 
-/// Tokens in use at peers 1, 2, …, and no waiters.
+/// At peers 1, 2, …
 fn in_use(slots: u32) -> Queue {
     let mut queue = Queue::new(8, false);
     (0..slots).for_each(|slot| queue.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
@@ -22,7 +22,7 @@ fn ask(queue: &mut Queue, peers: &[u64]) {
     peers.iter().for_each(|&peer| note(queue, Update::Request(claim(peer))));
 }
 
-/// Returns the next bindings, as `slot:next`.
+/// The next bindings, as `slot:next`.
 fn bound(queue: &mut Queue) -> String {
     let mut all: Vec<String> = Vec::new();
     while let Some(Binding { slot, following, .. }) = queue.bind() {
@@ -142,7 +142,7 @@ fn waiter_of_failed_peer_is_removed() {
     assert_eq!(queue.to_string(), "waiting [6, 7], tokens [0 at 1, next 7; 1 at 2, next 6]");
 }
 
-/// A free token that was lost with its peer must not be bound to a waiter that then gets no other.
+/// The token may be lost with its peer: the waiter must get another.
 #[test]
 fn free_token_of_failed_peer_does_not_block_waiter() {
     let mut queue = Queue::new(8, false);
@@ -184,7 +184,7 @@ fn duplicate_request_is_queued_once() {
     assert_eq!(queue.to_string(), "waiting [5], tokens [0 at 6, next 5]");
 }
 
-/// Returns the bindings of a single token with their receiver: `PEER@STAY:claims`, with `+` if there are more.
+/// The bindings of a single token: `PEER@STAY:claims`, with `+` if there are more.
 fn announced(queue: &mut Queue) -> String {
     let mut all: Vec<String> = Vec::new();
     while let Some(Binding { at, stay, following, .. }) = queue.bind() {
@@ -217,7 +217,7 @@ fn successors_are_extended_when_half_are_left() {
     assert_eq!(announced(&mut queue), "8@4:9 10+", "three successors and one more waiter");
 }
 
-/// Hand-overs between clients of one peer are not counted as moves.
+/// These hand-overs are not moves.
 #[test]
 fn clients_of_one_peer_are_announced_together() {
     let mut queue: Queue = Queue::new(1, false);
@@ -228,8 +228,7 @@ fn clients_of_one_peer_are_announced_together() {
     assert_eq!(announced(&mut queue), "1@0:5 5#2 5#3+");
 }
 
-/// While the token knows all announced claims and there is room, a request is announced at once. Without room, the
-/// token is marked `more`, and the next request is announced when there is room.
+/// With room, a request is announced at once; without, when there is room again.
 #[test]
 fn token_without_room_for_successors_is_marked_more() {
     let mut queue: Queue = Queue::new(2, false);
@@ -266,7 +265,6 @@ fn diverted_token_receives_new_successors() {
     assert_eq!(announced(&mut queue), "5@1:6");
 }
 
-/// An update of a later stay arrives first: the claims in between have been served.
 #[test]
 fn later_stay_serves_claims_in_between() {
     let mut queue = in_use(1);
@@ -278,14 +276,14 @@ fn later_stay_serves_claims_in_between() {
     assert_eq!(queue.to_string(), "waiting [7], tokens [0 at 6, next 7]");
 }
 
-/// Tokens in use with several slots, with two successors each sent ahead.
+/// With two successors each.
 fn sending_ahead(slots: u32) -> Queue {
     let mut queue = Queue::new(4, true);
     (0..slots).for_each(|slot| queue.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
     queue
 }
 
-/// Returns the bindings of several tokens with their receivers: `SLOT>PEER@STAY:claims`, with `+` if there are more.
+/// The bindings of several tokens: `SLOT>PEER@STAY:claims`, with `+` if there are more.
 fn announced_of_each(queue: &mut Queue) -> String {
     let mut all: Vec<String> = Vec::new();
     while let Some(Binding { at, slot, stay, following, .. }) = queue.bind() {
@@ -317,7 +315,6 @@ fn free_token_takes_back_announcement_of_its_waiter() {
     assert_eq!(announced_of_each(&mut queue), "1>6@1:5 0>1@0:7", "the oldest gets it, and 0's holder gets another");
 }
 
-/// Several successors in a row arrive too late although clients wait.
 #[test]
 fn late_successors_switch_to_sending_ahead() {
     let mut queue = in_use(2);
@@ -351,7 +348,7 @@ fn passes_are_bounded_behind_a_long_stay() {
     panic!("5 was passed by 100 later requests");
 }
 
-/// After so many astray tokens that caution alone would need thousands of entries to decrease.
+/// After so many that caution alone would need thousands of entries to decrease.
 #[test]
 fn passes_are_bounded_after_many_astray_tokens() {
     let mut queue = in_use(2);
@@ -373,8 +370,6 @@ fn passes_are_bounded_after_many_astray_tokens() {
     }
 }
 
-/// With successors sent ahead, a waiter behind a long stay is also announced behind another token, before all later
-/// requests.
 #[test]
 fn claims_behind_long_stay_are_announced_elsewhere() {
     let mut queue = sending_ahead(2);
@@ -394,7 +389,7 @@ fn claims_behind_long_stay_are_announced_elsewhere() {
     panic!("{} is announced behind the long stay only: {queue}", behind[0]);
 }
 
-/// With as many long stays as holders to which one waiter may be announced.
+/// As many as holders to which one waiter may be announced.
 #[test]
 fn waiter_known_to_many_long_stays_is_announced_again() {
     let slots = MOST_KNOWN + 2;
@@ -416,7 +411,6 @@ fn waiter_known_to_many_long_stays_is_announced_again() {
     panic!("{queue}");
 }
 
-/// Compares the indices with a full scan after random updates.
 #[test]
 fn indices_agree_with_full_scan() {
     let mut rng = peerlock_types::Rng::new(1);
@@ -488,7 +482,7 @@ fn is_consistent(queue: &Queue) {
     assert!(found(&again).iter().map(|(known, _)| known).eq(oldest.iter().map(|(known, _)| known)), "{queue}");
 }
 
-/// Returns the slots of the tokens that are let go of three, of which `in_use` are in use.
+/// The slots that are let go of three tokens, of which `in_use` are in use.
 fn let_go(in_use: &[u32], slots: u32, room: usize) -> Vec<u32> {
     let mut queue: Queue = Queue::new(8, false);
     (0..3).for_each(|slot| queue.add_barred(slot, PeerId::new(1), 0, !in_use.contains(&slot)));
@@ -530,7 +524,6 @@ fn unreachable_waiter_is_passed_over_and_keeps_its_place() {
     }
 }
 
-/// A token must not pass through the peer of a withdrawn claim.
 #[test]
 fn withdrawn_claim_at_unreachable_peer_is_taken_back() {
     let mut queue = in_use(1);

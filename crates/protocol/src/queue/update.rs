@@ -6,19 +6,17 @@ use crate::token::Claim;
 
 /// A change of a request or a token, reported to the coordinator by the peer where it happened.
 ///
-/// A token's stays at peers are numbered. `Free` and `Busy` are also numbered within a stay, since they may overtake
-/// each other where a link is relayed.
+/// `Free` and `Busy` are numbered within a stay, since they may overtake each other where a link is relayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Update {
     /// A client has requested a slot. The coordinator appends it to the queue, confirms an arrival number, and binds it
     /// to a token.
     Request(Claim),
-    /// A waiting client has given up. Its claim is removed from the queue.
+    /// A waiting client has given up. The coordinator removes its claim.
     Withdraw(Claim),
-    /// A holder's peer has removed this claim, whose peer failed, and all later ones from its successors. The
-    /// coordinator removes the claim and sends the remaining successors again. Sent by late binding without recovery
-    /// only.
+    /// The peer of this claim has failed, and the sender has removed the claim and all later ones from its successors.
+    /// The coordinator removes it and sends the remaining successors again. Only in late binding without recovery.
     Forgotten(Claim),
     /// A client has released `slot`, and its peer has sent the token to `to`. The coordinator removes `to` from the
     /// queue and sends further successors to the new holder.
@@ -27,13 +25,13 @@ pub enum Update {
         slot: u32,
         /// The stay that has ended.
         stay: u64,
-        /// The claim that the token was sent to.
+        /// The new holder.
         to: Claim,
         /// The turn of the successors sent with the token.
         turn: u64,
     },
     /// A client has released `slot`, and its peer knows no successor: the token stays there unused. The coordinator
-    /// sends successors as soon as there is a waiter.
+    /// sends a successor as soon as there is a waiter.
     Free {
         /// The slot of the token.
         slot: u32,
@@ -42,8 +40,8 @@ pub enum Update {
         /// The number of this report in the stay.
         report: u32,
     },
-    /// A token that was reported free is in use again by a client of the same peer. A successor sent meanwhile has to
-    /// wait, or is bound to another token.
+    /// A client of the same peer uses a token that was reported free. A successor sent meanwhile has to wait, or is
+    /// bound to another token.
     Busy {
         /// The slot of the token.
         slot: u32,

@@ -10,7 +10,7 @@ use super::waitlist::Waitlist;
 use super::{Location, Queue};
 use crate::token::Claim;
 
-/// The state from which a queue can be rebuilt.
+/// Enough to rebuild a queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Form<A> {
@@ -74,7 +74,7 @@ impl<A: Copy + Hash> Hash for Queue<A> {
     }
 }
 
-/// Prints `waiting [4, 5], tokens [0 at 2, next 4]`; the token that has been at its peer longest comes first.
+/// Prints `waiting [4, 5], tokens [0 at 2, next 4]`, longest stay first.
 impl<A: Copy> fmt::Display for Queue<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting: Vec<Claim> = self.waiting().collect();

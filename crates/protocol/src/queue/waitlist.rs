@@ -11,7 +11,7 @@ use super::slots::Slots;
 use super::sorted::Sorted;
 use crate::token::Claim;
 
-/// The waiters. Positions are numbers that only grow: an older waiter has a lower one.
+/// Positions only grow: an older waiter has a lower one.
 #[derive(Clone, Debug)]
 pub(super) struct Waitlist<A> {
     /// From position `first` on. A removed waiter leaves a gap; the first is never a gap.
@@ -30,11 +30,10 @@ pub(super) struct Waitlist<A> {
 struct Waiter<A> {
     claim: Claim,
     mark: A,
-    /// The slots of the tokens whose holders know it.
+    /// The tokens whose holders know it.
     announced: Slots,
-    /// It gets a token that is free.
+    /// It gets a free token.
     promised: bool,
-    /// Its peer is unreachable: it is not announced.
     unreachable: bool,
 }
 
@@ -43,14 +42,12 @@ impl<A> Waiter<A> {
         self.announced.len() as u32
     }
 
-    /// Whether it may be announced.
     fn is_open(&self) -> bool {
         !self.promised && !self.unreachable
     }
 }
 
-/// Sorts waiters by the number of holders that know them, then by position. One number, as comparison is nearly its
-/// only use.
+/// Sorts waiters by the number of holders that know them, then by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Known(u128);
 
@@ -74,7 +71,7 @@ impl<A: Copy> Waitlist<A> {
         Self { places, first: 0, index, fresh: 0, informed: Sorted::new(), passed }
     }
 
-    /// Creates a list of these waiters, oldest first, each with the number of later requests that entered before it.
+    /// `list` has the number of later requests that entered before each waiter.
     pub(super) fn from_list(list: impl IntoIterator<Item = (Claim, A, u32)>) -> Self {
         let mut waitlist = Self::new();
         let mut passed = Vec::new();
@@ -108,7 +105,7 @@ impl<A: Copy> Waitlist<A> {
         self.place_and_waiter(claim).map(|(_, waiter)| waiter)
     }
 
-    /// Appends a waiter. Returns whether it was not queued already.
+    /// Returns whether the claim was not queued already.
     pub(super) fn push(&mut self, claim: Claim, mark: A) -> bool {
         // Otherwise an old waiter would keep the positions of all that were removed after it.
         if self.places.len() > 64 + 2 * self.len() {
@@ -131,7 +128,7 @@ impl<A: Copy> Waitlist<A> {
         true
     }
 
-    /// Removes a waiter. Returns its position and the tokens whose holders know it.
+    /// Returns the position and the tokens whose holders know the waiter.
     pub(super) fn remove(&mut self, claim: Claim) -> Option<(u64, Slots)> {
         let place = self.index.remove(claim)?;
         let Waiter { announced, .. } = self.places[(place - self.first) as usize].take()?;
@@ -147,7 +144,7 @@ impl<A: Copy> Waitlist<A> {
         Some((place, announced))
     }
 
-    /// Counts the entry of a waiter at this position before all older ones.
+    /// Counts the entry of the waiter at this position before all older ones.
     pub(super) fn pass(&mut self, place: u64) {
         if place > self.first && !self.places.is_empty() {
             if self.passed.is_empty() {
@@ -157,7 +154,7 @@ impl<A: Copy> Waitlist<A> {
         }
     }
 
-    /// Returns how many later requests entered before the waiter at this position.
+    /// Returns how many later requests entered before this waiter.
     pub(super) fn passed(&self, place: u64) -> u32 {
         self.passed.of(place)
     }
@@ -167,7 +164,6 @@ impl<A: Copy> Waitlist<A> {
         self.passed = Passed::from_list(self.first, self.places.len(), list);
     }
 
-    /// Renumbers all waiters without gaps.
     fn close_ranks(&mut self) {
         let passed: Vec<u32> = self.live().map(|(place, _)| self.passed(place)).collect();
         let informed = self.live().take_while(|&(place, _)| place < self.fresh).count() as u64;
@@ -214,12 +210,12 @@ impl<A: Copy> Waitlist<A> {
         waiter.announced.len()
     }
 
-    /// Records that it was announced to the holder of this token. Returns how many holders know it.
+    /// Returns how many holders know the waiter then.
     pub(super) fn announce(&mut self, claim: Claim, slot: u32) -> usize {
         self.change(claim, |waiter| waiter.announced.push(slot))
     }
 
-    /// Removes such a record. Returns how many holders still know it.
+    /// Returns how many holders still know the waiter.
     pub(super) fn take_back(&mut self, claim: Claim, slot: u32) -> usize {
         self.change(claim, |waiter| waiter.announced.remove(slot))
     }
@@ -236,7 +232,6 @@ impl<A: Copy> Waitlist<A> {
         }
     }
 
-    /// Returns the tokens whose holders know the waiter, and its position.
     pub(super) fn announced_and_place(&self, claim: Claim) -> Option<(&[u32], u64)> {
         self.place_and_waiter(claim).map(|(place, waiter)| (&waiter.announced[..], place))
     }
@@ -246,12 +241,11 @@ impl<A: Copy> Waitlist<A> {
         self.of(claim).map_or(&[], |waiter| &waiter.announced)
     }
 
-    /// Returns the tokens whose holders know the waiter at this position.
     pub(super) fn announced_at(&self, place: u64) -> &[u32] {
         self.at(place).map_or(&[], |waiter| &waiter.announced)
     }
 
-    /// Returns a copy of [`Self::announced`], for callers that change it meanwhile.
+    /// Returns a copy, for callers that change the list meanwhile.
     pub(super) fn known_to(&self, claim: Claim) -> Slots {
         self.of(claim).map_or(Slots::new(), |waiter| waiter.announced.clone())
     }
@@ -264,7 +258,6 @@ impl<A: Copy> Waitlist<A> {
         self.at(place).map(|waiter| waiter.claim)
     }
 
-    /// Returns the mark of the waiter.
     pub(super) fn mark(&self, claim: Claim) -> Option<A> {
         self.of(claim).map(|waiter| waiter.mark)
     }
@@ -275,13 +268,12 @@ impl<A: Copy> Waitlist<A> {
         before.chain((self.fresh..self.end()).filter(|&place| self.at(place).is_some()))
     }
 
-    /// Returns the first of [`Self::unknown`].
     pub(super) fn first_unknown(&self) -> Option<u64> {
         let before = self.informed.first().filter(|informed| informed.known() == 0).map(Known::place);
         before.or_else(|| Some(self.fresh).filter(|&fresh| fresh < self.end()))
     }
 
-    /// Returns, for each number of holders from one up, the oldest waiter known to so many. Without those that get a
+    /// Returns, for each number of holders from one up, the oldest waiter known to so many, without those that get a
     /// free token.
     pub(super) fn oldest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
         let first_from = |known| self.informed.first_from(Known::new(known, 0));
@@ -289,21 +281,18 @@ impl<A: Copy> Waitlist<A> {
         all.map(|informed| (informed.known(), informed.place()))
     }
 
-    /// Returns, for each number of holders from the highest down to two, the youngest waiter known to so many. Without
-    /// those that get a free token.
+    /// Returns, for each number of holders from the highest down to two, the youngest such waiter.
     pub(super) fn youngest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
         let last_below = |known| self.informed.last_below(Known::new(known, 0));
         let from_above = core::iter::successors(last_below(u32::MAX), move |informed| last_below(informed.known()));
         from_above.map(|informed| (informed.known(), informed.place())).take_while(|&(known, _)| known > 1)
     }
 
-    /// Returns the waiters with their positions, oldest first.
     fn live(&self) -> impl DoubleEndedIterator<Item = (u64, &Waiter<A>)> {
         let places = self.places.iter().enumerate();
         places.filter_map(|(at, waiter)| waiter.as_ref().map(|waiter| (self.first + at as u64, waiter)))
     }
 
-    /// Returns the waiters with their marks and the number of later requests that entered before each.
     pub(super) fn list(&self) -> impl Iterator<Item = (Claim, A, u32)> {
         self.live().map(|(place, waiter)| (waiter.claim, waiter.mark, self.passed(place)))
     }
@@ -312,7 +301,7 @@ impl<A: Copy> Waitlist<A> {
         self.live().map(|(_, waiter)| waiter.claim)
     }
 
-    /// Returns the waiters at a peer. Visits all waiters: for rare events only.
+    /// Visits all waiters: for rare events only.
     pub(super) fn at_peer(&self, peer: PeerId) -> impl Iterator<Item = Claim> {
         self.claims().filter(move |claim| claim.peer == peer)
     }
