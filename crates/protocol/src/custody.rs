@@ -1,5 +1,5 @@
-//! Custody, the token protocol of the product: late binding whose tokens and queue survive their peers, with a
-//! replicated registry. Our own; see docs/design/protocol.md and docs/design/recovery.md.
+//! Custody, the token protocol of the product: late binding whose tokens and queue survive their peers. Our own; see
+//! docs/design/protocol.md and docs/design/recovery.md.
 //!
 //! While no peer fails, this is late binding with one coordinator, which also gives every request an *arrival number*.
 //! The registry opens the next *generation* and names its coordinator when a party's session has ended, when the number
@@ -20,11 +20,11 @@
 //!   ├──────────────────────┼─────────────────►│                  resume
 //! ```
 //!
-//! Comments name the rules R1–R11 of docs/design/recovery.md where they are implemented. For each, the model checker
-//! finds a run without it ([`Rule`]) that has two holders, or loses a slot.
+//! Comments name the rules R1–R11 of docs/design/recovery.md. Without any one of them ([`Rule`]), the model checker
+//! finds a run that has two holders or loses a slot.
 //!
-//! A [`Custody`] is the state of *one session* for one resource. When the session ends, the driver discards it with all
-//! its clients and creates a new one. It may do so at any time before the registry ends that session.
+//! A [`Custody`] is the state of *one session* for one resource. The driver discards it with all its clients before the
+//! registry ends that session.
 
 mod census;
 mod generation;
@@ -55,38 +55,38 @@ pub enum Timer {
     Update,
 }
 
-/// A rule that a test can leave out, to show that it is needed.
+/// A rule that a test can leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// R1: messages and events of older generations are discarded.
     Fence,
     /// R2: a party that replies to a census discards successors and knowledge of remote tokens.
     Forget,
-    /// R2, second half: a reported token is used only as the coordinator directs.
+    /// R2: a reported token is used only as the coordinator directs.
     NotOurs,
-    /// R3: the census is counted only when every party has replied.
+    /// R3: every party replies before the census is counted.
     CountAll,
-    /// R4: a session that joins starts in the generation that the answer names.
+    /// R4: a session that joins starts in the generation of the answer.
     JoinAhead,
     /// R5: only a session that knows that it is a party accepts a token.
     PartiesOnly,
     /// R6: only the addressed session replies.
     BySession,
-    /// R7: the next number of a slot is at least the first of its generation.
+    /// R7: a slot's next number is at least the first of its generation.
     Numbers,
     /// R8: a party that replies "nothing" is no party any more.
     NothingLeaves,
     /// R9: updates for a future generation are buffered.
     EarlyUpdate,
-    /// The token of a slot is not created before its detached grant has ended.
+    /// A slot's token is not created before its detached grant has ended.
     DetachedEnd,
     /// Of two tokens of one slot, the newer is valid.
     Youngest,
     /// While more slots are in use than exist, no waiter is bound to another token.
     HoldBack,
-    /// R10: a party that gives up its participation discards its tokens before it sends `Quit`.
+    /// R10: tokens are discarded before `Quit` is sent.
     GiveUpFirst,
-    /// R10: it takes part again only after the registry has answered …
+    /// R10: a party that quits takes part again only after the answer …
     GiveUpWaits,
     /// … even if it is asked in the same generation before that.
     GiveUpLasts,
@@ -95,14 +95,13 @@ pub enum Rule {
 /// Parameters of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Fencing numbers per generation. When half of them are used, the next generation is requested.
+    /// Fencing numbers per generation. When half of them are used, the next one is requested.
     pub numbers: u64,
     /// Delay for which the coordinator batches arrival numbers; `None` sends each at once.
     pub batch: Option<Span>,
-    /// With one slot: hand-overs between peers for which successors are sent ahead, at least 1. With several slots and
-    /// short stays, half as many.
+    /// Hand-overs between peers for which successors are sent ahead, at least 1; half as many with several slots.
     pub reach: u32,
-    /// With several slots: whether successors are always sent ahead. Otherwise only if stays are measured to be short.
+    /// Whether successors are sent ahead with several slots even if stays are long.
     pub always_ahead: bool,
     /// The rule that a test leaves out.
     pub without: Option<Rule>,
@@ -140,7 +139,7 @@ enum Role {
     Keeping(Keeper),
 }
 
-/// An update or event, buffered until this peer has completed the census of its generation (R9).
+/// An update or event, buffered until the census of its generation is complete (R9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Early {
     Update(Update),
@@ -181,7 +180,6 @@ pub struct Custody {
     answered: u64,
     coordinator: PeerId,
     slots: u32,
-    /// The tokens at this peer, and the successors known of others.
     tokens: Holder,
     /// Sorted by ticket.
     waiting: VecDeque<Waiter>,
@@ -195,7 +193,7 @@ pub struct Custody {
 }
 
 impl Custody {
-    /// Creates the state of a session that has nothing of the resource.
+    /// Creates a session that has nothing of the resource.
     pub fn new(me: Session, config: Config) -> Self {
         assert!(config.numbers >= 2, "a generation needs numbers");
         Self {
@@ -215,8 +213,7 @@ impl Custody {
         }
     }
 
-    /// Creates the state of a party of generation 1, with all tokens at the coordinator. Simulation and exploration
-    /// start here.
+    /// Creates a party of generation 1, with all tokens at the coordinator, for simulation and exploration.
     pub fn founded(me: Session, config: Config, coordinator: PeerId, slots: u32) -> Self {
         let mut founded = Self { generation: 1, answered: 1, coordinator, slots, ..Self::new(me, config) };
         founded.stage = Stage::Party;
@@ -232,8 +229,8 @@ impl Custody {
         founded
     }
 
-    /// Creates the state of a process that takes over the grants `inside` of its predecessor, and reports them as its
-    /// own in the first census. The registry must end the earlier session and make this one a party in one log entry.
+    /// Creates the session of a process that takes over the grants `inside` of its predecessor. It reports them in the
+    /// first census. The registry must end the earlier session and make this one a party in one log entry.
     ///
     /// It does not ask to join: the answer could arrive before the event of its eviction, and the evicted grants would
     /// stay in use.
@@ -245,8 +242,7 @@ impl Custody {
         Self { tokens: Holder::new(held.collect()), stage, ..Self::new(me, config) }
     }
 
-    /// Recreates a session that was discarded while it [had nothing](Self::is_nothing). Messages older than its memory
-    /// remain invalid.
+    /// Recreates a session that was discarded while it [had nothing](Self::is_nothing).
     pub fn returning(me: Session, config: Config, memory: Memory) -> Self {
         let Memory { generation, answered } = memory;
         Self { generation, answered, ..Self::new(me, config) }
@@ -257,13 +253,13 @@ impl Custody {
         Memory { generation: self.generation, answered: self.answered }
     }
 
-    /// Returns whether nothing is stored except the [memory](Self::memory) of generations.
+    /// Returns whether nothing is stored except the [memory](Self::memory).
     pub fn is_nothing(&self) -> bool {
         let is_empty = self.tokens.held.is_empty() && self.waiting.is_empty() && self.early.is_empty();
         self.stage == Stage::Outside && is_empty && self.role.is_none()
     }
 
-    /// Whether no client holds or waits, neither here nor, if this peer coordinates, elsewhere.
+    /// Whether no client holds or waits here or, if this peer coordinates, elsewhere.
     fn is_idle(&self) -> bool {
         let is_unused = self.tokens.held.iter().all(|held| held.user.is_none()) && self.waiting.is_empty();
         let is_kept_by_nobody = match self.role.as_deref() {
@@ -279,7 +275,7 @@ impl Custody {
         self.generation
     }
 
-    /// Returns the queue, if this peer is the coordinator and the census is complete.
+    /// Returns the queue, if this peer is the coordinator after the census.
     pub fn queue(&self) -> Option<&Queue<Arrival>> {
         match self.role.as_deref() {
             Some(Role::Keeping(keeper)) => Some(&keeper.queue),
@@ -287,12 +283,12 @@ impl Custody {
         }
     }
 
-    /// Returns whether the registry has confirmed that this session is a party.
+    /// Returns whether this session is a party.
     pub fn is_party(&self) -> bool {
         self.stage == Stage::Party
     }
 
-    /// Returns the coordinator as far as known; this peer before the first generation.
+    /// Returns the last known coordinator; this peer before the first generation.
     pub fn coordinator(&self) -> PeerId {
         self.coordinator
     }
@@ -302,7 +298,7 @@ impl Custody {
         self.slots
     }
 
-    /// Returns the peers whose waiters are passed over as unreachable; empty unless this peer is the coordinator.
+    /// Returns the peers that the coordinator passes over as unreachable.
     pub fn unreachable(&self) -> &[PeerId] {
         match self.role.as_deref() {
             Some(Role::Keeping(keeper)) => keeper.unreachable(),
@@ -310,7 +306,7 @@ impl Custody {
         }
     }
 
-    /// Returns the parties that have not replied, if this peer coordinates a census.
+    /// Returns the parties that have not replied to this peer's census.
     pub fn missing(&self) -> Option<&[Session]> {
         match self.role.as_deref() {
             Some(Role::Counting(census)) => Some(census.asked()),
@@ -318,7 +314,7 @@ impl Custody {
         }
     }
 
-    /// Returns the next waiter for this slot, if the token is here and a successor is known.
+    /// Returns the next waiter for this slot, if the token is here.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
@@ -328,7 +324,7 @@ impl Custody {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// Returns how many entries are stored on behalf of one peer, or of all. The driver limits them.
+    /// Returns how many entries are stored on behalf of one peer, or of all, for the driver's limits.
     pub fn retained(&self, of: Option<PeerId>) -> usize {
         let is_of = |peer: PeerId| of.is_none_or(|of| of == peer);
         let role = match self.role.as_deref() {
@@ -354,7 +350,6 @@ impl Custody {
         session == self.me || session.peer == self.me.peer && !self.keeps(Rule::BySession)
     }
 
-    /// Sends a message, or queues it if it is for this peer.
     fn post(&mut self, to: PeerId, body: Body, cx: &mut Cx<'_, Self>) {
         let message = Message { generation: self.generation, body };
         if to == self.me.peer {
@@ -384,20 +379,19 @@ impl Custody {
             Body::Update(Update::Request(claim) | Update::Withdraw(claim)) if claim.peer != from => {
                 cx.unexpected("a request of somebody else's client");
             }
-            // Only late binding without recovery sends this. Here a census follows the end of the failed peer's
-            // session.
+            // Only late binding without recovery sends this: here a census follows.
             Body::Update(Update::Forgotten(_)) => {
                 cx.unexpected("word of a client that is forgotten, which nobody gives here")
             }
             Body::Update(update) => self.on_early(from, generation, Early::Update(update), cx),
             Body::Dropped { slot, stay } => self.on_early(from, generation, Early::Dropped { slot, stay }, cx),
-            // R5. The message may be meant for an earlier session of this host.
+            // R5. It may be meant for an earlier session of this host.
             Body::Token { .. } if self.stage != Stage::Party && self.keeps(Rule::PartiesOnly) => {}
             Body::Token { .. } | Body::Next { .. } | Body::Void(_) | Body::Arrivals(_) if self.is_void(generation) => {}
             Body::Token { .. } if generation > self.generation && self.stage == Stage::Party => {
                 cx.unexpected("a token of a generation in which we were not counted");
             }
-            // This peer counts, so it has not sent any token of this generation yet.
+            // This peer has not sent any token of this generation yet.
             Body::Token { .. } if generation == self.generation && self.missing().is_some() => {
                 cx.unexpected("a token of a generation that is not counted yet");
             }
@@ -417,12 +411,12 @@ impl Custody {
 }
 
 impl Custody {
-    /// R7. The lowest fencing number of a slot in our generation.
+    /// R7.
     fn first_number(&self, slot: u32) -> u64 {
         self.generation * self.config.numbers + 1 + u64::from(slot)
     }
 
-    /// Whether a token has used up the numbers of our generation. It grants nothing before the next.
+    /// Whether a token grants nothing before the next generation.
     fn is_spent(&self, token: Token) -> bool {
         token.fencing >= self.last_number()
     }
@@ -442,7 +436,7 @@ impl Custody {
             if is_ours || older.fencing >= token.fencing {
                 return cx.unexpected("a token that is here already");
             }
-            // The reported token is not valid: the new one has overtaken its `Void`.
+            // The new token has overtaken the `Void` for this one.
             self.on_void(older, cx);
         }
         let at = self.tokens.take(token, stay, following);
@@ -466,7 +460,7 @@ impl Custody {
         let is_numbered = self.keeps(Rule::Numbers);
         let held = &mut self.tokens.held[at];
         held.user = Some(ticket);
-        // R7. Only within a generation do slots step by k from different starts.
+        // R7. Slots step by k from different starts only within a generation.
         if is_numbered {
             held.token.fencing = held.token.fencing.max(first);
         }
@@ -507,8 +501,7 @@ impl Custody {
         }
     }
 
-    /// Discards a reported token of which a newer one exists: this session was evicted without notification before the
-    /// census.
+    /// Discards a reported token of which a newer one exists: this session was evicted, and the event has not arrived.
     fn on_void(&mut self, token: Token, cx: &mut Cx<'_, Self>) {
         let reported = |held: &Held| held.token == token && !held.is_ours;
         let Some(at) = self.tokens.held.iter().position(reported) else { return };
@@ -517,7 +510,6 @@ impl Custody {
         }
     }
 
-    /// Handles an eviction: all grants are lost, and waiting clients request again.
     fn on_expelled(&mut self, generation: u64, cx: &mut Cx<'_, Self>) {
         if generation <= self.generation {
             return; // This session has joined again since.
@@ -527,13 +519,12 @@ impl Custody {
             cx.lost(ticket);
         }
         self.waiting.iter_mut().for_each(|(_, arrival)| *arrival = None);
-        // A join in flight may have been applied before the eviction, so its answer may be invalid.
+        // The answer to a join in flight may be of before the eviction.
         self.stage = Stage::Outside;
         self.join(cx);
     }
 
-    /// Handles the answer to `Quit`. If another generation was opened first, its census may still arrive, and the
-    /// session may join before that.
+    /// Handles the answer to `Quit`. If another generation was opened first, its census may still arrive.
     fn on_left(&mut self, generation: u64, quit: u64, cx: &mut Cx<'_, Self>) {
         // A duplicate must not answer a later `Quit`.
         if self.stage == Stage::Leaving && self.generation == quit {
@@ -607,8 +598,8 @@ impl Protocol for Custody {
         self.settle(cx);
     }
 
-    /// R10. An idle party discards its tokens and sends `Quit`; the registry opens a generation for the other parties,
-    /// as if the session had ended. The session uses nothing of the resource before the answer.
+    /// R10. Discards the tokens of an idle party and sends `Quit`; the registry opens a generation for the other
+    /// parties.
     fn forget(&mut self, cx: &mut Cx<'_, Self>) {
         if self.is_nothing() {
             *self = Self::returning(self.me, self.config, self.memory());

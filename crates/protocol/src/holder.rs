@@ -1,7 +1,7 @@
 //! The tokens at one peer under late binding, and their successors as sent by the coordinator.
 //!
-//! Pure computation, without messages. A `Next` names a stay and is ignored in any other, so messages may overtake each
-//! other. A `Next` for a later stay is stored until the token arrives.
+//! Pure computation. A `Next` names a stay and is ignored in any other, so messages may overtake each other. A `Next`
+//! for a later stay is stored until the token arrives.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,9 +23,9 @@ pub struct Held {
     pub user: Option<Ticket>,
     /// Whether a client of this peer may use it while it is free. Otherwise only a successor may.
     pub is_ours: bool,
-    /// Whether the coordinator believes that it is free, or will when it has received our last report.
+    /// Whether the coordinator believes that it is free, or will with our last report.
     reported_free: bool,
-    /// The number of reports sent in this stay.
+    /// The reports sent in this stay.
     reports: u32,
     /// The successors.
     pub following: Following,
@@ -38,13 +38,12 @@ impl Held {
         Self { token, stay, user: None, is_ours: true, reported_free: true, reports: 0, following }
     }
 
-    /// Creates a token that only its present user may use until the coordinator sends successors.
+    /// Creates a token that only its user may use until successors arrive.
     pub fn in_custody(token: Token, user: Option<Ticket>) -> Self {
         Self { user, is_ours: false, reported_free: user.is_none(), ..Self::free(token, token.fencing) }
     }
 
-    /// Returns whether a client of this peer may acquire it at once. False if others wait, even if the first of them is
-    /// not known.
+    /// Returns whether a client of this peer may acquire it at once: not if others wait, known or not.
     pub fn is_at_hand(&self) -> bool {
         self.user.is_none() && self.is_ours && !self.following.more
     }
@@ -55,7 +54,7 @@ impl Held {
     }
 }
 
-/// Knowledge of a token that is elsewhere, or of its later stays at this peer.
+/// Knowledge of a token that is elsewhere, or of its later stays here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Absent {
@@ -87,7 +86,7 @@ impl Next {
     }
 }
 
-/// The action that follows for a token, given by its index.
+/// The action that follows for a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// None.
@@ -121,12 +120,12 @@ impl Holder {
         here.sum::<usize>() + self.absent.iter().map(|absent| 1 + later(absent)).sum::<usize>()
     }
 
-    /// Returns the index in `held` of the token of a slot.
+    /// Returns the index of a slot's token.
     pub fn place_of(&self, slot: u32) -> Option<usize> {
         self.held.iter().position(|held| held.token.slot == slot)
     }
 
-    /// Returns the index in `held` of the token that a client uses.
+    /// Returns the index of the token that a client uses.
     pub fn used_by(&self, ticket: Ticket) -> Option<usize> {
         self.held.iter().position(|held| held.user == Some(ticket))
     }
@@ -172,9 +171,7 @@ impl Holder {
         &mut self.absent[at]
     }
 
-    /// Adds a token that has arrived, and returns its index. The token must not be here already.
-    ///
-    /// A stored `Next` for this stay replaces `following`, the successors that the token carries.
+    /// Adds a token that has arrived, and returns its index. A stored `Next` for this stay replaces `following`.
     pub fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
         if let Ok(at) = self.absent.binary_search_by_key(&token.slot, |absent| absent.slot) {
             let absent = &mut self.absent[at];
@@ -212,7 +209,7 @@ impl Holder {
         *following = core::mem::take(following).divert(to);
     }
 
-    /// Marks the token as unused and returns the action that follows.
+    /// Marks the token as unused.
     pub fn leave(&mut self, at: usize) -> Due {
         let held = &mut self.held[at];
         held.user = None;
@@ -253,8 +250,8 @@ impl Holder {
         (token, stay, to, following)
     }
 
-    /// Removes successors from the first claim on for which `is_void` holds, also for stays to come: the token would be
-    /// sent to a failed peer. Returns the removed claims for which it holds.
+    /// Removes successors from the first claim on for which `is_void` holds: the token would be sent to a failed peer.
+    /// Returns the removed claims for which it holds.
     pub fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
         let later = self.absent.iter_mut().flat_map(|absent| &mut absent.later).map(|event| &mut event.following);
         let mut forgotten = Vec::new();
@@ -271,7 +268,7 @@ impl Holder {
     /// Discards all stays and successors (R2), except successors if `keeps_next`.
     ///
     /// Stays are counted from the token's next fencing number, so that of two tokens of one slot the newer has the
-    /// later stays. Clients of this peer may use no token before the coordinator sends successors, unless `keeps_ours`.
+    /// later stays. Clients of this peer may use no token before successors arrive, unless `keeps_ours`.
     pub fn restart(&mut self, keeps_next: bool, keeps_ours: bool) {
         self.absent.clear();
         for held in &mut self.held {
@@ -317,7 +314,7 @@ mod tests {
         Next { slot: 0, stay, following: following(turn, peers, false), replaces }
     }
 
-    /// The successors of a token that arrives with this stay, turn and successors, after all of `later`.
+    /// The successors of a token that arrives after all of `later`.
     fn goes_to(later: &[Next], stay: u64, turn: u64, brought: &[u64]) -> String {
         let mut holder = Holder::new(Vec::new());
         later.iter().for_each(|event| assert_eq!(holder.on_next(event.clone()), Due::Nothing));

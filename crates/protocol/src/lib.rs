@@ -1,8 +1,8 @@
 //! Mutual exclusion among peers as a pure state machine.
 //!
-//! The trait [`Protocol`] is the boundary to drivers: a protocol receives inputs (a request, a message, a timer) and
-//! emits [`Effect`]s. It never reads a clock, a socket or a random source, so the simulator, the model checker and the
-//! network run the same code. [`Custody`] is the product's protocol.
+//! A [`Protocol`] receives inputs (a request, a message, a timer) and emits [`Effect`]s. It never reads a clock, a
+//! socket or a random source, so the simulator, the model checker and the network run the same code. [`Custody`] is the
+//! product's protocol.
 #![no_std]
 
 extern crate alloc;

@@ -25,13 +25,13 @@ pub struct UnderWay<'a, P: Protocol> {
 ///
 /// The defaults fit protocols without the property in question; a watcher then checks nothing.
 pub trait Observe: Protocol {
-    /// The names of the message types, in the order of [`Observe::kind`].
+    /// The names of the message types.
     const KINDS: &'static [&'static str];
 
     /// Returns the index of the type of `message` in [`Observe::KINDS`].
     fn kind(message: &Self::Message) -> usize;
 
-    /// Returns the number of tokens in the whole system, held or in flight, if the protocol has tokens.
+    /// Returns the number of tokens in the whole system, held or in flight.
     fn tokens_in_all(&self) -> Option<usize> {
         None
     }
@@ -62,7 +62,7 @@ pub trait Observe: Protocol {
     /// Whether no slot is free while a client waits, except for messages in flight.
     const NEVER_IDLE: bool = false;
 
-    /// Returns how many later requests may enter before a waiting one, if the protocol bounds that.
+    /// Returns how many later requests may enter before a waiting one.
     fn most_passes(&self) -> Option<u64> {
         None
     }
@@ -93,12 +93,12 @@ pub trait Observe: Protocol {
     /// omit what never changes, and what is never used again.
     fn digest(&self, _replica: Option<u32>, _state: &mut dyn Hasher) {}
 
-    /// Returns the slots whose tokens are here, in a protocol that recreates lost tokens.
+    /// Returns the slots whose tokens are here, if lost tokens are recreated.
     fn slots_here(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Returns the number of slots as far as this peer knows, if the protocol can change it.
+    /// Returns the number of slots as far as this peer knows, if it can change.
     fn slots(&self) -> Option<u32> {
         None
     }
@@ -108,13 +108,13 @@ pub trait Observe: Protocol {
         0
     }
 
-    /// Returns the confirmed arrival number of a waiting client, if the protocol has these.
+    /// Returns the confirmed arrival number of a waiting client.
     fn arrival_of(&self, _ticket: Ticket) -> Option<Arrival> {
         None
     }
 
     /// Creates another session at the same address: a new process that takes over the grants `inside` or, without any,
-    /// one that knows nothing. `None` if the protocol has no sessions.
+    /// one that knows nothing.
     fn successor(&self, _session: u64, _inside: &[(Ticket, Grant)]) -> Option<Self> {
         None
     }

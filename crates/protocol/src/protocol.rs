@@ -31,7 +31,7 @@ pub trait Protocol: Sized {
     /// Requests a slot for `ticket`. Called once per ticket.
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>);
 
-    /// Releases the slot of `ticket`, or withdraws its request if it is still waiting.
+    /// Releases the slot of `ticket`, or withdraws its request.
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>);
 
     /// Handles a message from another peer.
@@ -42,14 +42,13 @@ pub trait Protocol: Sized {
         self.on_message(hop.origin, message, cx);
     }
 
-    /// Handles a routed message at a peer between its origin and the owner. The returned message is forwarded; `None`
-    /// stops it here.
+    /// Handles a routed message between its origin and the owner. The returned message is forwarded; `None` stops it
+    /// here.
     fn on_forward(&mut self, _hop: Hop, message: Self::Message, _cx: &mut Cx<'_, Self>) -> Option<Self::Message> {
         Some(message)
     }
 
-    /// Discards the replica state stored under `key`, which another peer owns now. The new owner starts with an empty
-    /// memory.
+    /// Discards the replica state under `key`, which another peer owns now. The new owner starts with an empty memory.
     fn on_disowned(&mut self, _key: Key, _cx: &mut Cx<'_, Self>) {}
 
     /// Handles the expiry of a timer.
@@ -58,11 +57,10 @@ pub trait Protocol: Sized {
     /// Handles an event of the registry.
     fn on_registry_event(&mut self, _word: RegistryEvent, _cx: &mut Cx<'_, Self>) {}
 
-    /// Gives up what this peer has of the resource, unless it is used here or another peer depends on it. Called when
-    /// the resource has been idle for a while.
+    /// Gives up what this peer has of an idle resource, unless another peer depends on it.
     fn forget(&mut self, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles the permanent failure of `peer`: its requests are dropped. The driver may only suspect it. If the peer
+    /// Handles the permanent failure of `peer`: its requests are dropped. The driver may only suspect it: if the peer
     /// is alive, its clients may lose their positions, but safety is not affected.
     fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
 
@@ -71,19 +69,18 @@ pub trait Protocol: Sized {
     fn on_reachable(&mut self, _peer: PeerId, _reachable: bool, _cx: &mut Cx<'_, Self>) {}
 
     /// Prepares to leave the system: sends everything that this peer stores for others, now or later, to `replacement`,
-    /// or drops it if there is none. May be called again with another replacement. The peer's own clients have ended
-    /// before.
+    /// or drops it. May be called again with another replacement. The peer's own clients have ended before.
     fn retire(&mut self, _replacement: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles a message that never left this peer, because `to` has failed or is suspected to have. State in it that
-    /// must not be lost is this peer's again. A message that `to` needs in case it returns is sent once more.
+    /// Handles a message that never left this peer, because `to` is suspected to have failed. State in it that must not
+    /// be lost is this peer's again. A message that `to` needs in case it returns is sent once more.
     fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
 
     /// Handles the loss of this peer's replica state, such as after its replacement by a host with an empty memory. The
     /// peer's own clients are not affected.
     ///
-    /// `incarnation` is larger than in every earlier life of this replica, for example a reading of the wall clock:
-    /// protocols may derive fencing numbers from it.
+    /// `incarnation` is larger than in every earlier life of this replica: protocols may derive fencing numbers from
+    /// it.
     fn on_reset(&mut self, _incarnation: u64, _cx: &mut Cx<'_, Self>) {}
 }
 
@@ -99,7 +96,7 @@ pub struct Hop {
     pub key: Key,
     /// The peer that routed the message.
     pub origin: PeerId,
-    /// The previous peer on the path; this peer if it is both origin and owner.
+    /// The previous peer on the path; this peer if it is origin and owner.
     pub previous: PeerId,
     /// The next peer on the path; `None` at the owner.
     pub next: Option<PeerId>,
@@ -115,7 +112,7 @@ pub struct Grant {
     pub fencing: u64,
 }
 
-/// An action that the driver performs for the peer, in the order in which they were emitted.
+/// An action for the driver. Actions are performed in the order in which they were emitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<M, T> {
     /// Sends `message` to another peer.
@@ -125,11 +122,11 @@ pub enum Effect<M, T> {
         /// The message.
         message: M,
     },
-    /// Routes `message` to the owner of `key`, which may be the peer itself.
+    /// Routes `message` to the owner of `key`, which may be this peer.
     Route {
         /// The key.
         key: Key,
-        /// The message for [`Protocol::on_forward`] at each hop and [`Protocol::on_routed`] at the owner.
+        /// The message.
         message: M,
     },
     /// Forwards a routed message to the next hop.
@@ -155,7 +152,7 @@ pub enum Effect<M, T> {
         /// The holder.
         ticket: Ticket,
     },
-    /// Rejects a request, in protocols that do not queue it. The ticket is finished.
+    /// Rejects a request that the protocol does not queue. The ticket is finished.
     Refused {
         /// The client.
         ticket: Ticket,
@@ -174,15 +171,14 @@ pub enum Effect<M, T> {
     },
     /// Sends a request to the registry.
     RegistryRequest(RegistryRequest),
-    /// Reports a message that is not valid in this state. It was dropped, or handled in the safest way. Drivers count
-    /// and trace these.
+    /// Reports a message that is not valid in this state. It was dropped, or handled in the safest way.
     Unexpected {
         /// The reason.
         why: &'static str,
     },
 }
 
-/// The context of a handler: time, randomness, and a list of effects to append to.
+/// The context of a handler: time, randomness, and a list of effects.
 pub struct Cx<'a, P: Protocol> {
     me: PeerId,
     now: Time,
@@ -227,7 +223,7 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::Grant { ticket, grant });
     }
 
-    /// Notifies `ticket` that it does not hold its slot any more.
+    /// Notifies `ticket` that it has lost its slot.
     pub fn lost(&mut self, ticket: Ticket) {
         self.effects.push(Effect::Lost { ticket });
     }
@@ -237,7 +233,7 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::Refused { ticket });
     }
 
-    /// Sets `timer` to call [`Protocol::on_timer`] after `after`, replacing a pending one of the same name.
+    /// Sets `timer`, replacing a pending one of the same name.
     pub fn set_timer(&mut self, timer: P::Timer, after: Span) {
         self.effects.push(Effect::SetTimer { timer, after });
     }
@@ -273,7 +269,7 @@ pub enum Input<M, T> {
         /// The message.
         message: M,
     },
-    /// A routed message at a hop or, if there is no next hop, at the owner of its key.
+    /// A routed message, at the owner if there is no next hop.
     Routed {
         /// The position on its path.
         hop: Hop,
@@ -316,7 +312,7 @@ pub enum Input<M, T> {
     },
 }
 
-/// Passes one input to `peer`. The only call that a driver needs.
+/// Passes one input to `peer`: the only call that a driver needs.
 pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &mut Cx<'_, P>) {
     match input {
         Input::Request(ticket) => peer.request(ticket, cx),

@@ -29,9 +29,9 @@ pub use self::update::Update;
 use self::waitlist::Waitlist;
 use crate::token::Claim;
 
-/// Number of hand-overs for which successors are sent ahead. Our choice: an update takes two message delays to return
-/// as a successor, and successors are extended when half are left. That is enough if no message takes more than twice
-/// as long as another.
+/// Hand-overs for which successors are sent ahead. Our choice: successors are extended when half are left, and an
+/// update takes two message delays to return as a successor. That is in time if no message takes more than twice as
+/// long as another.
 pub const REACH: u32 = 8;
 
 /// The queue and the tokens. Each waiter has a mark of type `A`, which the queue does not interpret.
@@ -40,11 +40,10 @@ pub const REACH: u32 = 8;
 #[cfg_attr(feature = "serde", serde(from = "view::Form<A>", into = "view::Form<A>"))]
 #[cfg_attr(feature = "serde", serde(bound = "A: Copy + serde::Serialize + serde::de::DeserializeOwned"))]
 pub struct Queue<A: Copy = ()> {
-    /// With one token: moves between peers for which successors are announced. With several and short stays, half as
-    /// many per token.
+    /// Moves between peers for which successors are announced; half as many per token if there are several.
     reach: u32,
-    /// Reluctance to announce one waiter to several holders. Grows by [`RARE`] for each token that went astray because
-    /// of that and shrinks by one per entry, so that about one token in `RARE` goes astray.
+    /// Reluctance to announce one waiter to several holders. Grows by [`RARE`] for each token that thereby goes astray
+    /// and shrinks by one per entry, so that about one in `RARE` does.
     caution: u32,
     pace: Pace,
     waiting: Waitlist<A>,
@@ -86,25 +85,24 @@ impl Placed {
 }
 
 /// One token in this many may be sent to a waiter that was served already, and lie unused for one more message. Our
-/// choice: with one in twenty, the mean wait stays within 1 % of the ideal at k = 3, even if a message takes a tenth of
-/// a stay.
+/// choice: the mean wait stays within 1 % of the ideal at k = 3, even if a message takes a tenth of a stay.
 const RARE: u32 = 20;
 
-/// A waiter is announced to one more holder each time it was passed this often per slot. Our choice: there are fewer
-/// passes unless stays are long.
+/// A waiter is announced to one more holder each time it was passed this often per slot. Our choice: without long stays
+/// there are fewer passes.
 const PATIENCE: u32 = 2;
 
 /// A stay is long once tokens have moved this often per slot since its start. Our choice: with exponential stays one in
-/// twenty is, at the cost of one needless announcement.
+/// twenty.
 const LONG: u64 = 3;
 
-/// With one token, limit of the announced claims, which the token carries. Our choice: less than 512 bytes.
+/// Limit of the claims announced for a single token, which it carries. Our choice: less than 512 bytes.
 const MAX_ANNOUNCED: usize = 32;
 
-/// Limit of the holders to which one waiter is announced. Our choice: each more costs a vain message per entry.
+/// Limit of the holders to which one waiter is announced. Our choice: each costs a message.
 const MOST_KNOWN: u32 = 32;
 
-/// Limit of `caution`, so that it wears off in a limited number of entries.
+/// Limit of `caution`, so that it wears off.
 const MOST_CAUTION: u32 = 20 * RARE;
 
 /// Limit of the tokens inspected in one search for a holder.
@@ -142,7 +140,7 @@ impl<A: Copy> Queue<A> {
         self.place(self.moves, location);
     }
 
-    /// Adds a token that has moved last with the move `since`, unless the slot has one.
+    /// Adds a token whose last move was `since`, unless the slot has one.
     fn place(&mut self, since: u64, location: Location) {
         let Err(at) = self.locations.binary_search_by_key(&location.slot, |placed| placed.location.slot) else {
             return;
@@ -167,8 +165,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Ends the bar of tokens while at most `room` slots can then be in use. Tokens of slots from `slots` on are
-    /// surplus and stay barred.
+    /// Ends the bar of tokens while at most `room` slots can then be in use. Slots from `slots` on are surplus and stay
+    /// barred.
     pub fn let_go(&mut self, slots: u32, room: usize) {
         while self.barred > 0 {
             let counts = |placed: &&Placed| !placed.location.barred || !placed.location.free;
@@ -254,15 +252,14 @@ impl<A: Copy> Queue<A> {
         })
     }
 
-    /// Counts a token that was sent to a claim that is not waiting, unless `to` is the replacement of a leaving peer,
-    /// or was served by an update that overtook this one.
+    /// Counts a token sent to a claim that is not waiting, unless that was served by an update that overtook this one.
     fn went_astray(&mut self, to: Claim) {
         if to.ticket != Ticket::NONE {
             self.caution = (self.caution + RARE).min(MOST_CAUTION);
         }
     }
 
-    /// Removes a claim that has received a token. Returns whether it was waiting.
+    /// Returns whether the claim was waiting.
     fn serve(&mut self, claim: Claim) -> bool {
         let place = self.drop_claim(claim);
         place.into_iter().for_each(|place| self.enter(place));
@@ -333,8 +330,8 @@ impl<A: Copy> Queue<A> {
         self.change_placed(at, |placed| (change(&mut placed.location), Gone::default()))
     }
 
-    /// Changes a location and updates the indices. The closure returns the claims that are not announced any more; it
-    /// may append others to the remaining ones.
+    /// Changes a location and its indices. The closure returns the claims that are not announced any more, and may only
+    /// append others.
     fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> (R, Gone)) -> R {
         let was = self.locations[at].looked();
         let (result, gone) = change(&mut self.locations[at]);
@@ -342,7 +339,7 @@ impl<A: Copy> Queue<A> {
         result
     }
 
-    /// Not inlined: all callers share its code in the instruction cache.
+    /// All callers share its code in the instruction cache.
     #[inline(never)]
     fn keep_up(&mut self, at: usize, was: &Looked, gone: &Gone) {
         let now = self.locations[at].looked();
@@ -364,8 +361,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Updates the waiters of a token: the claims in `gone` are no longer announced, and all after the first `retained`
-    /// are new. Returns how many holders know the next claim, if that is new.
+    /// Updates the waiters of a token whose claims in `gone` were removed and after the first `retained` are new.
+    /// Returns how many holders know the next claim, if that is new.
     fn notify_waiters(&mut self, at: usize, gone: &Gone, retained: usize) -> Option<usize> {
         let slot = self.locations[at].location.slot;
         for claim in gone.iter() {
@@ -395,7 +392,7 @@ impl<A: Copy> Queue<A> {
         self.waiting.promise(claim, is_promised);
     }
 
-    /// Updates `shared` after the number of holders that know a waiter has become one or two.
+    /// Updates `shared` when the number of holders that know a waiter has become one or two.
     fn update_shares(&mut self, claim: Claim) {
         let announced = self.waiting.announced(claim);
         for &slot in announced {
@@ -416,7 +413,7 @@ impl<A: Copy> Queue<A> {
         }
         if let Some((slot, next)) = self.choose() {
             let at = self.location(slot).ok()?;
-            // With long stays `more` is not set: further successors arrive before the release.
+            // With long stays further successors arrive before the release.
             let more =
                 self.pace.were_short() && self.waiting.unknown().any(|place| Some(place) != self.waiting.place(next));
             let binding = self.change_placed(at, |Placed { location, .. }| {
@@ -470,8 +467,8 @@ impl<A: Copy> Queue<A> {
         Some(self.change(at, |location| location.announce(Vec::from([next]), more)))
     }
 
-    /// Returns the token whose holder is to be sent a successor, and the successor. Prefers the token that has been at
-    /// its peer longest, as it is likely to be released first.
+    /// Returns the token that needs a successor, and the successor. Prefers the token that has been at its peer
+    /// longest, as it is likely to be released first.
     fn choose(&self) -> Option<(u32, Claim)> {
         let claim = |place| self.waiting.claim(place);
         let unknown = self.waiting.first_unknown();
@@ -481,8 +478,7 @@ impl<A: Copy> Queue<A> {
             Some((0, slot)) if !self.pace.were_short() => {
                 Some((slot, claim(known().map(|(_, place)| place).chain(unknown).min()?)?))
             }
-            // With short stays also a free token: waiters announced elsewhere will be served soon, too soon to take
-            // them back.
+            // With short stays also a free token: waiters announced elsewhere are served too soon to take them back.
             Some((0 | 1, slot)) => {
                 let few = || known().take_while(|&(known, _)| known < MOST_KNOWN).next();
                 let next = self.due_after(slot).or_else(|| few().map(|(_, place)| place))?;
@@ -497,8 +493,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Returns the position of the waiter to announce to the holder of a token: the oldest that is known to fewer
-    /// holders than it should be, or else the oldest that is known to none.
+    /// Returns the oldest waiter that is known to fewer holders than it should be, or else the oldest known to none.
     ///
     /// An older waiter was passed at least as often, so among those known to equally many holders only the oldest is
     /// checked.
@@ -514,7 +509,7 @@ impl<A: Copy> Queue<A> {
         before.filter(is_due).map(|(_, place)| place).min().or(unknown)
     }
 
-    /// Returns how many holders with stays that are not [long](Self::is_long) should know a waiter.
+    /// Returns how many holders without [long](Self::is_long) stays should know a waiter.
     fn wanted(&self, place: u64) -> u32 {
         let announced = self.waiting.announced_at(place);
         self.wanted_for_passes(place) + announced.iter().filter(|&&slot| self.is_long(slot)).count() as u32
@@ -541,10 +536,9 @@ impl<A: Copy> Queue<A> {
         self.location(slot).is_ok_and(|at| self.moves - self.locations[at].since > LONG * self.locations.len() as u64)
     }
 
-    /// Returns a token whose holder need not know its next waiter, since enough others do. Tokens likely to be released
-    /// first are not chosen.
+    /// Returns a token whose next waiter enough others know, which are likely to be released sooner.
     fn spare(&self) -> Option<u32> {
-        // A younger waiter was passed no more often, so among those known to equally many only the youngest is checked.
+        // A younger waiter was passed no more often: see [`Self::due_after`].
         if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
             return None;
         }
@@ -615,8 +609,8 @@ impl<A: Copy> Queue<A> {
 
     /// Passes over the waiters at `peer`, or ends that.
     ///
-    /// They keep their positions, and other waiters are announced in their place. A token on its way to `peer` is not
-    /// affected. When the peer is reachable again, its waiters are announced before all later requests.
+    /// They keep their positions. A token on its way to `peer` is not affected. When the peer is reachable again, its
+    /// waiters are announced before all later requests.
     pub fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         if !reachable {
             // Also withdrawn claims: the token would pass through their peer.
@@ -636,8 +630,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Removes all waiters at a failed `peer`. A free token there may be lost: its next waiter gets another if there is
-    /// one. If the peer is alive after all, it hands its token over nevertheless.
+    /// Removes all waiters at a failed `peer`. The next waiter of a free token there gets another if there is one. If
+    /// the peer is alive after all, it hands its token over nevertheless.
     pub fn forget(&mut self, peer: PeerId) {
         self.take_back(|announced| announced.peer == peer);
         for at in 0..self.locations.len() {
@@ -650,7 +644,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Takes back the announcements of claims for which `is_gone` holds. Visits all tokens.
+    /// Takes back announcements. Visits all tokens.
     fn take_back(&mut self, is_gone: impl Fn(Claim) -> bool) {
         for at in 0..self.locations.len() {
             if self.locations[at].location.announced().any(&is_gone) {

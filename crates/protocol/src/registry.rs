@@ -12,8 +12,8 @@ use core::fmt;
 
 use peerlock_types::PeerId;
 
-/// One session of a peer, as the registry opens and ends it. A peer uses tokens only while its session is valid;
-/// afterwards the same address continues with another session.
+/// One session of a peer. A peer uses tokens only while its session is valid; afterwards the same address continues
+/// with another session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Session {
@@ -23,7 +23,7 @@ pub struct Session {
     pub number: u64,
 }
 
-/// A notification from the registry to one session. docs/design/protocol.md has a table of events and requests.
+/// A notification to one session. docs/design/protocol.md has a table of events and requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RegistryEvent {
@@ -41,8 +41,7 @@ pub struct RegistryEvent {
 pub enum EventKind {
     /// Answers [`RegistryRequest::Join`]: the addressed session is a party from this generation on.
     ///
-    /// Not sent if the join itself opened a generation: the session then receives `Opened`, or the coordinator's
-    /// census.
+    /// Not sent if the join opened a generation: `Opened`, or the coordinator's census, follows instead.
     Joined {
         /// The coordinator of this generation.
         coordinator: PeerId,
@@ -54,19 +53,16 @@ pub enum EventKind {
     Opened {
         /// The number of slots.
         slots: u32,
-        /// The parties with a valid session, to be asked in the census.
+        /// The parties to be asked.
         asked: Vec<Session>,
         /// Detached grants. The tokens of their slots are not created before `Expired`.
         detached: Vec<Detached>,
     },
-    /// Notifies the coordinator that a detached grant expired, was released or was revoked. Another detached grant of
-    /// the same slot may still be valid.
+    /// Notifies the coordinator that a detached grant has ended. Another one of the same slot may still be valid.
     Expired(Detached),
-    /// Evicts the addressed session from the resource: it is no party since this generation, and its slots may be in
-    /// use elsewhere.
+    /// Evicts the addressed session: it is no party since this generation, and its slots may be in use elsewhere.
     Expelled,
-    /// Answers [`RegistryRequest::Quit`]: the session is no party any more, or another generation was opened before the
-    /// request was applied.
+    /// Answers [`RegistryRequest::Quit`]: the session is no party any more, or another generation was opened first.
     Left {
         /// The generation of the request.
         quit: u64,
@@ -89,17 +85,17 @@ pub struct Detached {
 pub enum RegistryRequest {
     /// Makes the session a party. Sent with its first request for the resource; answered by [`EventKind::Joined`].
     Join,
-    /// Completes the census of a generation. Parties not in `remaining` cease to be parties, except those that joined
-    /// after this generation was opened (R8).
+    /// Completes the census. Parties not in `remaining` cease to be parties, except those that joined after this
+    /// generation was opened (R8).
     Close {
         /// The counted generation; no effect in any other.
         generation: u64,
         /// The parties that have tokens or waiters.
         remaining: Vec<Session>,
     },
-    /// Requests the next generation, since the fencing numbers of this one run out (R7).
+    /// Requests the next generation, since fencing numbers run out (R7).
     Renumber {
-        /// The generation whose numbers run out; no effect in any other.
+        /// The present generation; no effect in any other.
         generation: u64,
     },
     /// Ends the participation of the session, which has discarded everything it had (R10). Opens the next generation

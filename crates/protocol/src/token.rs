@@ -17,8 +17,7 @@ pub struct Claim {
     pub ticket: Ticket,
 }
 
-/// The arrival number of a request at a coordinator, ordered by arrival. The client's peer keeps it under later
-/// coordinators.
+/// The arrival number of a request, ordered by arrival. The client's peer keeps it under later coordinators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Arrival {
@@ -39,12 +38,12 @@ pub struct Token {
 }
 
 impl Token {
-    /// Creates the token of a slot before its first grant.
+    /// Creates a token before its first grant.
     pub fn new(slot: u32) -> Self {
         Self { slot, fencing: u64::from(slot) + 1 }
     }
 
-    /// Returns a grant with the present fencing number, and advances the number.
+    /// Returns a grant, and advances the fencing number.
     pub fn grant(&mut self, slots: u32) -> Grant {
         let grant = Grant { slot: self.slot, fencing: self.fencing };
         self.fencing += u64::from(slots);
@@ -58,8 +57,8 @@ impl Token {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Layout {
-    /// The root of the tree: the coordinator, and parent of all other peers. Not used if each token has its own tree,
-    /// whose root is the peer with the token.
+    /// The root of the tree: the coordinator, and parent of all other peers. If each token has its own tree, its root
+    /// is the peer with the token.
     pub root: PeerId,
     /// The peer of each token; k entries.
     pub tokens: Vec<PeerId>,

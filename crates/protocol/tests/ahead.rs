@@ -38,7 +38,7 @@ fn granted(effects: &Effects) -> Option<Ticket> {
     effects.iter().find_map(|effect| if let &Effect::Grant { ticket, .. } = effect { Some(ticket) } else { None })
 }
 
-/// The claim that the token is sent to, and the successors that it carries.
+/// The receiver of the token, and the successors that it carries.
 fn handed_on(effects: &Effects) -> Option<(Claim, Following)> {
     effects.iter().find_map(|effect| match effect {
         Effect::Send { to, message: custody::Message { body: Body::Token { to: ticket, following, .. }, .. } } => {
@@ -86,7 +86,7 @@ fn local_request_is_queued_if_more_wait() {
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { to: HOME, .. })), "it is queued: {effects:?}");
 }
 
-/// Although the token is here, and its `Next` is in flight.
+/// Although the token is here.
 #[test]
 fn older_waiter_of_same_peer_is_granted_first() {
     let mut peer = holding(following(&[], false));

@@ -10,8 +10,7 @@ use crate::token::{Arrival, Claim, Token};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Census {
-    /// The parties that have not replied. The end of a party's session does not remove it, but opens a new generation
-    /// (R3).
+    /// The parties that have not replied. The end of a session does not remove one, but opens a new generation (R3).
     asked: Vec<Session>,
     /// Sorted by session.
     answers: Vec<Answer>,
@@ -29,7 +28,7 @@ pub(super) struct Count {
     pub(super) missing: Vec<u32>,
     /// Detached grants of slots without a token.
     pub(super) detached: Vec<Detached>,
-    /// In order of arrival; those without a confirmed number come last.
+    /// By arrival; those without a confirmed number come last.
     pub(super) waiting: Vec<(Claim, Option<Arrival>)>,
     /// The parties that have tokens or waiters.
     pub(super) remaining: Vec<Session>,
@@ -44,7 +43,7 @@ impl Census {
         &self.asked
     }
 
-    /// Adds the answer of the party for which `is_asked` holds, if it has not replied.
+    /// Adds the answer of the asked party for which `is_asked` holds.
     pub(super) fn take(&mut self, answer: Answer, is_asked: impl Fn(&Session) -> bool) {
         if let Some(at) = self.asked.iter().position(is_asked) {
             self.asked.remove(at);
@@ -53,7 +52,6 @@ impl Census {
         }
     }
 
-    /// Returns the number of entries stored for the peers for which `is_of` holds.
     pub(super) fn retained(&self, is_of: impl Fn(PeerId) -> bool) -> usize {
         let answers = self.answers.iter().filter(|answer| is_of(answer.session.peer));
         answers.map(|answer| 1 + answer.tokens.len() + answer.waiting.len()).sum()

@@ -16,8 +16,7 @@ use crate::token::{Claim, Token};
 
 impl Custody {
     pub(super) fn on_joined(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
-        // A party learns of a generation from its census. R10: a session that gives up its participation waits for the
-        // answer to `Quit`.
+        // A party learns of a generation from its census, and one that quits from the answer to `Quit` (R10).
         if matches!(self.stage, Stage::Party | Stage::Leaving) {
             return;
         }
@@ -40,7 +39,7 @@ impl Custody {
         if generation < self.generation || generation <= self.answered || self.gives_up(generation) {
             return;
         }
-        // The coordinator replies to its own census like every party, and takes the role after that.
+        // The coordinator replies like every party before it takes the role.
         self.on_census(self.me.peer, generation, self.me, slots, cx);
         let others: Vec<Session> = census.asked().iter().copied().filter(|session| *session != self.me).collect();
         self.role = Some(Box::new(Role::Counting(census)));
@@ -57,18 +56,18 @@ impl Custody {
         slots: u32,
         cx: &mut Cx<'_, Self>,
     ) {
-        // R6. The coordinator waits for the end of the session that it asked.
+        // R6.
         if !self.is_me(session) || generation < self.generation || generation <= self.answered {
             return;
         }
-        // R10. The tokens were discarded. Waiting clients request after the registry has answered: this session must
-        // not take part in a generation that it has given up.
+        // R10. This session must not take part in a generation that it has given up; its clients request after the
+        // answer.
         if self.gives_up(generation) {
             self.answered = generation;
             let (tokens, waiting) = <_>::default();
             return self.post(from, Body::Answer(Answer { session: self.me, tokens, waiting }), cx);
         }
-        // A session that joined in this generation has sent its requests in it, and stays a party whatever it replies.
+        // It has sent its requests in this generation, and stays a party whatever it replies.
         let has_joined = self.stage == Stage::Party && generation == self.generation;
         self.move_to(generation, from, slots, cx);
         self.answered = generation;
@@ -76,14 +75,14 @@ impl Custody {
         let tokens = self.tokens.held.iter().map(report).collect();
         let waiting = if has_joined { Vec::new() } else { self.waiting.iter().copied().collect() };
         let answer = Answer { session: self.me, tokens, waiting };
-        // R8. The registry removes this session from the parties.
+        // R8.
         let is_nothing = answer.is_empty() && !has_joined && from != self.me.peer;
         let leaves = is_nothing && self.keeps(Rule::NothingLeaves);
         self.stage = if leaves { Stage::Outside } else { Stage::Party };
         self.post(from, Body::Answer(answer), cx);
     }
 
-    /// R2. Enters a generation: discards the role, successors and older buffered updates, and keeps the tokens.
+    /// R2. Discards the role, successors and older buffered updates, and keeps the tokens.
     pub(super) fn move_to(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
         (self.coordinator, self.slots) = (coordinator, slots);
         if let Some(Role::Keeping(keeper)) = self.role.take().as_deref()
@@ -111,7 +110,7 @@ impl Custody {
         }
     }
 
-    /// Completes the census: adopts the reported tokens, creates the missing ones, rebuilds the queue.
+    /// Completes the census.
     fn count(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(Role::Counting(mut census)) = self.role.take().map(|role| *role) else { return };
         if !self.keeps(Rule::DetachedEnd) {
@@ -147,8 +146,7 @@ impl Custody {
         self.bind(cx);
     }
 
-    /// Creates the token of a slot at this peer. Other peers need not know of it: the next census reports it like any
-    /// other.
+    /// Creates a token at this peer. Other peers need not know of it: the next census reports it like any other.
     fn make(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         if self.tokens.place_of(slot).is_some() {
             return cx.unexpected("a token is here of which nobody has told");
@@ -162,7 +160,6 @@ impl Custody {
         }
     }
 
-    /// Handles an update or event for the coordinator of `generation`, or buffers it.
     pub(super) fn on_early(&mut self, from: PeerId, generation: u64, early: Early, cx: &mut Cx<'_, Self>) {
         if self.is_void(generation) {
             return;
@@ -183,8 +180,7 @@ impl Custody {
         }
     }
 
-    /// Buffers an update. A withdrawal removes its request: those of clients that retry during a long census must not
-    /// accumulate.
+    /// A withdrawal removes its request: those of clients that retry during a long census must not accumulate.
     fn buffer_early(&mut self, generation: u64, from: PeerId, early: Early) {
         if let Early::Update(Update::Withdraw(claim)) = early {
             let request = (generation, from, Early::Update(Update::Request(claim)));

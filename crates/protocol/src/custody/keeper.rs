@@ -1,5 +1,5 @@
-//! The coordinator's state after the census: the queue with arrival numbers, and the slots whose tokens are still to be
-//! created.
+//! The coordinator's state after the census: the queue with arrival numbers, and the slots whose tokens are not created
+//! yet.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -83,7 +83,6 @@ impl Keeper {
         }
     }
 
-    /// Passes over the waiters of an unreachable peer, or ends that.
     pub(super) fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         match (self.unreachable.binary_search(&peer), reachable) {
             (Err(place), false) => self.unreachable.insert(place, peer),
@@ -101,7 +100,7 @@ impl Keeper {
         self.queue.remove(slot, stay);
     }
 
-    /// Removes a detached grant that has ended. Returns whether the token of its slot is to be created.
+    /// Returns whether the token of the slot is to be created.
     pub(super) fn expire(&mut self, over: Detached) -> bool {
         let before = self.detached.len();
         self.detached.retain(|detached| *detached != over);
@@ -114,12 +113,11 @@ impl Keeper {
         self.queue.is_empty() && self.queue.locations().all(|location| location.free)
     }
 
-    /// Returns the number of waiters at a peer, or of all.
     pub(super) fn retained(&self, of: Option<PeerId>) -> usize {
         of.map_or_else(|| self.queue.len(), |peer| self.queue.waiting_at(peer))
     }
 
-    /// Binds waiters to one token. With surplus tokens, `holds_back` limits the slots in use to their number.
+    /// With surplus tokens, `holds_back` limits the slots in use to their number.
     pub(super) fn bind(&mut self, holds_back: bool) -> Option<Binding> {
         // Detached grants are sorted by slot.
         let alone = self.detached.chunk_by(|one, other| one.slot == other.slot).count();

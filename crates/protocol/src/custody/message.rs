@@ -27,7 +27,7 @@ pub struct Message {
     pub body: Body,
 }
 
-/// Limit of the clients of one peer that wait for one resource: an [`Answer`] must fit into one message.
+/// Limit of one peer's waiters for a resource: an [`Answer`] must fit into one message.
 pub const MOST_WAITING: usize = 32_768;
 /// Limit of the successors in one message; the queue sends at most half as many.
 const MOST_FOLLOWING: usize = 64;
@@ -35,7 +35,7 @@ const MOST_FOLLOWING: usize = 64;
 const MOST_COUNTED: u64 = 1 << 62;
 
 impl Message {
-    /// Returns an error if a field is out of bounds. Called when a received message is decoded.
+    /// Returns an error if a field of a received message is out of bounds.
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         let is_slot = |slot: u32| slot < MOST_SLOTS;

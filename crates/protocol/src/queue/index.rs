@@ -42,7 +42,7 @@ impl Index {
         (at + 1) & (self.table.len() - 1)
     }
 
-    /// Returns the index of a claim in the table, or the index for its insertion.
+    /// Returns the index of a claim in the table, or for its insertion.
     fn find(&self, claim: Claim) -> Result<usize, usize> {
         let mut at = self.home(claim);
         loop {
@@ -87,7 +87,7 @@ impl Index {
         }
         let mut gap = self.find(claim).ok()?;
         let place = self.table[gap].place;
-        // Moves each entry that would not be found beyond the gap into it, which leaves another gap.
+        // Closes the gap with entries that would not be found beyond it.
         let mut at = self.after(gap);
         while self.table[at].place != NOWHERE {
             let distance = |from: usize| at.wrapping_sub(from) & (self.table.len() - 1);

@@ -7,7 +7,7 @@ use peerlock_types::PeerId;
 
 use crate::token::Claim;
 
-/// The announced successors of a token, in order. The token carries the remaining ones.
+/// The announced successors of a token, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Following {
@@ -18,8 +18,7 @@ pub struct Following {
     pub turn: u64,
     /// The claims, in order.
     pub claims: Vec<Claim>,
-    /// Whether more clients may wait than are announced. The token then grants no request of its own peer after the
-    /// last claim.
+    /// Whether more clients may wait. The token then grants no request of its own peer after the last claim.
     pub more: bool,
 }
 
@@ -68,7 +67,7 @@ pub(super) struct Report {
     pub(super) free: bool,
 }
 
-/// A message to the peer that has a token, or will have it in this stay.
+/// A message to the peer that has a token, or will have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The receiver.
@@ -88,7 +87,7 @@ pub struct Binding {
 pub(super) struct Gone {
     next: Option<Claim>,
     further: Vec<Claim>,
-    /// The number of further ones that have left the queue already.
+    /// How many of the further ones have left the queue already.
     out: usize,
 }
 
@@ -154,8 +153,7 @@ impl Location {
         self.announced().map(|claim| u32::from(core::mem::replace(&mut at, claim.peer) != claim.peer)).sum()
     }
 
-    /// Appends announced claims. The message goes to the last claim announced before, which the token must pass, so
-    /// that it is never too late.
+    /// The message goes to the last claim announced before, which the token must pass, so that it is never too late.
     pub(super) fn announce(&mut self, claims: Vec<Claim>, more: bool) -> Binding {
         let at = self.last_announced().map_or(self.at, |claim| claim.peer);
         let stay = self.stay + self.announces() as u64;
@@ -179,8 +177,8 @@ impl Location {
         Gone { next: self.next.take(), further: core::mem::take(&mut self.further), out: 0 }
     }
 
-    /// Moves the token from this stay to `to`, with the successors announced under `turn`. Returns the claims that held
-    /// it in between, if their updates are still in flight, and those that are not announced any more.
+    /// Moves the token from this stay to `to`. Returns the claims that held it in between, if their updates are still
+    /// in flight, and those that are not announced any more.
     pub(super) fn go_on(&mut self, stay: u64, to: Claim, turn: u64) -> (Vec<Claim>, Gone) {
         let skipped = usize::try_from(stay - self.stay).unwrap_or(usize::MAX);
         (self.at, self.stay, self.free, self.report) = (to.peer, stay + 1, false, 0);

@@ -1,8 +1,7 @@
 //! Measures whether stays are so short that successors have to be sent ahead.
 
 /// With several tokens, successors are bound late: a holder receives its successor one message after it has entered. If
-/// it releases earlier, the token lies unused. If that happens often, successors are sent ahead, as with one token,
-/// although this binds waiters early.
+/// holders often release earlier, tokens lie unused, and successors are sent ahead, although this binds waiters early.
 ///
 /// Lateness can be measured only while nothing is sent ahead. So that is tried again after a while, and after twice as
 /// long if stays are still short.
@@ -13,7 +12,7 @@ pub(super) struct Pace {
     haste: u32,
     /// Remaining entries for which successors are sent ahead, including those of [`DRAIN`]. `u32::MAX`: always.
     ahead: u32,
-    /// Entries per token for which successors are sent ahead the next time.
+    /// Entries per token of the next such period.
     patience: u32,
 }
 
@@ -24,7 +23,7 @@ const LATE: u32 = 3;
 /// Bounds of `patience`. Our choice: a trial costs about two messages per token, in the end one in 400 hand-overs.
 const PATIENCE: (u32, u32) = (25, 800);
 
-/// Entries per token before a trial, which use successors sent ahead earlier and prove nothing.
+/// Entries per token before a trial that use successors sent ahead earlier, and prove nothing.
 const DRAIN: u32 = 8;
 
 impl Pace {
@@ -41,7 +40,7 @@ impl Pace {
         self.ahead > 0 || self.patience > PATIENCE.0
     }
 
-    /// Counts a token that was released before its successors arrived, although clients waited.
+    /// Counts a token released before its successors arrived, although clients waited.
     pub(super) fn late(&mut self, tokens: u32) {
         if self.ahead > 0 {
             return;

@@ -22,7 +22,7 @@ impl Passed {
     /// `list` is sorted by age; a younger waiter was passed no more often.
     pub(super) fn from_list(base: u64, places: usize, list: Vec<(u64, u32)>) -> Self {
         let mut passed = Self::starting(base, places);
-        // The difference to the next waiter is counted below the position of that.
+        // The difference is counted below the position of the next waiter.
         let next = list.iter().skip(1).copied().chain([(base + places as u64, 0)]);
         for (&(_, times), (place, fewer)) in list.iter().zip(next) {
             passed.add_times(place, times.saturating_sub(fewer));
@@ -30,7 +30,7 @@ impl Passed {
         if passed.total == 0 { Self::default() } else { passed }
     }
 
-    /// Returns whether this position is beyond the tree, which then has to be rebuilt.
+    /// Returns whether the tree has to be rebuilt for this position.
     pub(super) fn ends_before(&self, place: u64) -> bool {
         !self.tree.is_empty() && place - self.base >= self.tree.len() as u64
     }

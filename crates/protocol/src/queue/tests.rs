@@ -184,7 +184,7 @@ fn duplicate_request_is_queued_once() {
     assert_eq!(queue.to_string(), "waiting [5], tokens [0 at 6, next 5]");
 }
 
-/// The bindings of a single token: `PEER@STAY:claims`, with `+` if there are more.
+/// `PEER@STAY:claims`, with `+` if there are more.
 fn announced(queue: &mut Queue) -> String {
     let mut all: Vec<String> = Vec::new();
     while let Some(Binding { at, stay, following, .. }) = queue.bind() {
@@ -283,7 +283,7 @@ fn sending_ahead(slots: u32) -> Queue {
     queue
 }
 
-/// The bindings of several tokens: `SLOT>PEER@STAY:claims`, with `+` if there are more.
+/// `SLOT>PEER@STAY:claims`, with `+` if there are more.
 fn announced_of_each(queue: &mut Queue) -> String {
     let mut all: Vec<String> = Vec::new();
     while let Some(Binding { at, slot, stay, following, .. }) = queue.bind() {
@@ -348,14 +348,13 @@ fn passes_are_bounded_behind_a_long_stay() {
     panic!("5 was passed by 100 later requests");
 }
 
-/// After so many that caution alone would need thousands of entries to decrease.
+/// So many that caution alone would need thousands of entries to decrease.
 #[test]
 fn passes_are_bounded_after_many_astray_tokens() {
     let mut queue = in_use(2);
     (0..10_000).for_each(|stay| note(&mut queue, Update::Left { slot: 1, stay, to: claim(1), turn: 0 }));
     ask(&mut queue, &(5..25).collect::<Vec<_>>());
     bound(&mut queue);
-    // One waiter is announced to slot 0's client, which stays.
     let waits = queue.locations.iter().find(|placed| placed.location.slot == 0).and_then(|placed| placed.location.next);
     let waits = waits.expect("a successor is announced");
     for passes in 0..13 {
@@ -482,7 +481,7 @@ fn is_consistent(queue: &Queue) {
     assert!(found(&again).iter().map(|(known, _)| known).eq(oldest.iter().map(|(known, _)| known)), "{queue}");
 }
 
-/// The slots that are let go of three tokens, of which `in_use` are in use.
+/// Of three tokens, of which `in_use` are in use.
 fn let_go(in_use: &[u32], slots: u32, room: usize) -> Vec<u32> {
     let mut queue: Queue = Queue::new(8, false);
     (0..3).for_each(|slot| queue.add_barred(slot, PeerId::new(1), 0, !in_use.contains(&slot)));
@@ -498,7 +497,7 @@ fn tokens_are_let_go_while_slots_in_use_allow() {
         (&[], 1, 1, &[0]),
         (&[2], 1, 1, &[]), // A surplus token is in use.
         (&[2], 2, 2, &[0]),
-        (&[1, 2], 2, 2, &[1]),   // A release of slot 1 makes room for its successor only.
+        (&[1, 2], 2, 2, &[1]),   // Room for its successor only.
         (&[0, 1, 2], 2, 2, &[]), // Not even for that.
         (&[0], 3, 1, &[0]),
         (&[0], 3, 2, &[0, 1]),

@@ -16,7 +16,7 @@ pub enum Update {
     /// A waiting client has given up. The coordinator removes its claim.
     Withdraw(Claim),
     /// The peer of this claim has failed, and the sender has removed the claim and all later ones from its successors.
-    /// The coordinator removes it and sends the remaining successors again. Only in late binding without recovery.
+    /// The coordinator sends the remaining ones again. Only in late binding without recovery.
     Forgotten(Claim),
     /// A client has released `slot`, and its peer has sent the token to `to`. The coordinator removes `to` from the
     /// queue and sends further successors to the new holder.
@@ -30,8 +30,8 @@ pub enum Update {
         /// The turn of the successors sent with the token.
         turn: u64,
     },
-    /// A client has released `slot`, and its peer knows no successor: the token stays there unused. The coordinator
-    /// sends a successor as soon as there is a waiter.
+    /// A client has released `slot`, and its peer knows no successor: the token stays there. The coordinator sends a
+    /// successor as soon as there is a waiter.
     Free {
         /// The slot of the token.
         slot: u32,

@@ -1,4 +1,4 @@
-//! A queue as it is displayed, compared and serialized: without its indices.
+//! A queue as it is displayed, compared and serialized.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -17,9 +17,9 @@ pub struct Form<A> {
     reach: u32,
     caution: u32,
     pace: Pace,
-    /// The waiters, each with the number of later requests that entered before it.
+    /// The waiters, each with the later requests that entered before it.
     waiting: Vec<(Claim, A, u32)>,
-    /// The tokens, each with the number of moves since its own last one, longest stay first.
+    /// The tokens, each with the moves since its own last one, longest stay first.
     locations: Vec<(u64, Location)>,
 }
 

@@ -71,7 +71,7 @@ impl<A: Copy> Waitlist<A> {
         Self { places, first: 0, index, fresh: 0, informed: Sorted::new(), passed }
     }
 
-    /// `list` has the number of later requests that entered before each waiter.
+    /// With the number of later requests that entered before each.
     pub(super) fn from_list(list: impl IntoIterator<Item = (Claim, A, u32)>) -> Self {
         let mut waitlist = Self::new();
         let mut passed = Vec::new();
@@ -128,7 +128,7 @@ impl<A: Copy> Waitlist<A> {
         true
     }
 
-    /// Returns the position and the tokens whose holders know the waiter.
+    /// Returns the position, and the tokens whose holders know the waiter.
     pub(super) fn remove(&mut self, claim: Claim) -> Option<(u64, Slots)> {
         let place = self.index.remove(claim)?;
         let Waiter { announced, .. } = self.places[(place - self.first) as usize].take()?;
@@ -144,7 +144,7 @@ impl<A: Copy> Waitlist<A> {
         Some((place, announced))
     }
 
-    /// Counts the entry of the waiter at this position before all older ones.
+    /// Counts the entry of this waiter before all older ones.
     pub(super) fn pass(&mut self, place: u64) {
         if place > self.first && !self.places.is_empty() {
             if self.passed.is_empty() {
@@ -154,7 +154,6 @@ impl<A: Copy> Waitlist<A> {
         }
     }
 
-    /// Returns how many later requests entered before this waiter.
     pub(super) fn passed(&self, place: u64) -> u32 {
         self.passed.of(place)
     }
@@ -186,7 +185,7 @@ impl<A: Copy> Waitlist<A> {
         }
     }
 
-    /// Changes a waiter and updates `informed`. Returns how many holders know it then.
+    /// Updates `informed`, and returns how many holders know the waiter then.
     fn change(&mut self, claim: Claim, change: impl FnOnce(&mut Waiter<A>)) -> usize {
         let Some(place) = self.place(claim) else { return 0 };
         let is_fresh = self.fresh <= place;
@@ -245,7 +244,7 @@ impl<A: Copy> Waitlist<A> {
         self.at(place).map_or(&[], |waiter| &waiter.announced)
     }
 
-    /// Returns a copy, for callers that change the list meanwhile.
+    /// For callers that change the list meanwhile.
     pub(super) fn known_to(&self, claim: Claim) -> Slots {
         self.of(claim).map_or(Slots::new(), |waiter| waiter.announced.clone())
     }
@@ -262,7 +261,7 @@ impl<A: Copy> Waitlist<A> {
         self.of(claim).map(|waiter| waiter.mark)
     }
 
-    /// Returns the positions of waiters known to no holder, oldest first.
+    /// Returns the waiters known to no holder, oldest first.
     pub(super) fn unknown(&self) -> impl Iterator<Item = u64> {
         let before = self.informed.iter().take_while(|informed| informed.known() == 0).map(Known::place);
         before.chain((self.fresh..self.end()).filter(|&place| self.at(place).is_some()))
@@ -281,7 +280,7 @@ impl<A: Copy> Waitlist<A> {
         all.map(|informed| (informed.known(), informed.place()))
     }
 
-    /// Returns, for each number of holders from the highest down to two, the youngest such waiter.
+    /// Returns, for each number from the highest down to two, the youngest such waiter.
     pub(super) fn youngest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
         let last_below = |known| self.informed.last_below(Known::new(known, 0));
         let from_above = core::iter::successors(last_below(u32::MAX), move |informed| last_below(informed.known()));
