@@ -118,10 +118,8 @@ impl Default for Config {
     }
 }
 
-/// The participation of this session in the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
-    /// No party and not joining.
     Outside,
     /// `Join` is not answered yet.
     Joining,
@@ -139,7 +137,7 @@ enum Role {
     Keeping(Keeper),
 }
 
-/// An update or event, buffered until the census of its generation is complete (R9).
+/// Buffered until the census of its generation is complete (R9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Early {
     Update(Update),
@@ -176,7 +174,6 @@ pub struct Custody {
     stage: Stage,
     /// 0 before the first.
     generation: u64,
-    /// The latest generation whose census was answered.
     answered: u64,
     coordinator: PeerId,
     slots: u32,
@@ -184,11 +181,10 @@ pub struct Custody {
     /// Sorted by ticket.
     waiting: VecDeque<Waiter>,
     role: Option<Box<Role>>,
-    /// Buffered updates with generation and sender.
+    /// With generation and sender.
     early: Vec<(u64, PeerId, Early)>,
-    /// The latest generation in which `Renumber` was sent.
     renumbered: u64,
-    /// Messages to this peer itself, handled within the same step.
+    /// Messages to this peer itself. Empty between steps.
     inbox: VecDeque<Message>,
 }
 
@@ -259,15 +255,14 @@ impl Custody {
         self.stage == Stage::Outside && is_empty && self.role.is_none()
     }
 
-    /// Whether no client holds or waits here or, if this peer coordinates, elsewhere.
     fn is_idle(&self) -> bool {
         let is_unused = self.tokens.held.iter().all(|held| held.user.is_none()) && self.waiting.is_empty();
-        let is_kept_by_nobody = match self.role.as_deref() {
+        let is_unused_elsewhere = match self.role.as_deref() {
             Some(Role::Counting(_)) => false,
             Some(Role::Keeping(keeper)) => keeper.is_idle(),
             None => true,
         };
-        self.stage == Stage::Party && is_unused && is_kept_by_nobody
+        self.stage == Stage::Party && is_unused && is_unused_elsewhere
     }
 
     /// Returns the generation; 0 before the first.
@@ -324,7 +319,7 @@ impl Custody {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// Returns how many entries are stored on behalf of one peer, or of all, for the driver's limits.
+    /// Returns how many entries are stored on behalf of one peer, or of all.
     pub fn retained(&self, of: Option<PeerId>) -> usize {
         let is_of = |peer: PeerId| of.is_none_or(|of| of == peer);
         let role = match self.role.as_deref() {
@@ -340,12 +335,12 @@ impl Custody {
         self.config.without != Some(rule)
     }
 
-    /// R1: whether this generation is too old.
+    /// R1.
     fn is_void(&self, generation: u64) -> bool {
         generation < self.generation && self.keeps(Rule::Fence)
     }
 
-    /// R6: whether this is our own session, not an earlier one of the same peer.
+    /// R6.
     fn is_me(&self, session: Session) -> bool {
         session == self.me || session.peer == self.me.peer && !self.keeps(Rule::BySession)
     }
@@ -373,16 +368,14 @@ impl Custody {
         match body {
             Body::Census { session, slots } => self.on_census(from, generation, session, slots, cx),
             Body::Answer(Answer { session, .. }) if session.peer != from => {
-                cx.unexpected("an answer for somebody else")
+                cx.unexpected("an answer of another peer's session")
             }
             Body::Answer(answer) => self.on_answer(generation, answer, cx),
             Body::Update(Update::Request(claim) | Update::Withdraw(claim)) if claim.peer != from => {
-                cx.unexpected("a request of somebody else's client");
+                cx.unexpected("a request of another peer's client");
             }
             // Only late binding without recovery sends this: here a census follows.
-            Body::Update(Update::Forgotten(_)) => {
-                cx.unexpected("word of a client that is forgotten, which nobody gives here")
-            }
+            Body::Update(Update::Forgotten(_)) => cx.unexpected("a message of late binding without recovery"),
             Body::Update(update) => self.on_early(from, generation, Early::Update(update), cx),
             Body::Dropped { slot, stay } => self.on_early(from, generation, Early::Dropped { slot, stay }, cx),
             // R5. It may be meant for an earlier session of this host.
@@ -398,7 +391,7 @@ impl Custody {
             Body::Token { to, token, stay, following } => self.on_token(to, token, stay, following, cx),
             _ if generation > self.generation => {}
             Body::Next { .. } | Body::Void(_) | Body::Arrivals(_) if from != self.coordinator => {
-                cx.unexpected("what only the coordinator says");
+                cx.unexpected("a message that only the coordinator sends");
             }
             Body::Next { slot, stay, following, replaces } => {
                 let due = self.tokens.on_next(Next { slot, stay, following, replaces });
@@ -447,7 +440,6 @@ impl Custody {
                 self.waiting.remove(waits);
                 self.enter(at, to, cx);
             }
-            // The client was granted another token, or has withdrawn.
             None => {
                 let due = self.tokens.pass_on(at);
                 self.attend_to(due, cx);
@@ -559,7 +551,7 @@ impl Protocol for Custody {
     type Timer = Timer;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        assert!(self.waiting.back().is_none_or(|&(last, _)| last < ticket), "tickets are asked for in order");
+        assert!(self.waiting.back().is_none_or(|&(last, _)| last < ticket), "tickets are requested in order");
         let is_usable = |held: &Held| held.is_at_hand() && !self.is_spent(held.token);
         // Clients of this peer that wait come first.
         if let Some(at) = self.tokens.held.iter().position(is_usable).filter(|_| self.waiting.is_empty()) {

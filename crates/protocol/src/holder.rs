@@ -1,7 +1,7 @@
 //! The tokens at one peer under late binding, and their successors as sent by the coordinator.
 //!
-//! Pure computation. A `Next` names a stay and is ignored in any other, so messages may overtake each other. A `Next`
-//! for a later stay is stored until the token arrives.
+//! A `Next` names a stay and is ignored in any other, so messages may overtake each other. One for a later stay is
+//! stored until the token arrives.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -21,11 +21,10 @@ pub struct Held {
     pub stay: u64,
     /// The client that uses it.
     pub user: Option<Ticket>,
-    /// Whether a client of this peer may use it while it is free. Otherwise only a successor may.
+    /// Whether a client of this peer, not only a successor, may use it while it is free.
     pub is_ours: bool,
     /// Whether the coordinator believes that it is free, or will with our last report.
     reported_free: bool,
-    /// The reports sent in this stay.
     reports: u32,
     /// The successors.
     pub following: Following,
@@ -43,7 +42,7 @@ impl Held {
         Self { user, is_ours: false, reported_free: user.is_none(), ..Self::free(token, token.fencing) }
     }
 
-    /// Returns whether a client of this peer may acquire it at once: not if others wait, known or not.
+    /// Returns whether a client of this peer may acquire it at once: not if others wait.
     pub fn is_at_hand(&self) -> bool {
         self.user.is_none() && self.is_ours && !self.following.more
     }
@@ -69,7 +68,7 @@ struct Absent {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Next {
-    /// The slot of the token.
+    /// The token's slot.
     pub slot: u32,
     /// The stay after which these claims follow.
     pub stay: u64,
@@ -148,7 +147,6 @@ impl Holder {
         }
     }
 
-    /// Stores successors for a stay to come.
     fn store(&mut self, next: Next) {
         let absent = self.absent_of(next.slot);
         let turn = next.following.turn;
@@ -190,8 +188,7 @@ impl Holder {
     }
 
     /// Passes on a token that its addressee does not need any more: to its successor or, if it has none, to the
-    /// successor of another token here. The coordinator learns of it from `Left`, and sends other successors for that
-    /// token.
+    /// successor of another token here, which the coordinator replaces when it receives `Left`.
     pub fn pass_on(&mut self, at: usize) -> Due {
         if self.held[at].next().is_none() {
             let mut others = self.held.iter_mut().map(|held| core::mem::take(&mut held.following.claims));
@@ -238,8 +235,7 @@ impl Holder {
             || self.absent.iter().any(|absent| absent.slot == slot && absent.over.is_some_and(|over| over >= stay))
     }
 
-    /// Removes the token for a hand-over. Returns it with the stay that ends, the receiver and the remaining
-    /// successors.
+    /// Removes the token for a hand-over. Returns it with the ended stay, the receiver and the remaining successors.
     pub fn hand_over(&mut self, at: usize) -> (Token, u64, Claim, Following) {
         let Held { token, stay, mut following, .. } = self.held.remove(at);
         let absent = self.absent_of(token.slot);
@@ -250,8 +246,8 @@ impl Holder {
         (token, stay, to, following)
     }
 
-    /// Removes successors from the first claim on for which `is_void` holds: the token would be sent to a failed peer.
-    /// Returns the removed claims for which it holds.
+    /// Removes successors from the first claim on for which `is_void` holds, as its peer has failed. Returns the
+    /// removed claims for which it holds.
     pub fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
         let later = self.absent.iter_mut().flat_map(|absent| &mut absent.later).map(|event| &mut event.following);
         let mut forgotten = Vec::new();

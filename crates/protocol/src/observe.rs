@@ -21,14 +21,14 @@ pub struct UnderWay<'a, P: Protocol> {
     pub is_calm: bool,
 }
 
-/// Read access to the state and messages of a protocol. No method changes a run.
+/// Read access to a protocol. No method changes a run.
 ///
 /// The defaults fit protocols without the property in question; a watcher then checks nothing.
 pub trait Observe: Protocol {
     /// The names of the message types.
     const KINDS: &'static [&'static str];
 
-    /// Returns the index of the type of `message` in [`Observe::KINDS`].
+    /// Returns the index in [`Observe::KINDS`].
     fn kind(message: &Self::Message) -> usize;
 
     /// Returns the number of tokens in the whole system, held or in flight.
@@ -49,7 +49,7 @@ pub trait Observe: Protocol {
     /// Whether exactly one peer, or one message, has the role of coordinator.
     const HAS_COORDINATOR: bool = false;
 
-    /// Returns whether this peer has that role.
+    /// Returns whether this peer is the coordinator.
     fn is_coordinator(&self) -> bool {
         false
     }
@@ -67,8 +67,7 @@ pub trait Observe: Protocol {
         None
     }
 
-    /// Returns the peer to which requests are forwarded, in a protocol with one tree. These pointers never form a
-    /// cycle.
+    /// Returns the peer to which requests are forwarded. These pointers never form a cycle.
     fn parent(&self) -> Option<PeerId> {
         None
     }

@@ -25,7 +25,7 @@ use crate::registry::{RegistryEvent, RegistryRequest};
 pub trait Protocol: Sized {
     /// The messages between peers.
     type Message: Clone + Debug;
-    /// The names of the timers, of which a peer has at most one each; [`Never`] if there are none.
+    /// The names of the timers; [`Never`] if there are none.
     type Timer: Clone + Debug + Ord;
 
     /// Requests a slot for `ticket`. Called once per ticket.
@@ -60,24 +60,24 @@ pub trait Protocol: Sized {
     /// Gives up what this peer has of an idle resource, unless another peer depends on it.
     fn forget(&mut self, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles the permanent failure of `peer`: its requests are dropped. The driver may only suspect it: if the peer
-    /// is alive, its clients may lose their positions, but safety is not affected.
+    /// Handles the suspected permanent failure of `peer`: its requests are dropped. If it is alive, its clients may
+    /// lose their positions, but safety is not affected.
     fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
 
     /// Reports whether the driver can reach `peer`. A protocol may pass over waiters of an unreachable peer, which keep
-    /// their positions. This is a hint: no safety depends on it.
+    /// their positions. No safety depends on it.
     fn on_reachable(&mut self, _peer: PeerId, _reachable: bool, _cx: &mut Cx<'_, Self>) {}
 
     /// Prepares to leave the system: sends everything that this peer stores for others, now or later, to `replacement`,
-    /// or drops it. May be called again with another replacement. The peer's own clients have ended before.
+    /// or drops it. May be called again with another replacement. The peer has no clients.
     fn retire(&mut self, _replacement: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
 
     /// Handles a message that never left this peer, because `to` is suspected to have failed. State in it that must not
     /// be lost is this peer's again. A message that `to` needs in case it returns is sent once more.
     fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
 
-    /// Handles the loss of this peer's replica state, such as after its replacement by a host with an empty memory. The
-    /// peer's own clients are not affected.
+    /// Handles the loss of this peer's replica state, such as after its replacement by a host with an empty memory.
+    /// Clients are not affected.
     ///
     /// `incarnation` is larger than in every earlier life of this replica: protocols may derive fencing numbers from
     /// it.
@@ -112,7 +112,7 @@ pub struct Grant {
     pub fencing: u64,
 }
 
-/// An action for the driver. Actions are performed in the order in which they were emitted.
+/// An action for the driver, in the order of emission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<M, T> {
     /// Sends `message` to another peer.
@@ -137,7 +137,7 @@ pub enum Effect<M, T> {
         key: Key,
         /// The peer that routed it.
         origin: PeerId,
-        /// The message, as received or as changed by this hop.
+        /// The message.
         message: M,
     },
     /// Grants a slot to a client.
@@ -171,7 +171,7 @@ pub enum Effect<M, T> {
     },
     /// Sends a request to the registry.
     RegistryRequest(RegistryRequest),
-    /// Reports a message that is not valid in this state. It was dropped, or handled in the safest way.
+    /// Reports a message that is not valid in this state.
     Unexpected {
         /// The reason.
         why: &'static str,
@@ -243,8 +243,8 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::CancelTimer { timer });
     }
 
-    /// Sends a request to the registry, which answers with an [event](Protocol::on_registry_event), or not at all if
-    /// the session has ended.
+    /// Sends a request to the registry, which answers with an [event](Protocol::on_registry_event) unless the session
+    /// has ended.
     pub fn registry_request(&mut self, registry_request: RegistryRequest) {
         self.effects.push(Effect::RegistryRequest(registry_request));
     }
@@ -255,7 +255,7 @@ impl<'a, P: Protocol> Cx<'a, P> {
     }
 }
 
-/// An input of a peer. Each variant calls the method of [`Protocol`] with the same name.
+/// An input of a peer: calls the method of [`Protocol`] with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<M, T> {
     /// See [`Protocol::request`].
@@ -302,7 +302,7 @@ pub enum Input<M, T> {
     },
     /// See [`Protocol::retire`].
     Retire {
-        /// The peer that receives the state of this one.
+        /// The new owner of this peer's state.
         replacement: Option<PeerId>,
     },
     /// See [`Protocol::on_reset`]. Timers set before it are still pending.

@@ -1,8 +1,7 @@
 //! The coordinator's table under late binding: waiters, token locations, and the successors announced to each holder.
 //!
-//! Pure computation: updates in, [`Binding`]s out. The cost of one does not grow with the queue, and with the number of
-//! tokens only up to a bound (lab/docs/papers/fair-k-late.md). So every lookup has an index, maintained by
-//! [`Queue::change_placed`].
+//! The cost of an update or a [`Binding`] does not grow with the queue, and with the number of tokens only up to a
+//! bound (lab/docs/papers/fair-k-late.md). So every lookup has an index, maintained by [`Queue::change_placed`].
 
 mod index;
 mod location;
@@ -29,9 +28,8 @@ pub use self::update::Update;
 use self::waitlist::Waitlist;
 use crate::token::Claim;
 
-/// Hand-overs for which successors are sent ahead. Our choice: successors are extended when half are left, and an
-/// update takes two message delays to return as a successor. That is in time if no message takes more than twice as
-/// long as another.
+/// Hand-overs for which successors are sent ahead. Our choice: an update takes two message delays to return as a
+/// successor, and successors are extended when half are left.
 pub const REACH: u32 = 8;
 
 /// The queue and the tokens. Each waiter has a mark of type `A`, which the queue does not interpret.
@@ -40,7 +38,7 @@ pub const REACH: u32 = 8;
 #[cfg_attr(feature = "serde", serde(from = "view::Form<A>", into = "view::Form<A>"))]
 #[cfg_attr(feature = "serde", serde(bound = "A: Copy + serde::Serialize + serde::de::DeserializeOwned"))]
 pub struct Queue<A: Copy = ()> {
-    /// Moves between peers for which successors are announced; half as many per token if there are several.
+    /// See [`REACH`]; half as many per token if there are several.
     reach: u32,
     /// Reluctance to announce one waiter to several holders. Grows by [`RARE`] for each token that thereby goes astray
     /// and shrinks by one per entry, so that about one in `RARE` does.
@@ -51,9 +49,9 @@ pub struct Queue<A: Copy = ()> {
     locations: Vec<Placed>,
     /// The moves of all tokens.
     moves: u64,
-    /// The tokens whose holders may be sent a successor, in order of preference.
+    /// Tokens whose holders may be sent a successor, in order of preference.
     ranks: Sorted<Ranked>,
-    /// The tokens whose next waiter is announced to other holders, too.
+    /// Tokens whose next waiter is announced to other holders, too.
     shared: Sorted<Rating>,
     barred: usize,
 }
@@ -96,7 +94,7 @@ const PATIENCE: u32 = 2;
 /// twenty.
 const LONG: u64 = 3;
 
-/// Limit of the claims announced for a single token, which it carries. Our choice: less than 512 bytes.
+/// Limit of the claims that a single token carries. Our choice: less than 512 bytes.
 const MAX_ANNOUNCED: usize = 32;
 
 /// Limit of the holders to which one waiter is announced. Our choice: each costs a message.
@@ -105,7 +103,7 @@ const MOST_KNOWN: u32 = 32;
 /// Limit of `caution`, so that it wears off.
 const MOST_CAUTION: u32 = 20 * RARE;
 
-/// Limit of the tokens inspected in one search for a holder.
+/// Limit of the tokens inspected in one search.
 const LOOKS: usize = 64;
 
 /// Returns how many later requests can enter before a waiting one (lab/docs/papers/fair-k-late.md). `None` for one
@@ -128,7 +126,7 @@ impl<A: Copy> Queue<A> {
         self.place_newest(Location::new(slot, at, stay, free));
     }
 
-    /// Adds a token for which no successor is announced until it is [let go](Self::let_go).
+    /// Adds a token without announcing successors until it is [let go](Self::let_go).
     pub fn add_barred(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
         let mut location = Location::new(slot, at, stay, free);
         location.barred = true;
@@ -187,18 +185,17 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Processes an update; a request enters the queue with this mark. Returns how many waiters have thereby received a
-    /// token, or why the update is not valid.
+    /// Processes an update; a request enters with this mark. Returns how many waiters have thereby received a token, or
+    /// why the update is not valid.
     pub fn note(&mut self, update: Update, mark: A) -> Result<u32, &'static str> {
         match update {
             Update::Request(claim) => _ = self.waiting.push(claim, mark),
-            // The claim stays announced, and the token passes through its peer, one message later. A replacement could
-            // arrive too late, and the last waiter would then not be announced on the token's path.
+            // The token passes through its peer. A replacement could arrive too late, and the last waiter would then
+            // not be announced on the token's path.
             Update::Withdraw(claim) if self.locations.len() == 1 => _ = self.waiting.remove(claim),
             Update::Withdraw(claim) => _ = self.drop_claim(claim),
             Update::Forgotten(claim) => {
                 self.drop_claim(claim);
-                // A withdrawn claim may still be announced.
                 self.take_back(|announced| announced == claim);
             }
             Update::Left { slot, stay, to, turn } => return self.moved(slot, stay, to, turn),
@@ -252,7 +249,7 @@ impl<A: Copy> Queue<A> {
         })
     }
 
-    /// Counts a token sent to a claim that is not waiting, unless that was served by an update that overtook this one.
+    /// Counts a token sent to a claim that is not waiting, unless an update that overtook this one has served it.
     fn went_astray(&mut self, to: Claim) {
         if to.ticket != Ticket::NONE {
             self.caution = (self.caution + RARE).min(MOST_CAUTION);
@@ -335,13 +332,13 @@ impl<A: Copy> Queue<A> {
     fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> (R, Gone)) -> R {
         let was = self.locations[at].looked();
         let (result, gone) = change(&mut self.locations[at]);
-        self.keep_up(at, &was, &gone);
+        self.update_indices(at, &was, &gone);
         result
     }
 
     /// All callers share its code in the instruction cache.
     #[inline(never)]
-    fn keep_up(&mut self, at: usize, was: &Looked, gone: &Gone) {
+    fn update_indices(&mut self, at: usize, was: &Looked, gone: &Gone) {
         let now = self.locations[at].looked();
         if was.ranked != now.ranked {
             was.ranked.into_iter().for_each(|ranked| self.ranks.remove(ranked));
@@ -361,8 +358,8 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Updates the waiters of a token whose claims in `gone` were removed and after the first `retained` are new.
-    /// Returns how many holders know the next claim, if that is new.
+    /// `gone` were removed, and those after the first `retained` are new. Returns how many holders know the next claim,
+    /// if that is new.
     fn notify_waiters(&mut self, at: usize, gone: &Gone, retained: usize) -> Option<usize> {
         let slot = self.locations[at].location.slot;
         for claim in gone.iter() {
@@ -384,7 +381,6 @@ impl<A: Copy> Queue<A> {
         known_next
     }
 
-    /// Updates whether this waiter gets a free token.
     fn update_promises(&mut self, claim: Claim) {
         let promises =
             |slot: &u32| self.location(*slot).is_ok_and(|at| self.locations[at].location.promised() == Some(claim));
@@ -392,7 +388,7 @@ impl<A: Copy> Queue<A> {
         self.waiting.promise(claim, is_promised);
     }
 
-    /// Updates `shared` when the number of holders that know a waiter has become one or two.
+    /// After the number of holders that know a waiter has become one or two.
     fn update_shares(&mut self, claim: Claim) {
         let announced = self.waiting.announced(claim);
         for &slot in announced {
@@ -426,7 +422,7 @@ impl<A: Copy> Queue<A> {
         self.look_further()
     }
 
-    /// With one token there is no choice to delay, so successors are announced as far ahead as an update needs to reach
+    /// There is no choice to delay with one token, so successors are announced as far ahead as an update needs to reach
     /// the token in time. Without `more`, each request is announced at once; otherwise several together, when half of
     /// the successors are left.
     fn look_ahead(&mut self) -> Option<Binding> {
@@ -467,8 +463,8 @@ impl<A: Copy> Queue<A> {
         Some(self.change(at, |location| location.announce(Vec::from([next]), more)))
     }
 
-    /// Returns the token that needs a successor, and the successor. Prefers the token that has been at its peer
-    /// longest, as it is likely to be released first.
+    /// Returns the token that needs a successor, and the successor. Prefers the longest stay, as it is likely to end
+    /// first.
     fn choose(&self) -> Option<(u32, Claim)> {
         let claim = |place| self.waiting.claim(place);
         let unknown = self.waiting.first_unknown();
@@ -561,7 +557,7 @@ impl<A: Copy> Queue<A> {
         self.shared.iter().take(LOOKS).find(is_spare).map(Rating::slot)
     }
 
-    /// Returns whether reports of this stay have no effect any more.
+    /// Returns whether reports of this stay have no effect.
     pub fn is_past(&self, slot: u32, stay: u64) -> bool {
         self.location(slot).is_ok_and(|at| self.locations[at].location.stay > stay)
     }
@@ -602,18 +598,18 @@ impl<A: Copy> Queue<A> {
         locations
     }
 
-    /// Returns the peers of all announced claims, with repetitions.
+    /// Returns the peers of all announced claims.
     pub fn announced(&self) -> impl Iterator<Item = PeerId> {
         self.locations.iter().flat_map(|placed| placed.location.announced()).map(|claim| claim.peer)
     }
 
     /// Passes over the waiters at `peer`, or ends that.
     ///
-    /// They keep their positions. A token on its way to `peer` is not affected. When the peer is reachable again, its
-    /// waiters are announced before all later requests.
+    /// They keep their positions. When the peer is reachable again, its waiters are announced before all later
+    /// requests.
     pub fn set_reachable(&mut self, peer: PeerId, reachable: bool) {
         if !reachable {
-            // Also withdrawn claims: the token would pass through their peer.
+            // A token would also pass through the peer of a withdrawn claim.
             self.take_back(|announced| announced.peer == peer);
         }
         let claims: Vec<Claim> = self.waiting.at_peer(peer).collect();
@@ -630,8 +626,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Removes all waiters at a failed `peer`. The next waiter of a free token there gets another if there is one. If
-    /// the peer is alive after all, it hands its token over nevertheless.
+    /// Removes all waiters at a failed `peer`. If the peer is alive after all, it hands its token over nevertheless.
     pub fn forget(&mut self, peer: PeerId) {
         self.take_back(|announced| announced.peer == peer);
         for at in 0..self.locations.len() {
@@ -644,7 +639,7 @@ impl<A: Copy> Queue<A> {
         }
     }
 
-    /// Takes back announcements. Visits all tokens.
+    /// Visits all tokens.
     fn take_back(&mut self, is_gone: impl Fn(Claim) -> bool) {
         for at in 0..self.locations.len() {
             if self.locations[at].location.announced().any(&is_gone) {

@@ -12,8 +12,7 @@ use core::fmt;
 
 use peerlock_types::PeerId;
 
-/// One session of a peer. A peer uses tokens only while its session is valid; afterwards the same address continues
-/// with another session.
+/// One session of a peer, which uses tokens only while the session is valid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Session {
@@ -55,7 +54,7 @@ pub enum EventKind {
         slots: u32,
         /// The parties to be asked.
         asked: Vec<Session>,
-        /// Detached grants. The tokens of their slots are not created before `Expired`.
+        /// Detached grants. Tokens of their slots are not created before `Expired`.
         detached: Vec<Detached>,
     },
     /// Notifies the coordinator that a detached grant has ended. Another one of the same slot may still be valid.
@@ -73,7 +72,7 @@ pub enum EventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Detached {
-    /// The slot of the grant.
+    /// The slot.
     pub slot: u32,
     /// The grant's fencing number.
     pub fencing: u64,

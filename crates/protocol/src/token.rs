@@ -11,7 +11,7 @@ use crate::Grant;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {
-    /// The peer where the client waits.
+    /// The client's peer.
     pub peer: PeerId,
     /// The client's ticket at that peer.
     pub ticket: Ticket,
@@ -57,8 +57,8 @@ impl Token {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Layout {
-    /// The root of the tree: the coordinator, and parent of all other peers. If each token has its own tree, its root
-    /// is the peer with the token.
+    /// The root of a common tree: the coordinator, and parent of all other peers. Unused if each token has its own
+    /// tree.
     pub root: PeerId,
     /// The peer of each token; k entries.
     pub tokens: Vec<PeerId>,

@@ -14,7 +14,7 @@ fn session(peer: u64) -> Session {
     Session { peer: PeerId::new(peer), number: 0 }
 }
 
-/// In generation 1, with peer 0 as coordinator and all tokens there.
+/// With peer 0 as coordinator and all tokens there.
 fn founded(peer: u64, slots: u32) -> Custody {
     Custody::founded(session(peer), CONFIG, PeerId::new(0), slots)
 }
@@ -218,7 +218,6 @@ fn queue_is_rebuilt_by_arrival_number() {
     assert_eq!(queue.to_string(), "waiting [2], tokens [0 at 3, next 2]", "3 came first and has the token");
 }
 
-/// A queue too long for one message is rebuilt from several parties, and a thousand slots from one event.
 #[test]
 fn census_rebuilds_long_queue_and_many_slots() {
     const PARTIES: u64 = 4;

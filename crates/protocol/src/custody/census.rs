@@ -30,7 +30,7 @@ pub(super) struct Count {
     pub(super) detached: Vec<Detached>,
     /// By arrival; those without a confirmed number come last.
     pub(super) waiting: Vec<(Claim, Option<Arrival>)>,
-    /// The parties that have tokens or waiters.
+    /// The parties with tokens or waiters.
     pub(super) remaining: Vec<Session>,
 }
 
@@ -61,7 +61,6 @@ impl Census {
         self.asked.is_empty()
     }
 
-    /// For [`Rule::DetachedEnd`](super::Rule::DetachedEnd).
     pub(super) fn forget_detached(&mut self) {
         self.detached.clear();
     }

@@ -149,7 +149,7 @@ impl Custody {
     /// Creates a token at this peer. Other peers need not know of it: the next census reports it like any other.
     fn make(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
         if self.tokens.place_of(slot).is_some() {
-            return cx.unexpected("a token is here of which nobody has told");
+            return cx.unexpected("a token that the census has not counted is here");
         }
         let token = Token { slot, fencing: self.first_number(slot) };
         let mut held = Held::in_custody(token, None);

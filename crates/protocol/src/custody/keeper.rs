@@ -18,10 +18,9 @@ pub(super) struct Keeper {
     generation: u64,
     slots: u32,
     pub(super) queue: Queue<Arrival>,
-    /// The number of requests in this generation.
     arrived: u64,
     /// Claims whose arrival number is not confirmed yet.
-    untold: Vec<Claim>,
+    unconfirmed: Vec<Claim>,
     /// Whether the timer for these confirmations is pending.
     is_timed: bool,
     /// Detached grants of slots without a token, sorted. The token is created when the last of them ends.
@@ -40,9 +39,9 @@ impl Keeper {
         detached.sort_unstable();
         let is_here = |slot: u32| count.adopted.iter().any(|(_, report)| report.token.slot == slot);
         let void = count.void.iter().map(|(_, token)| token.slot).filter(|&slot| !is_here(slot)).collect();
-        let (untold, unreachable) = (Vec::new(), Vec::new());
+        let (unconfirmed, unreachable) = (Vec::new(), Vec::new());
         let mut keeper =
-            Self { generation, slots, queue, arrived: 0, untold, is_timed: false, detached, void, unreachable };
+            Self { generation, slots, queue, arrived: 0, unconfirmed, is_timed: false, detached, void, unreachable };
         for &(peer, Report { token, in_use }) in &count.adopted {
             keeper.queue.add_barred(token.slot, peer, token.fencing, !in_use);
         }
@@ -59,7 +58,7 @@ impl Keeper {
     fn ask(&mut self, claim: Claim, arrival: Option<Arrival>) {
         let arrival = arrival.unwrap_or_else(|| {
             self.arrived += 1;
-            self.untold.push(claim);
+            self.unconfirmed.push(claim);
             Arrival { generation: self.generation, number: self.arrived }
         });
         // A request is always valid.
@@ -108,7 +107,6 @@ impl Keeper {
         self.detached.len() < before && !is_left && over.slot < self.slots
     }
 
-    /// Returns whether there are neither waiters nor holders.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.queue.locations().all(|location| location.free)
     }
@@ -119,7 +117,6 @@ impl Keeper {
 
     /// With surplus tokens, `holds_back` limits the slots in use to their number.
     pub(super) fn bind(&mut self, holds_back: bool) -> Option<Binding> {
-        // Detached grants are sorted by slot.
         let alone = self.detached.chunk_by(|one, other| one.slot == other.slot).count();
         let room = if holds_back { (self.slots as usize).saturating_sub(alone) } else { usize::MAX };
         self.queue.let_go(self.slots, room);
@@ -132,14 +129,14 @@ impl Keeper {
 
     /// Returns whether the timer has to be set, and marks it as pending.
     pub(super) fn needs_timer(&mut self) -> bool {
-        !self.untold.is_empty() && !core::mem::replace(&mut self.is_timed, true)
+        !self.unconfirmed.is_empty() && !core::mem::replace(&mut self.is_timed, true)
     }
 
     /// Returns the arrival numbers to be confirmed, by peer.
     pub(super) fn announce(&mut self) -> BTreeMap<PeerId, Vec<(Ticket, Arrival)>> {
         self.is_timed = false;
         let mut all: BTreeMap<PeerId, Vec<(Ticket, Arrival)>> = BTreeMap::new();
-        for claim in core::mem::take(&mut self.untold) {
+        for claim in core::mem::take(&mut self.unconfirmed) {
             if let Some(arrival) = self.queue.mark(claim) {
                 all.entry(claim.peer).or_default().push((claim.ticket, arrival));
             }

@@ -41,29 +41,27 @@ impl Message {
         let is_slot = |slot: u32| slot < MOST_SLOTS;
         let is_token = |token: &Token| is_slot(token.slot) && token.fencing < MOST_COUNTED;
         let is_after = |it: &Following| it.claims.len() <= MOST_FOLLOWING && it.turn < MOST_COUNTED;
-        within(self.generation < MOST_GENERATION, "a generation that cannot be")?;
+        within(self.generation < MOST_GENERATION, "an invalid generation")?;
         match &self.body {
             Body::Update(Update::Request(_) | Update::Withdraw(_) | Update::Forgotten(_)) => Ok(()),
             Body::Update(Update::Left { slot, stay, turn, .. }) => {
-                within(is_slot(*slot) && *stay < MOST_COUNTED && *turn < MOST_COUNTED, "news of a token that cannot be")
+                within(is_slot(*slot) && *stay < MOST_COUNTED && *turn < MOST_COUNTED, "an invalid update")
             }
             Body::Update(Update::Free { slot, stay, .. } | Update::Busy { slot, stay, .. })
-            | Body::Dropped { slot, stay } => {
-                within(is_slot(*slot) && *stay < MOST_COUNTED, "news of a token that cannot be")
-            }
+            | Body::Dropped { slot, stay } => within(is_slot(*slot) && *stay < MOST_COUNTED, "an invalid update"),
             Body::Next { slot, stay, following, .. } => {
-                within(is_slot(*slot) && *stay < MOST_COUNTED && is_after(following), "a next that cannot be")
+                within(is_slot(*slot) && *stay < MOST_COUNTED && is_after(following), "invalid successors")
             }
             Body::Token { token, stay, following, .. } => {
-                within(is_token(token) && *stay < MOST_COUNTED && is_after(following), "a token that cannot be")
+                within(is_token(token) && *stay < MOST_COUNTED && is_after(following), "an invalid token")
             }
-            Body::Census { slots, .. } => within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be"),
+            Body::Census { slots, .. } => within((1..=MOST_SLOTS).contains(slots), "an invalid number of slots"),
             Body::Answer(Answer { tokens, waiting, .. }) => {
                 let is_here = tokens.len() <= MOST_SLOTS as usize && tokens.iter().all(|it| is_token(&it.token));
-                within(is_here && waiting.len() <= MOST_WAITING, "an answer that cannot be")
+                within(is_here && waiting.len() <= MOST_WAITING, "an invalid answer")
             }
-            Body::Void(token) => within(is_token(token), "a token that cannot be"),
-            Body::Arrivals(arrivals) => within(arrivals.len() <= MOST_WAITING, "more arrivals than can wait"),
+            Body::Void(token) => within(is_token(token), "an invalid token"),
+            Body::Arrivals(arrivals) => within(arrivals.len() <= MOST_WAITING, "too many arrivals"),
         }
     }
 }
@@ -80,7 +78,7 @@ pub enum Body {
     /// coordinator. A message for a stay to come is stored until the token arrives; one for a stay that has ended is
     /// discarded.
     Next {
-        /// The slot of the token.
+        /// The token's slot.
         slot: u32,
         /// The stay of the token after which these waiters follow.
         stay: u64,
@@ -126,7 +124,7 @@ pub enum Body {
     /// Sent by the peer of a releasing client to the coordinator when the token is surplus after a resize. The token no
     /// longer exists.
     Dropped {
-        /// The slot of the dropped token.
+        /// The token's slot.
         slot: u32,
         /// The stay that has ended.
         stay: u64,

@@ -33,21 +33,21 @@ pub enum Update {
     /// A client has released `slot`, and its peer knows no successor: the token stays there. The coordinator sends a
     /// successor as soon as there is a waiter.
     Free {
-        /// The slot of the token.
+        /// The token's slot.
         slot: u32,
         /// The present stay.
         stay: u64,
-        /// The number of this report in the stay.
+        /// The number of the report in this stay.
         report: u32,
     },
     /// A client of the same peer uses a token that was reported free. A successor sent meanwhile has to wait, or is
     /// bound to another token.
     Busy {
-        /// The slot of the token.
+        /// The token's slot.
         slot: u32,
         /// The present stay.
         stay: u64,
-        /// The number of this report in the stay.
+        /// The number of the report in this stay.
         report: u32,
     },
 }

@@ -10,7 +10,6 @@ use super::waitlist::Waitlist;
 use super::{Location, Queue};
 use crate::token::Claim;
 
-/// Enough to rebuild a queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Form<A> {

@@ -209,12 +209,10 @@ impl<A: Copy> Waitlist<A> {
         waiter.announced.len()
     }
 
-    /// Returns how many holders know the waiter then.
     pub(super) fn announce(&mut self, claim: Claim, slot: u32) -> usize {
         self.change(claim, |waiter| waiter.announced.push(slot))
     }
 
-    /// Returns how many holders still know the waiter.
     pub(super) fn take_back(&mut self, claim: Claim, slot: u32) -> usize {
         self.change(claim, |waiter| waiter.announced.remove(slot))
     }
