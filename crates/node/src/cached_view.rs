@@ -6,55 +6,44 @@ use std::mem::take;
 use peerlock_registry::{Info, MOST_HOSTS, SessionId, Ttl, View};
 use peerlock_types::PeerId;
 
-/// The maximum number of hosts included because they were named to clients.
+/// Hosts included because they were named to clients.
 const MOST_MENTIONED: usize = 256;
-/// The maximum number of hosts dialled or asked at a time: in a large cluster all members may lose their sessions at
-/// once, and voters are connected to all.
+/// Hosts dialled or asked at a time: in a large cluster all members may lose their sessions at once.
 const MOST_SOUGHT: usize = 16;
 
-/// The cached view, with its pending queries.
 #[derive(Default)]
 pub struct CachedView {
     /// The last result: hosts of interest and voters.
     view: Option<View>,
-    /// The hosts that were queried for it.
     looked_for: BTreeSet<PeerId>,
-    /// Hosts that were named to clients since.
     mentioned: BTreeSet<PeerId>,
     /// Voters, learners and leader.
     seated: BTreeSet<PeerId>,
-    /// The last reported addresses of all members.
+    /// Of all members, as last reported.
     addresses: Vec<String>,
-    /// Pages of the member list received so far.
+    /// Received pages of the member list.
     everybody: Option<View>,
-    /// Calls that wait for the member list.
     lookers: Vec<u64>,
-    /// The number of rounds of looking for hosts.
     rounds: usize,
 }
 
 impl CachedView {
-    /// Returns the last result.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
     }
 
-    /// Returns the members of the last result.
     pub fn members(&self) -> impl Iterator<Item = (PeerId, &Info)> {
         self.view.iter().flat_map(|view| view.members.iter().map(|(host, info)| (*host, info)))
     }
 
-    /// Returns the registered information of a member.
     pub fn info_of(&self, host: PeerId) -> Option<&Info> {
         self.members().find(|(member, _)| *member == host).map(|(_, info)| info)
     }
 
-    /// Returns the voters of the last result.
     pub fn voters(&self) -> impl Iterator<Item = PeerId> {
         self.view.iter().flat_map(|view| view.voters.iter().map(|(_, host)| *host))
     }
 
-    /// Returns the voters and learners of the last result, if there is one.
     pub fn voters_and_learners(&self) -> Option<impl Iterator<Item = PeerId>> {
         self.view.as_ref().map(|view| view.voters.iter().chain(&view.learners).map(|(_, host)| *host))
     }
@@ -65,12 +54,10 @@ impl CachedView {
         sessions.filter(move |(_, of, _)| *of == host).map(|(session, _, ttl)| (*session, *ttl))
     }
 
-    /// Returns the known voters, learners and leader.
     pub fn seated(&self) -> &BTreeSet<PeerId> {
         &self.seated
     }
 
-    /// Returns whether a host is one of these.
     pub fn is_seated(&self, host: PeerId) -> bool {
         self.seated.contains(&host)
     }
@@ -86,12 +73,10 @@ impl CachedView {
         }
     }
 
-    /// Returns the hosts to query, including these.
     pub fn wanted(&self, dealt_with: impl Iterator<Item = PeerId>) -> BTreeSet<PeerId> {
         self.mentioned.iter().copied().chain(dealt_with).take(MOST_HOSTS).collect()
     }
 
-    /// Records which hosts are queried.
     pub fn look_for(&mut self, hosts: BTreeSet<PeerId>) {
         self.looked_for = hosts;
     }
@@ -101,12 +86,10 @@ impl CachedView {
         hosts.is_subset(&self.looked_for)
     }
 
-    /// Returns whether the last query includes a host.
     pub fn was_looked_for(&self, host: PeerId) -> bool {
         self.looked_for.contains(&host)
     }
 
-    /// Includes a host in the next query.
     pub fn need(&mut self, host: PeerId) {
         self.mentioned.insert(host);
     }
@@ -126,7 +109,7 @@ impl CachedView {
         self.looked_for.difference(&members).copied().collect()
     }
 
-    /// Stores the addresses of members. Returns whether they have changed.
+    /// Returns whether the addresses of members have changed.
     pub fn list(&mut self, addresses: &[String]) -> bool {
         let is_new = self.addresses != addresses;
         if is_new {
@@ -135,12 +118,10 @@ impl CachedView {
         is_new
     }
 
-    /// Adds a call that waits for the member list.
     pub fn await_all(&mut self, call: u64) {
         self.lookers.push(call);
     }
 
-    /// Discards the pages received so far.
     pub fn begin_all(&mut self) {
         self.everybody = None;
     }
@@ -158,12 +139,10 @@ impl CachedView {
         last
     }
 
-    /// Removes and returns the member list and the waiting calls.
     pub fn end_all(&mut self) -> (Option<View>, Vec<u64>) {
         (self.everybody.take(), take(&mut self.lookers))
     }
 
-    /// Asserts the invariants between steps.
     pub fn check(&self, has_alarm: bool) {
         assert!(
             self.lookers.is_empty() || has_alarm,
@@ -172,12 +151,10 @@ impl CachedView {
         );
     }
 
-    /// Starts another round.
     pub fn next_round(&mut self) {
         self.rounds += 1;
     }
 
-    /// Returns the hosts to try in this round.
     pub fn in_turn(&self, hosts: &BTreeSet<PeerId>) -> Vec<PeerId> {
         let first = (self.rounds * MOST_SOUGHT).checked_rem(hosts.len()).unwrap_or(0);
         hosts.iter().copied().cycle().skip(first).take(hosts.len().min(MOST_SOUGHT)).collect()

@@ -1,8 +1,7 @@
 //! The clients of this peer: waiters, holders, and their leases.
 //!
-//! A *ticket* is a request of a client until it has ended. The protocol knows it by an *alias*, which is valid for one
-//! session: in the next session a waiting ticket is requested again, by another alias. A detached grant has no alias
-//! after its session: the registry knows it.
+//! A *ticket* is a request until it has ended. Custody knows it by an *alias*, which is valid for one session: in the next
+//! session a waiting ticket is requested again, by another alias. A detached grant has no alias after its session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use crate::lease::{Bound, Lease, Verdict};
 use crate::takeover::{GrantRecord, Since};
 use crate::{Error, Name};
 
-/// A request of a client, from asking to release or withdrawal.
+/// A request of a client, until it is released or withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u64);
 
@@ -25,7 +24,7 @@ pub enum Wait {
     Forever,
     /// At most this long.
     For(Span),
-    /// Not at all: succeeds only if a slot is free and no client waits for it.
+    /// Not at all: succeeds only if a slot is free and no client waits.
     Try,
 }
 
@@ -40,16 +39,14 @@ pub struct Wanted {
     pub ttl: Span,
     /// How long before the end of its lease a grant is declared lost, so that the client can stop.
     pub grace: Span,
-    /// The peer renews the lease as long as it runs; otherwise the client renews.
+    /// The peer renews the lease while it runs; otherwise the client does.
     pub auto_renew: bool,
-    /// Requests a detached grant, which outlives this process: it is recorded in the registry before the client is
-    /// notified, and only the client renews it. The value is the grant ID, by which a later process of this host
-    /// reports it ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, unique. `None` for a grant that ends
-    /// with the session.
+    /// Requests a detached grant with this grant ID (1 to 255 bytes, unique): it is recorded in the registry before the
+    /// client is notified, only the client renews it, and a later process of this host reports it
+    /// ([`Effect::Returned`](crate::Effect::Returned)). `None` for a grant that ends with the session.
     pub detached: Option<String>,
-    /// The client outlives this process and may resume the grant at the next process of this host
-    /// ([`Input::Resume`](crate::Input::Resume)) by this unique grant ID. `None` if the client is in this process, or
-    /// the grant is detached.
+    /// The unique grant ID by which the client may resume the grant at the next process of this host
+    /// ([`Input::Resume`](crate::Input::Resume)). `None` if the client is in this process, or the grant is detached.
     pub taken_over_as: Option<String>,
     /// How long the client waits.
     pub wait: Wait,
@@ -73,54 +70,47 @@ impl Wanted {
         }
     }
 
-    /// Returns the lease duration and the grant ID for the registry, if the grant is to be detached and both are valid
-    /// there.
+    /// Returns the lease duration and the grant ID for the registry, if the grant is to be detached and both are valid.
     pub fn detachable(&self) -> Option<(Ttl, Label)> {
         let millis = Ttl::from_millis(self.ttl.as_nanos() / 1_000_000);
         Some((millis.ok()?, Label::new(self.detached.clone()?).ok()?))
     }
 }
 
-/// A ticket.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The request.
     pub wanted: Wanted,
-    /// The key of the resource's name.
     pub resource: Key,
-    /// The alias; `None` while the slot is not requested from the protocol.
+    /// `None` while the slot is not requested from custody.
     alias: Option<Ticket>,
     pub asked: Time,
-    /// The progress of the request.
     pub stage: Stage,
-    /// The client was asked to stop because its grant is being revoked.
+    /// The client was asked to stop because of a revocation.
     pub revoked: bool,
-    /// A detached grant of an earlier process that was not renewed since: only the registry knows its deadline.
+    /// A detached grant of an earlier process, not renewed since: only the registry knows its deadline.
     pub returned: bool,
-    /// How often the registry has refused to persist a grant for it.
+    /// Refusals of the registry to persist a grant for it.
     refused: u32,
 }
 
-/// The progress of a ticket.
 #[derive(Clone, Debug)]
 pub enum Stage {
-    /// Waiting.
     Waiting {
-        /// The last known number of tickets ahead.
+        /// The last known position.
         ahead: Option<u32>,
-        /// The first known number and its time, to estimate the rate.
+        /// The first known position and its time, to estimate the rate.
         first: Option<(Time, u32)>,
     },
-    /// The protocol has granted a slot that is being persisted in the registry. The client is notified afterwards.
+    /// Granted by custody, and not confirmed to the client: the registry has to persist the grant first, or the session
+    /// is about to expire.
     Entering {
         /// Slot and fencing number.
         grant: Grant,
     },
-    /// Holding a slot.
     Held {
         /// Slot and fencing number.
         grant: Grant,
-        /// When it was granted, perhaps by an earlier process of this host.
+        /// Perhaps by an earlier process of this host.
         since: Since,
         /// Its lease.
         lease: Lease,
@@ -128,17 +118,15 @@ pub enum Stage {
 }
 
 impl Entry {
-    /// Returns whether it holds a slot.
     pub fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held { .. })
     }
 
-    /// Returns its alias.
     pub fn alias(&self) -> Option<Ticket> {
         self.alias
     }
 
-    /// Returns the number of tickets ahead, if it waits and that is known.
+    /// Returns the position of a waiting ticket, if known.
     pub fn ahead(&self) -> Option<u32> {
         match self.stage {
             Stage::Waiting { ahead, .. } => ahead,
@@ -157,7 +145,6 @@ impl Entry {
     }
 }
 
-/// The tickets of one resource.
 #[derive(Clone, Debug)]
 struct Waiters {
     name: Name,
@@ -184,7 +171,6 @@ impl Clients {
         Self { last_alias, ..Self::default() }
     }
 
-    /// Returns the number of tickets.
     pub fn len(&self) -> usize {
         self.tickets.len()
     }
@@ -194,17 +180,14 @@ impl Clients {
         self.tickets.len() + self.waiters.len()
     }
 
-    /// Returns whether there are no tickets.
     pub fn is_empty(&self) -> bool {
         self.tickets.is_empty()
     }
 
-    /// Returns the number of tickets that hold a slot.
     pub fn holding(&self) -> usize {
         self.waiters.values().map(|waiters| waiters.holding.len()).sum()
     }
 
-    /// Returns a ticket's entry.
     pub fn get(&self, ticket: TicketId) -> Option<&Entry> {
         self.tickets.get(&ticket)
     }
@@ -215,12 +198,10 @@ impl Clients {
         self.tickets.iter().filter(move |(_, entry)| ends(entry)).map(|(ticket, _)| *ticket)
     }
 
-    /// Returns all tickets, oldest first.
     pub fn ids(&self) -> Vec<TicketId> {
         self.tickets.keys().copied().collect()
     }
 
-    /// Returns the ticket with the same request ID, if there is one.
     pub fn same(&self, wanted: &Wanted) -> Option<TicketId> {
         let request = (wanted.name.key(), wanted.request.clone()?);
         self.requests.get(&request).copied()
@@ -265,15 +246,15 @@ impl Clients {
         })
     }
 
-    /// Counts a refusal of the registry to persist a grant. Returns the number of refusals.
+    /// Counts a refusal to persist a grant, and returns the count.
     pub fn refuse(&mut self, ticket: TicketId) -> u32 {
         let Some(entry) = self.tickets.get_mut(&ticket) else { return 0 };
         entry.refused += 1;
         entry.refused
     }
 
-    /// Adds a taken-over grant. Returns the ticket and its next timer. The client is not notified before the deadline,
-    /// since it has not resumed yet.
+    /// Adds a taken-over grant. Returns the ticket and its next timer. Without a grace period, since no client has
+    /// resumed it yet.
     pub fn inherit(&mut self, record: &GrantRecord, now: Time, bound: Bound) -> (TicketId, Time) {
         let GrantRecord { grant, since, until, .. } = *record;
         assert!(until <= bound.until, "a session ends after its predecessor");
@@ -289,7 +270,7 @@ impl Clients {
         (ticket, lease.next())
     }
 
-    /// Resumes a taken-over grant: its lease is set as requested. Returns `None` if it has expired.
+    /// Sets the lease of a taken-over grant as requested. Returns `None` if it has expired.
     pub fn resume(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
         let Wanted { ttl, grace, auto_renew, .. } = self.tickets.get(&ticket)?.wanted;
         let lease = self.lease(ticket).filter(|lease| lease.lost.is_none() && now < lease.deadline())?;
@@ -297,7 +278,7 @@ impl Clients {
         Some(*lease)
     }
 
-    /// Returns whether a client here has, or is entering with, this fencing number.
+    /// Returns whether a client here holds, or is entering with, this fencing number.
     pub fn has(&self, resource: Key, number: u64) -> bool {
         let is_it = |entry: &Entry| match entry.stage {
             Stage::Held { grant, .. } | Stage::Entering { grant } => grant.fencing == number,
@@ -306,7 +287,6 @@ impl Clients {
         self.of(resource).any(is_it)
     }
 
-    /// Returns the holder with this fencing number.
     pub fn holder(&self, resource: Key, number: u64) -> Option<TicketId> {
         let is_it = |ticket: &&TicketId| match self.tickets.get(ticket).map(|entry| &entry.stage) {
             Some(Stage::Held { grant, .. }) => grant.fencing == number,
@@ -328,7 +308,6 @@ impl Clients {
         }
     }
 
-    /// Assigns a new alias to a ticket that has none.
     pub fn give_alias(&mut self, ticket: TicketId) -> Option<Ticket> {
         let entry = self.tickets.get_mut(&ticket).filter(|entry| entry.alias.is_none())?;
         self.last_alias += 1;
@@ -338,25 +317,22 @@ impl Clients {
         Some(alias)
     }
 
-    /// Removes and returns the alias of a ticket.
     pub fn take_alias(&mut self, ticket: TicketId) -> Option<Ticket> {
         let alias = self.tickets.get_mut(&ticket)?.alias.take()?;
         self.aliases.remove(&alias);
         Some(alias)
     }
 
-    /// Returns the ticket of an alias.
     pub fn by_alias(&self, alias: Ticket) -> Option<TicketId> {
         self.aliases.get(&alias).copied()
     }
 
-    /// Returns the tickets that are still to be requested from the protocol.
+    /// Returns the tickets to be requested from custody.
     pub fn without_alias(&self) -> impl Iterator<Item = TicketId> {
         let asks = |entry: &Entry| entry.alias.is_none() && !entry.is_held();
         self.tickets.iter().filter(move |(_, entry)| asks(entry)).map(|(id, _)| *id)
     }
 
-    /// Moves a ticket to [`Stage::Entering`].
     pub fn enter(&mut self, ticket: TicketId, grant: Grant) {
         if let Some(entry) = self.tickets.get_mut(&ticket) {
             entry.stage = Stage::Entering { grant };
@@ -372,8 +348,7 @@ impl Clients {
         }
     }
 
-    /// Moves a ticket to [`Stage::Held`], with a lease that starts at `since` and is bounded by the session. Returns
-    /// its next timer and its deadline.
+    /// Moves a ticket to [`Stage::Held`], with a lease from `since`. Returns its next timer and its deadline.
     pub fn grant(&mut self, ticket: TicketId, grant: Grant, since: Time, bound: Option<Bound>) -> Option<(Time, Time)> {
         let entry = self.tickets.get_mut(&ticket)?;
         assert!(!entry.is_held(), "{ticket:?} is granted twice");
@@ -403,7 +378,7 @@ impl Clients {
         holding.into_iter().filter_map(extend).collect()
     }
 
-    /// Returns the grant and the deadline of a ticket that holds a slot and was not asked to stop.
+    /// Returns the grant and the deadline of a holder that was not asked to stop.
     pub fn granted(&self, ticket: TicketId) -> Option<(Grant, Time)> {
         match self.tickets.get(&ticket)?.stage {
             Stage::Held { grant, lease, .. } if lease.lost.is_none() => Some((grant, lease.deadline())),
@@ -411,21 +386,20 @@ impl Clients {
         }
     }
 
-    /// Checks the lease of a ticket. Returns `None` if it waits.
+    /// Updates the lease of a holder.
     pub fn look(&mut self, ticket: TicketId, now: Time) -> Option<(Verdict, Lease)> {
         let lease = self.lease(ticket)?;
         let verdict = lease.look(now);
         Some((verdict, *lease))
     }
 
-    /// Renews the lease of a ticket. Returns `None` if it cannot be renewed any more.
+    /// Renews a lease, if it is not too late.
     pub fn renew(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
         let lease = self.lease(ticket)?;
         lease.renew(now).then_some(*lease)
     }
 
-    /// Renews the lease of a detached grant as of an earlier moment. Returns `None` if its client was asked to stop
-    /// since.
+    /// Renews the lease of a detached grant as of an earlier moment, unless its client was asked to stop since.
     pub fn renew_from(&mut self, ticket: TicketId, from: Time) -> Option<Lease> {
         let lease = self.lease(ticket).filter(|lease| lease.lost.is_none())?;
         lease.renewed = lease.renewed.max(from);
@@ -450,15 +424,13 @@ impl Clients {
         }
     }
 
-    /// Sets the queue position of a waiting ticket. Returns whether it changed, and the first known position with its
-    /// time.
+    /// Sets a position. Returns whether it changed, and the first known position with its time.
     pub fn place(&mut self, ticket: TicketId, now_ahead: u32, now: Time) -> Option<(bool, (Time, u32))> {
         let Stage::Waiting { ahead, first } = &mut self.tickets.get_mut(&ticket)?.stage else { return None };
         let changed = ahead.replace(now_ahead) != Some(now_ahead);
         Some((changed, *first.get_or_insert((now, now_ahead))))
     }
 
-    /// Removes a ticket that has no alias.
     pub fn remove(&mut self, ticket: TicketId) -> Option<Entry> {
         let entry = self.tickets.remove(&ticket)?;
         assert!(entry.alias.is_none(), "the protocol still knows {ticket:?}");
@@ -472,7 +444,7 @@ impl Clients {
         Some(entry)
     }
 
-    /// Returns every requested resource: key, name, number of holders, number of waiters.
+    /// Returns key, name, holders and waiters of every requested resource.
     pub fn resources(&self) -> impl Iterator<Item = (Key, &Name, usize, usize)> {
         self.waiters.iter().map(|(key, waiters)| (*key, &waiters.name, waiters.holding.len(), waiters.waiting.len()))
     }
@@ -483,17 +455,14 @@ impl Clients {
         self.waiters.retain(|resource, waiters| has_any(waiters) || !is_unused(*resource));
     }
 
-    /// Returns whether a resource has tickets.
     pub fn has_any(&self, resource: Key) -> bool {
         self.waiters.get(&resource).is_some_and(|waiters| !waiters.holding.is_empty() || !waiters.waiting.is_empty())
     }
 
-    /// Returns the number of waiting tickets of a resource.
     pub fn waits(&self, resource: Key) -> usize {
         self.waiters.get(&resource).map_or(0, |waiters| waiters.waiting.len())
     }
 
-    /// Returns the waiting tickets of a resource.
     pub fn waiting(&self, resource: Key) -> impl Iterator<Item = (TicketId, &Entry)> {
         let waiting = self.waiters.get(&resource).into_iter().flat_map(|waiters| &waiters.waiting);
         waiting.filter_map(|ticket| Some((*ticket, self.tickets.get(ticket)?)))
@@ -507,7 +476,7 @@ impl Clients {
             .filter_map(|ticket| self.tickets.get(ticket))
     }
 
-    /// Asserts the invariants between steps under this session. `has_alarm` tells whether a ticket has a timer.
+    /// Asserts the invariants between steps under this session.
     pub fn check(&self, session: Option<Bound>, has_alarm: impl Fn(TicketId) -> bool) {
         for (alias, ticket) in &self.aliases {
             let known = self.tickets.get(ticket).and_then(|entry| entry.alias);

@@ -8,8 +8,8 @@
 //!   │◄────────────────────────────┤        there are never two
 //!   │ open(n)                     │
 //!   ├────────────────────────────►│ up     n is a reading of its clock, so it increases within one process;
-//!   │               accept(n, m)  │        so does m, which tells this process from the next that gets the same open
-//!   │◄────────────────────────────┤
+//!   │               accept(n, m)  │        so does m, which distinguishes this process from a later one that
+//!   │◄────────────────────────────┤        receives the same open
 //!   │ up                          │
 //!   │ data(n, m, 1), data(n, m, 2) ✂
 //!   ├────────────────────────────►│
@@ -19,8 +19,7 @@
 //!   │◄────────────────────────────┤        … and there when this arrives, or by a timeout
 //! ```
 //!
-//! An end that receives nothing probes the other: at every beat while the connection is in use, and rarely when it is
-//! idle.
+//! An end that receives nothing probes the other: at every beat while the connection is in use, rarely when it is idle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Drain;
@@ -34,16 +33,14 @@ pub const BEAT: Span = Span::from_secs(1);
 const MOST_ASKED: u32 = 3;
 /// A connection without data for this long is idle; an idle connection is probed at this interval.
 const REST: Span = Span::from_secs(20);
-/// The reason given when data is missing.
 const LOST: &str = "a packet was lost";
 
-/// A packet of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
     /// The number of the connection, chosen by the side that opened it.
     pub number: u64,
-    /// The number chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process
-    /// than the first one: that is another connection.
+    /// The number chosen by the side that accepted it; 0 if unknown. A late `Open` may be accepted by a later process:
+    /// that is another connection.
     pub answer: u64,
     /// The content.
     pub segment: Segment,
@@ -81,12 +78,11 @@ pub enum Change {
     Unreached(PeerId),
 }
 
-/// One end of a connection.
 #[derive(Clone, Copy, Debug)]
 struct End {
     number: u64,
     answer: u64,
-    /// The number by which the node knows it, once it is established.
+    /// The number by which the node knows it, once established.
     epoch: Option<u64>,
     sent: u64,
     received: u64,
@@ -116,15 +112,10 @@ impl End {
 #[derive(Debug, Default)]
 pub struct Connections {
     ends: BTreeMap<PeerId, End>,
-    /// Peers to stay connected to.
     wanted: BTreeSet<PeerId>,
-    /// The last number of a connection.
     last: u64,
-    /// The number of connections established.
     epochs: u64,
-    /// Packets to be sent.
     packets: Vec<(PeerId, Packet)>,
-    /// Changes for the node.
     changes: Vec<Change>,
 }
 
@@ -154,13 +145,12 @@ impl Connections {
         self.ends.get(&peer).is_some_and(|end| end.epoch == Some(epoch))
     }
 
-    /// Returns the number of stored items.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.ends.len() + self.wanted.len() + self.packets.len() + self.changes.len()
     }
 
-    /// Removes and returns the packets to be sent.
+    /// Removes and returns the packets to send.
     pub fn take_packets(&mut self) -> Drain<'_, (PeerId, Packet)> {
         self.packets.drain(..)
     }
@@ -253,8 +243,8 @@ impl Connections {
         let known = self.ends.get(&peer).map(|end| (end.number, end.answer));
         match segment {
             Segment::Knock => self.connect(peer, me, now),
-            // An old packet; or a restarted opener whose clock has restarted, which closes the existing connection when
-            // it is probed.
+            // An old packet; or a restarted opener whose clock has restarted, which closes this connection when it is
+            // probed.
             Segment::Open if known.is_some_and(|(last, _)| last > number) => {
                 if let Some(&End { number, answer, sent, .. }) = self.ends.get(&peer) {
                     self.packets.push((peer, Packet { number, answer, segment: Segment::Ask(sent) }));
@@ -295,7 +285,6 @@ impl Connections {
         }
     }
 
-    /// Handles a sign of life with the number of data packets sent.
     fn on_beat(&mut self, peer: PeerId, sent: u64, now: Time) {
         self.up(peer, now);
         if self.ends.get(&peer).is_some_and(|end| end.received < sent) {
@@ -313,8 +302,8 @@ impl Connections {
         }
     }
 
-    /// Handles a numbered data packet. Returns the connection's epoch if it is the next one. If an earlier one is
-    /// missing, the connection breaks.
+    /// Handles a numbered data packet. Returns the epoch if it is the next one. If an earlier one is missing, the
+    /// connection breaks.
     fn take(&mut self, peer: PeerId, number: u64, now: Time) -> Option<u64> {
         self.up(peer, now);
         let end = self.ends.get_mut(&peer)?;
@@ -339,7 +328,6 @@ mod tests {
         PeerId::new(number)
     }
 
-    /// Delivers all packets between 1 and 2.
     fn carry(one: &mut Connections, two: &mut Connections, now: Time) {
         while !one.packets.is_empty() || !two.packets.is_empty() {
             let (to_two, to_one) = (std::mem::take(&mut one.packets), std::mem::take(&mut two.packets));
@@ -365,7 +353,6 @@ mod tests {
         assert!(matches!(one.changes.pop(), Some(Change::Down(..))));
     }
 
-    /// Returns a connected pair, without pending changes.
     fn connected() -> (Connections, Connections) {
         let (mut one, mut two) = (Connections::default(), Connections::default());
         one.connect(peer(2), peer(1), NOW);
@@ -416,7 +403,7 @@ mod tests {
         }
     }
 
-    /// Otherwise the next process continues the connection of the first, and its first data is taken for a duplicate.
+    /// Its first data would be taken for a duplicate on the connection of the first process.
     #[test]
     fn late_open_at_another_process_breaks_the_connection() {
         let (mut one, mut two) = (Connections::default(), Connections::default());
@@ -460,7 +447,6 @@ mod tests {
         assert!(matches!(two.changes[..], [Change::Up(..), Change::Down(..), Change::Up(..)]), "{:?}", two.changes);
     }
 
-    /// Runs this many beats on both ends, and counts the packets.
     fn rest(one: &mut Connections, two: &mut Connections, from: Time, beats: u64) -> (Time, usize) {
         let mut said = 0;
         for beat in 1..=beats {
@@ -508,15 +494,14 @@ mod tests {
 
     #[test]
     fn silent_peer_is_given_up_soon_after_recent_data() {
-        // In the third case the connection becomes idle while it is being probed.
+        // In the third case it becomes idle while it is being probed.
         for (before, is_notified, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
             let (mut one, mut two) = connected();
             let (now, _) = rest(&mut one, &mut two, NOW, before);
             if is_notified {
                 one.send(peer(2), 1, vec![7], now);
             }
-            // No packet of one arrives from here on. If its beat comes half a beat after the data, it probes at once
-            // although it has just received something.
+            // No packet of one arrives from here on.
             let first = now + if is_notified { BEAT / 2 } else { BEAT };
             let mut is_down = |beat: u64| {
                 one.beat(peer(1), first + BEAT * (beat - 1));

@@ -1,7 +1,6 @@
-//! The hosts that this node has met or has messages for: their connections and links.
+//! Hosts that this node has met or has messages for: their connections and links.
 //!
-//! A *host* is identified by the transport's persistent identity. Only the link distinguishes its processes ([`Link`]);
-//! custody decides whether a message is valid for another process than the one it was sent to.
+//! A *host* is identified by the transport's persistent identity. Only the [`Link`] distinguishes its processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use crate::relay::{PATIENCE, is_due, is_relayed};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice, Parting};
 
-/// A host: its address, its link, and its last greeting. Read-only; [`Contacts`] changes it.
+/// A host: its address, its link, and its last greeting.
 #[derive(Clone, Debug)]
 pub struct Contact {
     /// Where it was last reached; empty if it was never met.
@@ -27,11 +26,11 @@ pub struct Contact {
     pub since: Time,
     /// When the last connection of either kind ended.
     lost: Time,
-    /// The same, or the later time at which a message was queued again: the search for it counts from here.
+    /// The same, or the later time at which a message was queued again.
     missed: Time,
     /// When a frame was last received on the current connection, or it started.
     last_received: Time,
-    /// When the oldest run of unacknowledged messages began.
+    /// Since when messages are unacknowledged without a break.
     owed: Time,
     /// When a message that needs the connection was last sent or received.
     used: Time,
@@ -41,15 +40,14 @@ pub struct Contact {
     is_let_go: bool,
     /// The last connection ended although a side needed it.
     pub is_lost: bool,
-    /// Its cluster, if it named one.
     pub cluster: Option<ClusterId>,
-    /// It knows no cluster and waits for enough hosts to create one.
+    /// It knows no cluster and waits for enough hosts to create one …
     pub expects: bool,
-    /// The host that is to create a cluster, in its opinion.
+    /// … which is to be created by this one, in its opinion.
     pub founder: Option<PeerId>,
-    /// It is of another cluster or has no version in common with us: the rest of this connection is ignored.
+    /// It is of another cluster or of no common version: the rest of this connection is ignored.
     is_foreign: bool,
-    /// The version of this connection, negotiated by the hellos.
+    /// Negotiated by the hellos of this connection.
     version: u16,
     link: Link,
 }
@@ -60,28 +58,26 @@ impl Contact {
         self.epoch.is_some() && self.link.is_open()
     }
 
-    /// Returns whether the link is open, on a connection of either kind.
+    /// Returns whether messages are transmitted at once, on a connection of either kind.
     pub fn is_connected(&self) -> bool {
         self.way().is_some() && self.link.is_open()
     }
 
-    /// Returns whether there are unacknowledged messages.
     pub fn keeps(&self) -> bool {
         self.link.keeps()
     }
 
-    /// Returns whether there is a relayed connection.
     pub fn is_relayed(&self) -> bool {
         self.relayed.is_some()
     }
 
-    /// Returns whether the connection was used within this time, or acknowledgements are pending on either side.
+    /// Returns whether the connection was used within this time, or an acknowledgement is pending on either side.
     pub fn is_used(&self, now: Time, idle: Span) -> bool {
         now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
     }
 
-    /// Returns whether nothing was received for a second while a message was unacknowledged. The connection may have
-    /// broken silently; the transport reports that seconds later.
+    /// Returns whether nothing was received for a second while a message was unacknowledged. The transport reports a
+    /// silently broken connection only seconds later.
     fn is_doubted(&self, now: Time) -> bool {
         self.link.keeps() && now.since(self.missed.max(self.last_received)) >= PATIENCE
     }
@@ -91,102 +87,82 @@ impl Contact {
         now.since(self.last_received) < PATIENCE * 2 && !self.is_doubted(now)
     }
 
-    /// Returns the number of unacknowledged messages.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.link.retained()
     }
 
-    /// Returns the connection of either kind.
     fn way(&self) -> Option<u64> {
         self.epoch.or(self.relayed)
     }
 }
 
-/// An event about a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// A host is connected and has sent its hello.
     Met(PeerId),
     /// Messages to a host are lost and will not be retransmitted.
     Lost {
-        /// The receiver.
         host: PeerId,
-        /// The encoded messages.
         bodies: Vec<Vec<u8>>,
         /// The receiving process continues without them. Otherwise it has ended, and its session will.
         goes_on: bool,
     },
-    /// A message from a host.
     Said(PeerId, Vec<u8>),
-    /// A host belongs to another cluster.
     Foreign(PeerId, ClusterId),
-    /// A host's program supports these versions, none of which we support.
+    /// A host's program supports only these versions, none of which is ours.
     Incompatible(PeerId, Versions),
-    /// A notice for the log: an unexpected or malformed message was dropped.
     Notice(Notice),
 }
 
-/// A host that acknowledges nothing for this long is considered unreachable. Our choice: the time to doubt a connection
-/// and replace it by a relayed one.
+/// A host that acknowledges nothing for this long is unreachable. Our choice: the time to doubt a connection and
+/// replace it by a relayed one.
 const UNREACHABLE: Span = Span::from_secs(2);
-/// The maximum number of hosts in memory: more than the maximum number of members.
+/// More than the maximum number of members.
 const MOST_HOSTS: usize = 18_000;
 /// An acknowledgement is sent after this many messages at the latest.
 const ACK_EVERY: u64 = 64;
 
-/// All hosts, by number.
 pub struct Contacts {
     process: u64,
-    /// The supported versions.
     versions: Versions,
-    /// The number of links created.
     links: u32,
     hosts: BTreeMap<PeerId, Contact>,
-    /// Hosts to which an acknowledgement is due.
     unacknowledged: BTreeSet<PeerId>,
     /// Sends and hang-ups to be executed, in order.
     out: Vec<Effect>,
 }
 
 impl Contacts {
-    /// Creates the contacts of a process that knows no host.
     pub fn new(process: u64, versions: Versions) -> Self {
         Self { process, versions, links: 0, hosts: BTreeMap::new(), unacknowledged: BTreeSet::new(), out: Vec::new() }
     }
 
-    /// Queues a frame on a connection.
     fn post(&mut self, to: PeerId, epoch: u64, frame: &Frame) {
         let version = self.hosts.get(&to).map_or(self.versions.min, |contact| contact.version);
         self.out.push(Effect::Send { to, epoch, bytes: encode(frame, version, self.versions) });
     }
 
-    /// Returns all hosts.
     pub fn all(&self) -> impl Iterator<Item = (PeerId, &Contact)> {
         self.hosts.iter().map(|(host, contact)| (*host, contact))
     }
 
-    /// Returns the directly linked hosts.
     pub fn open(&self) -> impl Iterator<Item = (PeerId, &Contact)> {
         self.all().filter(|(_, contact)| contact.is_open())
     }
 
-    /// Returns a host.
     pub fn get(&self, host: PeerId) -> Option<&Contact> {
         self.hosts.get(&host)
     }
 
-    /// Returns whether there is a direct connection to a host, with or without hello.
+    /// Returns whether there is a direct connection, with or without hello.
     pub fn is_connected(&self, host: PeerId) -> bool {
         self.get(host).is_some_and(|contact| contact.epoch.is_some())
     }
 
-    /// Returns whether a host is directly linked.
     pub fn is_linked(&self, host: PeerId) -> bool {
         self.get(host).is_some_and(Contact::is_open)
     }
 
-    /// Returns the directly linked hosts that satisfy the predicate, with their addresses.
     pub fn linked(&self, is_notified: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
         let open = self.open().filter(|(host, _)| is_notified(*host));
         open.map(|(host, contact)| (host, contact.address.clone())).take(MOST_ADDRESSES).collect()
@@ -234,8 +210,8 @@ impl Contacts {
         self.post(host, epoch, &hello);
     }
 
-    /// Drops the host that has been disconnected longest and has no messages, if the table is full and the newcomer is
-    /// not in it: one machine can have any number of identities.
+    /// Drops the host that has been disconnected longest and has no messages, if the table is full: one machine can
+    /// have any number of identities.
     fn make_room(&mut self, newcomer: PeerId) {
         if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
             let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.keeps());
@@ -257,29 +233,25 @@ impl Contacts {
         true
     }
 
-    /// Stores a greeting.
     pub fn greeted(&mut self, host: PeerId, cluster: Option<ClusterId>, expects: bool, founder: Option<PeerId>) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             (contact.cluster, contact.expects, contact.founder) = (cluster, expects, founder);
         }
     }
 
-    /// Marks the connection as used.
     pub fn use_now(&mut self, host: PeerId, now: Time) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             (contact.used, contact.let_go, contact.is_let_go) = (now, false, false);
         }
     }
 
-    /// Records that we do not need the connection. Returns whether the other side does not either, so that it may be
-    /// closed.
+    /// We do not need the connection. Returns whether the other side does not either.
     pub fn let_go(&mut self, host: PeerId) -> bool {
         let Some(contact) = self.hosts.get_mut(&host) else { return false };
         contact.let_go = true;
         contact.is_let_go
     }
 
-    /// Records that the other side does not need the connection.
     pub fn let_go_by(&mut self, host: PeerId) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             contact.is_let_go = true;
@@ -299,7 +271,6 @@ impl Contacts {
         }
     }
 
-    /// Ends a relayed connection.
     pub fn relayed_down(&mut self, host: PeerId, epoch: u64, now: Time) {
         if let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.relayed == Some(epoch)) {
             (contact.relayed, contact.lost, contact.missed) = (None, now, now);
@@ -314,7 +285,7 @@ impl Contacts {
     }
 
     /// Returns whether a relayed connection to such a host is due. A host that was never met, or let go, is dialled
-    /// first, which is as fast in normal operation. A connected host becomes due as soon as its connection is in doubt.
+    /// first, which is as fast in normal operation.
     pub fn is_due(&self, host: PeerId, now: Time) -> bool {
         let contact = self.get(host).filter(|contact| contact.relayed.is_none() && contact.link.keeps());
         contact.is_some_and(|contact| match contact.epoch {
@@ -328,19 +299,18 @@ impl Contacts {
         self.get(host).is_some_and(|contact| contact.epoch.is_some() && !contact.is_doubted(now))
     }
 
-    /// Returns whether nothing was received from a host for this long while no acknowledgement was due.
+    /// Returns whether nothing was received for this long while no acknowledgement was due.
     pub fn is_silent(&self, host: PeerId, now: Time, span: Span) -> bool {
         self.get(host).is_none_or(|contact| !contact.link.keeps() && now.since(contact.last_received) >= span)
     }
 
-    /// Returns whether a host appears unreachable: nothing was received from it for two seconds, directly or relayed,
-    /// although an acknowledgement was due.
+    /// Returns whether nothing was received for two seconds, directly or relayed, although an acknowledgement was due.
     pub fn is_unreachable(&self, host: PeerId, now: Time) -> bool {
         let silent = |contact: &Contact| now.since(contact.owed.max(contact.last_received)) >= UNREACHABLE;
         self.get(host).is_some_and(|contact| contact.link.keeps() && silent(contact))
     }
 
-    /// Decodes a frame; its consequences are appended to `update`.
+    /// Handles a received frame; its consequences are appended to `update`.
     pub fn on_bytes(
         &mut self,
         host: PeerId,
@@ -397,7 +367,6 @@ impl Contacts {
         }
     }
 
-    /// Closes the connection to a host of another cluster.
     pub fn refuse(&mut self, host: PeerId, theirs: ClusterId, update: &mut Vec<Update>) {
         self.hang_up(host, Update::Foreign(host, theirs), update);
     }
@@ -442,7 +411,7 @@ impl Contacts {
         epoch.is_some()
     }
 
-    /// Drops unacknowledged messages silently. A mutation.
+    /// Drops unacknowledged messages. A mutation.
     pub fn drop_unconfirmed(&mut self, host: PeerId) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             contact.link.restart();
@@ -466,12 +435,10 @@ impl Contacts {
         }
     }
 
-    /// Returns whether acknowledgements are due.
     pub fn wants_acks(&self) -> bool {
         !self.unacknowledged.is_empty()
     }
 
-    /// Sends all due acknowledgements.
     pub fn ack_all(&mut self) {
         std::mem::take(&mut self.unacknowledged).into_iter().for_each(|host| self.ack(host));
     }
@@ -483,7 +450,7 @@ impl Contacts {
         }
     }
 
-    /// Removes and returns the queued effects for relayed connections.
+    /// Returns the queued effects for relayed connections.
     pub fn take_relayed(&mut self) -> Vec<Effect> {
         let hosts = &self.hosts;
         let goes_by_others = |effect: &mut Effect| match effect {
@@ -494,7 +461,7 @@ impl Contacts {
         self.out.extract_if(.., goes_by_others).collect()
     }
 
-    /// Appends the queued effects to `out`. Returns the number of sends among them.
+    /// Appends the queued effects. Returns the number of sends.
     pub fn hand_out(&mut self, out: &mut Vec<Effect>) -> u64 {
         let sent = self.out.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count();
         out.append(&mut self.out);
@@ -515,12 +482,11 @@ impl Contacts {
         self.unacknowledged.remove(&host);
     }
 
-    /// Returns the number of hosts, to bound the cost of checks.
     pub fn extent(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Asserts the invariants between steps. `is_up` tells whether a relayed connection exists.
+    /// Asserts the invariants between steps.
     pub fn check(&self, is_up: impl Fn(PeerId, u64) -> bool) {
         for host in &self.unacknowledged {
             assert!(self.hosts.contains_key(host), "an acknowledgement to {host} is due, which is forgotten");

@@ -63,8 +63,7 @@ pub enum Error {
         /// The given name.
         name: Name,
     },
-    /// The resource cannot be deleted: a client holds a slot or waits, or an evicted session may not know yet that it
-    /// was evicted.
+    /// The resource cannot be deleted: a client uses it, or an evicted session may not know of its eviction yet.
     #[error("{name} was not removed: {}", why_used(name, host, *forced))]
     InUse {
         /// Name of the resource.
@@ -99,8 +98,8 @@ pub enum Error {
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
-    /// A census is in progress, or the coordinator does not answer. Continues without intervention when all hosts that
-    /// are waited for have replied or their sessions have expired.
+    /// A census is in progress, or the coordinator does not answer. Continues when all missing hosts have replied or
+    /// their sessions have expired.
     #[error("{name} has been stalled for {}: {}", roughly(*.since), awaited(.missing))]
     Recovering {
         /// Name of the resource.
@@ -198,8 +197,8 @@ pub enum Error {
         /// The system's error.
         why: String,
     },
-    /// The connection to the agent broke, so the outcome of the request is unknown. A slot that belongs to the
-    /// connection is released; a detached grant may remain until the end of its lease.
+    /// The connection to the agent broke, so the outcome is unknown. A slot of the connection is released; a detached
+    /// grant may remain until the end of its lease.
     #[error("the connection to the agent at {endpoint} broke: {why}. Check that it is running, and try again")]
     Broken {
         /// The address of the agent's API.
@@ -247,7 +246,6 @@ fn quoted(name: &Name) -> String {
     }
 }
 
-/// Explains why a resource is not deleted.
 fn why_used(name: &Name, host: &str, forced: bool) -> String {
     let name = quoted(name);
     if forced {
@@ -265,7 +263,6 @@ impl Missing {
     }
 }
 
-/// Lists unreachable voters.
 fn absent(hosts: &[Missing]) -> String {
     let one = |it: &Missing| format!("{} for {}", it.called(), roughly(it.since));
     match hosts {
@@ -274,7 +271,6 @@ fn absent(hosts: &[Missing]) -> String {
     }
 }
 
-/// Lists the hosts that a recovery waits for.
 fn awaited(hosts: &[Missing]) -> String {
     let one = |it: &Missing| match it.ends {
         Some(ends) if ends.is_zero() => {

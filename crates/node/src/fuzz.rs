@@ -1,13 +1,11 @@
-//! A fuzzing member for tests: it knows the secret and the format, and sends every kind of message, with received and
-//! with extreme values.
+//! A fuzzing member for tests: it knows the secret and the format, and sends every kind of message, with received and with
+//! extreme values. Both ways follow the types by serde, so a new kind of message is covered automatically.
 //!
 //! ```text
 //!   received ──Tree──► numbers and texts by the names of their fields ──┐
 //!                 └──► a message like it, with some of them changed     ├─► bytes on the wire
 //!   nothing  ──draw──► any value of a type ─────────────────────────────┘
 //! ```
-//!
-//! Both ways follow the types by serde, so a new kind of message is covered automatically.
 
 mod draw;
 mod tree;
@@ -24,11 +22,10 @@ use self::tree::Tree;
 use crate::link::Frame;
 use crate::wire::{Body, decode, decode_body, encode};
 
-/// The maximum number of values stored per name, and of messages.
+/// Values stored per name, and messages.
 const MAX_RECEIVED: usize = 64;
-/// The maximum number of list elements in one message: about as many as fit.
+/// List elements in one message: about as many as fit.
 const MOST_PARTS: usize = 50_000;
-/// The ends of integer ranges.
 const EXTREMES: [u128; 16] = [
     0,
     1,
@@ -48,12 +45,10 @@ const EXTREMES: [u128; 16] = [
     u128::MAX,
 ];
 
-/// The source of values.
 struct Chance {
     rng: Rng,
     numbers: BTreeMap<&'static str, Vec<u128>>,
     texts: Vec<String>,
-    /// The number of list elements that are left for the current message.
     room: usize,
 }
 
@@ -66,7 +61,7 @@ impl Chance {
         of.get(rng.below(of.len().max(1) as u64) as usize).cloned()
     }
 
-    /// Returns a value for a field of this name: most often a received one, or its neighbour.
+    /// Returns most often a received value of this name, or its neighbour.
     fn number(&mut self, name: &str) -> u128 {
         let last_received = self.numbers.get(name).and_then(|last_received| Self::pick(&mut self.rng, last_received));
         match (self.rng.below(10), last_received) {
@@ -88,7 +83,7 @@ impl Chance {
         }
     }
 
-    /// Returns the length of a list: short, and rarely as long as fits into a message.
+    /// Returns a short length, and rarely one that fills a message.
     fn length(&mut self) -> usize {
         let wanted = match self.rng.below(200) {
             0 => self.rng.below(50_000),
@@ -129,13 +124,11 @@ pub struct Fuzzer {
     is_register: bool,
     /// The resource that it leaves alone.
     spares: Option<(u128, String)>,
-    /// The number of messages by kind.
     made: BTreeMap<&'static str, u64>,
 }
 
 impl Fuzzer {
-    /// Creates a member of the first cluster that it receives a message of. The same seed and input give the same
-    /// bytes.
+    /// Creates a member of the first cluster that it receives a message of.
     pub fn new(seed: u64) -> Self {
         let chance = Chance { rng: Rng::new(seed), numbers: BTreeMap::new(), texts: Vec::new(), room: 0 };
         let (bodies, messages, made) = <_>::default();
@@ -143,7 +136,7 @@ impl Fuzzer {
     }
 
     /// Sends no messages of voters or leaders, and none about this resource, which all other members must then be able
-    /// to use normally.
+    /// to use.
     #[must_use]
     pub fn sparing(self, name: &crate::Name) -> Self {
         Self { is_register: false, spares: Some((name.key().get(), name.to_string())), ..self }
@@ -218,7 +211,6 @@ impl Fuzzer {
         Vec::new()
     }
 
-    /// Returns a received message with changes, or a new one.
     fn like(&mut self, last_received: impl Fn(&Self) -> &Vec<Tree>, new: impl Fn(&mut Self) -> Tree) -> Tree {
         let many = last_received(self).len() as u64;
         if many == 0 || self.chance.one_in(2) {
@@ -232,7 +224,6 @@ impl Fuzzer {
         tree
     }
 
-    /// Returns whether a message concerns anything but the spared resource.
     fn is_meant(&self, tree: &Tree) -> bool {
         let Some((key, name)) = &self.spares else { return true };
         let mut is_spared = false;

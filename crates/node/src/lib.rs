@@ -1,4 +1,4 @@
-//! One peer with all its clients, as a state machine without I/O: events and the time go in, effects come out.
+//! One peer with all its clients, as a state machine without I/O.
 //!
 //! ```text
 //!   clients   acquire, release, renew, show, …  ┐                  ┌ Answer, Granted, Renewed, Lost, Ended, Progress

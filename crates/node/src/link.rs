@@ -16,12 +16,10 @@
 //!   ├───────────────────────────────────►│
 //! ```
 //!
-//! **Lives.** A restarted process has lost its state, which a new *life* number shows. Messages that were transmitted
-//! to the old process are lost, since it may or may not have acted on them; messages that were never transmitted go to
-//! the new process. A link that exceeds its buffer *breaks*: it starts a new life by itself. Lost messages are returned
-//! to the caller, which requests another generation.
-//!
-//! Pure: frames in, frames out.
+//! **Lives.** A restarted process has lost its state, which a new *life* number shows. Messages that were transmitted to
+//! the old process are lost, since it may have acted on them; others go to the new process. A link that exceeds its buffer
+//! *breaks*: it starts a new life by itself. Lost messages are returned to the caller, which requests another
+//! generation.
 
 use std::collections::VecDeque;
 
@@ -33,22 +31,20 @@ use crate::mutation::{Mutation, makes};
 /// Identifies a process and how often it has broken this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Life {
-    /// A number unique among the processes of this peer.
+    /// Unique among the processes of this peer.
     pub process: u64,
-    /// Increases whenever the process restarts the link to the same peer.
+    /// Increases whenever the process restarts the link.
     pub part: u64,
 }
 
-/// A frame on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
     /// The first frame on every connection.
     Hello {
-        /// The sender's life.
         life: Life,
-        /// The receiver's life as the sender knows it, and how many messages of that life it has received.
+        /// The receiver's life as known here, and how many messages of that life were received.
         has: Option<(Life, u64)>,
-        /// The sender's cluster, if it knows one. A receiver of another cluster ignores the connection.
+        /// A receiver of another cluster ignores the connection.
         cluster: Option<ClusterId>,
     },
     /// A reliable message.
@@ -74,12 +70,9 @@ pub enum Frame {
     },
 }
 
-/// The effect of a frame on the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// None: an acknowledgement, or a frame on a closed connection.
     Nothing,
-    /// A message. Reliable ones arrive once and in order.
     Body(Vec<u8>),
     /// The link is open with the known, or the first, life of the other side.
     Hello,
@@ -87,7 +80,7 @@ pub enum Received {
     NewLife {
         /// Messages transmitted to the old life and not acknowledged.
         lost: Vec<Vec<u8>>,
-        /// It is the same process, which has broken the link.
+        /// It is the same process, which broke the link.
         is_same: bool,
     },
     /// The other side has received fewer messages than it acknowledged. The link has started a new life; the connection
@@ -96,19 +89,18 @@ pub enum Received {
         /// The unacknowledged messages.
         lost: Vec<Vec<u8>>,
     },
-    /// A protocol violation: the connection must be closed and may be re-established.
+    /// A protocol violation: the connection must be closed.
     Unexpected(&'static str),
 }
 
-/// The link's buffer is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// The unacknowledged messages.
     pub lost: Vec<Vec<u8>>,
 }
 
-/// The maximum number and size of unacknowledged messages: more than a peer needs that requests for each of its clients
-/// at once.
+/// The maximum number and size of unacknowledged messages: more than a peer that requests for each of its clients at
+/// once.
 pub const MAX_RETAINED: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
@@ -121,23 +113,20 @@ enum Stage {
     Open,
 }
 
-/// One end of a link.
 #[derive(Clone, Debug)]
 pub struct Link {
     stage: Stage,
-    /// Our life, to be sent in the next hello.
     mine: Life,
     theirs: Option<Life>,
-    /// The number of the last message accepted for sending …
+    /// The last message accepted for sending …
     sent: u64,
-    /// … and of the last one transmitted.
+    /// … and the last one transmitted.
     gone_out: u64,
-    /// The unacknowledged messages; the last has the number `sent`.
     retained: VecDeque<Vec<u8>>,
     bytes: usize,
     /// The number of messages received.
     has: u64,
-    /// The number of messages acknowledged to the other side.
+    /// … and acknowledged.
     acked: u64,
 }
 
@@ -162,13 +151,12 @@ impl Link {
         }
     }
 
-    /// Starts a connection. Returns the hello to send.
+    /// Starts a connection with the returned hello.
     pub fn up(&mut self, cluster: Option<ClusterId>) -> Frame {
         self.stage = Stage::Greeting;
         Frame::Hello { life: self.mine, has: self.theirs.map(|theirs| (theirs, self.has)), cluster }
     }
 
-    /// Ends the connection.
     pub fn down(&mut self) {
         self.stage = Stage::Closed;
     }
@@ -178,12 +166,10 @@ impl Link {
         self.stage == Stage::Open
     }
 
-    /// Returns whether there are unacknowledged messages.
     pub fn keeps(&self) -> bool {
         !self.retained.is_empty()
     }
 
-    /// Returns the number of unacknowledged messages.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.retained.len()
@@ -216,12 +202,12 @@ impl Link {
         lost
     }
 
-    /// Returns the frame of an unreliable message; `None`, if the link is not open, loses it.
+    /// Returns the frame of an unreliable message, which is lost if the link is not open.
     pub fn loose(&self, body: Vec<u8>) -> Option<Frame> {
         (self.stage == Stage::Open).then_some(Frame::Loose { body })
     }
 
-    /// Removes and returns the messages that were never transmitted.
+    /// Returns the messages that were never transmitted.
     fn take_unsent(&mut self) -> Vec<Vec<u8>> {
         let confirmed = self.sent - self.retained.len() as u64;
         let unsent: Vec<_> = self.retained.drain((self.gone_out.max(confirmed) - confirmed) as usize..).collect();
@@ -230,7 +216,6 @@ impl Link {
         unsent
     }
 
-    /// Returns an acknowledgement, if one is due.
     pub fn ack(&mut self) -> Option<Frame> {
         if self.stage != Stage::Open || self.acked == self.has {
             return None;
@@ -239,7 +224,6 @@ impl Link {
         Some(Frame::Ack { has: self.has })
     }
 
-    /// Returns how many received messages are not acknowledged.
     pub fn unacknowledged(&self) -> u64 {
         self.has - self.acked
     }
@@ -368,7 +352,6 @@ mod tests {
             }
         }
 
-        /// Ends the connection; all frames in flight are lost.
         fn cut(&mut self) {
             self.up = false;
             for end in &mut self.ends {
@@ -377,7 +360,6 @@ mod tests {
             }
         }
 
-        /// Delivers one frame of end `from`.
         fn deliver(&mut self, from: usize) -> Option<Received> {
             let frame = self.ends[from].wire.pop_front()?;
             let to = &mut self.ends[1 - from];
@@ -390,7 +372,6 @@ mod tests {
             Some(last_received)
         }
 
-        /// Delivers everything on a last connection.
         fn finish(&mut self) {
             if !self.up {
                 self.up();

@@ -5,25 +5,23 @@ use std::net::SocketAddr;
 
 use peerlock_types::PeerId;
 
-/// The maximum number of addresses in a message, and of dialled ones: as many as a network keeps.
+/// The maximum number of addresses in a message, and of dialled ones.
 pub const MOST_ADDRESSES: usize = 4096;
 /// The maximum number of addresses dialled at a time because one host has named them …
 const MOST_BY_WORD: usize = 128;
 /// … and of attempts for each.
 const MOST_FAILURES: u32 = 4;
 
-/// Why an address is dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// It is our own, configured, or was stored.
+    /// Our own, configured, or stored.
     Given,
     /// A needed host has registered it.
     Needed(PeerId),
-    /// A host has named it; and the number of failed attempts.
+    /// A host has named it; with failed attempts.
     Event { by: PeerId, failures: u32 },
 }
 
-/// A dialled address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dialled {
     why: Why,
@@ -32,7 +30,6 @@ struct Dialled {
 }
 
 impl Dialled {
-    /// Returns the host at this address, if known.
     fn host(&self) -> Option<PeerId> {
         match self.why {
             Why::Needed(host) => Some(host),
@@ -41,30 +38,26 @@ impl Dialled {
     }
 }
 
-/// Own and dialled addresses.
 pub struct Membership {
     me: PeerId,
     /// Addresses under which others reach us.
     addresses: Vec<String>,
     dialled: BTreeMap<String, Dialled>,
-    /// Configured addresses that are not dialled, since the host found there is not needed.
+    /// Configured addresses that are not dialled, since the host there is not needed.
     spare: BTreeSet<String>,
 }
 
 impl Membership {
-    /// Creates the state of a host that listens at these addresses.
     pub fn new(me: PeerId, addresses: Vec<String>) -> Self {
         let mine = Dialled { why: Why::Given, found: Some(me) };
         let dialled = addresses.iter().map(|address| (address.clone(), mine)).collect();
         Self { me, addresses, dialled, spare: BTreeSet::new() }
     }
 
-    /// Returns our host.
     pub fn host(&self) -> PeerId {
         self.me
     }
 
-    /// Returns the addresses under which others reach us.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
@@ -74,8 +67,8 @@ impl Membership {
         self.begin(address, Why::Given)
     }
 
-    /// Adds the registered addresses of a needed host. Returns the addresses to stop dialling, to make room, and those
-    /// to dial now. Registered addresses take precedence over those named by a host.
+    /// Adds the registered addresses of a needed host, which take precedence over those named by a host. Returns the
+    /// addresses to stop dialling and those to dial.
     pub fn dial_host(
         &mut self,
         host: PeerId,
@@ -114,7 +107,6 @@ impl Membership {
         }
     }
 
-    /// Adds an address named by a host, with limits.
     fn dial_by_word(&mut self, address: &str, by: PeerId) -> bool {
         let by_word =
             self.dialled.values().filter(|it| matches!(it.why, Why::Event { by: teller, .. } if teller == by));
@@ -126,7 +118,7 @@ impl Membership {
         true
     }
 
-    /// A host was reached at this address, or has reached us and names it as its own.
+    /// A host was reached at this address, or names it as its own.
     pub fn on_found(&mut self, address: &str, host: PeerId) {
         if let Some(dialled) = self.dialled.get_mut(address) {
             dialled.found = Some(host);
@@ -136,7 +128,7 @@ impl Membership {
         }
     }
 
-    /// Dialling an address failed. Returns whether to stop dialling it.
+    /// Returns whether to stop dialling an address that failed.
     pub fn on_unreached(&mut self, address: &str) -> bool {
         let Some(Dialled { why: Why::Event { failures, .. }, .. }) = self.dialled.get_mut(address) else {
             return false;
@@ -149,12 +141,10 @@ impl Membership {
         is_over
     }
 
-    /// Returns the host that a dialled address belongs to.
     pub fn needed_at(&self, address: &str) -> Option<PeerId> {
         self.dialled.get(address).and_then(Dialled::host)
     }
 
-    /// Returns the number of dialled addresses.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn dialled(&self) -> usize {
         self.dialled.len()
@@ -179,7 +169,7 @@ impl Membership {
         }
     }
 
-    /// Resumes dialling all spare addresses. Returns those to dial now.
+    /// Resumes dialling all spare addresses.
     pub fn spare(&mut self) -> Vec<String> {
         let spare = std::mem::take(&mut self.spare);
         spare.into_iter().filter(|address| self.dial(address)).collect()
@@ -190,7 +180,7 @@ impl Membership {
         self.spare.remove(address) && self.dial(address)
     }
 
-    /// Adds the addresses of unconnected hosts that a host's greeting names. Returns those to dial now.
+    /// Adds the addresses of unconnected hosts that a host's greeting names. Returns those to dial.
     pub fn on_hosts(
         &mut self,
         from: PeerId,
@@ -204,8 +194,8 @@ impl Membership {
     }
 }
 
-/// Translates an address that a peer has named: a loopback address of its machine is replaced by the address at which
-/// we reached that peer. So peers that have met on one machine are found from others.
+/// Replaces a loopback address that a peer has named by the address at which we reached that peer, so that peers that
+/// have met on one machine are found from others.
 fn from_here(sent: &str, teller: &str) -> String {
     match (sent.parse::<SocketAddr>(), teller.parse::<SocketAddr>()) {
         (Ok(socket), Ok(teller)) if socket.ip().is_loopback() && !teller.ip().is_loopback() => {
@@ -233,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a member can make all peers dial any number of addresses forever.
+    /// A member must not make all peers dial any number of addresses.
     #[test]
     fn addresses_named_by_a_host_are_dialled_within_limits() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
@@ -253,7 +243,6 @@ mod tests {
             assert_eq!(failures, 1, "it is given up once");
         }
         assert_eq!(membership.on_hosts(teller, "", &named(3000), |_| false).len(), MOST_BY_WORD);
-        // Configured addresses are dialled without limit, and needed hosts as long as they are needed.
         assert!(membership.dial("known") && !(0..100).any(|_| membership.on_unreached("known")));
         let seven = vec!["seven".to_owned()];
         assert_eq!(membership.dial_host(PeerId::new(7), seven.clone()), (Vec::new(), seven));
@@ -277,8 +266,7 @@ mod tests {
         assert!(membership.spare().is_empty());
     }
 
-    /// Otherwise a host that left is dialled forever, and many identities fill the table with named addresses until
-    /// there is no room for registered ones.
+    /// A host that left is not dialled forever, and many identities do not fill the table.
     #[test]
     fn registered_addresses_take_precedence_and_expire() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);

@@ -44,32 +44,24 @@ use crate::timers::Timers;
 use crate::wire::{Body, decode, decode_body, encode_body};
 use crate::{Answer, Config, Counters, Damage, Effect, Error, Input, Missing, Notice, Setup};
 
-/// Timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
-    /// A timer of the protocol for this resource.
     Part(Key, custody::Timer),
-    /// Messages about this resource to a host were lost: request another generation, if it is still in this one.
+    /// Messages about this resource to a host were lost: request another generation.
     Recount(Key, u64, PeerId),
-    /// The next deadline of a ticket: of its wait, or of its lease.
     Ticket(TicketId),
-    /// Query the coordinator about the queue.
     Survey(Key),
-    /// Retry a query of `show`.
     Query(u64),
     /// Ask again whether a holder has stopped.
     Revoke(u64),
-    /// Query again the parties of a resource that is to be deleted.
+    /// Query again the parties of a resource to be deleted.
     Remove(u64),
-    /// Refresh the cluster view.
     Look,
     /// Answer pending `look` calls without the registry.
     Lookers,
-    /// Fail a call that the registry has not answered.
+    /// The registry has not answered a call.
     Caller(u64),
-    /// Check whether there is still no session.
     Health,
-    /// Send acknowledgements.
     Acks,
     /// Probe relayed connections.
     Relay,
@@ -77,15 +69,13 @@ enum Alarm {
     Waiters,
     /// Close unneeded connections.
     Sweep,
-    /// Report that no cluster was found.
     Join,
-    /// Give up waiting for the end of the session.
     Leave,
-    /// Fail a resume whose grant expires before there is a session.
+    /// A grant expires before there is a session.
     Resume(u64),
 }
 
-/// Describes a message between nodes, for traces.
+/// Describes a message, for traces.
 pub fn describe(bytes: &[u8]) -> String {
     match decode(bytes, Versions { min: 1, max: u16::MAX }).map(|(frame, _)| frame) {
         Ok(Frame::Data { number, has, body }) => match decode_body(&body) {
@@ -115,7 +105,6 @@ pub enum Purpose {
     Link,
 }
 
-/// Returns the purpose of a message.
 pub fn purpose(bytes: &[u8]) -> Purpose {
     match decode(bytes, Versions { min: 1, max: u16::MAX }) {
         // The first byte is the index of the variant in `Body`, so the rest need not be decoded.
@@ -128,7 +117,7 @@ pub fn purpose(bytes: &[u8]) -> Purpose {
     }
 }
 
-/// Returns whether this message is a reason to keep a connection. Relayed connections keep themselves alive.
+/// Returns whether this message is a reason to keep a connection.
 fn keeps_link(body: &Body) -> bool {
     !matches!(body, Body::Greeting { .. } | Body::Relay { .. } | Body::Idle | Body::Seek)
 }
@@ -139,7 +128,7 @@ pub struct Node {
     rng: Rng,
     now: Time,
     timers: Timers<Alarm>,
-    /// When to check the registry and the session next, unless a step does so before.
+    /// When to check the registry and the session next.
     attend_at: Option<Time>,
     clients: Clients,
     parts: Parts,
@@ -155,7 +144,7 @@ pub struct Node {
     detached: Detached,
     incidents: Incidents,
     others: Others,
-    /// Unhandled events about hosts. Empty between steps.
+    /// Empty between steps.
     update: Vec<Update>,
     phase: Phase,
     draining: Draining,
@@ -165,7 +154,6 @@ pub struct Node {
     unchecked: usize,
 }
 
-/// The phase of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// There was no session yet.
@@ -222,7 +210,7 @@ impl Node {
         })
     }
 
-    /// Handles one input. Appends the effects to `out`, takeover records first. `now` must be read after the input was
+    /// Handles one input. Appends the effects to `out`, takeover records first. `now` is read after the input was
     /// received, from a clock that counts suspended time.
     pub fn step(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
         assert!(now >= self.now, "time does not go backwards");
@@ -313,7 +301,7 @@ impl Node {
         }
     }
 
-    /// Handles what this step has caused: events about hosts, and outputs of the registry.
+    /// Handles the consequences of this step: events about hosts, and outputs of the registry.
     fn settle(&mut self) {
         loop {
             let mut update = take(&mut self.update);
@@ -337,8 +325,8 @@ impl Node {
         self.attend_at = self.session_state.next().filter(|_| self.phase != Phase::Left);
     }
 
-    /// Asserts the invariants between steps. Most are checked in debug builds only, and rarely enough that the cost per
-    /// step does not depend on the number of tickets, resources and hosts.
+    /// Asserts the invariants between steps. Most are checked in debug builds only, and so rarely that the cost per
+    /// step does not grow.
     fn check(&mut self) {
         assert!(self.update.is_empty(), "events of a step are handled in that step");
         let bound = self.session_state.bound();
@@ -426,7 +414,7 @@ impl Node {
         }
     }
 
-    /// Sends a reliable message.
+    /// Sends a reliable message …
     fn send_body(&mut self, to: PeerId, body: &Body) {
         let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.update);
         self.contacts.use_now(to, self.now);
@@ -436,7 +424,7 @@ impl Node {
         self.relay_for(to);
     }
 
-    /// Sends an unreliable message.
+    /// … and an unreliable one.
     fn mention(&mut self, to: PeerId, body: &Body) {
         // Registry messages are never relayed: a valid session implies a direct connection to the leader.
         let by_any_way = matches!(body, Body::Ask { .. } | Body::Reply { .. });
@@ -451,7 +439,7 @@ impl Node {
         hosts.into_iter().for_each(|host| self.mention(host, body));
     }
 
-    /// Returns the display name of a host: its name, address or number, whichever is known first.
+    /// Returns the name, address or number of a host, whichever is known first.
     pub fn called(&self, host: PeerId) -> String {
         Some(self.name_of(host)).filter(|name| !name.is_empty()).unwrap_or_else(|| host.to_string())
     }
@@ -466,15 +454,15 @@ impl Node {
         self.name(host).or_else(|| Some(self.contacts.get(host)?.address.clone())).unwrap_or_default()
     }
 
-    /// Describes an awaited host: since when it is disconnected, or since `asked` if it is connected.
+    /// Describes an awaited host: disconnected since when, or asked since when.
     fn missing(&self, peer: PeerId, asked: Time) -> Missing {
         let absent = self.contacts.get(peer).filter(|contact| contact.epoch.is_none());
         let since = absent.map_or(asked, |contact| contact.since);
         Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
     }
 
-    /// Describes an awaited party. If it is disconnected, `ends` is the time after which its session has expired at the
-    /// latest; an election is included, since the disconnected host may have been the registry leader.
+    /// Describes an awaited party. If it is disconnected, `ends` is the time until its session has expired at the
+    /// latest, an election included: it may have been the registry leader.
     fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
         let missing = self.missing(peer, asked);
         let last = self.cached_view.sessions_of(peer).next_back();

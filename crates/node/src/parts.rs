@@ -1,5 +1,4 @@
-//! Our participation in resources, one [`Part`] each under the valid session; and the memory of those given up under
-//! it.
+//! Our participation in resources, under the valid session; and the memory of those given up under it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
@@ -12,19 +11,17 @@ use peerlock_types::{Key, PeerId, Rng, Span, Ticket, Time};
 use crate::Name;
 use crate::mutation::without;
 
-/// Our participation in one resource. Read-only; [`Parts`] changes it.
 pub struct Part {
     pub name: Name,
     pub custody: Custody,
-    /// When it began, or the current generation became known.
+    /// When it began, or learned of the current generation.
     pub opened: Time,
-    /// The number of generations after the first.
+    /// Generations after the first.
     pub recoveries: u64,
     /// When it last had an input.
     pub used: Time,
 }
 
-/// The memory of a participation that was given up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GivenUp {
     pub name: Name,
@@ -32,23 +29,20 @@ pub struct GivenUp {
     at: Time,
 }
 
-/// How long that memory is kept. Our choice: far longer than a message between two hosts with sessions takes, and than
-/// a coordinator may ask a party that the registry has not removed yet.
+/// Our choice: far longer than a message between two hosts with sessions takes, or a coordinator asks a party that the
+/// registry has not removed yet.
 const REMEMBERED: Span = Span::from_secs(3600);
 
-/// All parts. Empty without a session.
 pub struct Parts {
-    /// The limit of items stored for one host, over all resources.
+    /// The limit of items stored for one host.
     ration: usize,
     parts: BTreeMap<Key, Part>,
-    /// Parts given up in this session.
     given_up: BTreeMap<Key, GivenUp>,
-    /// Estimated numbers of items stored for each host, since they were last counted.
+    /// Estimated numbers of items stored for each host.
     rations: BTreeMap<PeerId, usize>,
 }
 
 impl Parts {
-    /// Creates an empty set that stores at most about `ration` items per sending host.
     pub fn new(ration: usize) -> Self {
         Self { ration, parts: BTreeMap::new(), given_up: BTreeMap::new(), rations: BTreeMap::new() }
     }
@@ -73,7 +67,7 @@ impl Parts {
     pub fn open(&mut self, me: Session, name: &Name, inside: &[(Ticket, Grant)], now: Time) {
         self.parts.entry(name.key()).or_insert_with(|| {
             let config = custody::Config { without: without(), ..custody::Config::default() };
-            // Its earlier state in this session is void, and older messages remain so.
+            // Its earlier state in this session is void.
             let custody = match self.given_up.remove(&name.key()) {
                 Some(before) if inside.is_empty() => Custody::returning(me, config, before.memory),
                 Some(_) | None => Custody::taking_over(me, config, inside),
@@ -82,7 +76,6 @@ impl Parts {
         });
     }
 
-    /// Passes an input to a part, if there is one, and returns the effects.
     pub fn step(
         &mut self,
         resource: Key,
@@ -121,13 +114,12 @@ impl Parts {
         self.given_up.retain(|_, given_up| now.since(given_up.at) < REMEMBERED);
     }
 
-    /// The registry has no such resource, or it was deleted. Messages of generations that we have seen stay void.
+    /// The registry has no such resource. Messages of generations that we have seen stay void.
     pub fn on_no_such_name(&mut self, resource: Key, now: Time) {
         let part = self.parts.remove(&resource).filter(|part| !part.custody.memory().is_empty());
         self.remember(resource, part, now);
     }
 
-    /// Returns the memory of a part given up in this session.
     pub fn given_up(&self, resource: Key) -> Option<&GivenUp> {
         self.given_up.get(&resource)
     }
@@ -142,16 +134,14 @@ impl Parts {
         take(&mut self.parts).into_keys().collect()
     }
 
-    /// Drops all memories: messages to the session that has ended are void.
+    /// Messages to the session that has ended are void.
     pub fn forget_given_up(&mut self) {
         self.given_up.clear();
     }
 
-    /// Returns whether there is room for a message of a host. The items stored for this host are counted only when the
-    /// estimate exceeds the limit.
-    ///
-    /// Only messages that accumulate are refused. Replies and tokens are always accepted, since a census or a slot
-    /// waits for them, and they are bounded: one reply per session that was asked, one token per slot.
+    /// Returns whether there is room for a message of a host. Only messages that accumulate are refused: a census or a
+    /// slot waits for replies and tokens, which are bounded (one per session asked, and per slot). Stored items are
+    /// counted only when the estimate exceeds the limit.
     pub fn has_room(&mut self, from: PeerId, message: &custody::Message) -> bool {
         let said = self.rations.entry(from).or_default();
         *said += 1 + match &message.body {
@@ -169,12 +159,10 @@ impl Parts {
         *said <= self.ration || !accumulates
     }
 
-    /// Drops the estimates of all other hosts.
     pub fn retain_rations(&mut self, is_there: impl Fn(PeerId) -> bool) {
         self.rations.retain(|host, _| is_there(*host));
     }
 
-    /// Asserts the invariants between steps.
     pub fn check(&self) {
         for (resource, part) in &self.parts {
             assert_eq!(part.name.key(), *resource, "the part of {} is under another name", part.name);
@@ -182,7 +170,6 @@ impl Parts {
         }
     }
 
-    /// Returns the number of items stored because of other hosts.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.parts.values().map(|part| 1 + part.custody.retained(None)).sum::<usize>() + self.rations.len()
@@ -195,7 +182,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns two parts, "a" and "b".
     fn parts() -> (Parts, [Key; 2]) {
         let mut parts = Parts::new(3);
         let names: [Name; 2] = ["a", "b"].map(|name| name.parse().unwrap());
@@ -264,7 +250,7 @@ mod tests {
             }
             has_room
         });
-        // One request gets the slot, and the items are not counted at every message.
+        // One request gets the slot, and items are not counted at every message.
         assert!((3..10).contains(&accepted.count()));
     }
 }

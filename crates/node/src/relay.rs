@@ -1,7 +1,7 @@
 //! Relayed connections between two hosts that cannot connect to each other, through the registry leader.
 //!
-//! A session is renewed over a direct connection to the registry leader, never relayed. So a host with a valid session
-//! is connected to the leader, and two of them have it between them:
+//! A session is renewed over a direct connection to the leader, never relayed. So any two hosts with valid sessions have
+//! the leader between them:
 //!
 //! ```text
 //!   A               L (leader)           C
@@ -15,15 +15,12 @@
 //!   ├───────────────►├───────────────────►│
 //! ```
 //!
-//! So a peer with a valid session does not delay a census or a hand-over, and an unreachable one does not renew: its
-//! session ends, and a generation without it begins. No job is stopped because two hosts cannot reach each other. Only
-//! reliable messages are relayed (not those of the registry, nor queries), and only without a direct connection.
+//! Only reliable messages are relayed (not those of the registry, nor queries), and only without a direct connection.
 //!
-//! A connection may break silently, which the transport notices late. A connection on which nothing was received for a
-//! second, although a message is unacknowledged, is *in doubt*: the host is also tried through the leader. A host that
-//! receives such an attempt, and has received nothing on its own end for two seconds, closes the direct connection at
-//! once and continues through the leader; so does the other host on its answer. A host that is only slow is received on
-//! the direct connection, which stays.
+//! A connection on which nothing was received for a second, although a message is unacknowledged, is *in doubt*: it may have
+//! broken silently, which the transport notices late. The host is also tried through the leader. A host that receives such
+//! an attempt, and has received nothing on its own end for two seconds, closes the direct connection and continues through
+//! the leader; so does the other host on its answer. A host that is only slow stays on the direct connection.
 
 use std::collections::BTreeMap;
 
@@ -39,10 +36,9 @@ pub const PATIENCE: Span = Span::from_secs(1);
 const LONG: Span = Span::from_secs(60);
 /// … only once in this many beats.
 const RARELY: u64 = 30;
-/// The first epoch of relayed connections: higher than those of any transport.
+/// Higher than the epochs of any transport.
 const FIRST: u64 = 1 << 63;
 
-/// Returns whether this is the epoch of a relayed connection.
 pub const fn is_relayed(epoch: u64) -> bool {
     epoch >= FIRST
 }
@@ -55,26 +51,21 @@ pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
     now.since(lost) >= PATIENCE && (sought < LONG || is_rare)
 }
 
-/// The relayed connections of one host.
 pub struct Relay {
     connections: Connections,
-    /// The host that relayed the last packet of each peer.
     via: BTreeMap<PeerId, PeerId>,
 }
 
 impl Relay {
-    /// Creates an empty set.
     pub fn new() -> Self {
         Self { connections: Connections::after(FIRST), via: BTreeMap::new() }
     }
 
-    /// Handles a packet relayed by `via`.
     pub fn on_packet(&mut self, from: PeerId, via: PeerId, packet: Packet, me: PeerId, now: Time) {
         self.via.insert(from, via);
         self.connections.on_packet(from, packet, me, now);
     }
 
-    /// Executes an effect of a relayed contact.
     pub fn carry_out(&mut self, effect: Effect, now: Time) {
         match effect {
             Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, now),
@@ -83,18 +74,16 @@ impl Relay {
         }
     }
 
-    /// Removes and returns the changes of connections, in order.
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.connections.take_changes().collect()
     }
 
-    /// Removes and returns the packets to be relayed.
     pub fn take_packets(&mut self) -> Vec<(PeerId, Packet)> {
         self.connections.take_packets().collect()
     }
 
-    /// Probes existing connections and connects to `sought`. Attempts to reach hosts that are well are abandoned: the
-    /// doubt has passed, and a late packet must not look like a new attempt.
+    /// Probes existing connections and connects to `sought`. Attempts to reach hosts that are well are abandoned: a
+    /// late packet must not look like a new attempt.
     pub fn beat(
         &mut self,
         sought: impl Iterator<Item = PeerId>,
@@ -107,7 +96,6 @@ impl Relay {
         sought.for_each(|host| self.connections.connect(host, me, now));
     }
 
-    /// Returns whether there is no connection, and nothing to be sent or reported.
     pub fn is_idle(&self) -> bool {
         self.connections.is_idle()
     }
@@ -117,12 +105,10 @@ impl Relay {
         self.via.get(&host).copied()
     }
 
-    /// Returns whether this connection is established.
     pub fn is_up(&self, host: PeerId, epoch: u64) -> bool {
         self.connections.is_up(host, epoch)
     }
 
-    /// Asserts the invariants between steps.
     pub fn check(&self) {
         assert!(self.connections.is_settled(), "packets and changes of a step are handled in that step");
     }
@@ -132,13 +118,12 @@ impl Relay {
         self.via.retain(|host, _| self.connections.has(*host) || is_sought(*host));
     }
 
-    /// Returns the number of stored items.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         self.via.len() + self.connections.retained()
     }
 
-    /// A host is directly connected: closes the relayed connection.
+    /// A host is directly connected.
     pub fn forget(&mut self, host: PeerId) {
         self.via.remove(&host);
         self.connections.forget(host);

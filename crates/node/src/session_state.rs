@@ -1,4 +1,4 @@
-//! The state of this process in the cluster: which cluster, and the session under which it uses tokens.
+//! The cluster of this process, and the session under which it uses tokens.
 //!
 //! ```text
 //!   Seeking ──met a member──────► Learned ──recorded──► In: opens a session and renews it
@@ -7,7 +7,7 @@
 //!   Votes, Belongs ─────────────────────────────────────►│
 //! ```
 //!
-//! It owns the [`Member`], so all requests to the registry go through it, and each has an owner ([`Ask`]).
+//! All requests to the registry go through its [`Member`], and each has an owner ([`Ask`]).
 
 use std::collections::BTreeMap;
 
@@ -22,29 +22,24 @@ use crate::lease::Bound;
 use crate::takeover::Takeover;
 use crate::{self as node, Damage, Name, Origin, Setup};
 
-/// The maximum number of own addresses that are registered.
 const MOST_ADDRESSES: usize = 16;
 
-/// The owner of a pending request to the registry.
+/// The owner of a pending request to the registry. A number `u64` is a call, or a query of `show`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Join a resource, in this session.
+    /// Join, or quit in a generation, in this session.
     Join(Key, SessionId),
-    /// Quit a resource, in this session and generation.
     Quit(Key, SessionId, u64),
     /// Close a generation, or request another: the answer is ignored.
     Inform,
     /// Persist or renew a detached grant.
     Detach {
-        /// The ticket of the grant.
         ticket: TicketId,
-        /// The resource.
         of: Name,
-        /// The fencing number.
         fencing: u64,
-        /// When this was requested: the lease counts from here.
+        /// The lease counts from this request.
         at: Time,
-        /// The call of a renewal; `None` for a new grant.
+        /// `None` for a new grant.
         call: Option<u64>,
     },
     /// Drop a detached grant that this session knows to have ended.
@@ -69,54 +64,48 @@ pub enum Ask {
     VotersFound(u64, Option<Vec<PeerId>>),
     /// … then change the voters.
     SetVoters(u64),
-    /// Query the hosts of interest and the voters.
+    /// The hosts of interest and the voters.
     Cluster,
-    /// Query all members page by page, for pending `look` calls.
+    /// A page of all members, for `look`.
     Everybody,
-    /// Query the names of hosts, for this query of `show`.
+    /// Names of hosts, for `show`.
     Names(u64),
-    /// Query the detached grants of this host.
+    /// The detached grants of this host.
     Returned,
-    /// Query a page of resources, for this call.
+    /// A page of resources.
     List(u64),
-    /// Query a resource, for this query of `show`.
     Show(u64),
 }
 
 /// A change of the session that this process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// This session was opened, and its predecessor has ended. It is not used until it is valid.
+    /// This session was opened, and its predecessor has ended. Not used until it is valid.
     Opened(SessionId),
-    /// This session is valid.
     Stands(SessionId),
     /// The session has ended: nothing may be used.
     Over {
         /// The time since the last confirmed renewal.
         since: Span,
-        /// The reason.
         why: &'static str,
     },
-    /// The session was renewed.
     Extended(Bound),
 }
 
 enum Phase {
-    /// Knows no cluster.
     Seeking,
-    /// Knows a cluster whose ID is being recorded.
+    /// The cluster ID is being recorded.
     Learned(ClusterId),
     In(Box<Member>),
 }
 
-/// See the module.
 pub struct SessionState {
     identity: Identity,
     config: Config,
     rng: Rng,
     origin: Origin,
     phase: Phase,
-    /// The cluster ID is recorded, so it may be sent to other peers.
+    /// The cluster ID may be sent to other peers.
     is_recorded: bool,
     /// This process creates a cluster, and the voter's file is not written yet.
     founds: bool,
@@ -124,7 +113,7 @@ pub struct SessionState {
     opened: Option<SessionId>,
     /// The session in use, and its end as far as confirmed.
     session: Option<(SessionId, Time)>,
-    /// The time of the last change between having a session and having none.
+    /// The last change between having a session and having none.
     since: Time,
     /// The node is stopping: no other session is used.
     leaves: bool,
@@ -132,7 +121,6 @@ pub struct SessionState {
 }
 
 impl SessionState {
-    /// Creates the state of a new process.
     pub fn new(
         host: PeerId,
         addresses: &[String],
@@ -187,7 +175,6 @@ impl SessionState {
         Ok(session_state)
     }
 
-    /// Starts as a voter, a member or the creator of a cluster, by origin.
     pub fn start(&mut self, now: Time) {
         self.since = now;
         match self.origin {
@@ -200,7 +187,6 @@ impl SessionState {
         }
     }
 
-    /// Creates a cluster.
     pub fn found(&mut self, cluster: ClusterId, now: Time) {
         self.identity.cluster = cluster;
         self.founds = true;
@@ -215,19 +201,18 @@ impl SessionState {
         self.phase = Phase::In(Box::new(member));
     }
 
-    /// Returns our cluster, if its ID is recorded and may be sent.
+    /// Returns our cluster, if its ID may be sent.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.is_recorded.then_some(self.identity.cluster)
     }
 
     /// Returns the cluster of our session. The host that creates a cluster may have a session before the ID is
-    /// recorded: its voter's file names the cluster to the next process by then.
+    /// recorded: its voter's file names the cluster to the next process.
     pub fn cluster_of_session(&self) -> ClusterId {
         self.identity.cluster
     }
 
-    /// Returns how many hosts must meet before one of them creates a cluster, and the ID to use; `None` if we know a
-    /// cluster.
+    /// Returns how many hosts must meet before one creates a cluster, and its ID; `None` if we know a cluster.
     pub fn expects(&self) -> Option<(usize, ClusterId)> {
         match (&self.phase, &self.origin) {
             (Phase::Seeking, Origin::Seeks { expect }) => *expect,
@@ -235,7 +220,6 @@ impl SessionState {
         }
     }
 
-    /// Returns whether this process has created the cluster.
     pub fn has_founded(&self, cluster: ClusterId) -> bool {
         match self.origin {
             Origin::Founds(own) | Origin::Seeks { expect: Some((_, own)) } => own == cluster,
@@ -243,12 +227,11 @@ impl SessionState {
         }
     }
 
-    /// Returns whether no cluster is known.
     pub fn seeks(&self) -> bool {
         matches!(self.phase, Phase::Seeking)
     }
 
-    /// Adopts the cluster of another host if we know none. Returns whether it was adopted, and has to be recorded.
+    /// Adopts the cluster of another host if we know none. Returns whether its ID has to be recorded.
     pub fn learn(&mut self, cluster: ClusterId) -> bool {
         let seeks = self.seeks();
         if seeks {
@@ -257,7 +240,6 @@ impl SessionState {
         seeks
     }
 
-    /// The cluster ID is recorded.
     pub fn on_recorded(&mut self, now: Time) {
         self.is_recorded = true;
         if let Phase::Learned(cluster) = self.phase {
@@ -265,41 +247,37 @@ impl SessionState {
         }
     }
 
-    /// A write is complete. Returns the cluster if this was the first write of a cluster that we create: its ID is to
-    /// be recorded now.
+    /// Returns the cluster if this was the first write of one that we create: its ID is to be recorded now.
     pub fn on_written(&mut self, number: u64, now: Time) -> Option<ClusterId> {
         let member = self.member()?;
         member.on_written(number, now);
         std::mem::take(&mut self.founds).then_some(self.identity.cluster)
     }
 
-    /// Handles a registry message.
     pub fn on_registry_message(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
         self.member().map_or(Ok(()), |member| member.on_bytes(from, bytes, now))
     }
 
-    /// A host of our cluster is reachable for requests.
+    /// A host of our cluster is reachable for requests …
     pub fn meet(&mut self, host: PeerId, now: Time) {
         if let Some(member) = self.member() {
             member.meet(host, now);
         }
     }
 
-    /// The host is unreachable.
+    /// … and is not any more.
     pub fn part(&mut self, host: PeerId) {
         if let Some(member) = self.member() {
             member.part(host);
         }
     }
 
-    /// Handles due timers.
     pub fn wake(&mut self, now: Time) {
         if let Some(member) = self.member().filter(|member| member.next() <= now) {
             member.wake(now);
         }
     }
 
-    /// Returns the next timer.
     pub fn next(&self) -> Option<Time> {
         match &self.phase {
             Phase::In(member) => Some(member.next()),
@@ -307,12 +285,10 @@ impl SessionState {
         }
     }
 
-    /// Removes and returns the outputs of the registry, in order.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         self.member().map(|member| member.take_outputs()).unwrap_or_default()
     }
 
-    /// Sends a command to the registry.
     pub fn ask(&mut self, command: Command, ask: Ask, now: Time) {
         if let Some(member) = self.member() {
             let number = member.ask(command, now);
@@ -320,7 +296,7 @@ impl SessionState {
         }
     }
 
-    /// Sends a query to the registry. Returns false if we know no cluster.
+    /// Returns false if we know no cluster.
     pub fn look(&mut self, look: Look, ask: Ask, now: Time) -> bool {
         let Some(member) = self.member() else { return false };
         let number = member.look(look, now);
@@ -328,24 +304,22 @@ impl SessionState {
         true
     }
 
-    /// Removes and returns the owner of an answered request; `None` for our own end of session.
+    /// Returns the owner of an answered request; `None` for our own end of session.
     pub fn answered(&mut self, number: u64) -> Option<Ask> {
         let ask = self.asks.remove(&number);
         assert!(ask.is_some() || self.leaves, "every request to the registry has an owner");
         ask
     }
 
-    /// Returns whether such a request is pending.
     pub fn is_asking(&self, ask: &Ask) -> bool {
         self.asks.values().any(|open| open == ask)
     }
 
-    /// Returns the session in use.
     pub fn session(&self) -> Option<SessionId> {
         self.session.map(|(session, _)| session)
     }
 
-    /// Returns whether it is the first session that this process has opened.
+    /// Returns whether it is the first session of this process.
     pub fn is_first(&self) -> bool {
         matches!(&self.phase, Phase::In(member) if member.client().stops() == 0)
     }
@@ -355,7 +329,6 @@ impl SessionState {
         self.session.map(|(_, until)| Bound { until, grace: self.identity.ttl.span() * 2 / 5 })
     }
 
-    /// Returns the session length, in the registry's type.
     pub fn session_ttl(&self) -> Ttl {
         self.identity.ttl
     }
@@ -365,12 +338,10 @@ impl SessionState {
         Time::from_nanos(bound.until.as_nanos().saturating_sub(self.ttl().as_nanos()))
     }
 
-    /// Returns the session length.
     pub fn ttl(&self) -> Span {
         self.identity.ttl.span()
     }
 
-    /// Returns the registry leader, if known.
     pub fn leader(&self) -> Option<PeerId> {
         match &self.phase {
             Phase::In(member) => member.leader(),
@@ -395,12 +366,11 @@ impl SessionState {
         }
     }
 
-    /// Returns the time of the last change between having a session and having none.
     pub fn since(&self) -> Time {
         self.since
     }
 
-    /// Returns the next change of the session. To be called at the start of a step, until it returns `None`.
+    /// Returns the next change of the session. Called at the start of a step, until it returns `None`.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         let Phase::In(member) = &self.phase else { return None };
         let client = member.client();
@@ -432,14 +402,12 @@ impl SessionState {
         }
     }
 
-    /// Returns whether a request about a detached grant is pending. False without a session: it can have no effect
-    /// then.
+    /// Returns whether a request about a detached grant is pending, which has no effect without a session.
     pub fn owes(&self) -> bool {
         self.session.is_some()
             && self.asks.values().any(|ask| matches!(ask, Ask::Detach { .. } | Ask::DropDetached(..)))
     }
 
-    /// Returns whether the node is stopping.
     pub fn is_stopping(&self) -> bool {
         self.leaves
     }
@@ -468,7 +436,7 @@ impl SessionState {
         }
     }
 
-    /// Returns why our voter has halted, if it has.
+    /// Returns why our voter has halted.
     pub fn halted(&self) -> Option<&str> {
         let Phase::In(member) = &self.phase else { return None };
         member.registry()?.halted()
@@ -491,7 +459,7 @@ impl SessionState {
     }
 }
 
-/// Converts text to a registry label, dropping control characters.
+/// Converts text to a label, without control characters.
 pub fn label_of(text: &str) -> Label {
     let good: String = text.chars().filter(|it| !it.is_control()).take(60).collect();
     Label::new(if good.is_empty() { "unknown".to_owned() } else { good }).expect(

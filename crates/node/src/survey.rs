@@ -1,8 +1,5 @@
-//! Queries about queues: waiters and token locations, from the coordinator. For `show`, the registry is queried first,
-//! and the peers that the coordinator names afterwards.
-//!
-//! A peer with waiting clients queries the coordinator at intervals, for queue positions and to notice a slow recovery.
-//! A client that wants to see a resource in the whole cluster starts a [`Query`].
+//! Queries about queues. A peer with waiting clients queries the coordinator at intervals, for queue positions and to
+//! notice a slow recovery. For `show`, a [`Query`] asks the registry, then the coordinator, then the peers of the clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,32 +13,28 @@ use serde::{Deserialize, Serialize};
 use crate::wire::{Client, MAX_LISTED};
 use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
 
-/// The number of attempts at each stage of a [`Query`].
+/// Attempts at each stage of a [`Query`].
 pub const QUERY_TRIES: u8 = 4;
 
-/// The maximum number of peers that one query asks for their clients.
 const MOST_ASKED: usize = 64;
 
-/// Answers to this many of the latest questions about a resource are accepted.
+/// Answers to this many of the latest questions about a resource are accepted: with long message delays an answer
+/// arrives after later questions were sent, and still shows that the coordinator is alive.
 const QUESTIONS: usize = 8;
 
-/// The queue and the token locations of a resource, from its coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueReport {
-    /// The resource's generation.
     pub generation: u64,
-    /// The number of slots in that generation.
     pub slots: u32,
-    /// The waiters in serving order, at most [`MAX_LISTED`].
+    /// In serving order, at most [`MAX_LISTED`].
     pub waiting: Vec<Claim>,
-    /// The positions of the receiver's clients after these.
+    /// Positions of the receiver's clients after these.
     pub behind: Vec<(Ticket, u32)>,
-    /// The location of each token.
     pub locations: Vec<TokenPlace>,
 }
 
 impl QueueReport {
-    /// Returns the report of our queue for `asker`; `None` if we are not the coordinator.
+    /// Returns the report for `asker`, if we coordinate.
     pub fn of(custody: &Custody, asker: PeerId) -> Option<Self> {
         let report = custody.queue()?;
         let location = |&custody::Location { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
@@ -55,46 +48,38 @@ impl QueueReport {
         })
     }
 
-    /// The report for a resource without parties: all slots are free, except for detached grants.
+    /// The report for a resource without parties.
     fn without_parties(found: &ResourceView) -> Self {
         let (generation, slots) = (found.generation, found.slots);
         Self { generation, slots, waiting: Vec::new(), behind: Vec::new(), locations: Vec::new() }
     }
 }
 
-/// A token as its coordinator sees it.
+/// A token, as its coordinator sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenPlace {
-    /// The slot.
     pub slot: u32,
     /// The peer that has it, or to which it is being sent.
     pub at: PeerId,
-    /// Whether no client uses it.
     pub free: bool,
-    /// The next waiter, if it is determined.
     pub next: Option<Claim>,
 }
 
-/// The state of a resource that clients here wait for.
 #[derive(Clone, Debug, Default)]
 struct Watched {
-    /// The latest questions, newest last. With long message delays an answer arrives after later questions were sent,
-    /// and still shows that the coordinator is alive.
+    /// Newest last.
     questions: VecDeque<u64>,
     /// The latest answered question.
     answered: u64,
-    /// Since when the coordinator has not answered, and its host.
+    /// Since when the coordinator has not answered.
     silent: Option<(Time, PeerId)>,
     /// Since when it has been counting, and the parties that have not replied.
     counting: Option<(Time, Vec<PeerId>)>,
 }
 
-/// A pending `show`.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// The call to answer.
     pub call: u64,
-    /// The resource.
     pub name: Name,
     pub asked: Time,
     tries: u8,
@@ -113,15 +98,11 @@ pub struct Query {
 /// The next step of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Query the registry.
     Registry,
-    /// Ask this coordinator.
     QueueReport(PeerId),
-    /// Finish with the answers received.
     Finish,
 }
 
-/// All pending questions.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     watched: BTreeMap<Key, Watched>,
@@ -144,30 +125,27 @@ impl Survey {
         self.last_question
     }
 
-    /// Drops the state of a resource that has no waiters here.
     pub fn end(&mut self, resource: Key) {
         self.watched.remove(&resource);
     }
 
-    /// Drops all state: the session is over.
     pub fn forget(&mut self) {
         self.watched.clear();
     }
 
     /// Returns the hosts that a resource waits for, and since when, if a census is in progress or the coordinator has
-    /// not answered. Every question sets the latter until it is answered, so the caller judges the duration.
+    /// not answered. Each question sets the latter until it is answered, so the caller judges the duration.
     pub fn stall(&self, resource: Key) -> Option<(Time, Vec<PeerId>)> {
         let watched = self.watched.get(&resource)?;
         watched.counting.clone().or_else(|| watched.silent.map(|(since, coordinator)| (since, vec![coordinator])))
     }
 
-    /// Returns the resource of a question.
     fn asked_with(&mut self, number: u64) -> Option<(Key, &mut Watched)> {
         let mut watched = self.watched.iter_mut();
         watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// The coordinator has answered. Returns the resource, and whether the answer is newer than all previous ones.
+    /// The coordinator has answered. Returns the resource, and whether this is the newest answer.
     pub fn on_line(&mut self, number: u64) -> Option<(Key, bool)> {
         let (resource, watched) = self.asked_with(number)?;
         (watched.silent, watched.counting) = (None, None);
@@ -176,14 +154,12 @@ impl Survey {
         Some((resource, is_update))
     }
 
-    /// The coordinator has answered that it is counting.
     pub fn on_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) {
         if let Some((_, watched)) = self.asked_with(number) {
             (watched.silent, watched.counting) = (None, Some((since, missing)));
         }
     }
 
-    /// Registers a query. Returns its number.
     pub fn query(&mut self, call: u64, name: Name, now: Time) -> u64 {
         self.last_question += 1;
         let (silent, clients) = (BTreeSet::new(), BTreeMap::new());
@@ -204,7 +180,6 @@ impl Survey {
         self.last_question
     }
 
-    /// Returns the resource of a query.
     pub fn queried(&self, number: u64) -> Option<&Name> {
         self.queries.get(&number).map(|query| &query.name)
     }
@@ -221,15 +196,14 @@ impl Survey {
         }
     }
 
-    /// The registry has answered a query.
     pub fn on_query_result(&mut self, number: u64, found: ResourceView) {
         if let Some(query) = self.queries.get_mut(&number) {
             (query.found, query.tries) = (Some(found), 0);
         }
     }
 
-    /// The coordinator has answered a query. Returns the resource and the peers to ask next: those of holders and of
-    /// the first waiters. Other waiters are shown without client details.
+    /// The coordinator has answered a query. Returns the peers to ask: those of holders and of the first waiters. Other
+    /// waiters are shown without client details.
     pub fn on_query_line(&mut self, number: u64, report: QueueReport) -> Option<(Key, BTreeSet<PeerId>)> {
         let query = self.queries.get_mut(&number).filter(|query| query.report.is_none())?;
         let inside = report.locations.iter().map(|location| location.at);
@@ -248,26 +222,23 @@ impl Survey {
         Some((query.name.key(), query.silent.clone()))
     }
 
-    /// The coordinator has answered a query that it is counting, and waits for these parties.
+    /// The coordinator of a query waits for these parties.
     pub fn on_query_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) -> bool {
         let query = self.queries.get_mut(&number);
         query.map(|query| query.counting = Some((since, missing))).is_some()
     }
 
-    /// A peer has reported its clients.
     pub fn on_query_clients(&mut self, from: PeerId, number: u64, clients: Vec<Client>) {
         let Some(query) = self.queries.get_mut(&number) else { return };
         query.silent.remove(&from);
         query.clients.insert(from, clients);
     }
 
-    /// Returns whether all answers have arrived.
     pub fn is_complete(&self, number: u64) -> bool {
         let query = self.queries.get(&number);
         query.is_some_and(|query| query.report.is_some() && query.silent.is_empty() && !query.awaits_names)
     }
 
-    /// Returns the hosts that the result names.
     pub fn shown(&self, number: u64) -> BTreeSet<PeerId> {
         let Some(query) = self.queries.get(&number) else { return BTreeSet::new() };
         let detached = query.found.iter().flat_map(|found| found.detached.iter().map(|grant| grant.host));
@@ -277,14 +248,12 @@ impl Survey {
         report.chain(detached).collect()
     }
 
-    /// Records that the registry was asked for host names.
     pub fn await_names(&mut self, number: u64) {
         if let Some(query) = self.queries.get_mut(&number) {
             query.awaits_names = true;
         }
     }
 
-    /// The registry has answered with host names.
     pub fn on_query_names(&mut self, number: u64, names: impl Iterator<Item = (PeerId, String)>) {
         if let Some(query) = self.queries.get_mut(&number) {
             query.names.extend(names);
@@ -292,17 +261,14 @@ impl Survey {
         }
     }
 
-    /// Returns whether this is the number of a query.
     pub fn is_query(&self, number: u64) -> bool {
         self.queries.contains_key(&number)
     }
 
-    /// Removes a query.
     pub fn finish(&mut self, number: u64) -> Option<Query> {
         self.queries.remove(&number)
     }
 
-    /// Returns the number of stored items from other peers.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn retained(&self) -> usize {
         let counting =
@@ -314,7 +280,7 @@ impl Survey {
         self.watched.len() + self.queries.len() + counting.sum::<usize>() + sent.sum::<usize>()
     }
 
-    /// Asserts the invariants between steps. `has_alarm` tells whether a query has a timer.
+    /// Asserts the invariants between steps.
     pub fn check(&self, has_alarm: impl Fn(u64) -> bool) {
         for number in self.queries.keys() {
             assert!(has_alarm(*number), "query {number} has no timer");
@@ -323,8 +289,7 @@ impl Survey {
 }
 
 impl Query {
-    /// Returns the hosts that have not answered, and since when: those that the coordinator waits for, or the
-    /// coordinator.
+    /// Returns the hosts that have not answered, and since when.
     pub fn missing(&self) -> Option<(Time, Vec<PeerId>)> {
         let coordinator = self.found.as_ref()?.coordinator.map(|(_, host)| host);
         Some(self.counting.clone().unwrap_or_else(|| (self.asked, coordinator.into_iter().collect())))
@@ -356,7 +321,7 @@ impl Query {
         for grant in &found.detached {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
                 let sent = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
-                // The grant ID is not shown: it is the client's secret.
+                // The grant ID is the client's secret.
                 let unknown = || ClientView { fencing: Some(grant.fencing), ..ClientView::default() };
                 let client = sent.unwrap_or_else(unknown);
                 let (peer, host) = (grant.host, host_of(grant.host));
@@ -381,7 +346,7 @@ impl Query {
     }
 }
 
-/// Estimates the time until `ahead` becomes 0, at the rate since `first`.
+/// Estimates the wait at the rate since `first`.
 pub fn expected(first: (Time, u32), now: Time, ahead: u32) -> Option<Duration> {
     let done = first.1.checked_sub(ahead).filter(|done| *done > 0)?;
     Some((now.since(first.0) * u64::from(ahead + 1) / u64::from(done)).into())

@@ -1,5 +1,4 @@
-//! Takeover: a new process continues the grants of its predecessor on the same host, for clients that outlive a
-//! process.
+//! Takeover: a new process continues the grants of its predecessor on the same host, for clients that outlive a process.
 //!
 //! ```text
 //!   process 1      client            the host's takeover file        process 2                      the registry
@@ -13,24 +12,23 @@
 //!                  │ ◄──────────────────────────────── Granted(n) ───┤
 //! ```
 //!
-//! Each grant and deadline is recorded ([`JournalEntry`]) before its client is notified, so the next process knows
-//! every possible holder and its deadline. It reports all of these grants as held until their deadlines, whether the
-//! clients return or not. Why no other client is granted these slots meanwhile:
+//! Each grant and deadline is recorded ([`JournalEntry`]) before its client is notified. The next process reports all
+//! recorded grants as held until their deadlines, whether the clients return or not. No other client is granted these slots
+//! meanwhile:
 //!
-//! - The predecessor process has ended: a driver that passes a [`Predecessor`] to a node has the lock of its directory.
+//! - The predecessor has ended: a driver that passes a [`Predecessor`] to a node has the lock of its directory.
 //! - A grant that is not in the file was not sent to a client. A deadline in the file is not before the one sent.
-//! - One log entry ends the predecessor's session and makes ours a party (`Command::Open`), so no generation counts
-//!   without one of them. If that session had already expired, so had all its grants.
-//! - Our session covers the deadlines of these grants: it is not shorter ([`Takeover::session`]) and was renewed later.
-//!   If it never becomes valid, the registry does not end it before they have passed.
-//! - Deadlines are on a clock that restarts with the machine, so a file of another boot is ignored, as is one of
-//!   another cluster. The predecessor's session then expires.
+//! - One log entry ends the predecessor's session and makes ours a party (`Command::Open`), so no generation counts without
+//!   one of them. If that session had already expired, so had all its grants.
+//! - Our session covers the deadlines: it is not shorter ([`Takeover::session`]) and was renewed later. If it never becomes
+//!   valid, the registry does not end it before they have passed.
+//! - Deadlines are on a clock that restarts with the machine, so a file of another boot is ignored, as is one of another
+//!   cluster. The predecessor's session then expires.
 //!
-//! Detached grants are in the registry and need no takeover. But the registry may have one without a client: a process
-//! may end before it notifies the client of the grant, or after it has confirmed a release. Such a grant is *owed* to
-//! the registry. It is recorded as an expired grant before the registry is asked to persist it, and before a release is
-//! confirmed; the record ends before a client is notified of the grant, or when the registry reports that it has no
-//! such grant. So the next process drops every recorded owed grant from the registry.
+//! Detached grants are in the registry and need no takeover. But a process may end before it notifies the client of such a
+//! grant, or after it has confirmed a release. Such a grant is *owed* to the registry: it is recorded as an expired grant
+//! before the registry is asked to persist it, and before a release is confirmed. The record ends before a client is
+//! notified of the grant, or when the registry has no such grant. The next process drops every recorded owed grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Drain;
@@ -59,7 +57,7 @@ pub struct Predecessor {
 }
 
 impl Predecessor {
-    /// Returns the state after appending this entry to the takeover file.
+    /// Returns the state after appending this entry to the file.
     pub fn after(before: Option<Self>, boot: &str, journal_entry: JournalEntry) -> Option<Self> {
         let mut predecessor = before.filter(|predecessor| predecessor.boot == boot);
         match (journal_entry, &mut predecessor) {
@@ -83,7 +81,7 @@ impl Predecessor {
     }
 }
 
-/// The time of a grant on the clock of a node. May be before the clock's origin.
+/// The time of a grant on the clock of a node; perhaps before the clock's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since(i64);
 
@@ -120,7 +118,7 @@ pub struct GrantRecord {
     pub name: Name,
     /// Slot and fencing number.
     pub grant: Grant,
-    /// When it was granted, perhaps by an earlier predecessor. On the same clock as `until`.
+    /// Perhaps by an earlier predecessor. On the same clock as `until`.
     pub since: Since,
     /// The last deadline sent to the client, on the clock of the node that writes or reads this.
     pub until: Time,
@@ -143,7 +141,6 @@ impl GrantRecord {
         Some(Self { note, name, grant, since, until, ttl, grace, auto_renew, label, pid })
     }
 
-    /// Returns the equivalent request.
     pub(crate) fn wanted(&self) -> Wanted {
         let Self { note, name, ttl, grace, auto_renew, label, pid, .. } = self.clone();
         Wanted {
@@ -197,30 +194,27 @@ const MOST_EARLY: usize = 10_000;
 pub(crate) struct Takeover {
     /// The predecessor's state, until our first session is valid.
     predecessor: Option<Predecessor>,
-    /// Grant IDs in the file that do not count. They are recorded as ended once a session of ours is recorded.
+    /// Grant IDs in the file that do not count, recorded as ended once a session of ours is recorded.
     void: Vec<String>,
-    /// Buffered messages for resources that are to be taken over.
     early: Vec<(PeerId, Key, custody::Message)>,
-    /// The number of buffered messages per sender; and for dropped ones, the latest generation by sender and resource.
+    /// The number of buffered messages per sender; of dropped ones, the latest generation.
     said: BTreeMap<PeerId, usize>,
     missed: BTreeMap<(PeerId, Key), u64>,
-    /// Pending resumes: the call, the resource and the grant ID.
+    /// Pending resumes: call, resource and grant ID.
     resumes: Vec<(u64, Name, String)>,
     /// The recorded grants of this process, in both directions.
     written: BTreeMap<TicketId, String>,
     tickets: BTreeMap<String, TicketId>,
-    /// Recorded grants whose clients have not resumed yet.
+    /// Recorded grants whose clients have not resumed.
     awaited: BTreeSet<TicketId>,
     /// Owed grants, by name and fencing number.
     owed: BTreeSet<(Name, u64)>,
-    /// Owed grants of the predecessor, until the registry has reported all detached grants of this host.
+    /// Those of the predecessor, until the registry has reported all detached grants of this host.
     unseen: BTreeSet<(Name, u64)>,
-    /// Entries to be written.
     out: Vec<JournalEntry>,
 }
 
 impl Takeover {
-    /// Creates the state, ignoring a predecessor of another boot.
     pub fn new(predecessor: Option<Predecessor>, boot: &str) -> Self {
         let counts = |predecessor: &Predecessor| predecessor.boot == boot || makes(Mutation::OtherBoot);
         let mut predecessor = predecessor.filter(counts);
@@ -243,8 +237,7 @@ impl Takeover {
         }
     }
 
-    /// Returns what a session request names as its predecessor; `None` if that is of another cluster, or has too many
-    /// resources.
+    /// Returns what a session request names as its predecessor: none of another cluster, or with too many resources.
     pub fn predecessor(&self, cluster: ClusterId) -> Option<registry::Predecessor> {
         let predecessor = self.predecessor.as_ref().filter(|predecessor| predecessor.cluster == cluster)?;
         let names = Some(names(&predecessor.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
@@ -253,7 +246,7 @@ impl Takeover {
         Some(registry::Predecessor { session: predecessor.session, names: takes.iter().map(label).collect() })
     }
 
-    /// Returns the length of our session: at least that of the predecessor's, if that has grants.
+    /// Returns the length of our session: at least the predecessor's, if that has grants.
     pub fn session(&self, wanted: Ttl) -> Ttl {
         let holds = self.predecessor.as_ref().filter(|predecessor| !predecessor.grants.is_empty());
         holds.filter(|_| !makes(Mutation::ShorterSession)).map_or(wanted, |predecessor| wanted.max(predecessor.ttl))
@@ -274,7 +267,7 @@ impl Takeover {
         self.out.extend(self.void.drain(..).map(|note| JournalEntry::Over { note }));
     }
 
-    /// Our first session has ended before it was valid: the predecessor's grants are lost. Returns the pending resumes.
+    /// Our first session ended before it was valid, so the grants are lost. Returns the pending resumes.
     pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
         let notes =
             self.predecessor.take().into_iter().flat_map(|predecessor| predecessor.grants).map(|record| record.note);
@@ -283,24 +276,23 @@ impl Takeover {
         std::mem::take(&mut self.resumes)
     }
 
-    /// Removes and returns the entries to be written, in order.
     pub fn take_out(&mut self) -> Drain<'_, JournalEntry> {
         self.out.drain(..)
     }
 
-    /// Returns whether a predecessor's grants wait for our session.
+    /// Returns whether grants wait for our session.
     pub fn is_waiting(&self) -> bool {
         self.predecessor.is_some()
     }
 
-    /// Returns whether one of those grants may still be held.
+    /// Returns whether one of them may still be held.
     pub fn holds(&self, now: Time) -> bool {
         self.predecessor.iter().flat_map(|predecessor| &predecessor.grants).any(|record| record.until > now)
     }
 
-    /// Buffers a message for a resource to be taken over until our session is valid, if it can concern that session: a
-    /// census, or an update to its coordinator. Other messages answer something that this session has not sent, and are
-    /// dropped. Returns whether the resource is to be taken over.
+    /// Buffers a message for a resource to be taken over, if it can concern our coming session: a census, or an update
+    /// to its coordinator. Other messages answer something that this session has not sent. Returns whether the resource
+    /// is to be taken over.
     pub fn buffer_message(&mut self, from: PeerId, resource: Key, message: &custody::Message) -> bool {
         let is_it = |record: &GrantRecord| record.name.key() == resource;
         let is_ours = self.predecessor.as_ref().is_some_and(|predecessor| predecessor.grants.iter().any(is_it));
@@ -327,8 +319,7 @@ impl Takeover {
         self.early.len() + self.missed.len()
     }
 
-    /// Registers a resume that arrived before our session is valid. Returns the grant's deadline, if there is such a
-    /// grant.
+    /// Registers a resume before our session is valid. Returns the grant's deadline, if there is such a grant.
     pub fn resume_later(&mut self, call: u64, name: &Name, note: &str) -> Option<Time> {
         let grants = self.predecessor.as_ref().map_or(&[][..], |predecessor| &predecessor.grants);
         let until = grants.iter().find(|record| record.note == note && record.name == *name)?.until;
@@ -343,7 +334,7 @@ impl Takeover {
         self.resumes.len() < before
     }
 
-    /// Returns the resources and unexpired grants to take over. Called when our first session is valid.
+    /// Our first session is valid: returns the resources and unexpired grants to take over.
     pub fn inherit(&mut self, now: Time) -> Vec<(Name, Vec<GrantRecord>)> {
         let grants = self.predecessor.take().map(|predecessor| predecessor.grants).unwrap_or_default();
         let over = grants.iter().filter(|record| record.until <= now).map(|record| record.note.clone());
@@ -363,29 +354,26 @@ impl Takeover {
         self.awaited.insert(ticket);
     }
 
-    /// Removes and returns the buffered messages.
     pub fn take_early(&mut self) -> Vec<(PeerId, Key, custody::Message)> {
         self.said.clear();
         std::mem::take(&mut self.early)
     }
 
-    /// Removes and returns the dropped messages: the latest generation by sender and resource. One of them may have
-    /// been a census, which is sent only once.
+    /// Returns the latest generation of the dropped messages by sender and resource: one may have been a census, which
+    /// is sent only once.
     pub fn take_missed(&mut self) -> BTreeMap<(PeerId, Key), u64> {
         std::mem::take(&mut self.missed)
     }
 
-    /// Removes and returns the pending resumes: the call, the resource and the grant ID.
     pub fn take_resumes(&mut self) -> Vec<(u64, Name, String)> {
         std::mem::take(&mut self.resumes)
     }
 
-    /// Returns the ticket of a grant ID.
     pub fn ticket(&self, note: &str) -> Option<TicketId> {
         self.tickets.get(note).copied()
     }
 
-    /// Marks a grant as resumed. Returns whether this is its first resume.
+    /// Returns whether this is the first resume of a grant.
     pub fn come(&mut self, ticket: TicketId) -> bool {
         self.awaited.remove(&ticket)
     }
@@ -410,7 +398,7 @@ impl Takeover {
         }
     }
 
-    /// Records a grant as owed, before the registry may know it without a client.
+    /// Records a grant as owed, before the registry may have it without a client.
     pub fn owe(&mut self, name: &Name, grant: Grant, now: Time) {
         if self.owed.insert((name.clone(), grant.fencing)) {
             self.out.push(JournalEntry::Grant(Box::new(GrantRecord {
@@ -428,35 +416,31 @@ impl Takeover {
         }
     }
 
-    /// Ends the record of an owed grant: its client is notified of it, or the registry has no such grant.
+    /// Ends the record of an owed grant.
     pub fn settle(&mut self, name: &Name, fencing: u64) {
         if self.owed.remove(&(name.clone(), fencing)) {
             self.out.push(JournalEntry::Over { note: owed_as(name, fencing) });
         }
     }
 
-    /// Returns `None` if this grant is not owed. Otherwise returns whether the predecessor left it and it has to be
-    /// dropped now.
+    /// Returns, for an owed grant, whether the predecessor left it and it has to be dropped now.
     pub fn owes(&mut self, name: &Name, fencing: u64) -> Option<bool> {
         let grant = (name.clone(), fencing);
         self.owed.contains(&grant).then(|| self.unseen.remove(&grant))
     }
 
-    /// Returns whether this grant is owed.
     pub fn is_owed(&self, resource: Key, fencing: u64) -> bool {
         self.owed.iter().any(|(name, owed)| *owed == fencing && name.key() == resource)
     }
 
-    /// The registry has reported all detached grants of this host: the predecessor's remaining owed grants are not
-    /// there.
+    /// The registry has reported all detached grants of this host: the remaining owed ones are not there.
     pub fn on_all_known(&mut self) {
         for (name, fencing) in std::mem::take(&mut self.unseen) {
             self.settle(&name, fencing);
         }
     }
 
-    /// Asserts the invariants between steps. The arguments tell whether a ticket exists, and whether a pending call has
-    /// a timer.
+    /// Asserts the invariants between steps.
     pub fn check(&self, is_there: impl Fn(TicketId) -> bool, has_alarm: impl Fn(u64) -> bool) {
         for (ticket, note) in &self.written {
             assert_eq!(self.tickets.get(note), Some(ticket), "grant {note:?} is recorded for another ticket");
@@ -471,7 +455,7 @@ impl Takeover {
         }
     }
 
-    /// Records that a ticket has ended.
+    /// Records the end of a ticket.
     pub fn on_over(&mut self, ticket: TicketId) {
         if let Some(note) = self.written.remove(&ticket) {
             self.tickets.remove(&note);
@@ -481,12 +465,11 @@ impl Takeover {
     }
 }
 
-/// Returns the ID under which an owed grant is recorded. It differs from all grant IDs.
+/// The ID of an owed grant's record, which differs from all grant IDs.
 fn owed_as(name: &Name, fencing: u64) -> String {
     format!("owed {fencing} {name}")
 }
 
-/// Returns the distinct resources, sorted.
 fn names(grants: &[GrantRecord]) -> Vec<Name> {
     let mut names: Vec<Name> = grants.iter().map(|record| record.name.clone()).collect();
     names.sort();

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! All in the postcard format. A hello has no version and its first fields never change, so that any two programs can
-//! decode each other's; the additions of later versions are ignored. A connection uses the newest version that both
-//! sides understand. If there is none, both log this and hang up.
+//! decode each other's. A connection uses the newest version that both sides understand. If there is none, both log this and
+//! hang up.
 
 use std::time::Duration;
 
@@ -22,57 +22,49 @@ use crate::connections::Packet;
 use crate::link::Frame;
 use crate::survey::QueueReport;
 
-/// Marks a hello, in place of the version.
 const HELLO: u16 = 0;
 
 /// A message between peers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Body {
-    /// A message of the protocol for one resource. Reliable.
+    /// A message of custody for one resource. Reliable.
     Part {
         /// The key of the resource's name.
         resource: Key,
-        /// The protocol message.
         message: custody::Message,
     },
     /// A message of the registry. Unreliable.
     Registry(#[serde(with = "crate::bytes")] Vec<u8>),
-    /// Sent after every hello, and whenever a field changes. The receiver learns the cluster and addresses from it.
-    /// Unreliable.
+    /// Sent after every hello, and whenever a field changes. The receiver learns the cluster and addresses. Unreliable.
     Greeting {
-        /// The sender's cluster, if it knows one.
         cluster: Option<ClusterId>,
         /// The sender knows no cluster and waits for enough hosts to create one (`--expect`).
         expects: bool,
-        /// The host that is to create the cluster, if the sender has met enough hosts.
+        /// The host that is to create it, if enough have met.
         founder: Option<PeerId>,
-        /// Hosts linked with the sender, and their addresses: the voters, or all hosts if it knows no cluster.
+        /// Hosts linked with the sender: the voters, or all if it knows no cluster.
         hosts: Vec<(PeerId, String)>,
     },
-    /// A query. Answered by `Reply` with the same number, unless the receiver has no answer. Unreliable.
+    /// A query. Answered by `Reply` with the same number, if at all. Unreliable.
     Ask {
         /// The sender's number of the query.
         number: u64,
-        /// The query.
         question: Question,
     },
     /// Answers `Ask`. Unreliable.
     Reply {
         /// The number of the query.
         number: u64,
-        /// The answer, of the kind that the query names.
         reply: Reply,
     },
     /// A packet between two hosts that cannot connect to each other, relayed through a third. Unreliable.
     Relay {
         /// The sender; the relaying host forwards it only if it comes from this host.
         from: PeerId,
-        /// The destination.
         to: PeerId,
-        /// The payload that the two would exchange on a direct connection.
         packet: Packet,
     },
-    /// The sender does not need this connection, which was idle for a while, and it may be closed. Unreliable.
+    /// The sender does not need this connection, and it may be closed. Unreliable.
     Idle,
     /// Sent by a peer without a session. Answered by a `Greeting` with the voters. Unreliable.
     Seek,
@@ -81,10 +73,9 @@ pub enum Body {
     Probe,
 }
 
-/// A query from one peer to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// To the coordinator of this resource: report the queue and the location of each token.
+    /// To the coordinator: report the queue and the location of each token.
     QueueReport(Key),
     /// Report your clients of this resource.
     Here(Key),
@@ -92,58 +83,49 @@ pub enum Question {
     Revoke {
         /// The key of the resource's name.
         resource: Key,
-        /// The fencing number of the grant to revoke.
         fencing: u64,
     },
     /// Report whether your clients use this resource, which is to be deleted.
     Used {
         /// The key of the resource's name.
         resource: Key,
-        /// If it is unused, quit the resource.
+        /// If it is unused, quit it.
         give_up: bool,
     },
 }
 
-/// An answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// To `Question::QueueReport`.
     QueueReport(QueueReport),
-    /// To `Question::QueueReport`, from a coordinator whose census is not complete.
+    /// To `QueueReport`, from a coordinator whose census is not complete.
     Counting {
-        /// The parties that have not replied yet.
+        /// The parties that have not replied.
         missing: Vec<PeerId>,
-        /// For how long the census has been running.
+        /// The age of the census.
         millis: u64,
     },
-    /// To `Question::Here`: the clients that wait or hold a slot at this peer.
     Here(Vec<Client>),
-    /// To `Question::Revoke`: milliseconds until the notified client's lease ends; `None` if no client here has that
-    /// grant.
+    /// Milliseconds until the notified client's lease ends; `None` if no client here has that grant.
     Revoked(Option<u64>),
-    /// To `Question::Used`: whether a client here holds a slot or waits.
     Used(bool),
 }
 
 /// A client, as its own peer reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// The alias by which the protocol knows it, if any.
+    /// The alias by which custody knows it.
     pub ticket: Option<Ticket>,
-    /// The client's label.
     pub label: String,
-    /// The client's process ID, if its peer knows it.
     pub pid: Option<u32>,
-    /// For how long it has been waiting, or holding, in milliseconds.
+    /// Milliseconds of waiting, or holding.
     pub millis: u64,
-    /// Slot and fencing number of a holder.
+    /// Slot and fencing number of a holder …
     pub grant: Option<(u32, u64)>,
-    /// Milliseconds until a holder's lease ends.
+    /// … and milliseconds until its lease ends.
     pub ends: Option<u64>,
 }
 
 impl Client {
-    /// Describes a client of this peer.
     pub fn of(entry: &Entry, now: Time) -> Self {
         let (long, grant, ends) = match entry.stage {
             Stage::Held { grant, since, lease } => {
@@ -163,7 +145,6 @@ impl Client {
         }
     }
 
-    /// Converts to the public view.
     pub fn view(&self) -> ClientView {
         ClientView {
             label: self.label.clone(),
@@ -180,9 +161,7 @@ impl Client {
 pub enum Malformed {
     /// The sender supports only these versions, and this program none of them.
     Version(Versions),
-    /// Not in the expected format.
     Format,
-    /// A field is out of bounds.
     Bounds(&'static str),
 }
 
@@ -191,18 +170,15 @@ pub const MOST_BYTES: usize = (1 << 20) - 1024;
 /// The maximum number of waiters in a report; `MOST_BYTES_HERE` limits a list of clients.
 pub const MAX_LISTED: usize = 16_384;
 const MOST_BYTES_HERE: usize = 512 << 10;
-/// The maximum numbers of hosts in a greeting, and of missing parties (as many as there can be members).
+/// The maximum numbers of hosts in a greeting, and of missing parties.
 const MOST_GREETED: usize = 4096;
 const MOST_MISSING: usize = 16_384;
-/// `AROUND` bounds the framing of a payload, except for a hello of a later version; `USUAL` is the size below which
-/// most messages are.
+/// `AROUND` bounds the framing of a payload, except for a hello of a later version; most messages are below `USUAL`.
 const AROUND: usize = 64;
 const USUAL: usize = 256;
-/// The maximum length of an address, in bytes.
 const MOST_ADDRESS: usize = 255;
 
 impl Body {
-    /// Checks all bounds.
     fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
@@ -277,24 +253,21 @@ pub fn hello_cluster(bytes: &[u8]) -> Option<Option<ClusterId>> {
     }
 }
 
-/// Encodes a message as the payload of a frame.
 pub fn encode_body(body: &Body) -> Vec<u8> {
     to_bytes(body, USUAL)
 }
 
-/// Encodes a value, with this initial capacity.
 fn to_bytes(value: &impl Serialize, room: usize) -> Vec<u8> {
     postcard::to_extend(value, Vec::with_capacity(room)).expect("a vector grows, and all sequences have a known length")
 }
 
-/// Decodes the payload of a frame, and checks its bounds.
 pub fn decode_body(bytes: &[u8]) -> Result<Body, Malformed> {
     let body: Body = whole(bytes)?;
     body.check().map_err(Malformed::Bounds)?;
     Ok(body)
 }
 
-/// Decodes a value that must use all bytes.
+/// Decodes a value that uses all bytes.
 fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     match part(bytes)? {
         (value, []) => Ok(value),
@@ -357,7 +330,7 @@ mod tests {
         assert_eq!(decode(&[], ours), Err(Malformed::Format));
     }
 
-    /// The bytes of a hello of version 1: a program that changes them cannot be decoded by any other.
+    /// A program that changes these bytes cannot be decoded by any other.
     #[test]
     fn hello_is_decoded_by_every_version_and_may_grow() {
         let life = Life { process: 7, part: 1 };

@@ -10,10 +10,9 @@ use serde::ser::{
 
 use super::Chance;
 
-/// A value.
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
-    /// A number, by the name of its field or type. Bytes are encoded as they are, others as varints.
+    /// By the name of its field or type. Bytes are encoded as they are, others as varints.
     Number {
         name: &'static str,
         is_byte: bool,
@@ -30,12 +29,10 @@ pub(super) enum Tree {
 }
 
 impl Tree {
-    /// Converts a value.
     pub(super) fn of(value: &impl Serialize) -> Self {
         value.serialize(ToTree("")).unwrap_or(Self::Group(Vec::new()))
     }
 
-    /// Encodes it as postcard does.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Number { is_byte: true, value, .. } => out.push(*value as u8),
@@ -61,14 +58,12 @@ impl Tree {
         }
     }
 
-    /// Returns the encoding.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut out);
         out
     }
 
-    /// Returns whether it is one of these variants.
     pub(super) fn is_variant(&self, names: &[&str]) -> bool {
         matches!(self, Self::Variant(_, name, _) if names.contains(name))
     }
@@ -91,13 +86,11 @@ impl Tree {
         }
     }
 
-    /// Visits all parts.
     pub(super) fn visit(&self, look: &mut impl FnMut(&Self)) {
         look(self);
         self.parts().into_iter().for_each(|part| part.visit(look));
     }
 
-    /// Changes one part at random.
     pub(super) fn change(&mut self, chance: &mut Chance) {
         let deeper = self.parts_mut();
         if !deeper.is_empty() && !chance.one_in(6) {

@@ -14,18 +14,17 @@ use crate::survey::{Next, QueueReport, expected};
 use crate::wire::{Body, Client, Question, Reply, that_fit};
 use crate::{Error, Event, Missing, Name, Progress};
 
-/// The intervals at which the coordinator is asked: at most, for the first time, and for clients that do not wait.
+/// The intervals at which the coordinator is asked: at most, at first, and for clients that do not wait.
 const SURVEY: Span = Span::from_secs(2);
 const SURVEY_FIRST: Span = Span::from_millis(100);
 const SURVEY_TRY: Span = Span::from_millis(50);
-/// The timeout of one step of `show`.
 const QUERY: Span = Span::from_millis(500);
 /// How long a client that does not want to wait waits for the registry or a census. Our choice: longer than these take
 /// while all hosts are up.
 const TRY_PATIENCE: Span = Span::from_millis(1500);
 
 impl Node {
-    /// Asks about a queue soon, unless that is already due.
+    /// Asks about a queue soon.
     pub(super) fn ask_soon(&mut self, resource: Key, at_once: bool) {
         if at_once {
             self.ask_for_line(resource);
@@ -68,7 +67,7 @@ impl Node {
         if let Some((since, hosts)) = self.survey.stall(resource) {
             return is_long(since).then(|| self.recovering(name, since, &hosts));
         }
-        // The registry has not confirmed our join: it has no majority, but our session has not expired yet.
+        // The registry has not confirmed our join: it has no quorum, but our session has not expired yet.
         let part = self.parts.get(resource);
         let since = part.map_or(entry.asked, |part| part.opened.max(entry.asked));
         let is_party = part.is_some_and(|part| part.custody.is_party());
@@ -90,7 +89,6 @@ impl Node {
         Error::Recovering { name, missing, since: self.now.since(since).into() }
     }
 
-    /// Asks a host, or this one.
     pub(super) fn ask(&mut self, to: PeerId, number: u64, question: Question) {
         if to == self.host() {
             return self.on_ask(to, number, question);
@@ -104,7 +102,6 @@ impl Node {
         }
     }
 
-    /// Answers a question, if possible.
     pub(super) fn on_ask(&mut self, asker: PeerId, number: u64, question: Question) {
         let reply = match question {
             Question::Here(resource) => Some(Reply::Here(that_fit(self.clients_of(resource, self.now)))),
@@ -121,7 +118,6 @@ impl Node {
         }
     }
 
-    /// Returns the queue of a resource that we coordinate.
     fn line_of(&self, resource: Key, asker: PeerId) -> Option<Reply> {
         let part = self.parts.get(resource)?;
         if let Some(missing) = part.custody.missing() {
@@ -167,7 +163,6 @@ impl Node {
         }
     }
 
-    /// Updates the positions of the clients here.
     fn on_line(&mut self, resource: Key, queue: &QueueReport) {
         let me = self.host();
         let behind = queue.behind.iter().map(|&(ticket, place)| (Claim { peer: me, ticket }, place));
@@ -205,7 +200,6 @@ impl Node {
         self.on_query_alarm(number);
     }
 
-    /// Takes the next step of a query.
     pub(super) fn on_query_alarm(&mut self, number: u64) {
         let Some(name) = self.survey.queried(number).cloned() else { return };
         self.timers.set(Alarm::Query(number), self.now + QUERY);

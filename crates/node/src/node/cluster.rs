@@ -64,7 +64,6 @@ impl Node {
         }
     }
 
-    /// A connection has ended. Ignored unless it is the current one.
     pub(super) fn on_down(&mut self, peer: PeerId, epoch: u64, why: String) {
         if self.contacts.down(peer, epoch, self.now) {
             self.session_state.part(peer);
@@ -111,7 +110,7 @@ impl Node {
         }
     }
 
-    /// Returns the hosts to announce: the voters, or all hosts while no cluster is known.
+    /// Returns the hosts to announce: the voters, or all while no cluster is known.
     pub(super) fn told_of(&self) -> Vec<(PeerId, String)> {
         let all = self.session_state.cluster().is_none();
         self.contacts.linked(|host| all || self.cached_view.is_seated(host))
@@ -173,8 +172,7 @@ impl Node {
             self.others.meet(host, Other { address: address.clone(), cluster: theirs, met: self.now });
         }
         let is_recovered = theirs.follows(ours) && self.could_recover(host);
-        // A session may remain valid for a while after the loss of the majority. A renewed session contradicts the
-        // message: a cluster with a majority is not recovered.
+        // A session may remain valid for a while after the loss of the quorum. A renewed one contradicts the message.
         if theirs.follows(ours)
             && let Some(bound) = self.session_state.bound()
         {
@@ -202,8 +200,8 @@ impl Node {
         }
     }
 
-    /// Returns whether a host may have had a voter's file from which to recover the cluster, according to our own file
-    /// and the cached view. Without either, following cannot lose anything.
+    /// Returns whether a host may have had a voter's file from which to recover the cluster. Without a file or view of
+    /// our own, following cannot lose anything.
     fn could_recover(&self, host: PeerId) -> bool {
         let file = self.session_state.registry().map(|registry| registry.state().voter_records());
         let view = self.cached_view.voters_and_learners();
@@ -223,7 +221,6 @@ impl Node {
         }
     }
 
-    /// The cluster ID is recorded: sends it to all peers.
     pub(super) fn on_recorded(&mut self) {
         self.timers.cancel(&Alarm::Join);
         self.session_state.on_recorded(self.now);
@@ -234,7 +231,7 @@ impl Node {
         }
     }
 
-    /// If no cluster is known and enough hosts have met with `--expect`, one of them creates a cluster.
+    /// Creates a cluster if enough hosts have met with `--expect` and all name us.
     fn try_to_found(&mut self) {
         let Some((enough, cluster)) = self.session_state.expects() else { return };
         let (me, others) = (self.host(), self.contacts.expecting());
@@ -249,7 +246,7 @@ impl Node {
         }
     }
 
-    /// Ends the session. Remaining clients lose their grants, except detached ones.
+    /// Remaining clients lose their grants, except detached ones.
     pub(super) fn leave(&mut self) {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;

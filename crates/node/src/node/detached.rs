@@ -14,7 +14,6 @@ use crate::{Class, Error, Name, Wait};
 const MOST_REFUSED: u32 = 3;
 
 impl Node {
-    /// Persists a grant in the registry, or renews it there.
     pub(super) fn ask_to_detach(&mut self, ticket: TicketId, grant: Grant, call: Option<u64>) {
         let (Some(session), Some(entry)) = (self.session_state.session(), self.clients.get(ticket)) else { return };
         let Some((ttl, note)) = entry.wanted.detachable() else { return };
@@ -54,8 +53,8 @@ impl Node {
             _ => {}
         }
         match (outcome, stage) {
-            // It took so long that the client would have to stop at once. Retrying does not help a client whose lease
-            // is shorter than a round trip to the registry.
+            // The client would have to stop at once. Retrying does not help a client whose lease is shorter than a
+            // round trip to the registry.
             (Outcome::Done, Some((false, _))) if is_late => {
                 name.into_iter().for_each(|name| self.drop_detached(name, fencing));
                 self.end(ticket, Error::Lost);
@@ -94,7 +93,6 @@ impl Node {
         }
     }
 
-    /// The registry has renewed a grant, as requested at `at`.
     fn on_detached_renewed(&mut self, ticket: TicketId, at: Time, call: Option<u64>) {
         let renewed = self.clients.renew_from(ticket, at);
         if let Some(lease) = renewed {
@@ -139,7 +137,7 @@ impl Node {
         }
     }
 
-    /// The registry has dropped a detached grant, so it cannot be renewed any more: the slot is released.
+    /// A dropped grant cannot be renewed any more: its slot is released.
     pub(super) fn on_attached(&mut self, name: &Name, fencing: u64) {
         self.takeover.settle(name, fencing);
         if let Some(alias) = self.detached.ended(name.key(), fencing) {
@@ -204,8 +202,7 @@ impl Node {
         }
     }
 
-    /// The registry has reported all detached grants of this host: a returned one that is missing has ended, unless the
-    /// reporting voter is behind the one that reported it.
+    /// A returned grant that is missing has ended, unless the reporting voter is behind the one that reported it.
     fn end_returned(&mut self) {
         let Some(found) = self.detached.end_pages() else { return };
         let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !found.contains(&(*resource, *fencing));

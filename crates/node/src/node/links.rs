@@ -1,9 +1,9 @@
 //! Which peers are connected. No peer is connected to all others.
 //!
-//! A peer with a session needs connections to the voters, to hosts with which it exchanged messages within a minute,
-//! and for each resource in use to the coordinator, the holders and the next waiters. A peer without a session needs
-//! any connection. The registry leader needs all hosts that have a session. Needed hosts are dialled at their
-//! registered addresses. A connection that neither side needs is closed:
+//! A peer with a session needs connections to the voters, to hosts with which it exchanged messages within a minute, and
+//! for each resource in use to the coordinator, the holders and the next waiters, whose hosts are dialled before a token is
+//! sent. A peer without a session needs any connection. The registry leader needs all hosts that have a session. A
+//! connection that neither side needs is closed:
 //!
 //! ```text
 //!   A                         B
@@ -14,11 +14,8 @@
 //!   ✂ closes it, and both stop dialling each other
 //! ```
 //!
-//! So no side closes a connection that the other would open again. Messages in flight are not lost: `link.rs`
-//! retransmits them on the next connection, and a host with unacknowledged messages dials.
-//!
-//! A successor's host is dialled when the holder learns of it, not when the token leaves, so that a hand-over is one
-//! message. If dialling fails, the connection is relayed through the leader after a second (`relay.rs`).
+//! Messages in flight are not lost: `link.rs` retransmits them on the next connection, and a host with unacknowledged
+//! messages dials.
 
 use std::collections::BTreeSet;
 
@@ -30,11 +27,9 @@ use crate::contacts::Contact;
 use crate::mutation::{Mutation, makes};
 use crate::wire::Body;
 
-/// The interval at which a peer without a session asks for voters.
 const SEEK: Span = Span::from_secs(3);
 
 impl Node {
-    /// Returns whether a connection is needed. `in_use` are the hosts that the resources need.
     fn needs(&self, host: PeerId, in_use: &BTreeSet<PeerId>) -> bool {
         self.needs_anyway(host) || in_use.contains(&host)
     }
@@ -51,7 +46,6 @@ impl Node {
         self.needs_anyway(host) || self.needed_by_parts().contains(&host)
     }
 
-    /// Returns the hosts needed by the resources in use.
     fn needed_by_parts(&self) -> BTreeSet<PeerId> {
         let mut needed = BTreeSet::new();
         for (resource, part) in self.parts.iter() {
@@ -91,7 +85,6 @@ impl Node {
         self.effects.extend(due.into_iter().map(Effect::Dial));
     }
 
-    /// Returns the known addresses of a member.
     fn listens_at(&self, host: PeerId) -> Option<Vec<String>> {
         Some(self.info_of(host)?.addresses.iter().map(ToString::to_string).collect())
     }
@@ -104,7 +97,6 @@ impl Node {
         }
     }
 
-    /// A connection has ended.
     pub(super) fn on_link_down(&mut self, host: PeerId) {
         if self.session_state.session().is_none() {
             return; // The network redials.
@@ -124,13 +116,11 @@ impl Node {
         self.effects.extend(addresses.into_iter().map(Effect::Forget));
     }
 
-    /// Closes a connection that neither side needs.
     fn end_link(&mut self, host: PeerId) {
         self.stop_dialling(host);
         self.effects.push(Effect::HangUp(host, Parting::Unneeded));
     }
 
-    /// Updates the set of voters, and connects to them.
     pub(super) fn check_voters(&mut self) {
         self.cached_view.set_others(self.session_state.seated());
         let unmet: Vec<PeerId> =
@@ -138,8 +128,8 @@ impl Node {
         unmet.into_iter().for_each(|host| self.reach(host));
     }
 
-    /// As registry leader, connects to hosts that have a session but no connection: sessions are renewed over it. Such
-    /// a host may have joined through a leader that failed before it could name the other voters.
+    /// As registry leader, connects to hosts with a session but no connection: sessions are renewed over it. Such a
+    /// host may have joined through a leader that failed before it could name the other voters.
     pub(super) fn reach_isolated(&mut self) {
         let Some(registry) = self.session_state.registry().filter(|registry| registry.is_leader()) else { return };
         let hosts = registry.state().sessions().values().map(|session| session.host);
@@ -149,7 +139,6 @@ impl Node {
         self.cached_view.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
     }
 
-    /// Looks for any host that may help: there is no session.
     pub(super) fn seek(&mut self) {
         self.timers.set(Alarm::Sweep, self.now + SEEK);
         let spare = self.membership.spare();
@@ -214,7 +203,7 @@ impl Node {
         self.effects.extend(again.map(Effect::Dial));
     }
 
-    /// Stops dialling hosts that are not needed, and outdated addresses.
+    /// Stops dialling unneeded hosts and outdated addresses.
     fn stop_dialling_unneeded(&mut self, in_use: &BTreeSet<PeerId>) {
         let has_moved = |host: PeerId, address: &str| {
             self.info_of(host).is_some_and(|info| info.addresses.iter().all(|it| it.as_str() != address))
@@ -226,7 +215,6 @@ impl Node {
         self.stop_dialling_at(self.membership.dialled_at(is_over));
     }
 
-    /// Handles `Idle`.
     pub(super) fn on_idle(&mut self, from: PeerId) {
         let needs = self.needs_now(from) && !makes(Mutation::IdleForgets);
         self.contacts.let_go_by(from);

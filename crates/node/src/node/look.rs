@@ -17,13 +17,12 @@ const LOOK: Span = Span::from_secs(30);
 const LOOK_SOON: Span = Span::from_millis(300);
 /// … and if a host cannot be reached where it was.
 const LOOK_AGAIN: Span = Span::from_secs(3);
-/// The timeout of a `look` call, after which it is answered from the cached view.
+/// The timeout of a `look` call, which is then answered from the cached view.
 const LOOKERS: Span = Span::from_secs(2);
 /// The timeout of other calls that need the registry: longer than an election.
 const CALLERS: Span = Span::from_secs(5);
-/// The maximum number of addresses stored for the next process.
+/// Addresses stored for the next process.
 const MOST_WRITTEN: usize = 256;
-/// The maximum number of voters.
 const MAX_VOTERS: usize = 7;
 /// A host that is no member is forgotten after this long without a connection.
 const FORGET: Span = Span::from_secs(60);
@@ -45,19 +44,17 @@ impl Node {
         }
     }
 
-    /// Returns the hosts of interest: our own, contacts, and hosts that were named to clients.
     fn dealt_with(&self) -> BTreeSet<PeerId> {
         let contacts = self.contacts.all().map(|(host, _)| host);
         self.cached_view.wanted(std::iter::once(self.host()).chain(contacts))
     }
 
-    /// Returns the registered information of a member, if known. A voter knows all members.
+    /// Returns the registered information of a member. A voter knows all members.
     pub(super) fn info_of(&self, host: PeerId) -> Option<&Info> {
         let own = self.session_state.registry().and_then(|registry| registry.state().members().get(&host));
         own.or_else(|| self.cached_view.info_of(host))
     }
 
-    /// Returns whether a host is a known member.
     pub(super) fn is_member(&self, host: PeerId) -> bool {
         self.info_of(host).is_some()
     }
@@ -86,7 +83,6 @@ impl Node {
         }
     }
 
-    /// Handles a page of the member list.
     fn on_everybody(&mut self, page: View) {
         match self.cached_view.on_page(page) {
             Some(last) => _ = self.session_state.look(Look::Further(last), Ask::Everybody, self.now),
@@ -94,7 +90,7 @@ impl Node {
         }
     }
 
-    /// Includes hosts that are named to clients in the view, so that their names are known.
+    /// Hosts are named to clients: includes them in the view, so that their names are known.
     pub(super) fn note_mentioned(&mut self, hosts: &[PeerId]) {
         let unknown: Vec<PeerId> = hosts.iter().copied().filter(|host| !self.is_member(*host)).collect();
         if self.cached_view.mention(unknown.into_iter()) {
@@ -141,8 +137,7 @@ impl Node {
         self.session_state.look(Look::Resource(label(&name)), Ask::ResizeFound(call, name, slots), self.now);
     }
 
-    /// Requests the resize in the generation that was found: it is void if a later generation has changed the number of
-    /// slots.
+    /// Requests the resize in the generation that was found: a later generation may have another number of slots.
     fn on_resize_found(&mut self, call: u64, name: Name, slots: u32, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
@@ -188,7 +183,7 @@ impl Node {
     }
 
     /// Evicts all sessions of a host: detached grants by their fencing numbers, parties by the participation that was
-    /// found. Later participations and grants are not affected.
+    /// found. Later ones are not affected.
     fn on_expel(&mut self, call: u64, name: Name, peer: PeerId, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
             return self.answer_caller(call, Err(Error::NoSuchResource { name }));
@@ -204,7 +199,7 @@ impl Node {
             parties.map(|party| Command::Expel { resource: label(&name), session: party.session, since: party.since });
         let mut commands: Vec<Command> = grants.chain(parties).collect();
         let Some(last) = commands.pop() else { return self.answer_caller(call, Ok(Answer::Expelled)) };
-        // Commands are applied in order: the answer to the last one implies that the others were sent.
+        // Commands are applied in order.
         for command in commands {
             self.session_state.ask(command, Ask::Inform, self.now);
         }
@@ -287,7 +282,6 @@ impl Node {
         }
     }
 
-    /// Returns the addresses of all members if we are a voter, else nothing.
     fn all_addresses(&self) -> Vec<String> {
         let all = self.session_state.registry().map(|registry| registry.state().members());
         let others = all.into_iter().flatten().filter(|(host, info)| **host != self.host() && info.keeps);
@@ -303,7 +297,6 @@ impl Node {
         }
     }
 
-    /// Converts a view of the registry to the public view.
     fn cluster_view(&self, view: Option<&View>, now: Time) -> ClusterView {
         ClusterView {
             cluster: self.session_state.cluster().map(|cluster| cluster.to_string()).unwrap_or_default(),
@@ -315,7 +308,7 @@ impl Node {
         }
     }
 
-    /// Returns this peer, its contacts and the voters, with the cached view of them. For all members:
+    /// Returns this peer, its contacts and the voters, from the cached view. For all members:
     /// [`Input::Look`](crate::Input::Look).
     pub fn peers(&self, now: Time) -> Vec<PeerView> {
         self.peers_of(self.cached_view.view(), now)
@@ -347,8 +340,8 @@ impl Node {
         };
         let session = known.sessions.get(&peer).copied();
         let contact = self.contacts.get(peer);
-        // A host with a session is up, unless we had a connection and lost it recently. This does not hold for voters,
-        // to which we would be connected, or without a session of our own, as the view is outdated then.
+        // A host with a session is up, unless we lost its connection recently. This does not hold for voters, to which
+        // we would be connected, or without a session of our own, as the view is outdated then.
         let is_notified = self.session_state.session().is_some() && !self.cached_view.is_seated(peer);
         let is_linked = contact.is_some_and(|contact| contact.is_open());
         let is_recent = |contact: &Contact| self.now.since(contact.since) < self.session_state.ttl() * 2;
@@ -370,7 +363,6 @@ impl Node {
     }
 }
 
-/// The registered state of members, by host.
 struct Known<'a> {
     view: Option<&'a View>,
     members: BTreeMap<PeerId, &'a Info>,
@@ -387,7 +379,6 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Converts a resource, with the numbers of local holders and waiters.
 fn listed(resource: &registry::ResourceView, here: &BTreeMap<Key, (usize, usize)>) -> Option<ResourceView> {
     let name: Name = resource.name.as_str().parse().ok()?;
     let (holding_here, waiting_here) = here.get(&name.key()).copied().unwrap_or_default();

@@ -1,6 +1,4 @@
-//! Participation in resources, one per resource under the valid session.
-//!
-//! See [`Parts`](crate::parts::Parts) for the state.
+//! Participation in resources ([`Parts`](crate::parts::Parts)).
 
 use peerlock_protocol::registry::{EventKind, RegistryEvent, RegistryRequest};
 use peerlock_protocol::{self as protocol, Grant, custody};
@@ -15,18 +13,17 @@ use crate::parts::Part;
 use crate::session_state::Ask;
 use crate::wire::{Body, decode_body};
 
-/// The maximum number of resources to quit at a time: each is a log entry of the registry.
+/// Resources to quit at a time: each is a log entry of the registry.
 const MOST_GIVEN_UP: usize = 1000;
 /// The delay before messages lost with a process cause another generation, unless there was one.
 const RECOUNT: Span = Span::from_secs(2);
 
 impl Node {
-    /// Starts participating in a resource, if there is a session and it has not started.
+    /// Starts participating in a resource, if there is a session.
     pub(super) fn open_part(&mut self, name: &Name) {
         self.open_part_with(name, &[]);
     }
 
-    /// The same, with grants taken over from an earlier process.
     pub(super) fn open_part_with(&mut self, name: &Name, inside: &[(Ticket, Grant)]) {
         let Some(session) = self.session_state.session() else { return };
         let me = self.session_of((session, self.host()));
@@ -38,14 +35,14 @@ impl Node {
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
         if !self.parts.has_room(from, &message) {
             self.unexpected("more items than are stored for one host");
-            // The link has acknowledged it, so the sender does not retransmit: only another census asks again.
+            // The link has acknowledged it, so only another census asks again.
             return self.recount_later(resource, message.generation, from);
         }
         if !self.parts.contains(resource) && self.takeover.buffer_message(from, resource, &message) {
             return;
         }
-        // A coordinator asks us although we have quit, if the registry had not applied that; or we are to coordinate,
-        // and learn it later than the parties that joined since.
+        // The coordinator asks us if the registry has not applied our `Quit`; or we are to coordinate, and learn it
+        // later than parties that have joined since.
         if self.parts.was_given_up_in(resource, message.generation) && !makes(Mutation::SilentOnceGivenUp) {
             self.open_given_up(resource);
         }
@@ -58,15 +55,13 @@ impl Node {
         slot.into_iter().for_each(|slot| self.reach_next(resource, slot));
     }
 
-    /// Participates again in a resource that was given up in this session.
     fn open_given_up(&mut self, resource: Key) {
         if let Some(name) = self.parts.given_up(resource).map(|given_up| given_up.name.clone()) {
             self.open_part(&name);
         }
     }
 
-    /// Quits unused resources and forgets those that were given up. The registry keeps the name, the slots and the
-    /// numbers, and the next request joins again.
+    /// Quits unused resources and forgets those that were given up. The next request joins again.
     pub(super) fn give_up_unused(&mut self) {
         let nothing = self.parts.iter().filter(|(_, part)| part.custody.is_nothing()).map(|(resource, _)| *resource);
         for resource in nothing.collect::<Vec<_>>() {
@@ -83,7 +78,6 @@ impl Node {
         self.clients.forget(|resource| !self.parts.contains(resource));
     }
 
-    /// Drops a participation that has no state, except for its memory.
     fn forget_part(&mut self, resource: Key) {
         if self.clients.has_any(resource) {
             return;
@@ -93,7 +87,7 @@ impl Node {
         }
     }
 
-    /// The registry has applied our `Quit`, or has refused it as another generation was opened.
+    /// The registry has applied our `Quit`, or refused it as another generation was opened.
     pub(super) fn on_quit(&mut self, resource: Key, session: SessionId, quit: u64, outcome: &Outcome) {
         let generation = match outcome {
             Outcome::Advanced(opening) => opening.generation,
@@ -110,7 +104,6 @@ impl Node {
         }
     }
 
-    /// Passes an input to the protocol, and executes the effects.
     pub(super) fn part_step(&mut self, resource: Key, input: protocol::Input<custody::Message, custody::Timer>) {
         let is_force = matches!(input, protocol::Input::RegistryEvent(RegistryEvent { kind: EventKind::Expelled, .. }));
         if is_force && makes(Mutation::ForceUnheard) {
@@ -159,12 +152,10 @@ impl Node {
         self.session_state.ask(command, ask, self.now);
     }
 
-    /// Messages to a host are lost, and one may have contained a token, so the resource has to be counted again. The
-    /// end of a session would cause that; otherwise it is requested here: the process continues without the messages,
-    /// or it had left in good order and they were meant for the next one.
-    ///
-    /// A lost `Census` is sent again to the next process: it names a session, which may be that process's. Any other
-    /// session does not react.
+    /// Messages to a host are lost, and one may have contained a token, so the resource has to be counted again: at
+    /// once if the process continues without the messages; otherwise the end of its session causes that, unless it had
+    /// left in good order and they were meant for the next one. A lost `Census` is sent again to the next process,
+    /// whose session it may name. Any other session does not react.
     pub(super) fn on_messages_lost(&mut self, host: PeerId, bodies: Vec<Vec<u8>>, goes_on: bool) {
         let mut lost = std::collections::BTreeMap::new();
         for body in bodies {

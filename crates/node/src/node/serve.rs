@@ -43,7 +43,6 @@ impl Node {
             self.survey.end(resource); // Earlier answers are outdated.
         }
         self.request(ticket);
-        // It was not granted at once, so there is a queue to ask about.
         if self.clients.get(ticket).is_some_and(|entry| !entry.is_held()) {
             self.effects.push(Effect::Event(Event::Waiting { name, label, ticket: ticket.0, ahead: None }));
             if let Wait::For(span) = wait {
@@ -53,12 +52,12 @@ impl Node {
         }
     }
 
-    /// Returns the number of slots of a resource, if we are a party.
+    /// Returns the number of slots, if we are a party.
     pub(super) fn slots_of(&self, resource: Key) -> Option<u32> {
         self.parts.get(resource).filter(|part| part.custody.is_party()).map(|part| part.custody.slots())
     }
 
-    /// Requests a slot from the protocol, if there is a session.
+    /// Requests a slot from custody, if there is a session.
     fn request(&mut self, ticket: TicketId) {
         let Some(entry) = self.clients.get(ticket).filter(|_| self.session_state.session().is_some()) else { return };
         let (resource, name) = (entry.resource, entry.wanted.name.clone());
@@ -68,7 +67,6 @@ impl Node {
         }
     }
 
-    /// Releases or withdraws a ticket at the protocol.
     fn unrequest(&mut self, ticket: TicketId) {
         let Some(resource) = self.clients.get(ticket).map(|entry| entry.resource) else { return };
         if let Some(alias) = self.clients.take_alias(ticket).filter(|_| !makes(Mutation::Release)) {
@@ -83,13 +81,11 @@ impl Node {
         self.request(ticket);
     }
 
-    /// Requests slots for all tickets without an alias.
     pub(super) fn ask_for_pending(&mut self) {
         let waiting: Vec<TicketId> = self.clients.without_alias().collect();
         waiting.into_iter().for_each(|ticket| self.request(ticket));
     }
 
-    /// The protocol has granted a slot.
     pub(super) fn on_granted(&mut self, resource: Key, alias: Ticket, grant: Grant) {
         // The ticket has ended meanwhile.
         let Some(ticket) = self.clients.by_alias(alias) else {
@@ -107,7 +103,7 @@ impl Node {
         }
     }
 
-    /// The session was renewed: extends leases, and grants the entering tickets that could not be granted before.
+    /// The session was renewed: extends leases, and grants the tickets that could not be granted before.
     pub(super) fn extend(&mut self, bound: Bound) {
         for (ticket, until) in self.clients.extend(bound) {
             self.effects.push(Effect::Renewed { ticket, until });
@@ -140,7 +136,7 @@ impl Node {
         self.effects.push(Effect::Event(Event::Granted { name, label, ticket: ticket.0, slot, fencing, waited }));
     }
 
-    /// The grant of this alias was taken away: its host was evicted.
+    /// Our host was evicted: this grant is not ours any more.
     pub(super) fn on_revoked(&mut self, alias: Ticket) {
         self.detached.drop_alias(alias);
         let Some(ticket) = self.clients.by_alias(alias) else { return };
@@ -159,7 +155,6 @@ impl Node {
         self.end(ticket, error);
     }
 
-    /// Ends the waiting requests that expect another number of slots.
     pub(super) fn refuse_mismatches(&mut self, resource: Key, slots: u32) {
         let waiting = self.clients.waiting(resource);
         let wrong = waiting.filter_map(|(ticket, entry)| Some((ticket, entry.wanted.check(slots).err()?)));
@@ -224,7 +219,6 @@ impl Node {
         }
     }
 
-    /// Returns why a grant is not valid any more.
     pub(super) fn why_not(&self, ticket: TicketId) -> Error {
         match self.clients.get(ticket).filter(|entry| entry.revoked) {
             Some(entry) => Error::Revoked { name: entry.wanted.name.clone(), forced: false },
@@ -269,7 +263,7 @@ impl Node {
         self.finish(ticket, error, false);
     }
 
-    /// Ends a ticket. Its end is recorded before the slot is granted again.
+    /// Ends a ticket. The end is recorded before the slot is granted again.
     fn finish(&mut self, ticket: TicketId, why: Error, by_client: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, resource) = (entry.wanted.name.clone(), entry.resource);
@@ -285,8 +279,8 @@ impl Node {
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
         let detached = held.filter(|(_, lease, _)| lease.bound.is_none()).map(|(.., grant)| grant);
-        // The client may not notice before its next renewal, which may go to another process of this host. That renewal
-        // has to fail, so the registry must record the end before the slot is handed over.
+        // The client may not notice before its next renewal, perhaps at another process of this host. That renewal has
+        // to fail, so the registry must record the end before the slot is handed over.
         if let Some(grant) = detached.filter(|_| !by_client) {
             let alias = self.clients.take_alias(ticket);
             alias.into_iter().for_each(|alias| self.detached.end(resource, grant.fencing, alias));
@@ -316,8 +310,7 @@ impl Node {
         Counters { links, holding, waiting: self.clients.len() as u64 - holding, ..self.counters }
     }
 
-    /// Returns the resources that were requested at this peer, by name. For all resources:
-    /// [`Input::List`](crate::Input::List).
+    /// Returns the resources that were requested at this peer, by name. For all: [`Input::List`](crate::Input::List).
     pub fn resources(&self) -> Vec<ResourceView> {
         let here = self.clients.resources().map(|(key, name, holding_here, waiting_here)| {
             let slots = self.slots_of(key);
