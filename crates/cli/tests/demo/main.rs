@@ -152,8 +152,7 @@ fn page_shows_the_running_demo() {
 fn slots_of_a_killed_peer_are_recreated() {
     let Some(browser) = Browser::start() else { return };
     // The hold times are random: with a mean of ten minutes, one of three clients would release within ten seconds in
-    // every
-    // twentieth run.
+    // every twentieth run.
     let demo = Demo::start(&["--hold", "1000h", "--think", "50ms", "--for", "300s"]);
     browser.open(&demo.page);
     wait_for(&browser, "three clients hold slots", "all('#tokens tr:not(.lost) .client:not(.unheld)').length === 3");

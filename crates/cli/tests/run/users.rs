@@ -24,8 +24,8 @@ pub fn has_others() -> bool {
 }
 
 /// Runs a script with default paths of its own, and returns its standard output and error. The program is bound to
-/// `/run/program`, since other users may not reach its directory. `theirs` runs a command as another user with the
-/// home directory `/run/home`.
+/// `/run/program`, since other users may not reach its directory. `theirs` runs a command as another user with the home
+/// directory `/run/home`.
 pub fn on_a_machine(script: &str) -> (String, String) {
     let prepared = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib
         mkdir /run/home && chown 65534 /run/home
@@ -138,8 +138,8 @@ fn cron_and_shell_of_a_user_share_one_agent() {
     assert_eq!(out, format!("{socket}{socket}code 7\n"), "{said}");
 }
 
-/// Root has one default socket. An agent of another data directory has its own: otherwise it would serve clients of
-/// the default one, or replace it.
+/// Root has one default socket. An agent of another data directory has its own: otherwise it would serve clients of the
+/// default one, or replace it.
 #[test]
 fn named_data_directory_has_its_own_agent() {
     if !has_others() {
@@ -163,8 +163,8 @@ fn named_data_directory_has_its_own_agent() {
     assert_eq!(out, format!("ran\ncode 0\n{sockets}code 7\n"), "{said}");
 }
 
-/// The systemd unit drops all capabilities of its agent, which then may not inspect a process of the same user that
-/// has them.
+/// The systemd unit drops all capabilities of its agent, which then may not inspect a process of the same user that has
+/// them.
 #[test]
 fn agent_without_capabilities_takes_over() {
     if !has_others() {
