@@ -17,9 +17,9 @@ number* only: pass it to whatever the slot protects, and let that refuse smaller
 """
 
 from . import aio
+from .acquisition import Grant
 from .agent import Agent, Hold, lock, semaphore
 from .errors import Error, Failed, Lost, NotAcquired, Unreachable
-from .acquisition import Grant
 
 __all__ = [
     "Agent",

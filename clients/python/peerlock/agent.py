@@ -6,8 +6,8 @@ import threading
 from types import TracebackType
 from typing import Any, Callable, Optional, Type
 
+from .acquisition import Acquisition, Grant, Request
 from .transport import Transport, path_of
-from .acquisition import Grant, Acquisition, Request
 
 
 class Hold:

@@ -10,9 +10,9 @@ import threading
 from types import TracebackType
 from typing import Any, Callable, Optional, Type
 
+from .acquisition import Acquisition, Grant
 from .agent import Agent as Plain
 from .agent import Hold
-from .acquisition import Grant, Acquisition
 
 
 class AsyncHold:
