@@ -1,7 +1,7 @@
-"""The agent's OpenAPI document as tools of others see it: a validator, and a generator of clients.
+"""Checks the agent's OpenAPI document with independent tools: a validator and a client generator.
 
-`PEERLOCK=target/debug/peerlock python .ci/openapi/check.py`, with what requirements.txt names. Starts an agent, validates
-the document that it serves, has a client made from it, and uses that against the agent.
+`PEERLOCK=target/debug/peerlock python .ci/openapi/check.py`, with the packages of requirements.txt. Starts an agent,
+validates its document, generates a client from it, and runs that against the agent.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from openapi_spec_validator import validate
 PATIENCE = 60.0
 
 
-def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, str]:
-    """An agent on a free port, its address, and the token that it wants."""
+def start(directory: Path) -> tuple[subprocess.Popen[bytes], str, str]:
+    """Starts an agent on a free port, and returns it, its address and its token."""
     token = secrets.token_hex(32)
     # A token that others can read is refused.
-    (folder / "token").touch(mode=0o600)
-    (folder / "token").write_text(token)
+    (directory / "token").touch(mode=0o600)
+    (directory / "token").write_text(token)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [os.environ["PEERLOCK"], "agent", "--listen", "127.0.0.1:0", "--data-dir", str(folder / "data")]
-    command += ["--http", f"unix:{folder / 'agent.sock'}", "--http", address, "--token-file", str(folder / "token")]
-    with open(folder / "log", "wb") as log:
+    command = [os.environ["PEERLOCK"], "agent", "--listen", "127.0.0.1:0", "--data-dir", str(directory / "data")]
+    command += ["--http", f"unix:{directory / 'agent.sock'}", "--http", address, "--token-file", str(directory / "token")]
+    with open(directory / "log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     return process, f"http://{address}", token
 
 
 def document(address: str, token: str) -> dict[str, object]:
-    asked = urllib.request.Request(f"{address}/openapi.json", headers={"Authorization": f"Bearer {token}"})
+    request = urllib.request.Request(f"{address}/openapi.json", headers={"Authorization": f"Bearer {token}"})
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return json.load(answer)
         except urllib.error.URLError:
             if time.monotonic() > end:
@@ -52,11 +52,11 @@ def document(address: str, token: str) -> dict[str, object]:
             time.sleep(0.05)
 
 
-def generate(folder: Path) -> None:
-    """A client in `folder/made`. What the generator does not understand it says, and leaves out."""
+def generate(directory: Path) -> None:
+    """Generates a client in `directory/made`. The generator omits parts that it cannot process, with a message."""
     made = subprocess.run(
-        [sys.executable, "-m", "openapi_python_client", "generate", "--path", str(folder / "openapi.json"),
-         "--output-path", str(folder / "made"), "--meta", "none", "--config", str(folder / "config.json")],
+        [sys.executable, "-m", "openapi_python_client", "generate", "--path", str(directory / "openapi.json"),
+         "--output-path", str(directory / "made"), "--meta", "none", "--config", str(directory / "config.json")],
         capture_output=True, text=True,
     )
     assert made.returncode == 0, made.stdout + made.stderr
@@ -64,8 +64,8 @@ def generate(folder: Path) -> None:
         assert bad not in made.stdout, made.stdout
 
 
-def story(address: str, token: str) -> None:
-    """What a program does with the made client."""
+def scenario(address: str, token: str) -> None:
+    """Uses the generated client."""
     from made import AuthenticatedClient, models
     from made.api.agent import agent, healthz
     from made.api.administration import remove, resize
@@ -102,24 +102,24 @@ def story(address: str, token: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="peerlock-openapi-") as place:
-        folder = Path(place)
-        process, address, token = start(folder)
+        directory = Path(place)
+        process, address, token = start(directory)
         try:
-            told = document(address, token)
-            validate(told)
-            (folder / "openapi.json").write_text(json.dumps(told))
-            # No linter goes over what is made: it is used once.
-            (folder / "config.json").write_text(json.dumps({"post_hooks": []}))
-            generate(folder)
+            loaded = document(address, token)
+            validate(loaded)
+            (directory / "openapi.json").write_text(json.dumps(loaded))
+            # No linters for a client that is used once.
+            (directory / "config.json").write_text(json.dumps({"post_hooks": []}))
+            generate(directory)
             sys.path.insert(0, place)
-            story(address, token)
+            scenario(address, token)
         except BaseException:
-            sys.stderr.write((folder / "log").read_text(errors="replace"))
+            sys.stderr.write((directory / "log").read_text(errors="replace"))
             raise
         finally:
             process.kill()
             process.wait()
-    print(f"{len(told['paths'])} routes, valid, and a client made from them works")
+    print(f"{len(loaded['paths'])} routes, valid, and a client made from them works")
 
 
 main()

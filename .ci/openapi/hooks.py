@@ -1,4 +1,4 @@
-"""For schemathesis: nobody waits for long for a slot that another request of the same run has. See docs/api.md."""
+"""For schemathesis: limits waits for slots that other requests of the same run hold. See docs/api.md."""
 
 import schemathesis
 from schemathesis.core import NotSet

@@ -1,4 +1,4 @@
-"""Locks and semaphores across machines, held through the peerlock agent of this one.
+"""Locks and semaphores across machines, held through the peerlock agent of this machine.
 
     import peerlock
 
@@ -11,15 +11,15 @@
     async with peerlock.aio.lock("backup") as grant:
         await store.write(data, fencing=grant.fencing)
 
-A slot is held for as long as its connection to the agent stands and its lease is renewed, which a thread does. A process
-that dies frees it at once; one that is frozen loses it at the end of its lease. What is then done without the slot is
-for the *fencing number* to stop: give it to whatever the slot protects, and let that refuse smaller ones.
+A slot is held while its connection to the agent is open and its lease is renewed, which a thread does. A process that
+exits frees it at once; a frozen process loses it when its lease expires. Actions after that are stopped by the *fencing
+number* only: pass it to whatever the slot protects, and let that refuse smaller numbers.
 """
 
 from . import aio
+from .acquisition import Grant
 from .agent import Agent, Hold, lock, semaphore
 from .errors import Error, Failed, Lost, NotAcquired, Unreachable
-from .visit import Grant
 
 __all__ = [
     "Agent",

@@ -1,4 +1,4 @@
-"""The agent of this machine, and what is held through it."""
+"""The agent of this machine, and slots held through it."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import threading
 from types import TracebackType
 from typing import Any, Callable, Optional, Type
 
+from .acquisition import Acquisition, Grant, Request
 from .transport import Transport, path_of
-from .visit import Grant, Visit, Wish
 
 
 class Hold:
-    """A slot to be held: a context manager that may be entered once at a time.
+    """A slot to be held: a context manager for one use at a time.
 
-    Leaving it gives the slot back. If the slot was lost meanwhile and nothing else was raised inside, leaving raises
-    :class:`Lost`: what was done may have been done beside somebody else.
+    Leaving it releases the slot. If the slot was lost and the body raised nothing, leaving raises :class:`Lost`:
+    another client may have held the slot at the same time.
     """
 
-    def __init__(self, transport: Transport, wish: Wish) -> None:
+    def __init__(self, transport: Transport, request: Request) -> None:
         self._transport = transport
-        self._wish = wish
+        self._request = request
         self._lock = threading.Lock()
-        self._visit: Optional[Visit] = None
+        self._acquisition: Optional[Acquisition] = None
 
     def acquire(self) -> Grant:
-        """Waits for a slot, and keeps it until :meth:`release`."""
-        visit = self._open()
+        """Waits for a slot, and holds it until :meth:`release`."""
+        acquisition = self._open()
         try:
-            return visit.begin()
+            return acquisition.acquire()
         except BaseException:
-            self._close(visit)
+            self._close(acquisition)
             raise
 
     def release(self) -> None:
-        """Gives the slot back, or stops waiting for it. May be called from another thread."""
-        give_back = self._leave()
-        if give_back is not None:
-            give_back()
+        """Releases the slot, or ends the wait for it. May be called from another thread."""
+        release = self._leave()
+        if release is not None:
+            release()
 
     def __enter__(self) -> Grant:
         return self.acquire()
@@ -44,48 +44,48 @@ class Hold:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        visit = self._visit
-        grant = visit.grant if visit is not None else None
-        # Before it is given back: after that nobody looks any more.
+        acquisition = self._acquisition
+        grant = acquisition.grant if acquisition is not None else None
+        # Before the release, which ends the observation.
         is_lost = grant is not None and grant._is_lost()
         self.release()
         if grant is not None and is_lost and kind is None:
             raise grant._lost()
 
-    def _open(self) -> Visit:
+    def _open(self) -> Acquisition:
         with self._lock:
-            if self._visit is not None:
-                name = self._wish.name
-                raise RuntimeError(f"{name!r} is held or waited for by this object already: make one for each")
-            self._visit = Visit(self._transport, self._wish)
-            return self._visit
+            if self._acquisition is not None:
+                name = self._request.name
+                raise RuntimeError(f"this object already holds or waits for {name!r}: create one object for each use")
+            self._acquisition = Acquisition(self._transport, self._request)
+            return self._acquisition
 
     def _leave(self) -> Optional[Callable[[], None]]:
-        """As :meth:`release`, but returns what may take long, if anything is left to do."""
-        visit = self._visit
-        return None if visit is None else self._end(visit)
+        """As :meth:`release`, but returns the part that may block, if any."""
+        acquisition = self._acquisition
+        return None if acquisition is None else self._end(acquisition)
 
-    def _close(self, visit: Visit) -> None:
-        give_back = self._end(visit)
-        if give_back is not None:
-            give_back()
+    def _close(self, acquisition: Acquisition) -> None:
+        release = self._end(acquisition)
+        if release is not None:
+            release()
 
-    def _end(self, visit: Visit) -> Optional[Callable[[], None]]:
-        if visit.is_copy():
-            self._lock = threading.Lock()  # A thread that is not here may have had the other.
+    def _end(self, acquisition: Acquisition) -> Optional[Callable[[], None]]:
+        if acquisition.is_copy():
+            self._lock = threading.Lock()  # A thread of the parent may hold the old one.
         with self._lock:
-            if self._visit is visit:
-                self._visit = None
-        return visit.close()
+            if self._acquisition is acquisition:
+                self._acquisition = None
+        return acquisition.close()
 
 
 class Agent:
     """The agent of this machine.
 
-    ``endpoint`` is the path of its socket or ``host:port``; without one it is looked for where the commands do:
-    ``$PEERLOCK_AGENT``, else the socket of this user. ``token`` is the bearer token that an agent at ``host:port`` asks
-    for: what is in the file ``token`` of its data folder, or in the one that its ``--token-file`` names. Without
-    ``endpoint`` and ``token``, it is ``$PEERLOCK_API_TOKEN``, or what is in the file ``$PEERLOCK_API_TOKEN_FILE``.
+    ``endpoint`` is the path of its socket or ``host:port``. The default is that of the commands: ``$PEERLOCK_AGENT``,
+    otherwise this user's socket. ``token`` is the bearer token of an agent at ``host:port``: the content of the file
+    ``token`` in its data directory, or of its ``--token-file``. Without ``endpoint`` and ``token``, the token is in
+    ``$PEERLOCK_API_TOKEN``, or in the file ``$PEERLOCK_API_TOKEN_FILE``.
     """
 
     def __init__(self, endpoint: Optional[str] = None, token: Optional[str] = None) -> None:
@@ -101,14 +101,14 @@ class Agent:
         label: str = "",
         on_lost: Optional[Callable[[Grant], None]] = None,
     ) -> Hold:
-        """One of the slots of a resource.
+        """Returns a slot of a resource, not acquired yet.
 
-        ``slots``: how many it has; ``None`` for as many as it has, one if it is new. ``wait``: at most so many seconds;
-        0 not to wait at all, ``None`` for as long as it takes. ``ttl``: after so many seconds without a renewal others
-        may come in. ``label``: what people see in ``peerlock show``. ``on_lost`` is called once, from another thread,
-        when the slot is lost.
+        ``slots`` is the number of slots; ``None`` is the current number, or one for a new resource. ``wait`` limits the
+        wait in seconds; 0 does not wait, ``None`` waits without limit. ``ttl`` is the lease in seconds: after this long
+        without a renewal the slot is granted to others. ``label`` is shown by ``peerlock show``. ``on_lost`` is called
+        once, from another thread, when the slot is lost.
         """
-        return Hold(self._transport, Wish(name, slots, wait, ttl, label, on_lost))
+        return Hold(self._transport, Request(name, slots, wait, ttl, label, on_lost))
 
     def lock(
         self,
@@ -123,17 +123,16 @@ class Agent:
         return self.semaphore(name, 1, wait=wait, ttl=ttl, label=label, on_lost=on_lost)
 
     def remove(self, name: str) -> None:
-        """Removes a name that nobody uses.
+        """Removes a resource that is not in use.
 
-        Raises ``Failed`` with the kind ``"in_use"`` while somebody holds a slot of it or waits, and with
-        ``"no_such_resource"`` if there is none.
+        Raises ``Failed`` with the kind ``"in_use"`` if a client holds a slot or waits, or ``"no_such_resource"``.
         """
         self._transport.call("POST", f"{path_of(name)}/remove")
 
     def show(self, name: str) -> dict[str, Any]:
-        """Who holds a resource and who waits, in the whole cluster: docs/api.md has the fields."""
+        """Returns the holders and the queue of a resource in the whole cluster; docs/api.md describes the fields."""
         shown = self._transport.call("GET", path_of(name))
-        assert isinstance(shown, dict), "the agent answers with an object"
+        assert isinstance(shown, dict), "the answer is an object"
         return shown
 
 

@@ -1,4 +1,4 @@
-"""The same for asyncio. A body whose slot is lost is cancelled, and leaving it raises :class:`peerlock.Lost`.
+"""The same for asyncio. If the slot is lost, the body is cancelled and leaving it raises :class:`peerlock.Lost`.
 
 ``on_lost`` is called once before that, from the event loop.
 """
@@ -10,18 +10,18 @@ import threading
 from types import TracebackType
 from typing import Any, Callable, Optional, Type
 
+from .acquisition import Acquisition, Grant
 from .agent import Agent as Plain
 from .agent import Hold
-from .visit import Grant, Visit
 
 
 class AsyncHold:
-    """A slot to be held: an asynchronous context manager that may be entered once at a time."""
+    """A slot to be held: an asynchronous context manager for one use at a time."""
 
     def __init__(
         self, make: Callable[[Callable[[Grant], None]], Hold], on_lost: Optional[Callable[[Grant], None]]
     ) -> None:
-        self._hold = make(self._told_lost)
+        self._hold = make(self._report_loss)
         self._on_lost = on_lost
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._task: Optional[asyncio.Task[Any]] = None
@@ -31,20 +31,20 @@ class AsyncHold:
 
     async def __aenter__(self) -> Grant:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        visit = self._hold._open()
+        acquisition = self._hold._open()
         self._loop, self._task, self._cancelled = loop, task, False
         self._cancelling = _cancelling(task)
         waiting: asyncio.Future[Grant] = loop.create_future()
         try:
-            # A thread of its own: those of the loop's executor are few, and who waits here would keep others from asking.
-            threading.Thread(target=self._begin, args=(visit, loop, waiting), daemon=True).start()
+            # A thread of its own: the executor of the loop has few, and waiting requests would block all others.
+            threading.Thread(target=self._acquire, args=(acquisition, loop, waiting), daemon=True).start()
             grant = await waiting
-            # It may be lost already, if the loop was busy: who was to cancel the body has found none.
+            # If the loop was busy, the slot may be lost already, and there was no body to cancel.
             grant.check()
         except BaseException:
-            give_back = self._hold._end(visit)  # Ends the wait in the other thread.
-            if give_back is not None:
-                threading.Thread(target=give_back, daemon=True).start()
+            release = self._hold._end(acquisition)  # Ends the wait of the other thread.
+            if release is not None:
+                threading.Thread(target=release, daemon=True).start()
             raise
         self._grant = grant
         return grant
@@ -53,39 +53,39 @@ class AsyncHold:
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         grant, task, self._grant, self._task = self._grant, self._task, None, None
-        # Before it is given back: after that nobody looks any more.
+        # Before the release, which ends the observation.
         is_lost = grant is not None and grant._is_lost()
-        give_back = self._hold._leave()
-        if give_back is not None:
-            await _elsewhere(give_back)
+        release = self._hold._leave()
+        if release is not None:
+            await _in_thread(release)
         is_ours = self._cancelled and kind is asyncio.CancelledError
         if self._cancelled and task is not None and hasattr(task, "uncancel"):
-            # Else whoever has set a time limit around this would take our cancelling for somebody else's, and somebody
-            # else who has cancelled this as well would be ignored.
+            # Otherwise a surrounding time limit would count this cancellation, and another task's would be ignored.
             is_ours = is_ours and task.uncancel() <= self._cancelling
         if grant is not None and is_lost and (kind is None or is_ours):
             raise grant._lost()
 
-    def _begin(self, visit: Visit, loop: asyncio.AbstractEventLoop, waiting: "asyncio.Future[Grant]") -> None:
+    def _acquire(
+        self, acquisition: Acquisition, loop: asyncio.AbstractEventLoop, waiting: "asyncio.Future[Grant]"
+    ) -> None:
         def settle(settle_with: Callable[[Any], None], value: Any) -> None:
             if not waiting.done():
                 settle_with(value)
 
         try:
-            grant = visit.begin()
-        except BaseException as error:  # Whatever it is, it is for who waits.
+            grant = acquisition.acquire()
+        except BaseException as error:  # Raised in the waiting task.
             _call(loop, settle, waiting.set_exception, error)
         else:
             if not _call(loop, settle, waiting.set_result, grant):
-                self._hold._close(visit)
+                self._hold._close(acquisition)
 
-    def _told_lost(self, grant: Grant) -> None:
-        """From another thread."""
+    def _report_loss(self, grant: Grant) -> None:
         if self._loop is not None:
             _call(self._loop, self._lose, grant)
 
     def _lose(self, grant: Grant) -> None:
-        # Word of an earlier use may come late.
+        # A report of an earlier use may be late.
         if self._task is not None and self._grant is grant:
             self._cancelled = True
             self._task.cancel("the slot is lost")
@@ -94,12 +94,12 @@ class AsyncHold:
 
 
 def _cancelling(task: Any) -> int:
-    """How many have asked the task to end, where that is counted."""
+    """Returns the number of pending cancellations, if Python counts them."""
     return int(task.cancelling()) if hasattr(task, "cancelling") else 0
 
 
-async def _elsewhere(work: Callable[[], None]) -> None:
-    """Does what may take long in a thread. It is done also if this is cancelled."""
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Executes blocking work in a thread, also if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -118,7 +118,7 @@ async def _elsewhere(work: Callable[[], None]) -> None:
 
 
 def _call(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> bool:
-    """Whether there is a loop that will. If it has ended, so has the body."""
+    """Returns whether the loop accepted the call. A loop that has ended has no body either."""
     try:
         loop.call_soon_threadsafe(call, *args)
         return True
@@ -144,8 +144,8 @@ class Agent:
     ) -> AsyncHold:
         """As :meth:`peerlock.Agent.semaphore`."""
 
-        def make(told: Callable[[Grant], None]) -> Hold:
-            return self._plain.semaphore(name, slots, wait=wait, ttl=ttl, label=label, on_lost=told)
+        def make(report: Callable[[Grant], None]) -> Hold:
+            return self._plain.semaphore(name, slots, wait=wait, ttl=ttl, label=label, on_lost=report)
 
         return AsyncHold(make, on_lost)
 

@@ -1,4 +1,4 @@
-"""What can go wrong."""
+"""Exceptions."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Any, Mapping
 
 
 class Error(Exception):
-    """Something of peerlock's."""
+    """The base of all exceptions of peerlock."""
 
 
 class Unreachable(Error):
-    """The agent of this machine could not be reached, or the connection to it broke."""
+    """The agent of this machine cannot be reached, or its connection broke."""
 
-    #: The agent has not answered in time: it may be frozen.
+        #: The agent did not answer in time: it may be frozen.
     _is_silence = False
-    #: The connection on which a slot was waited for has ended: perhaps the agent has.
+        #: The connection of a waiting request ended, perhaps with the agent.
     _ended_a_wait = False
 
 
 class Failed(Error):
-    """The agent has refused.
+    """The agent refused a request.
 
-    ``kind`` is for programs (``"slots_mismatch"``, ``"stalled"``, …; docs/api.md lists all), the message for people,
-    and ``fields`` has what else the agent said.
+    ``kind`` is for programs (``"slots_mismatch"``, ``"stalled"``, …; all are in docs/api.md), the message for people,
+    and ``fields`` has the other fields of the error.
     """
 
     def __init__(self, kind: str, message: str, fields: Mapping[str, Any]) -> None:
@@ -32,15 +32,15 @@ class Failed(Error):
 
 
 class NotAcquired(Failed):
-    """It was not free in the time that the caller would wait."""
+    """The slot was not free within the wait."""
 
 
 class Lost(Failed):
-    """The slot is not ours any more. Whatever it was held for must stop."""
+    """The slot is lost: work that needs it must stop."""
 
 
 def from_body(body: Any) -> Failed:
-    """The exception for an error as the agent words it."""
+    """Returns the exception for an error in JSON."""
     body = body if isinstance(body, dict) else {}
     kind = str(body.get("error", "unknown"))
     message = str(body.get("message", "the agent refused without a reason"))

@@ -1,4 +1,4 @@
-"""One request to an agent, over a Unix socket or TCP."""
+"""Requests to an agent, over a Unix socket or TCP."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from urllib.parse import quote
 from .errors import Failed, Unreachable, from_body
 
 ANSWER_SECONDS = 10.0
-#: A TCP connection ends when the kernel has had no answer for about this long: see ``_tune``.
+#: After about this long without a reply from the other kernel a TCP connection ends: see ``_tune``.
 SILENCE_SECONDS = 25
 SYSTEM_SOCKET = "/run/peerlock/agent.sock"
 SYSTEM_DATA_DIR = "/var/lib/peerlock"
 
 
 def default_endpoint() -> str:
-    """Where commands look for the agent, too."""
-    said = os.environ.get("PEERLOCK_AGENT")
-    if said:
-        return said
+    """Returns the default endpoint, by the same rules as the commands."""
+    agent = os.environ.get("PEERLOCK_AGENT")
+    if agent:
+        return agent
     is_root = os.geteuid() == 0
     runtime, named = os.environ.get("PEERLOCK_RUNTIME_DIR"), os.environ.get("PEERLOCK_DATA_DIR")
     home = os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "peerlock")
@@ -38,7 +38,7 @@ def default_endpoint() -> str:
         return last
     if named:
         return os.path.join(named, "agent.sock")
-    # Who never had an agent of its own uses that of the machine.
+    # A user who never had an agent uses that of the machine.
     if os.path.exists(SYSTEM_SOCKET) and not os.path.exists(os.path.join(data, "agent.lock")):
         return SYSTEM_SOCKET
     user = os.environ.get("XDG_RUNTIME_DIR")
@@ -46,7 +46,7 @@ def default_endpoint() -> str:
 
 
 def default_token() -> Optional[str]:
-    """The bearer token of an agent at ``host:port`` that the environment names."""
+    """Returns the bearer token in the environment for an agent at ``host:port``."""
     token, path = os.environ.get("PEERLOCK_API_TOKEN"), os.environ.get("PEERLOCK_API_TOKEN_FILE")
     if token or not path:
         return token or None
@@ -60,8 +60,9 @@ def default_token() -> Optional[str]:
 
 
 def _last_socket(data: str) -> Optional[str]:
-    """Where the agent of a data folder is, or was if it did not end in good order, as it says there. The usual place
-    depends on who asks: a shell has ``$XDG_RUNTIME_DIR``, and cron has not."""
+    """Returns the socket of the data directory's last agent, unless that exited cleanly. The default socket differs
+    between a shell, which has ``$XDG_RUNTIME_DIR``, and cron, which has not.
+    """
     try:
         with open(os.path.join(data, "agent.lock"), encoding="utf-8") as file:
             path = file.read().splitlines()[2]
@@ -72,7 +73,7 @@ def _last_socket(data: str) -> Optional[str]:
 
 
 def path_of(name: str) -> str:
-    """The path of a resource."""
+    """Returns the URL path of a resource."""
     if not name:
         why = "it is empty"
         message = f"{name!r} cannot be the name of a resource: {why}. Use 1 to 255 bytes of visible text"
@@ -87,7 +88,7 @@ class _TcpConnection(http.client.HTTPConnection):
 
 
 def _tune(sock: socket.socket) -> None:
-    """Has the kernel notice a peer that is gone without a word. A connection works without these options, too."""
+    """Makes the kernel detect a lost peer. A connection also works without these options."""
     options = [(socket.SOL_SOCKET, "SO_KEEPALIVE", 1), (socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
     options += [(socket.IPPROTO_TCP, name, value) for name, value in _PROBES.items()]
     for level, name, value in options:
@@ -95,7 +96,7 @@ def _tune(sock: socket.socket) -> None:
             sock.setsockopt(level, getattr(socket, name), value)
 
 
-#: Seconds, but for the count and the last, which is in milliseconds.
+#: In seconds, except for the count and the last, which is in milliseconds.
 _PROBES = {
     "TCP_KEEPIDLE": 10,
     "TCP_KEEPINTVL": 5,
@@ -117,28 +118,28 @@ class _UnixConnection(http.client.HTTPConnection):
             try:
                 return self.sock.connect(self._path)
             except BlockingIOError as error:
-                # More have come than the agent has taken in yet: who has a time limit is not made to wait by the system.
+                # The backlog of the agent is full. A connection without a time limit would wait in the kernel.
                 if end is not None and time.monotonic() >= end:
-                    raise TimeoutError("it takes nobody in") from error
+                    raise TimeoutError("it accepts no connection") from error
                 time.sleep(0.02)
 
 
 class Transport:
-    """How to reach one agent. Threads may share it: each request has a connection of its own."""
+    """The way to one agent. Thread-safe: each request has its own connection."""
 
     def __init__(self, endpoint: Optional[str], token: Optional[str]) -> None:
         self.endpoint = endpoint or default_endpoint()
         if token is None and endpoint is None and self.is_tcp():
             token = default_token()
-        # A file ends with a newline, and a header must not have one.
+        # A file ends with a newline, which a header must not contain.
         self._token = None if token is None else token.strip()
 
     def is_tcp(self) -> bool:
-        """Whether the end of a connection frees nothing: the two sides may disagree about it."""
+        """Returns whether a slot outlives its connection, about whose end the two sides may disagree."""
         return self.endpoint.startswith("http://") or not ("/" in self.endpoint or self.endpoint.startswith("unix:"))
 
     def connect(self, timeout: Optional[float]) -> http.client.HTTPConnection:
-        """A connection; ``timeout`` holds for every single read of it."""
+        """Opens a connection; ``timeout`` limits each single read."""
         connection = self._unconnected(timeout)
         try:
             connection.connect()
@@ -165,21 +166,23 @@ class Transport:
         )
 
     def broken(self, error: Exception) -> Unreachable:
-        """What is said of a connection that ended before its answer."""
+        """Returns the exception for a connection that ended before its answer."""
         if isinstance(error, socket.timeout):
-            said = "has not answered in time: `peerlock doctor` says whether it is frozen"
-            silence = Unreachable(f"the agent at {self.endpoint} {said}")
+            advice = "`peerlock doctor` reports whether it is frozen"
+            silence = Unreachable(f"the agent at {self.endpoint} has not answered in time: {advice}")
             silence._is_silence = True
             return silence
         return Unreachable(f"the connection to the agent at {self.endpoint} broke: {error!r}")
 
-    def ask(self, connection: http.client.HTTPConnection, method: str, path: str, body: Any) -> http.client.HTTPResponse:
-        """Sends a request and reads the head of its answer. Raises what the agent refuses with."""
+    def ask(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: Any
+    ) -> http.client.HTTPResponse:
+        """Sends a request and reads the head of its answer. Raises the agent's error."""
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            # Who refuses may do so before it has read all of it, and hang up: its answer is there all the same.
+            # The agent may refuse and close before it has read the request: its answer can still be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
@@ -189,13 +192,13 @@ class Transport:
         except (OSError, http.client.HTTPException) as error:
             raise self.broken(error) from error
         try:
-            said = json.loads(text)
+            refusal = json.loads(text)
         except ValueError:
-            said = {"message": f"HTTP status {answer.status}: {text[:200]!r}"}
-        raise from_body(said)
+            refusal = {"message": f"HTTP status {answer.status}: {text[:200]!r}"}
+        raise from_body(refusal)
 
     def call(self, method: str, path: str, body: Any = None, patience: float = ANSWER_SECONDS) -> Any:
-        """One request with one answer."""
+        """Sends a request and returns its answer."""
         connection = self.connect(patience)
         try:
             answer = self.ask(connection, method, path, body)
@@ -206,32 +209,31 @@ class Transport:
             connection.close()
 
 
-class Line:
-    """One request after the other on a connection that stays open; a new one if it is gone."""
+class Persistent:
+    """A connection for consecutive requests, opened again when necessary."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._connection: Optional[http.client.HTTPConnection] = None
 
     def call(self, method: str, path: str, body: Any, patience: float = ANSWER_SECONDS) -> Any:
-        """One request with one answer, within so many seconds."""
+        """Sends a request and returns its answer, within ``patience`` seconds."""
         if self._connection is None:
             self._connection = self._transport.connect(patience)
         if self._connection.sock is not None:
             self._connection.sock.settimeout(patience)
         try:
             answer = self._transport.ask(self._connection, method, path, body)
-            said = json.loads(answer.read())
+            result = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             raise self._transport.broken(error) from error
         except Unreachable:
             self.close()
             raise
-        return said
+        return result
 
     def close(self) -> None:
-        """Until the next request."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -1,10 +1,9 @@
-//! What real agents cost that have nothing to do, and whether the register's writes are in the way of a hand-over:
-//! numbers to be read by people, on a machine that has nothing else to do.
+//! The cost of idle agents, and whether writes of the registry delay hand-overs. For a machine without other load.
 //!
-//! `cargo bench -p peerlock-cli --bench agents`, three and a half minutes; `AGENTS=20` starts so many instead of a
-//! hundred. Agents and clients are those of `tests/processes`.
+//! `cargo bench -p peerlock-cli --bench agents` takes three and a half minutes; `AGENTS=20` starts fewer than a hundred
+//! agents. Agents and clients are those of `tests/processes`.
 #![allow(clippy::unwrap_used, reason = "a measurement may fail loudly")]
-#![allow(dead_code, reason = "the tests need more of these")]
+#![allow(dead_code, reason = "shared with the tests")]
 
 #[path = "../tests/processes/checker.rs"]
 mod checker;
@@ -25,18 +24,18 @@ use self::client::now;
 use self::world::{Agent, World, meet, metric, served};
 
 fn main() {
-    // A client is this program once more.
-    if client::has_orders() {
-        return client::carry_out_orders();
+    // Clients are processes of this program.
+    if client::is_client() {
+        return client::run_task();
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         idle_agents().await;
-        handing_over_while_the_register_writes().await;
+        hand_overs_while_the_registry_writes().await;
     });
 }
 
-/// What agents cost that have nothing to do.
+/// Measures the cost of idle agents.
 async fn idle_agents() {
     let number = std::env::var("AGENTS").map_or(100, |agents| agents.parse().expect("AGENTS is a number"));
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
@@ -72,9 +71,8 @@ async fn idle_agents() {
     );
 }
 
-/// Two clients at two agents hand one slot to each other, while the register has nothing to write and while it writes
-/// all the time, by turns.
-async fn handing_over_while_the_register_writes() {
+/// Two clients at two agents alternate on one slot, alternately with an idle and with a writing registry.
+async fn hand_overs_while_the_registry_writes() {
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
     let agents = world.cluster(2).await;
     let mut clients: Vec<_> = agents.iter().map(|agent| world.client(agent, u64::MAX, true)).collect();
@@ -84,13 +82,12 @@ async fn handing_over_while_the_register_writes() {
         let (from, before) = (now(), applied(&agents[0]).await);
         let mut writers = JoinSet::new();
         for writer in 0..if turn % 2 == 0 { 0 } else { 4 } {
-            let (talk, name) = (agents[0].talk.clone(), format!("written {writer}"));
-            // A grant that is to outlive its agent is an entry, and so is its end.
+            let (api, name) = (agents[0].api.clone(), format!("written {writer}"));
+            // A detached grant is an entry, and so is its release.
             writers.spawn(async move {
                 loop {
-                    let granted =
-                        talk.acquire(&Request::new(name.as_str()).ttl(Duration::from_secs(60))).await.unwrap();
-                    talk.release(&name, &granted.grant).await.unwrap();
+                    let granted = api.acquire(&Request::new(name.as_str()).ttl(Duration::from_secs(60))).await.unwrap();
+                    api.release(&name, &granted.grant).await.unwrap();
                 }
             });
         }
@@ -104,7 +101,7 @@ async fn handing_over_while_the_register_writes() {
                 writing.extend(gaps);
             }
         }
-        // What the writers have left behind ends.
+        // Wait for the last writers' entries.
         meet(&agents, 2).await;
         sleep(Duration::from_secs(1)).await;
     }
@@ -113,7 +110,7 @@ async fn handing_over_while_the_register_writes() {
         client.ends().await;
     }
     world.check();
-    println!("{written} entries of the register in 30 s");
+    println!("{written} entries of the registry in 30 s");
     for (what, mut gaps) in [("quiet", quiet), ("writing", writing)] {
         gaps.sort_unstable();
         let at = |share: usize| gaps[gaps.len() * share / 1000] as f64 / 1e3;
@@ -128,5 +125,5 @@ async fn handing_over_while_the_register_writes() {
 }
 
 async fn applied(agent: &Agent) -> u64 {
-    agent.talk.cluster().await.unwrap().applied.unwrap_or_default()
+    agent.api.cluster().await.unwrap().applied.unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What is made from the command line: completions, manual pages, the version; and the project's first pages.
+//! Output derived from the command line definition: completions, manual pages, version, errors. Also project pages.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,17 +17,16 @@ fn printed(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn every_shell_learns_every_command() {
+fn completions_of_each_shell_contain_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let text = printed(&["completions", shell]);
         for command in ["run", "agent", "acquire", "show", "doctor"] {
-            assert!(text.contains(command), "{shell} does not know {command}");
+            assert!(text.contains(command), "{command} is missing for {shell}");
         }
     }
     assert_eq!(peerlock(&["completions", "tcsh"]).status.code(), Some(64));
 }
 
-/// What is printed for bash is a script that bash can read, and it completes.
 #[test]
 fn bash_completes_a_command() {
     let script = format!(
@@ -40,7 +39,7 @@ fn bash_completes_a_command() {
 
 #[test]
 fn every_command_has_a_manual_page() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let pages = dir.path().join("deep/man1");
     printed(&["man", pages.to_str().expect("a path")]);
     let mut names: Vec<String> = fs::read_dir(&pages)
@@ -52,7 +51,7 @@ fn every_command_has_a_manual_page() {
         assert!(names.iter().any(|it| it == name), "{name} is not among {names:?}");
     }
     assert!(names.iter().all(|name| !name.contains("child")), "{names:?}");
-    // Whatever a page names is there.
+    // Pages refer only to pages that exist.
     for page in &names {
         let text = fs::read_to_string(pages.join(page)).expect("it is there").replace("\\-", "-");
         let named =
@@ -66,20 +65,20 @@ fn every_command_has_a_manual_page() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named() {
+fn directory_that_cannot_be_created_is_named() {
     let output = peerlock(&["man", "/dev/null/man1"]);
     assert_eq!(output.status.code(), Some(74), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("/dev/null/man1"), "{output:?}");
 }
 
 #[test]
-fn the_version_names_the_program_and_the_commit() {
+fn version_has_program_number_and_commit() {
     let version = printed(&["--version"]);
     assert!(version.starts_with("peerlock 0.") && version.contains('('), "{version}");
 }
 
 #[test]
-fn who_mistypes_hears_what_may_have_been_meant() {
+fn mistyped_word_gets_a_suggestion() {
     for (typed, said) in [
         ("rnu ls -- true", Some("'run'")),
         ("shwo r", Some("'show'")),
@@ -103,7 +102,7 @@ fn who_mistypes_hears_what_may_have_been_meant() {
 }
 
 #[test]
-fn what_is_no_text_is_refused_as_anything_else() {
+fn arguments_that_are_not_text_are_refused() {
     for words in [&[&b"run"[..], b"\xff", b"--", b"true"][..], &[b"show", b"\xff", b"--jsn"], &[b"\xff", b"x"]] {
         let words = words.iter().map(|word| OsStr::from_bytes(word));
         let output = Command::new(env!("CARGO_BIN_EXE_peerlock")).args(words).output().expect("it runs");
@@ -111,9 +110,9 @@ fn what_is_no_text_is_refused_as_anything_else() {
     }
 }
 
-/// As all that is printed: who reads the first lines of it has seen enough.
+/// As for other output: a closed pipe is no error, a full disk is one.
 #[test]
-fn help_that_nobody_reads_to_its_end_is_no_failure() {
+fn help_into_a_closed_pipe_is_no_error() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
@@ -126,7 +125,6 @@ fn help_that_nobody_reads_to_its_end_is_no_failure() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
 }
 
-/// The diagram of ARCHITECTURE has every crate in it.
 #[test]
 fn architecture_diagram_shows_every_crate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

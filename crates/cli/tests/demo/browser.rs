@@ -1,4 +1,4 @@
-//! Headless Chromium, driven by chromedriver over plain HTTP: a few commands of WebDriver are all that is needed.
+//! Headless Chromium, controlled by chromedriver over plain HTTP.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A browser with one page. It is ended whatever happens.
+/// A browser with one page, stopped when dropped.
 pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
-    /// The browser's own id.
+    /// The process ID of the browser.
     process: String,
-    /// Removed when the browser is gone.
+    /// Removed after the browser.
     _profile: tempfile::TempDir,
 }
 
 impl Browser {
-    /// Starts one, and installs it if that is missing and possible. Without one the test cannot be done: that is said,
-    /// and on CI (`PEERLOCK_CI=1`) it fails.
+    /// Starts a browser, and installs it if it is missing and this is possible. Otherwise the test is skipped, or fails
+    /// in CI (`PEERLOCK_CI=1`).
     pub fn start() -> Option<Self> {
         if !is_installed() {
             let missing = "there is no Chromium to show the page: apt-get install chromium chromium-driver";
@@ -37,7 +37,7 @@ impl Browser {
             let (_, port) = line.split_once("started successfully on port ")?;
             port.trim_end_matches('.').parse().ok()
         });
-        browser.port = port.expect("it says its port");
+        browser.port = port.expect("a port");
         let dir = format!("--user-data-dir={}", browser._profile.path().display());
         let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
                      --disable-background-networking --disable-component-update --disable-sync --disable-dev-shm-usage \
@@ -65,7 +65,7 @@ impl Browser {
         self.post("window/rect", &json!({ "width": width, "height": height }));
     }
 
-    /// What the console has of warnings and errors since it was asked last.
+    /// Returns the warnings and errors of the console since the last call.
     pub fn complaints(&self) -> Vec<String> {
         let log = self.post("se/log", &json!({ "type": "browser" }));
         let all = log.as_array().unwrap().iter();
@@ -94,7 +94,7 @@ impl Browser {
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )?;
-        // The driver leaves the connection open: the head says where the answer ends.
+        // The driver leaves the connection open: the header has the length.
         let mut answer = BufReader::new(stream);
         let mut length = 0;
         for line in answer.by_ref().lines() {
@@ -112,14 +112,14 @@ impl Browser {
     }
 }
 
-/// Whether the browser and its driver are there; they are installed if that is possible.
+/// Returns whether browser and driver are installed, after an attempt to install them.
 fn is_installed() -> bool {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap();
     let programs = ["chromium", "chromedriver"];
     let is_there = || programs.iter().all(|program| Command::new(program).arg("--version").output().is_ok());
     if !is_there() {
-        // Fails where we are not root, or there is no apt-get.
+        // Fails without root or apt-get.
         _ = Command::new("apt-get").args(["install", "-qq", "-y", "chromium", "chromium-driver"]).output();
     }
     is_there()
@@ -128,7 +128,7 @@ fn is_installed() -> bool {
 impl Drop for Browser {
     fn drop(&mut self) {
         if !self.session.is_empty() {
-            // The browser ends with its session; and if the driver does not do it, we do.
+            // The browser exits with its session, unless the driver fails.
             _ = self.ask("DELETE", &self.session, "");
             _ = Command::new("kill").args(["-KILL", &self.process]).stderr(Stdio::null()).status();
         }

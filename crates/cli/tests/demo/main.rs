@@ -1,4 +1,4 @@
-//! `peerlock demo` from outside: as a process, and the live page in headless Chromium.
+//! `peerlock demo` as a process, and the live page in headless Chromium.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use browser::Browser;
 use serde_json::Value;
 
-/// Longer than anything takes, even on a machine with ten times as much to do.
+/// Longer than any step on a machine with ten times the load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A demo that runs. It is ended whatever happens.
+/// A running demo, killed when dropped.
 struct Demo {
     process: Child,
     output: BufReader<ChildStdout>,
     page: String,
-    /// What it leaves behind when it is killed goes with this.
+    /// Contains what a killed demo leaves behind.
     dir: tempfile::TempDir,
 }
 
@@ -37,7 +37,7 @@ impl Demo {
         Self { process, output, page, dir }
     }
 
-    /// Sends it a signal; how it ended, and what else it has said.
+    /// Sends a signal, and returns the exit status and the rest of the output.
     fn end(mut self, signal: &str) -> (ExitStatus, String) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
@@ -55,7 +55,7 @@ impl Drop for Demo {
     }
 }
 
-/// An agent that runs. It is ended whatever happens.
+/// A running agent, killed when dropped.
 struct Agent(Child);
 
 impl Drop for Agent {
@@ -65,62 +65,62 @@ impl Drop for Agent {
     }
 }
 
-/// What the expressions below are made of.
+/// Helper functions for expressions in the page.
 const HELP: &str = "const all = (what) => [...document.querySelectorAll(what)];\
     const text = (what) => all(what).map((one) => one.textContent).join('|');\
     const row = (peer) => all('#peer-rows tr').find((one) => one.firstChild.textContent === peer);\
     const act = (peer, what) => row(peer).querySelector(`[data-act=${what}]`);";
 
-/// The value of an expression in the page.
+/// Returns the value of an expression in the page.
 fn value(browser: &Browser, expression: &str) -> Value {
     browser.run(&format!("{HELP} return {expression}"))
 }
 
-/// Waits until an expression is true in the page.
+/// Waits until an expression in the page is true.
 fn wait_for(browser: &Browser, what: &str, expression: &str) {
     let started = Instant::now();
     while value(browser, expression) != true {
-        assert!(started.elapsed() < PATIENCE, "{what}; the page says: {}", value(browser, "document.body.innerText"));
+        assert!(started.elapsed() < PATIENCE, "{what}; the page shows: {}", value(browser, "document.body.innerText"));
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 fn shows_all(browser: &Browser) {
     for (what, expression) in [
-        ("eight peers stand on the ring", "all('#ring-picture .peers > g').length === 8"),
+        ("the ring shows eight peers", "all('#ring-picture .peers > g').length === 8"),
         ("they have numbers", "text('#ring-picture .name').split('|').sort().join('') === '12345678'"),
-        ("one of them keeps the line", "all('#ring-picture .peer.keeps').length === 1"),
-        ("seven point to it", "all('#ring-picture .pointer').length === 7"),
+        ("one of them is the coordinator", "all('#ring-picture .peer.keeps').length === 1"),
+        ("the others point to it", "all('#ring-picture .pointer').length === 7"),
         ("three tokens are on the ring", "all('#ring-picture .tokens .token').length === 3"),
-        ("each of them has its row", "all('#tokens tr').length === 3"),
-        ("somebody is inside", "/job \\d\\.\\d/.test(text('#tokens .client'))"),
-        ("somebody waits", "/job \\d\\.\\d/.test(text('#queue .client'))"),
-        ("the first in line is marked at its peer", "/\\b1\\b/.test(text('#ring-picture .places'))"),
-        ("somebody knows who comes next", "all('#ring-picture .next').length > 0"),
+        ("each token has its row", "all('#tokens tr').length === 3"),
+        ("a client holds a slot", "/job \\d\\.\\d/.test(text('#tokens .client'))"),
+        ("a client waits", "/job \\d\\.\\d/.test(text('#queue .client'))"),
+        ("the first waiter is marked at its peer", "/\\b1\\b/.test(text('#ring-picture .places'))"),
+        ("a holder has a successor", "all('#ring-picture .next').length > 0"),
         ("waits have numbers", "all('#numbers dd').every((number) => /\\d/.test(number.textContent))"),
         (
             "waits are drawn",
             "all('#chart > path').length === 3 && all('#chart > path').every((path) => path.getAttribute('d'))",
         ),
-        ("there is nothing to complain of", "text('#status') === ''"),
+        ("there is no problem", "text('#status') === ''"),
     ] {
         wait_for(browser, what, expression);
     }
 }
 
 #[test]
-fn the_page_shows_what_happens() {
+fn page_shows_the_running_demo() {
     let Some(browser) = Browser::start() else { return };
     let options = ["--hold", "150ms", "--think", "50ms", "--for", "300s"];
     let demo = Demo::start(&options);
     browser.open(&demo.page);
     shows_all(&browser);
 
-    // Things move.
+    // The picture changes.
     for (what, expression) in [
-        ("the line moves", "all('#queue tr')[0]?.dataset.key ?? ''"),
+        ("the queue moves", "all('#queue tr')[0]?.dataset.key ?? ''"),
         ("tokens move", "text('#tokens .peer-name')"),
-        ("entries are counted", "text('#entries')"),
+        ("grants are counted", "text('#entries')"),
     ] {
         let before = value(&browser, expression);
         wait_for(&browser, what, &format!("({expression}) !== {before}"));
@@ -128,34 +128,35 @@ fn the_page_shows_what_happens() {
 
     // Another resource, and a narrow window.
     value(&browser, "all('#list button')[1].click()");
-    wait_for(&browser, "another can be chosen", "text('#list [aria-pressed=true] .label') === 'deploy'");
+    wait_for(&browser, "another resource can be selected", "text('#list [aria-pressed=true] .label') === 'deploy'");
     wait_for(&browser, "it has tokens, too", "all('#tokens tr').length === 3");
     for width in [1280, 500] {
         browser.resize(width, 800);
-        wait_for(&browser, "nothing sticks out", "document.documentElement.scrollWidth <= innerWidth");
+        wait_for(&browser, "the page fits the window", "document.documentElement.scrollWidth <= innerWidth");
     }
-    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 
-    // The demo ends, and begins again at the same place.
+    // The demo exits and starts again at the same address.
     let place = demo.page.trim_start_matches("http://").split('/').next().unwrap().to_owned();
     let (status, said) = demo.end("-TERM");
     assert!(status.success() && said.contains(" entries in "), "{status}: {said}");
-    wait_for(&browser, "it says that nobody answers", "/does not answer; retrying/.test(text('#status'))");
+    wait_for(&browser, "the page reports the missing answer", "/does not answer; retrying/.test(text('#status'))");
     let demo = Demo::start(&[&options[..], &["--http", &place]].concat());
-    wait_for(&browser, "the token of before is not good any more", "/requires a token/.test(text('#status'))");
+    wait_for(&browser, "the previous token is refused", "/requires a token/.test(text('#status'))");
     browser.open(&demo.page);
     shows_all(&browser);
 }
 
-/// The show piece: whoever holds something dies, and its slot comes back. Nobody leaves by himself here.
+/// The killed peer's slots are recreated. No client releases a slot here.
 #[test]
-fn the_slot_of_a_peer_that_is_killed_comes_back() {
+fn slots_of_a_killed_peer_are_recreated() {
     let Some(browser) = Browser::start() else { return };
-    // On average: of three who would stay for ten minutes, one leaves within ten seconds in every twentieth run.
+    // The hold times are random: with a mean of ten minutes, one of three clients would release within ten seconds in
+    // every twentieth run.
     let demo = Demo::start(&["--hold", "1000h", "--think", "50ms", "--for", "300s"]);
     browser.open(&demo.page);
-    wait_for(&browser, "three are inside", "all('#tokens tr:not(.lost) .client:not(.unheld)').length === 3");
-    // What is to be seen for some seconds only is noted by the page itself.
+    wait_for(&browser, "three clients hold slots", "all('#tokens tr:not(.lost) .client:not(.unheld)').length === 3");
+    // The page records what is visible for seconds only.
     browser.run(
         "window.most = 0; new MutationObserver(() => {const [lost, all] = ['.token.lost', '.token'].map((what) => \
          document.querySelectorAll(`.tokens ${what}`).length);window.most = Math.max(window.most, lost, all > 3 ? 99 : \
@@ -163,25 +164,29 @@ fn the_slot_of_a_peer_that_is_killed_comes_back() {
     );
     value(&browser, "document.getElementById('strike').click()");
     for (what, expression) in [
-        ("it is killed", "text('#ring-picture .word') === 'killed'"),
-        ("its slots are gone with it", "most >= 1"),
+        ("the peer is killed", "text('#ring-picture .word') === 'killed'"),
+        ("its tokens are lost", "most >= 1"),
         ("there are never more than three", "most <= 3"),
-        ("they come back", "all('#ring-picture .token.lost').length === 0"),
-        ("others are inside", "all('#tokens tr:not(.lost) .client:not(.unheld)').length === 3"),
-        ("all is well", "text('#problem') === ''"),
-        ("it is still away", "text('#ring-picture .word') === 'killed' && all('#peer-rows .gone').length === 1"),
+        ("the tokens are recreated", "all('#ring-picture .token.lost').length === 0"),
+        ("other clients hold the slots", "all('#tokens tr:not(.lost) .client:not(.unheld)').length === 3"),
+        ("there is no problem", "text('#problem') === ''"),
+        ("the peer is still down", "text('#ring-picture .word') === 'killed' && all('#peer-rows .gone').length === 1"),
     ] {
         wait_for(&browser, what, expression);
     }
     let killed = value(&browser, "text('#peer-rows .gone .peer-label')");
     value(&browser, &format!("act({killed}, 'bring_back').click()"));
-    wait_for(&browser, "it is back", "all('#peer-rows .gone').length === 0 && text('#ring-picture .word') === ''");
-    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
+    wait_for(
+        &browser,
+        "the peer is back",
+        "all('#peer-rows .gone').length === 0 && text('#ring-picture .word') === ''",
+    );
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 }
 
-/// The other controls: each does what it says, and is undone.
+/// Each of the other controls has its effect, and can be undone.
 #[test]
-fn what_becomes_of_a_peer_is_for_whoever_watches() {
+fn controls_of_a_peer_act_and_are_undone() {
     let Some(browser) = Browser::start() else { return };
     let demo = Demo::start(&["--hold", "50ms", "--think", "50ms", "--session", "2s", "--for", "300s"]);
     browser.open(&demo.page);
@@ -190,60 +195,68 @@ fn what_becomes_of_a_peer_is_for_whoever_watches() {
         browser.run(&format!("{HELP} const button = act('{peer}', '{what}'); button.focus(); button.click()"));
         wait_for(&browser, word, &format!("row('{peer}').querySelector('.state').textContent === '{word}'"));
         let back = format!("document.activeElement === act('{peer}', 'bring_back')");
-        wait_for(&browser, "who did it by keyboard can undo it", &back);
+        wait_for(&browser, "the keyboard focus is on the opposite control", &back);
         let over = format!("row('{peer}').querySelector('.session').textContent === 'none'");
-        wait_for(&browser, "its session is over for the others", &over);
+        wait_for(&browser, "its session has expired at the others", &over);
         let before = value(&browser, "text('#entries')");
-        wait_for(&browser, "the others go on", &format!("text('#entries') !== {before}"));
+        wait_for(&browser, "the others continue", &format!("text('#entries') !== {before}"));
         value(&browser, &format!("act('{peer}', 'bring_back').click()"));
         let back = format!("/^\\d/.test(row('{peer}').querySelector('.session').textContent)");
-        wait_for(&browser, "it has a session again", &back);
-        wait_for(&browser, "it runs", &format!("row('{peer}').querySelector('.state').textContent === 'runs'"));
+        wait_for(&browser, "the peer has a new session", &back);
+        wait_for(
+            &browser,
+            "the peer is running",
+            &format!("row('{peer}').querySelector('.state').textContent === 'runs'"),
+        );
     }
     for (id, of, now) in [("clients", "clients per peer", "4"), ("slots", "slots", "4")] {
         let button = format!("all('[aria-label=\"one more: {of}\"]')[0]");
         browser.run(&format!("{HELP} {button}.focus(); {button}.click()"));
         wait_for(&browser, of, &format!("text('#{id}') === '{now}'"));
-        // Only then could it be lost: when the page was drawn again.
+        // The focus could be lost only when the page is redrawn.
         browser.run("return new Promise(requestAnimationFrame)");
-        assert_eq!(value(&browser, &format!("document.activeElement === {button}")), true, "one can go on: {of}");
+        assert_eq!(value(&browser, &format!("document.activeElement === {button}")), true, "the focus remains: {of}");
     }
     wait_for(&browser, "the new slot is used", "all('#tokens tr').length === 4");
-    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 }
 
-/// Of many resources one is found, and the address says which.
+/// One of many resources is found by searching, and selected in the address.
 #[test]
-fn one_of_many_resources() {
+fn resource_is_found_by_search_and_by_address() {
     let Some(browser) = Browser::start() else { return };
     let demo = Demo::start(&["--peers", "3", "--resources", "64", "--for", "300s"]);
-    // Behind the `#` there is the token already.
+    // The fragment already contains the token.
     let (_, token) = demo.page.split_once('#').unwrap();
     browser.open(&format!("{}&name=deploy-4", demo.page));
     let chosen =
         |name: &str| format!("text('#list [aria-pressed=true] .label') === '{name}' && all('#tokens tr').length === 3");
-    wait_for(&browser, "that of the address is chosen", &chosen("deploy-4"));
+    wait_for(&browser, "the resource of the address is selected", &chosen("deploy-4"));
     assert_eq!(value(&browser, "all('#list button').length"), 64);
     value(&browser, "all('#list button').find((one) => one.textContent.startsWith('vacuum-10')).focus()");
     browser.run(
         "const box = document.getElementById('search'); box.value = 'VACUUM-1'; box.dispatchEvent(new Event('input'))",
     );
-    wait_for(&browser, "what is searched for", "text('#list .label') === 'vacuum-10'");
+    wait_for(&browser, "the search result", "text('#list .label') === 'vacuum-10'");
     let stays = value(&browser, "document.activeElement.textContent.startsWith('vacuum-10')");
-    assert_eq!(stays, true, "who is on it by keyboard stays there when others go");
+    assert_eq!(stays, true, "the keyboard focus stays on the remaining entry");
     value(&browser, "all('#list button')[0].click()");
-    wait_for(&browser, "it can be chosen", &chosen("vacuum-10"));
-    assert_eq!(value(&browser, "location.hash"), format!("#{token}&name=vacuum-10"), "and the token is kept");
+    wait_for(&browser, "the found resource is selected", &chosen("vacuum-10"));
+    assert_eq!(
+        value(&browser, "location.hash"),
+        format!("#{token}&name=vacuum-10"),
+        "the token remains in the address"
+    );
     value(&browser, "history.back()");
-    wait_for(&browser, "one can go back", "text('#summary').includes('deploy-4 with')");
+    wait_for(&browser, "the previous resource is selected again", "text('#summary').includes('deploy-4 with')");
     value(&browser, &format!("void (location.hash = '#{token}&name=nothing')"));
-    wait_for(&browser, "one that is not there", "/There is no resource nothing yet/.test(text('#unknown'))");
-    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
+    wait_for(&browser, "an unknown resource is reported", "/There is no resource nothing yet/.test(text('#unknown'))");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 }
 
-/// An agent sees one peer from the inside, and asks the others for the rest.
+/// An agent shows its own peer, and queries the others.
 #[test]
-fn the_page_of_an_agent() {
+fn page_of_an_agent_shows_its_peer_without_controls() {
     let Some(browser) = Browser::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -259,9 +272,9 @@ fn the_page_of_an_agent() {
     }
     let token = dir.path().join("token");
     browser.open(&format!("http://{address}/#token={}", std::fs::read_to_string(&token).unwrap().trim()));
-    wait_for(&browser, "nobody has been here", "!document.getElementById('empty').hidden");
+    wait_for(&browser, "the list is empty", "!document.getElementById('empty').hidden");
 
-    // What clients call themselves is text, and nothing else.
+    // Labels are shown as text.
     let label = "<b id=bold>me</b>";
     for wait in ["5s", "0s"] {
         let mut acquire = Command::new(env!("CARGO_BIN_EXE_peerlock"));
@@ -271,16 +284,16 @@ fn the_page_of_an_agent() {
     }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
     for (what, expression) in [
-        ("one peer stands on the ring", "all('#ring-picture .peers > g').length === 1"),
+        ("the ring shows one peer", "all('#ring-picture .peers > g').length === 1"),
         (
-            "the name of its host stands beside it, or the first part of it",
+            "the peer has its host's name, or the first part of it",
             &format!("[{host:?}, {host:?}.split('.')[0]].includes(text('#ring-picture .name'))"),
         ),
         ("it leads, with a session", "/^.*\\|this agent\\|leads\\|\\d+ · .*s$/.test(text('#peer-rows td'))"),
-        ("the client is inside", &format!("text('#tokens .client') === {label:?}")),
-        ("and nothing more than text", "document.getElementById('bold') === null"),
-        ("nobody waits", "text('#more') === 'No client waits.'"),
-        ("one has come in", "text('#entries') === '1'"),
+        ("the client holds the slot", &format!("text('#tokens .client') === {label:?}")),
+        ("the label is not markup", "document.getElementById('bold') === null"),
+        ("no client waits", "text('#more') === 'No client waits.'"),
+        ("one grant is counted", "text('#entries') === '1'"),
         (
             "an agent has no controls",
             "document.getElementById('controls') === null && all('#peers button').length === 0",
@@ -288,32 +301,32 @@ fn the_page_of_an_agent() {
     ] {
         wait_for(&browser, what, expression);
     }
-    // Nor has it what they are made of.
+    // The routes and scripts of the controls do not exist.
     browser.run(
         "window.asked = []; const token = new URLSearchParams(location.hash.slice(1)).get('token');const headers = { \
          authorization: `Bearer ${token}` };for (const path of ['/demo', '/assets/controls.js', '/openapi.json']) \
          {fetch(path, { headers }).then(async (answer) => asked.push(`${answer.status} ${(await \
          answer.text()).includes('/demo\"')}`)) }",
     );
-    wait_for(&browser, "not even a route", "asked.sort().join() === '200 false,404 false,404 false'");
-    assert!(browser.complaints().iter().all(|line| line.contains("404")), "only what was asked for on purpose");
-    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
+    wait_for(&browser, "the routes are absent", "asked.sort().join() === '200 false,404 false,404 false'");
+    assert!(browser.complaints().iter().all(|line| line.contains("404")), "only the expected errors");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console has no errors");
 }
 
 #[test]
-fn it_ends_by_itself_and_says_what_was() {
+fn demo_with_a_time_limit_exits_with_a_summary() {
     let mut demo = Demo::start(&["--peers", "3", "--slots", "1", "--hold", "1ms", "--think", "1ms", "--for", "500ms"]);
     assert!(demo.page.starts_with("http://127.0.0.1:"), "{}", demo.page);
     let mut said = String::new();
     demo.output.read_to_string(&mut said).unwrap();
     assert!(demo.process.wait().unwrap().success());
-    assert_eq!(demo.dir.path().read_dir().unwrap().count(), 0, "nothing is left of it");
+    assert_eq!(demo.dir.path().read_dir().unwrap().count(), 0, "the directory is empty");
     let entries: u64 = said.lines().last().unwrap().split_once(" entries in ").unwrap().0.parse().unwrap();
     assert!(entries > 0, "{said}");
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_options_of_the_demo_are_refused() {
     for (options, code, words) in [
         (&["--http", "0.0.0.0:0"][..], 64, "served on loopback only: give --http 127.0.0.1:0"),
         (&["--peers", "1"], 64, "--peers"),

@@ -1,13 +1,13 @@
-//! Where agents are found that are told to be somewhere else than they listen.
+//! Agents that advertise another address than they listen at.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::world::{World, meet};
 
-/// The second advertises another address of the machine. The third knows only the first, and dials the second there.
+/// The second agent advertises another address of the machine. The third joins the first, and dials the second there.
 #[tokio::test]
-async fn an_agent_is_dialled_where_it_says() {
+async fn agent_is_dialled_at_its_advertised_address() {
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
     let first = world.agent(&[]).await;
     let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
@@ -20,7 +20,7 @@ async fn an_agent_is_dialled_where_it_says() {
     let expected = agents[1].address.to_string();
     assert!(expected.starts_with("127.0.0.2:") && !expected.ends_with(":0"), "{expected}");
     for agent in [&agents[0], &agents[2]] {
-        let peers = agent.talk.peers().await.unwrap();
+        let peers = agent.api.peers().await.unwrap();
         assert!(peers.iter().any(|peer| peer.up && peer.address == expected), "{peers:?}");
     }
     let mut clients: Vec<_> = agents.iter().map(|agent| world.client(agent, 5, true)).collect();

@@ -1,4 +1,4 @@
-//! Five machines start at once, and the switch between {1, 2} and {3, 4, 5} comes up late.
+//! Five machines start at once, while the connection between {1, 2} and {3, 4, 5} is missing at first.
 
 use std::time::Duration;
 
@@ -6,24 +6,22 @@ use nix::sys::signal::Signal;
 use peerlock::{Error, Request};
 use tokio::time::sleep;
 
-use super::network::{Network, begin, network};
-use super::world::{Agent, SESSION, Started, World, meet, rounds, served, until, voted};
+use super::network::{Network, launch_on, network};
+use super::world::{Agent, BRIEF, ENDLESS, SESSION, Started, World, meet, rounds, served, until, voted};
 
 const MACHINES: [usize; 5] = [1, 2, 3, 4, 5];
-/// Those behind the switch.
+/// The machines on the other side.
 const FAR: [usize; 3] = [3, 4, 5];
-const A_MOMENT: Duration = Duration::from_millis(5);
-const ON_AND_ON: u64 = u64::MAX;
 
 fn world() -> World {
-    let mut world = World::new(1, Duration::from_secs(60), A_MOMENT);
+    let mut world = World::new(1, Duration::from_secs(60), BRIEF);
     (world.session, world.persists) = (Some(SESSION), true);
     world
 }
 
-/// All five for the first time, by the same command.
+/// Starts all five for the first time, with the same command.
 fn first_boot(world: &mut World, network: &Network) -> Vec<Started> {
-    MACHINES.iter().map(|machine| begin(world, network, *machine, &MACHINES, &["--expect", "5"])).collect()
+    MACHINES.iter().map(|machine| launch_on(world, network, *machine, &MACHINES, &["--expect", "5"])).collect()
 }
 
 async fn answers(world: &World, started: Vec<Started>) -> Vec<Agent> {
@@ -34,25 +32,25 @@ async fn answers(world: &World, started: Vec<Started>) -> Vec<Agent> {
     agents
 }
 
-/// Nobody knows a cluster yet: none is founded before all five have met, and then one.
+/// No cluster is created before all five are connected, and then only one.
 #[tokio::test]
-async fn the_switch_is_late_at_the_first_boot() {
+async fn first_boot_in_a_partition_creates_one_cluster() {
     let Some(network) = network(5) else { return };
     for round in 0..rounds(1) {
         let mut world = world();
         network.split(&FAR);
         let started = first_boot(&mut world, &network);
         let agents = answers(&world, started).await;
-        let mut clients: Vec<_> = agents.iter().map(|agent| world.client(agent, ON_AND_ON, true)).collect();
+        let mut clients: Vec<_> = agents.iter().map(|agent| world.client(agent, ENDLESS, true)).collect();
         meet(&agents[..2], 2).await;
         meet(&agents[2..], 3).await;
         sleep(Duration::from_secs(1)).await;
-        assert_eq!(world.tally().all(), 0, "nobody comes in without a cluster");
+        assert_eq!(world.tally().all(), 0, "nothing is granted without a cluster");
         network.split(&[]);
         served(&world, &clients).await;
         let mut clusters = Vec::new();
         for agent in &agents {
-            clusters.push(agent.talk.cluster().await.unwrap().cluster);
+            clusters.push(agent.api.cluster().await.unwrap().cluster);
         }
         clusters.dedup();
         assert_eq!(clusters.len(), 1, "{clusters:?}");
@@ -64,30 +62,30 @@ async fn the_switch_is_late_at_the_first_boot() {
     }
 }
 
-/// They have been a cluster. All are killed, and come back while the network is split: at most one side goes on, and
-/// what was granted for an hour before is granted to nobody else.
+/// All members are killed and start again in a partition: at most one side continues, and a grant of before is not
+/// granted again.
 #[tokio::test]
-async fn the_switch_is_late_after_a_loss_of_power() {
+async fn boot_in_a_partition_continues_on_one_side() {
     let Some(network) = network(5) else { return };
     let mut world = world();
     let started = first_boot(&mut world, &network);
     let mut agents = answers(&world, started).await;
-    let mut clients: Vec<_> = agents.iter().map(|agent| world.client(agent, ON_AND_ON, true)).collect();
+    let mut clients: Vec<_> = agents.iter().map(|agent| world.client(agent, ENDLESS, true)).collect();
     served(&world, &clients).await;
     let hour = Request::new("for an hour").ttl(Duration::from_secs(3_600)).try_only();
-    let retained = until("a grant for an hour", async || agents[4].talk.acquire(&hour).await.ok()).await;
+    let retained = until("a grant for an hour", async || agents[4].api.acquire(&hour).await.ok()).await;
     for round in 0..rounds(2) {
         voted(&agents, 3).await;
         agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
         network.split(&FAR);
-        // By turns with the same command, and with what their folders know only.
-        let begin = if round % 2 == 0 { World::begin_as_before } else { World::begin_again };
-        let started = agents.into_iter().map(|agent| begin(&world, agent)).collect();
+        // Alternately with the same command and without --join.
+        let launch_on = if round % 2 == 0 { World::relaunch_as_before } else { World::relaunch };
+        let started = agents.into_iter().map(|agent| launch_on(&world, agent)).collect();
         agents = answers(&world, started).await;
         let before = world.tally();
         world.more(3).await;
         for agent in [&agents[0], &agents[4]] {
-            match agent.talk.acquire(&hour).await {
+            match agent.api.acquire(&hour).await {
                 Err(Error::NotAcquired { .. } | Error::NoMajority { .. } | Error::Recovering { .. }) => {}
                 other => panic!("{other:?} beside {retained:?}"),
             }

@@ -1,47 +1,48 @@
-//! What the log of all clients must look like, whatever happened to them.
+//! Checks the log of all clients.
 //!
 //! ```text
-//! ask TIME CLIENT                         is about to ask
-//! waits TIME CLIENT AHEAD                 has heard its place in line, for the first time since it asked
-//! enter TIME CLIENT FENCING SLOT UNTIL    inside from TIME on, and sure of it until UNTIL
-//! renewed TIME CLIENT FENCING SLOT UNTIL  is sure of it for longer
-//! leave TIME CLIENT FENCING SLOT          goes out, and then gives the slot back
-//! lost TIME CLIENT FENCING SLOT           was told, when it gave it back, that it had lost it before
-//! killed TIME CLIENT                      written by whoever is about to kill it
-//! failed TIME CLIENT WHAT                 was sent away, or could not give the slot back; goes on asking
-//! error TIME CLIENT WHAT                  the same, and gives up
+//! ask TIME CLIENT                         is about to request a slot
+//! waits TIME CLIENT AHEAD                 has received its position for the first time
+//! enter TIME CLIENT FENCING SLOT UNTIL    holds the slot from TIME on, with a lease until UNTIL
+//! renewed TIME CLIENT FENCING SLOT UNTIL  has renewed the lease
+//! leave TIME CLIENT FENCING SLOT          is about to release the slot
+//! lost TIME CLIENT FENCING SLOT           got the reply to its release that the slot was lost before
+//! killed TIME CLIENT                      written by the test before it kills the client
+//! failed TIME CLIENT WHY                  a request or release failed; the client continues
+//! error TIME CLIENT WHY                   a request or release failed; the client exits
 //! ```
 //!
-//! Times are nanoseconds of one clock that all of them read. A client reads it after it was let in and before it
-//! gives the slot back, so the stay that it claims lies within the stay that it had.
+//! Times are nanoseconds of one clock that all processes read. A client reads it after the grant and before the
+//! release, so the stay in the log lies within the time of the grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The time in which a client holds a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stay {
     client: u64,
     fencing: u64,
     slot: u32,
     from: u64,
-    /// When it was over: it left, its lease ended, or it was killed. Nobody has said so if it goes on for ever.
+    /// The end: the release, the end of the lease, or the kill. `u64::MAX` if none of them is in the log.
     to: u64,
-    /// When its lease ended if it did nothing about it.
+    /// The end of the lease without a further renewal.
     lease: u64,
-    /// When its client asked for it, and when that heard that it was in line.
+    /// When the client requested the slot, and when it received its first position.
     asked: Option<u64>,
     waits: Option<u64>,
 }
 
-/// What the clients did.
+/// The actions of the clients.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub struct Summary {
-    /// How often each was inside.
+    /// The number of stays of each client.
     pub entries: BTreeMap<u64, usize>,
-    /// Who had lost it before giving it back, each time.
+    /// For each slot lost before its release, the client.
     pub lost: Vec<u64>,
-    /// Who was sent away and asked again, and why.
+    /// Clients that failed and continued, and the reason.
     pub failed: Vec<(u64, String)>,
-    /// Who gave up, and why.
+    /// Clients that failed and exited, and the reason.
     pub errors: Vec<(u64, String)>,
 }
 
@@ -50,33 +51,32 @@ impl Summary {
         self.entries.values().sum()
     }
 
-    /// How often this client was inside.
+    /// Returns the number of stays of a client.
     pub fn of(&self, client: u64) -> usize {
         self.entries.get(&client).copied().unwrap_or_default()
     }
 }
 
-/// The log as far as it was read.
+/// The part of the log that has been read.
 #[derive(Default)]
 pub struct Log {
     stays: Vec<Stay>,
     summary: Summary,
     lines: usize,
-    /// Where a client's last stay is in the list.
+    /// The index of each client's last stay.
     last: BTreeMap<u64, usize>,
-    /// Who has asked, and who of these has heard that it is in line.
+    /// For each pending request, its time and the time of the first position.
     asked: BTreeMap<u64, (u64, Option<u64>)>,
     killed: BTreeMap<u64, u64>,
 }
 
 impl Log {
-    /// Reads on, in whole lines.
+    /// Reads further lines.
     pub fn read(&mut self, text: &str) -> Result<(), String> {
         text.lines().try_for_each(|line| self.line(line))
     }
 
-    /// What the clients have done so far, right or wrong: a client that has been frozen has not said yet that it lost a
-    /// slot.
+    /// Returns the actions so far, without checking them. A frozen client reports a lost slot only after it continues.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
@@ -87,7 +87,7 @@ impl Log {
         let words: Vec<&str> = line.split(' ').collect();
         let value = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok()).ok_or_else(wrong);
         let (time, client) = (value(1)?, value(2)?);
-        // The stay that a later line is about.
+        // Returns the index of the stay that this line is about.
         let its = |fencing: u64| {
             self.last.get(&client).copied().filter(|index| self.stays[*index].fencing == fencing).ok_or_else(wrong)
         };
@@ -118,7 +118,7 @@ impl Log {
             }
             "killed" => drop(self.killed.insert(client, time)),
             "failed" | "error" => {
-                // Who had not asked anew could not give the slot back: it was sure of it until the lease ended.
+                // Without a pending request the release has failed: the client held the slot until its lease expired.
                 if self.asked.remove(&client).is_none() {
                     self.ends_with_its_lease(client);
                 }
@@ -137,12 +137,12 @@ impl Log {
         }
     }
 
-    /// All stays, when everything was read, in the order in which they began.
+    /// Returns the stays by their beginning. To be called when all lines are read.
     fn stays(&self) -> Vec<Stay> {
         let mut stays = self.stays.clone();
         for stay in stays.iter_mut().filter(|stay| stay.to == u64::MAX) {
             if let Some(time) = self.killed.get(&stay.client) {
-                // It may have gone in after that was written, for as long as it took to kill it.
+                // It may have acquired the slot between the line in the log and the kill.
                 stay.to = stay.from.max(*time);
             }
         }
@@ -150,8 +150,8 @@ impl Log {
         stays
     }
 
-    /// Whether it was right. At most `slots` inside at any time, one in each slot; fencing numbers that rise with every
-    /// entry into a slot, and none of them twice.
+    /// Checks the stays: at any time at most `slots`, and one in each slot; fencing numbers that are unique and
+    /// increase per slot.
     pub fn check(&self, slots: usize) -> Result<(), String> {
         let stays = self.stays();
         let (mut observed, mut last) = (BTreeSet::new(), BTreeMap::<u32, Stay>::new());
@@ -171,17 +171,17 @@ impl Log {
         at_most(slots, &stays)
     }
 
-    /// Who came in, in this order.
+    /// Returns the clients in the order of their stays.
     pub fn order(&self) -> Vec<u64> {
         self.stays().iter().map(|stay| stay.client).collect()
     }
 
-    /// When somebody next came in after this time.
+    /// Returns the beginning of the first stay after this time.
     pub fn next_entry(&self, after: u64) -> Option<u64> {
         self.stays.iter().map(|stay| stay.from).filter(|from| *from > after).min()
     }
 
-    /// The times between one client's leaving and another's entering the same slot, of entries between these times.
+    /// Returns the times between one client's release of a slot and another's acquisition of it, within this period.
     pub fn gaps(&self, from: u64, to: u64) -> Vec<u64> {
         let stays = self.stays();
         let mut last = BTreeMap::<u32, Stay>::new();
@@ -193,17 +193,17 @@ impl Log {
         gaps
     }
 
-    /// Whether this client has asked, and knows that it is in line.
+    /// Returns whether a client has a pending request with a known position.
     pub fn waits(&self, client: u64) -> bool {
         self.asked.get(&client).is_some_and(|(_, waits)| waits.is_some())
     }
 
-    /// The longest time between asking and coming in of those who were not sent away, in nanoseconds.
+    /// Returns the longest time from a request to its grant, in nanoseconds.
     pub fn longest_wait(&self) -> u64 {
         self.stays.iter().filter_map(|stay| Some(stay.from - stay.asked?)).max().unwrap_or_default()
     }
 
-    /// The longest time in which nobody came in, and the longest in which some slot was not used, in nanoseconds.
+    /// Returns the longest time without a grant, and the longest in which one slot was free, in nanoseconds.
     pub fn standstills(&self) -> (u64, u64) {
         let stays = self.stays();
         let all = stays.windows(2).map(|pair| pair[1].from - pair[0].from).max().unwrap_or_default();
@@ -217,7 +217,8 @@ impl Log {
         (all, longest)
     }
 
-    /// For every entry of one that had heard its place in line, how many came in before it who had not even asked then.
+    /// Returns, for each grant after a known position, the number of earlier grants to clients that asked after that
+    /// position was known.
     pub fn passed(&self) -> Vec<usize> {
         let stays = self.stays();
         let started: Vec<u64> = stays.iter().map(|stay| stay.from).collect();
@@ -232,29 +233,29 @@ impl Log {
 }
 
 fn at_most(slots: usize, stays: &[Stay]) -> Result<(), String> {
-    // Who leaves at the very moment when another enters is not inside any more.
+    // A stay that ends when another begins does not overlap it.
     let mut changes: Vec<(u64, i32, usize)> = Vec::new();
     for (index, stay) in stays.iter().enumerate().filter(|(_, stay)| stay.from < stay.to) {
         changes.push((stay.from, 1, index));
         changes.push((stay.to, -1, index));
     }
     changes.sort_unstable();
-    let mut inside = BTreeSet::new();
+    let mut held = BTreeSet::new();
     for (_, change, index) in changes {
         if change < 0 {
-            inside.remove(&index);
+            held.remove(&index);
             continue;
         }
-        inside.insert(index);
-        if inside.len() > slots {
-            let host: Vec<_> = inside.iter().map(|index| stays[*index]).collect();
-            return Err(format!("{} inside at once: {host:?}", inside.len()));
+        held.insert(index);
+        if held.len() > slots {
+            let host: Vec<_> = held.iter().map(|index| stays[*index]).collect();
+            return Err(format!("{} holders at once: {host:?}", held.len()));
         }
     }
     Ok(())
 }
 
-/// The checker bites, or it is worth nothing.
+/// A checker that detects nothing would be worthless.
 mod tests {
     use super::*;
 
@@ -268,7 +269,7 @@ mod tests {
     const GOOD: &str = "enter 10 1 5 0 99\nenter 11 2 6 1 99\nleave 20 1 5 0\nenter 20 3 7 0 99\nleave 30 2 6 1\n";
 
     #[test]
-    fn a_good_log_is_good() {
+    fn correct_log_passes() {
         let summary = check(GOOD, 2).unwrap();
         assert_eq!((summary.all(), summary.of(1), summary.of(9), summary.lost), (3, 1, 0, vec![]));
         assert_eq!(check("", 1), Ok(Summary::default()));
@@ -277,34 +278,34 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_is_found() {
+    fn each_violation_is_detected() {
         for (what, more, found) in [
-            ("a fourth in a slot of its own", "enter 21 4 8 2 99\n", "3 inside at once"),
-            ("somebody else in a slot", "enter 21 4 8 0 99\n", "two in one slot"),
-            ("a number that was given before, in another slot", "enter 31 4 7 1 99\n", "given twice"),
-            ("a number that goes back", "enter 31 4 4 1 99\n", "goes back"),
-            ("half a line", "enter 31 4", "line 6"),
-            ("something else", "hello 1 2\n", "line 6"),
-            ("out without having been in", "leave 31 4 9 1\n", "line 6"),
-            ("out of another stay", "leave 31 3 9 0\n", "line 6"),
+            ("a third holder in a slot of its own", "enter 21 4 8 2 99\n", "3 holders at once"),
+            ("a second holder in one slot", "enter 21 4 8 0 99\n", "two in one slot"),
+            ("a fencing number of another slot", "enter 31 4 7 1 99\n", "given twice"),
+            ("a fencing number that decreases", "enter 31 4 4 1 99\n", "goes back"),
+            ("an incomplete line", "enter 31 4", "line 6"),
+            ("an unknown action", "hello 1 2\n", "line 6"),
+            ("a release without a grant", "leave 31 4 9 1\n", "line 6"),
+            ("a release of another client's grant", "leave 31 3 9 0\n", "line 6"),
         ] {
             let error = check(&format!("{GOOD}{more}"), 2).unwrap_err();
             assert!(error.contains(found), "{what}: {error}");
         }
     }
 
-    /// Lines come as they were written, which is not quite the order of their times.
+    /// Lines are written in nearly, but not exactly, the order of their times.
     #[test]
-    fn the_order_of_lines_does_not_matter_but_that_of_times_does() {
+    fn times_determine_the_order_of_lines() {
         let late = "enter 10 1 5 0 99\nenter 21 2 6 0 99\nleave 20 1 5 0\n";
         assert!(check(late, 1).is_ok());
         let over = "enter 10 1 5 0 99\nenter 19 2 6 0 99\nleave 20 1 5 0\n";
         assert!(check(over, 1).is_err());
     }
 
-    /// What `benches/agents.rs` measures: 1 to 2 in slot 0, not from 2 to itself, nor in another slot, nor outside.
+    /// As measured by `benches/agents.rs`. A gap lies between different clients of one slot, within the period.
     #[test]
-    fn a_gap_is_between_two_clients_of_one_slot() {
+    fn gap_is_between_two_clients_of_one_slot() {
         let mut log = Log::default();
         let first = "enter 10 1 5 0 99\nleave 20 1 5 0\nenter 12 3 6 1 99\nleave 22 3 6 1\n";
         log.read(&format!("{first}enter 24 2 7 0 99\nleave 30 2 7 0\nenter 31 2 8 0 99\nleave 32 2 8 0\n")).unwrap();
@@ -312,26 +313,26 @@ mod tests {
     }
 
     #[test]
-    fn a_stay_ends_with_its_lease_or_its_client_but_not_earlier() {
+    fn stay_ends_with_its_release_lease_or_client() {
         for (end, next, good) in [
-            // Frozen until 500, and its lease ended at 99.
+            // Frozen until 500; the lease expired at 99.
             ("leave 500 1 5 0\nlost 501 1 5 0\n", 99, true),
             ("leave 500 1 5 0\nlost 501 1 5 0\n", 98, false),
-            // It gave it back in time: the lease's end does not matter.
+            // Released in time: the end of the lease does not matter.
             ("leave 500 1 5 0\n", 99, false),
             ("leave 50 1 5 0\nlost 51 1 5 0\n", 50, true),
             ("renewed 60 1 5 0 160\nleave 500 1 5 0\nlost 501 1 5 0\n", 160, true),
             ("renewed 60 1 5 0 160\nleave 500 1 5 0\nlost 501 1 5 0\n", 159, false),
-            // The agent has gone, so nobody knows: it was sure until 99.
+            // The agent did not reply to the release: the client held the slot until 99.
             ("leave 500 1 5 0\nfailed 501 1 no agent\n", 99, true),
             ("leave 500 1 5 0\nfailed 501 1 no agent\n", 98, false),
-            // It gave it back, and the next time was sent away.
+            // Released; the next request failed.
             ("leave 500 1 5 0\nask 500 1\nfailed 501 1 no agent\n", 99, false),
             ("killed 40 1\n", 40, true),
             ("killed 40 1\n", 39, false),
             ("killed 5 1\n", 10, true),
             ("killed 40 1\nleave 50 1 5 0\n", 49, false),
-            // Nothing was heard of it: it may be inside for ever.
+            // Without a further line it may hold the slot forever.
             ("", 1_000_000, false),
         ] {
             let log = format!("enter 10 1 5 0 99\n{end}enter {next} 2 6 0 99999999\n");
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_passed_in_line_is_counted() {
+    fn passed_waiters_are_counted() {
         let read = |log: &str| {
             let mut read = Log::default();
             read.read(log).unwrap();
@@ -349,7 +350,7 @@ mod tests {
         let line = "ask 10 1\nask 11 2\nwaits 12 1 0\nwaits 13 2 1\n";
         let fair = "enter 20 1 5 0 99\nleave 21 1 5 0\nenter 22 2 6 0 99\nleave 23 2 6 0\n";
         assert_eq!(read(&format!("{line}{fair}")), (vec![1, 2], vec![0, 0]));
-        // Both had asked before either was in line: nobody can tell who was first.
+        // Both had asked before either had a position: their order is undetermined.
         let other = "enter 20 2 5 0 99\nleave 21 2 5 0\nenter 22 1 6 0 99\nleave 23 1 6 0\n";
         assert_eq!(read(&format!("{line}{other}")), (vec![2, 1], vec![0, 0]));
         let late = "ask 14 3\nenter 20 3 5 0 99\nleave 21 3 5 0\nenter 22 1 6 0 99\nleave 23 1 6 0\n";
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_standstill_is_found_for_all_and_for_a_slot() {
+    fn longest_standstill_is_found_overall_and_per_slot() {
         let mut read = Log::default();
         read.read(&format!("{GOOD}enter 32 1 9 0 99\nleave 34 1 9 0\nenter 70 2 10 1 99\nleave 71 2 10 1\n")).unwrap();
         assert_eq!((read.standstills(), read.next_entry(32)), ((38, 40), Some(70)));

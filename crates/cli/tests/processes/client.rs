@@ -1,4 +1,4 @@
-//! The clients: this very test program, started once more with orders in its environment.
+//! The clients: this test program, started again with a task in its environment.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -8,28 +8,28 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use peerlock::{Agent, Client, Error, Granted, Progress, Request};
 
-/// Where a client finds its orders.
-pub const ORDERS: &str = "PEERLOCK_TEST_CLIENT";
+/// The environment variable of the task.
+pub const TASK: &str = "PEERLOCK_TEST_CLIENT";
 
-/// What a client does.
+/// The task of a client.
 #[derive(Debug, Clone)]
-pub struct Orders {
+pub struct Task {
     pub number: u64,
     pub socket: String,
     pub log: String,
     pub slots: u32,
     pub ttl: Duration,
-    /// How long it stays inside.
+    /// For how long it holds a slot.
     pub stay: Duration,
-    /// How often it goes in, unless there is a file `stop` beside the log.
+    /// How often it acquires a slot, unless a file `stop` is beside the log.
     pub entries: u64,
-    /// The slot is bound to the connection; else it is detached.
+    /// Whether the grant is bound to the connection, or detached.
     pub hold: bool,
-    /// It asks again when it was sent away, and waits for its agent when that is gone.
+    /// Whether it continues after an error, also while its agent is absent.
     pub persists: bool,
 }
 
-impl Orders {
+impl Task {
     pub fn to_text(&self) -> String {
         let Self { number, socket, log, slots, ttl, stay, entries, hold, persists } = self;
         let (ttl, stay) = (ttl.as_millis(), stay.as_micros());
@@ -52,13 +52,13 @@ impl Orders {
     }
 }
 
-/// The time on the clock that all processes of the machine read, and that goes on while they are frozen.
+/// Returns the time of a clock that all processes of the machine share, and that continues while they are frozen.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap();
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// Appends a line to the log, in one piece.
+/// Appends a line to the log with one write.
 pub fn append(log: &Path, line: &str) {
     open(log).write_all(format!("{line}\n").as_bytes()).unwrap();
 }
@@ -67,51 +67,51 @@ fn open(log: &Path) -> File {
     OpenOptions::new().append(true).create(true).open(log).unwrap()
 }
 
-/// How soon a client that persists asks again.
+/// The pause of a client that continues after an error.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Not a test: what a client runs.
+/// No test, but the main function of a client.
 #[test]
 fn client() {
-    if has_orders() {
-        carry_out_orders();
+    if is_client() {
+        run_task();
     }
 }
 
-/// Whether this process is a client.
-pub fn has_orders() -> bool {
-    std::env::var_os(ORDERS).is_some()
+/// Returns whether this process is a client.
+pub fn is_client() -> bool {
+    std::env::var_os(TASK).is_some()
 }
 
-/// Does what a client is to do.
-pub fn carry_out_orders() {
-    let orders = std::env::var(ORDERS).expect("orders");
-    let mut client = Visitor::new(Orders::parse(&orders).expect("good orders"));
+/// Executes the client's task.
+pub fn run_task() {
+    let task = std::env::var(TASK).expect("task");
+    let mut client = TaskRun::new(Task::parse(&task).expect("good task"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let outcome = runtime.block_on(client.run());
     if let Err(error) = outcome {
-        client.write(&format!("error {} {} {error}", now(), client.orders.number));
-        // Without the words of a failed test.
+        client.write(&format!("error {} {} {error}", now(), client.task.number));
+        // A panic would print the message of a failed test.
         std::process::exit(1);
     }
 }
 
-struct Visitor {
-    orders: Orders,
+struct TaskRun {
+    task: Task,
     request: Request,
     agent: Client,
     log: File,
 }
 
-/// The resource that they all want.
+/// The resource that all clients request.
 pub const NAME: &str = "r";
 
-impl Visitor {
-    fn new(orders: Orders) -> Self {
-        let request = Request::new(NAME).slots(orders.slots).ttl(orders.ttl).label(orders.number.to_string());
-        let agent = Agent::at(orders.socket.parse().unwrap(), None).client();
-        let log = open(Path::new(&orders.log));
-        Self { orders, request, agent, log }
+impl TaskRun {
+    fn new(task: Task) -> Self {
+        let request = Request::new(NAME).slots(task.slots).ttl(task.ttl).label(task.number.to_string());
+        let agent = Agent::at(task.socket.parse().unwrap(), None).client();
+        let log = open(Path::new(&task.log));
+        Self { task, request, agent, log }
     }
 
     fn write(&mut self, line: &str) {
@@ -119,13 +119,13 @@ impl Visitor {
     }
 
     async fn run(&mut self) -> Result<(), Error> {
-        let stop = Path::new(&self.orders.log).with_file_name("stop");
+        let stop = Path::new(&self.task.log).with_file_name("stop");
         let mut entries = 0;
-        while entries < self.orders.entries && !stop.exists() {
+        while entries < self.task.entries && !stop.exists() {
             match self.enter().await {
-                Ok(inside) => entries += u64::from(inside),
-                Err(error) if self.orders.persists => {
-                    self.write(&format!("failed {} {} {error}", now(), self.orders.number));
+                Ok(used) => entries += u64::from(used),
+                Err(error) if self.task.persists => {
+                    self.write(&format!("failed {} {} {error}", now(), self.task.number));
                     tokio::time::sleep(RETRY).await;
                 }
                 Err(error) => return Err(error),
@@ -134,11 +134,11 @@ impl Visitor {
         Ok(())
     }
 
-    /// Once in and out. False if the slot was lost before it was used.
+    /// Acquires and releases a slot once. Returns false if the slot was lost before its use.
     async fn enter(&mut self) -> Result<bool, Error> {
-        let (asked, number) = (now(), self.orders.number);
+        let (asked, number) = (now(), self.task.number);
         self.write(&format!("ask {asked} {number}"));
-        let (granted, held) = if self.orders.hold {
+        let (granted, held) = if self.task.hold {
             let (log, mut waits) = (&mut self.log, false);
             let queued = |place: Progress| {
                 if let Some(ahead) = place.ahead.filter(|_| !std::mem::replace(&mut waits, true)) {
@@ -153,18 +153,18 @@ impl Visitor {
         } else {
             (self.agent.acquire_detached(&self.request).await?, None)
         };
-        let inside = self.stay(asked, &granted).await?;
+        let used = self.stay(asked, &granted).await?;
         drop(held);
-        Ok(inside)
+        Ok(used)
     }
 
     async fn stay(&mut self, asked: u64, granted: &Granted) -> Result<bool, Error> {
-        // It ends with its agent's session at the latest, whatever was asked for.
+        // The lease is limited by the agent's session.
         let Granted { grant, fencing, slot, ttl, .. } = granted;
         let ttl = ttl.as_nanos() as u64;
         let mut until = asked + ttl;
         if now() + ttl / 2 > until {
-            // It has waited for so long that it cannot tell when the lease began.
+            // After a long wait the beginning of the lease is unknown.
             let before = now();
             match self.agent.renew(NAME, grant).await {
                 Ok(ttl) => until = before + ttl.as_nanos() as u64,
@@ -172,28 +172,28 @@ impl Visitor {
                 Err(error) => return Err(error),
             }
         }
-        let (number, from) = (self.orders.number, now());
-        let inside = from < until;
-        if inside {
+        let (number, from) = (self.task.number, now());
+        let used = from < until;
+        if used {
             self.write(&format!("enter {from} {number} {fencing} {slot} {until}"));
             self.remain(granted, until).await;
             self.write(&format!("leave {} {number} {fencing} {slot}", now()));
         }
         match self.agent.release(NAME, grant).await {
             Ok(()) => {}
-            Err(Error::Lost) if inside => {
+            Err(Error::Lost) if used => {
                 self.write(&format!("lost {} {number} {fencing} {slot}", now()));
             }
             Err(Error::Lost) => {}
             Err(error) => return Err(error),
         }
-        Ok(inside)
+        Ok(used)
     }
 
-    /// Stays inside for as long as it was told to, and no longer than it is sure to be alone.
+    /// Holds the slot for the given time, but only while the lease is valid.
     async fn remain(&mut self, granted: &Granted, mut until: u64) {
         let Granted { grant, fencing, slot, .. } = granted;
-        let (number, leave) = (self.orders.number, now() + self.orders.stay.as_nanos() as u64);
+        let (number, leave) = (self.task.number, now() + self.task.stay.as_nanos() as u64);
         loop {
             let time = now();
             if time >= leave.min(until) {
@@ -211,7 +211,7 @@ impl Visitor {
                     self.write(&format!("renewed {before} {number} {fencing} {slot} {until}"));
                 }
                 Err(Error::Lost) => return,
-                // The agent may be gone: what it has said last counts.
+                // Without a reply the last confirmed lease counts.
                 Err(_) => {}
             }
         }

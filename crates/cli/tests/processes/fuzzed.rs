@@ -1,7 +1,7 @@
-//! A member that knows the secret and makes no sense, among real agents on real sockets. What it is made of, and the
-//! same among nodes in virtual time: `peerlock-node`, `fuzz.rs` and `node/tests/fuzzed.rs`.
+//! A member that sends malformed messages to real agents on real sockets. The generator, and the same test in virtual
+//! time: `fuzz.rs` and `node/tests/fuzzed.rs` of `peerlock-node`.
 //!
-//! `FORGED_SECONDS=1800` makes each of the two take so long.
+//! `FUZZ_SECONDS=1800` sets the duration of each of the two tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,20 +13,20 @@ use peerlock_node::{NetEvent, Parting};
 use peerlock_service::transport::Transport;
 use peerlock_service::{PeerId, RealNetwork, Service};
 
-use super::world::{ANY_PORT, World, metric};
+use super::world::{ANY_PORT, ENDLESS, World, metric};
 
-/// How much more memory an agent may need after all that, in bytes: what one host may make it keep, twice.
+/// The limit of additional memory of an agent, in bytes: twice the limit per host.
 const MOST_MORE: u64 = 60 << 20;
 
-/// A network on which a node is a member like any other, and the forger says what it likes between.
-struct Forging {
+/// A network of a regular node, which also sends generated frames.
+struct Fuzzing {
     inner: RealNetwork,
     fuzzer: Arc<Mutex<Fuzzer>>,
     links: BTreeMap<PeerId, u64>,
 }
 
-impl Forging {
-    fn say_something(&mut self) {
+impl Fuzzing {
+    fn send_frames(&mut self) {
         let mut fuzzer = self.fuzzer.lock().unwrap();
         for (&peer, &epoch) in &self.links {
             for _ in 0..4 {
@@ -39,7 +39,7 @@ impl Forging {
     }
 }
 
-impl Transport for Forging {
+impl Transport for Fuzzing {
     fn me(&self) -> PeerId {
         self.inner.me()
     }
@@ -68,11 +68,11 @@ impl Transport for Forging {
     async fn next(&mut self) -> Option<NetEvent> {
         loop {
             let Ok(event) = tokio::time::timeout(Duration::from_millis(5), self.inner.next()).await else {
-                self.say_something();
+                self.send_frames();
                 continue;
             };
             match event.as_ref()? {
-                // Only when both have said hello is anything heard: that takes a moment.
+                // Frames are accepted after the handshake of both sides, which takes a moment.
                 NetEvent::Up { peer, epoch, .. } => _ = self.links.insert(*peer, *epoch),
                 NetEvent::Down { peer, .. } => _ = self.links.remove(peer),
                 NetEvent::Message { bytes, .. } => self.fuzzer.lock().unwrap().receive(bytes),
@@ -87,14 +87,15 @@ impl Transport for Forging {
     }
 }
 
-/// Three agents, and a fourth member that makes no sense for a while.
+/// Runs three agents and the fuzzing member. With `spared`, it leaves one resource and the registry alone, and clients
+/// of that resource must be served.
 async fn among_agents(spared: bool) {
-    let seconds = std::env::var("FORGED_SECONDS").map_or(12, |seconds| seconds.parse().unwrap());
+    let seconds = std::env::var("FUZZ_SECONDS").map_or(12, |seconds| seconds.parse().unwrap());
     let mut world = World::new(1, Duration::from_secs(60), Duration::from_millis(1));
     let mut agents = world.cluster(3).await;
     let mut clients = Vec::new();
     if spared {
-        clients.extend(agents.iter().map(|agent| world.client(agent, u64::MAX, true)));
+        clients.extend(agents.iter().map(|agent| world.client(agent, ENDLESS, true)));
         world.more(20).await;
     }
     let before: Vec<u64> = agents.iter().map(|agent| agent.process.cost().1).collect();
@@ -104,14 +105,14 @@ async fn among_agents(spared: bool) {
     let fuzzer = Arc::new(Mutex::new(if spared { fuzzer.sparing(&name) } else { fuzzer }));
     let secret = Secret::load(&world.path("ours.secret")).unwrap();
     let net = Net::start(Config::new(ANY_PORT), Identity::generate(), secret).await.unwrap();
-    let network = Forging { inner: RealNetwork::new(net), fuzzer: fuzzer.clone(), links: BTreeMap::new() };
+    let network = Fuzzing { inner: RealNetwork::new(net), fuzzer: fuzzer.clone(), links: BTreeMap::new() };
     let builder = agents.iter().fold(Service::builder(), |builder, agent| builder.join(agent.address.to_string()));
-    // It may break its own way in.
+    // Its own messages may prevent it from joining.
     let started = tokio::spawn(builder.start(network));
     for _ in 0..seconds {
         tokio::time::sleep(Duration::from_secs(1)).await;
         for (agent, before) in agents.iter_mut().zip(&before) {
-            assert!(!agent.process.has_ended(), "{}", world.said(agent.process.number));
+            assert!(!agent.process.has_ended(), "{}", world.output_of(agent.process.number));
             let more = agent.process.cost().1.saturating_sub(*before);
             assert!(more < MOST_MORE, "agent {} needs {more} bytes more", agent.process.number);
         }
@@ -122,11 +123,11 @@ async fn among_agents(spared: bool) {
     started.abort();
     let malformed: u64 = agents.iter().map(|agent| metric(agent, "malformed_total")).sum();
     println!(
-        "{:?} said in {seconds} s; {malformed} malformed; {:?} bytes",
+        "{:?} sent in {seconds} s; {malformed} malformed; {:?} bytes",
         fuzzer.lock().unwrap().made(),
         agents.iter().map(|agent| agent.process.cost().1).collect::<Vec<_>>()
     );
-    assert!(malformed > 10, "it was heard");
+    assert!(malformed > 10, "frames must have been received");
     if spared {
         world.stop();
         for mut client in clients {
@@ -137,11 +138,11 @@ async fn among_agents(spared: bool) {
 }
 
 #[tokio::test]
-async fn whatever_a_member_says_no_agent_ends_or_grows_without_bound() {
+async fn fuzzing_member_neither_stops_nor_fills_an_agent() {
     among_agents(false).await;
 }
 
 #[tokio::test]
-async fn where_a_member_leaves_the_register_and_a_resource_alone_everybody_is_served() {
+async fn resource_spared_by_a_fuzzing_member_is_served() {
     among_agents(true).await;
 }

@@ -1,4 +1,4 @@
-//! Stories of one host: no command ever locks nothing, whoever calls it, in whatever order, and whatever was killed.
+//! One host: commands find or start its agent in any order, and a slot never has two holders.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,12 +10,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use peerlock::{Error, Request};
 use peerlock_http::Line;
-use peerlock_http::client::Agent as Talk;
+use peerlock_http::client::Agent as Api;
 
 use super::takeover::{Machine, entered};
 use super::world::until;
 
-/// A `run` of a script on this machine, which may write where it likes.
+/// Starts a `run` of a script in a directory of its own.
 fn run(machine: &Machine, options: &str, script: &str) -> Child {
     let mut command = machine.peerlock("run");
     command.args(options.split_whitespace()).args(["--", "sh", "-c", script]).current_dir(machine.path(""));
@@ -27,20 +27,20 @@ async fn code(what: &str, run: &mut Child) -> Option<i32> {
     until(what, async || run.try_wait().unwrap()).await.code()
 }
 
-async fn is_inside(machine: &Machine) {
-    until("a holder inside", async || machine.path("in").exists().then_some(())).await;
+async fn holds(machine: &Machine) {
+    until("a holder", async || machine.path("in").exists().then_some(())).await;
 }
 
 fn signal(process: &Child, signal: Signal) {
     kill(Pid::from_raw(process.id().cast_signed()), signal).unwrap();
 }
 
-/// The agent of a host in a cluster was stopped. A command there becomes no cluster of its own.
+/// The agent of a host in a cluster was stopped. A command there must not create a cluster of its own.
 #[tokio::test]
-async fn a_command_on_a_host_whose_agent_was_stopped_is_kept_out_by_the_holder_elsewhere() {
+async fn run_at_a_stopped_agent_respects_holders_elsewhere() {
     let (one, two) = (Machine::new(), Machine::new());
     let mut first = one.agent(&[]);
-    let address = until("where it listens", async || {
+    let address = until("its address", async || {
         let text = fs::read_to_string(one.path("agent.log")).ok()?;
         text.contains("ready").then_some(())?;
         Some(text.split("address=").nth(1)?.split_whitespace().next()?.to_owned())
@@ -54,37 +54,37 @@ async fn a_command_on_a_host_whose_agent_was_stopped_is_kept_out_by_the_holder_e
     let mut before = run(&two, "r", "true");
     assert_eq!(code("a command before", &mut before).await, Some(0));
     let mut holder = run(&one, "r", "echo > in; while ! test -e go; do sleep 0.05; done");
-    is_inside(&one).await;
+    holds(&one).await;
 
     signal(&second, Signal::SIGTERM);
     second.wait().unwrap();
     let mut tries = run(&two, "--try r", "echo > beside");
-    let refused = code("one that only tries", &mut tries).await;
+    let refused = code("the one with --try", &mut tries).await;
     assert!(matches!(refused, Some(75 | 69)), "{refused:?}");
     let mut waits = run(&two, "r", "echo > after");
     until("its agent", async || two.pid().filter(|pid| Machine::is_running(*pid))).await;
-    assert!(!two.path("beside").exists() && !two.path("after").exists(), "beside the holder");
+    assert!(!two.path("beside").exists() && !two.path("after").exists(), "a second holder");
     fs::write(one.path("go"), "").unwrap();
     assert_eq!(code("the holder", &mut holder).await, Some(0));
-    assert_eq!(code("who waited on the other machine", &mut waits).await, Some(0));
+    assert_eq!(code("the waiter on the other machine", &mut waits).await, Some(0));
     assert!(two.path("after").exists() && !two.path("beside").exists());
     first.kill().unwrap();
     first.wait().unwrap();
 }
 
-/// A user who is not the agent's, as in cron: it uses that agent if it may, and hears so if it may not. A mount
-/// namespace has a `/run` of its own for it.
+/// Another user, as in cron, uses the machine's agent if permitted, and otherwise gets an error. The mount namespace
+/// has its own `/run`.
 #[tokio::test]
-async fn another_users_command_is_a_client_of_the_machines_agent_or_hears_that_it_may_not() {
+async fn other_user_needs_the_socket_group_of_the_agent() {
     let tools = ["unshare", "setpriv"].iter().all(|tool| Command::new(tool).arg("--version").output().is_ok());
     if !geteuid().is_root() || !tools {
-        assert!(std::env::var_os("PEERLOCK_CI").is_none(), "this needs root, unshare and setpriv");
+        assert!(std::env::var_os("PEERLOCK_CI").is_none(), "this test needs root, unshare and setpriv");
         eprintln!("skipped: this needs root, unshare and setpriv");
         return;
     }
     let machine = Machine::new();
     fs::set_permissions(machine.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    // The program may lie where others cannot go.
+    // Other users may not reach the directory of the program.
     fs::copy(env!("CARGO_BIN_EXE_peerlock"), machine.path("peerlock")).unwrap();
     let script = r#"
         mount -t tmpfs -o mode=755 tmpfs /run || exit 99
@@ -104,11 +104,11 @@ async fn another_users_command_is_a_client_of_the_machines_agent_or_hears_that_i
         story.args(["--mount", "sh", "-c", script, "sh"]).arg(machine.path("")).arg(options);
         story.env_remove("PEERLOCK_AGENT").env_remove("PEERLOCK_RUNTIME_DIR").env_remove("PEERLOCK_DATA_DIR");
         let mut story = story.stdin(Stdio::null()).spawn().unwrap();
-        let ended = code("the story", &mut story).await;
+        let ended = code("the script", &mut story).await;
         let read = |name: &str| fs::read_to_string(machine.path(name)).unwrap_or_default();
         assert_ne!(ended, Some(99), "no mount namespace");
         assert_eq!(read("code"), format!("{expected}\n"), "{options}: {}", read("said"));
-        assert_eq!(read("made"), "", "neither a command beside the holder nor a cluster of its own");
+        assert_eq!(read("made"), "", "no second holder and no cluster of its own");
         for left in ["in", "go", "code", "said", "made"] {
             fs::remove_file(machine.path(left)).unwrap();
         }
@@ -116,7 +116,7 @@ async fn another_users_command_is_a_client_of_the_machines_agent_or_hears_that_i
     }
 }
 
-/// Nobody has started an agent, and all come at once: one of them starts it, and all are served.
+/// Many runs start at once without an agent: one of them starts it, and all are served.
 async fn all_are_served(runs: usize, options: &str) {
     let machine = Machine::new();
     let log = machine.path("entries");
@@ -127,51 +127,50 @@ async fn all_are_served(runs: usize, options: &str) {
     }
     let lines = fs::read_to_string(&log).unwrap();
     let in_turn: Vec<&str> = ["enter", "leave"].into_iter().cycle().take(2 * runs).collect();
-    assert_eq!(lines.lines().collect::<Vec<_>>(), in_turn, "one at a time");
+    assert_eq!(lines.lines().collect::<Vec<_>>(), in_turn, "no two at a time");
     assert_eq!(entered(&log), runs);
 }
 
 #[tokio::test]
-async fn eight_that_start_at_once_without_an_agent_are_all_served() {
+async fn eight_first_runs_at_once_are_all_served() {
     all_are_served(8, "dd").await;
 }
 
 #[tokio::test]
-async fn a_hundred_that_start_at_once_without_an_agent_are_all_served() {
+async fn hundred_first_runs_at_once_are_all_served() {
     all_are_served(100, "dd").await;
 }
 
-/// A holder without an agent of its own is killed, and then its agent with it: whoever waits comes in.
+/// The holder is killed, alone or with the agent that it started: the waiter is granted the slot.
 #[tokio::test]
-async fn who_waits_comes_in_when_the_holder_is_killed_and_when_its_agent_is_too() {
+async fn killed_holder_and_agent_free_the_slot_for_a_waiter() {
     for with_agent in [false, true] {
         let machine = Machine::new();
         let mut holder = run(&machine, "--ttl 5s r", "echo $$ > pid; echo > in; exec sleep 1000");
-        is_inside(&machine).await;
+        holds(&machine).await;
         let script = "grep -qs '^State:[[:space:]]*[RSDTt]' /proc/$(cat pid)/status && exit 3; exit 7";
         let mut waiter = run(&machine, "--ttl 5s r", script);
-        let talk = Talk::new(machine.path("agent.sock").to_str().unwrap().parse().unwrap(), None);
-        until("somebody who waits", async || (talk.show("r").await.ok()?.queue.len() == 1).then_some(())).await;
+        let api = Api::new(machine.path("agent.sock").to_str().unwrap().parse().unwrap(), None);
+        until("a waiter", async || (api.show("r").await.ok()?.queue.len() == 1).then_some(())).await;
         let agent = machine.pid().unwrap();
         signal(&holder, Signal::SIGKILL);
         if with_agent {
             kill(agent, Signal::SIGKILL).unwrap();
         }
         holder.wait().unwrap();
-        assert_eq!(code("who waited", &mut waiter).await, Some(7), "with its agent: {with_agent}");
+        assert_eq!(code("the waiter", &mut waiter).await, Some(7), "with its agent: {with_agent}");
     }
 }
 
-/// What was held and acquired by HTTP stands when the agent is killed: its clients go on at the next one, and nobody
-/// comes in beside them.
+/// The clients of both kinds of grants continue at the next agent, and the slots are not granted to others.
 #[tokio::test]
-async fn a_hold_and_an_acquired_slot_outlive_an_agent_that_is_killed() {
+async fn held_and_acquired_slots_outlive_a_killed_agent() {
     let machine = Machine::new();
     let mut agent = machine.agent(&[]);
-    let talk = Talk::new(machine.path("agent.sock").to_str().unwrap().parse().unwrap(), None);
-    until("an agent", async || talk.about().await.ok()).await;
+    let api = Api::new(machine.path("agent.sock").to_str().unwrap().parse().unwrap(), None);
+    until("an agent", async || api.about().await.ok()).await;
     let minute = Duration::from_secs(60);
-    let mut lines = talk.hold(&Request::new("held").ttl(minute)).await.unwrap();
+    let mut lines = api.hold(&Request::new("held").ttl(minute)).await.unwrap();
     let held = loop {
         match lines.next().await.unwrap() {
             Line::Granted(granted) => break granted,
@@ -179,27 +178,27 @@ async fn a_hold_and_an_acquired_slot_outlive_an_agent_that_is_killed() {
             other => panic!("{other:?}"),
         }
     };
-    let acquired = talk.acquire(&Request::new("acquired").ttl(minute)).await.unwrap();
+    let acquired = api.acquire(&Request::new("acquired").ttl(minute)).await.unwrap();
     let is_refused = async |name: &str| {
-        let tried = talk.acquire(&Request::new(name).try_only()).await;
+        let tried = api.acquire(&Request::new(name).try_only()).await;
         assert!(matches!(tried, Err(Error::NotAcquired { .. })), "{name}: {tried:?}");
     };
     for _ in 0..3 {
         agent.kill().unwrap();
         agent.wait().unwrap();
-        assert!(lines.next().await.is_err(), "its connection is gone with the agent");
+        assert!(lines.next().await.is_err(), "the connection ended with the agent");
         agent = machine.agent(&[]);
-        until("another agent", async || talk.about().await.ok()).await;
-        // It has a session, and knows of both before their clients come.
+        until("another agent", async || api.about().await.ok()).await;
+        // The agent knows both grants before their clients return.
         for name in ["held", "acquired"] {
-            until("an answer", async || match talk.show(name).await.ok()?.holders[0].free {
+            until("an answer", async || match api.show(name).await.ok()?.holders[0].free {
                 false => Some(()),
-                true => panic!("{name} was given away"),
+                true => panic!("{name} is free"),
             })
             .await;
             is_refused(name).await;
         }
-        lines = talk.resume("held", &held.grant, |_| {}).await.unwrap();
+        lines = api.resume("held", &held.grant, |_| {}).await.unwrap();
         let again = loop {
             match lines.next().await.unwrap() {
                 Line::Granted(granted) => break granted,
@@ -208,21 +207,20 @@ async fn a_hold_and_an_acquired_slot_outlive_an_agent_that_is_killed() {
             }
         };
         assert_eq!((again.slot, again.fencing), (held.slot, held.fencing));
-        talk.renew("held", &held.grant).await.unwrap();
-        talk.renew("acquired", &acquired.grant).await.unwrap();
+        api.renew("held", &held.grant).await.unwrap();
+        api.renew("acquired", &acquired.grant).await.unwrap();
     }
-    talk.release("acquired", &acquired.grant).await.unwrap();
+    api.release("acquired", &acquired.grant).await.unwrap();
     drop(lines);
     for (name, fencing) in [("held", held.fencing), ("acquired", acquired.fencing)] {
-        let next = until("the next one", async || talk.acquire(&Request::new(name).try_only()).await.ok()).await;
+        let next = until("the next grant", async || api.acquire(&Request::new(name).try_only()).await.ok()).await;
         assert!(next.fencing > fencing, "{name}");
     }
     agent.kill().unwrap();
     agent.wait().unwrap();
 }
 
-/// The same program as another build would be: another file, with another commit in what it says of its version. To
-/// build it twice would take minutes.
+/// Creates a copy of the program that reports another commit, instead of a second build, which would take minutes.
 pub fn second_build(at: &Path) -> String {
     let mut program = fs::read(env!("CARGO_BIN_EXE_peerlock")).unwrap();
     let commit = env!("PEERLOCK_COMMIT");
@@ -232,7 +230,7 @@ pub fn second_build(at: &Path) -> String {
         program[at..at + commit.len()].copy_from_slice(other.as_bytes());
         found += 1;
     }
-    assert!(found > 0, "the program has its commit in it");
+    assert!(found > 0, "the program contains its commit");
     fs::write(at, program).unwrap();
     fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
     other

@@ -1,5 +1,5 @@
-//! `kill -9` of a `run` while somebody waits for its slot: whatever its command has started is dead before that one is
-//! let in. Beside processes that keep all cores busy, so that nobody is scheduled in time; `ROUNDS=300` for as many.
+//! `kill -9` of a `run` with a waiter behind it: all processes of its command are dead before the waiter is granted the
+//! slot. Other processes occupy all cores, which delays the guard. `ROUNDS=300` repeats it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,24 +14,24 @@ use nix::sys::signal::Signal;
 
 use super::world::{World, rounds, until};
 
-/// How many others want to compute.
+/// The number of processes that occupy the cores.
 const BUSY: usize = 6;
 
-/// Whether a process can still do something.
+/// Returns whether a process can still act.
 fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X', 'x']))
 }
 
-/// Waits on `hold` with nothing in between that would take time: says when it is in line, and then, looking at once
-/// when it is let in, whether this process was still alive.
+/// Waits on `hold` with as little delay as possible. Reports the queued request, and returns whether this process was
+/// still alive at the grant.
 fn wait(socket: &Path, pid: u32, queued: &mpsc::Sender<()>) -> bool {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"POST /v1/resources/r/hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").unwrap();
     for line in BufReader::new(stream).lines() {
         let line = line.unwrap();
         if line.contains("\"waiting\"") {
-            // Who has heard it once does not listen again.
+            // The receiver is gone after the first line.
             let _heard = queued.send(());
         } else if line.contains("\"granted\"") {
             return is_alive(pid);
@@ -40,7 +40,7 @@ fn wait(socket: &Path, pid: u32, queued: &mpsc::Sender<()>) -> bool {
     panic!("the agent has closed the connection")
 }
 
-/// A run whose command has started a worker, which has no death signal of its own, and computes.
+/// Returns a `run` whose command has started a busy worker without a death signal.
 fn holder(socket: &Path, file: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
     let worker = format!("echo $$ > {0}.new; mv {0}.new {0}; while :; do :; done", file.display());
@@ -50,7 +50,7 @@ fn holder(socket: &Path, file: &Path) -> Command {
 }
 
 #[tokio::test]
-async fn nothing_of_a_killed_run_is_alive_when_the_next_one_is_let_in() {
+async fn killed_run_is_dead_before_the_next_grant() {
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
     let agent = world.agent(&[]).await;
     let spins = || {
@@ -62,7 +62,7 @@ async fn nothing_of_a_killed_run_is_alive_when_the_next_one_is_let_in() {
     let file = world.path("pid");
     let (rounds, mut overlaps) = (rounds(5), 0);
     for _ in 0..rounds {
-        // On a machine that is busy enough the agent may have no session when it is asked.
+        // On a busy machine the agent may have lost its session.
         let (mut run, pid) = loop {
             let mut run = world.spawn(holder(&agent.socket, &file));
             let started = until("the worker", async || match fs::read_to_string(&file) {
@@ -77,7 +77,7 @@ async fn nothing_of_a_killed_run_is_alive_when_the_next_one_is_let_in() {
         let (queued, received) = mpsc::channel();
         let socket = agent.socket.clone();
         let waiter = thread::spawn(move || wait(&socket, pid, &queued));
-        until("a place in line", async || received.try_recv().ok()).await;
+        until("a queued request", async || received.try_recv().ok()).await;
         run.signal(Signal::SIGKILL);
         overlaps += usize::from(waiter.join().unwrap());
         run.ends().await;

@@ -1,5 +1,5 @@
-//! Agents that are killed and started again, one after another or at once, while clients go on asking; and the order of
-//! those who wait. `MINUTES=30` kills for so long; by default it is a quarter of one.
+//! Agents are killed and started again, one after another or at once, while clients continue; and the order of waiting
+//! clients. `MINUTES=30` sets the duration of the kills; the default is a quarter of a minute.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,29 +9,25 @@ use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::client::NAME;
-use super::world::{Agent, Process, SESSION, World, agent_of, rounds, served, until};
-
-const A_MOMENT: Duration = Duration::from_millis(5);
-const NEVER: Duration = Duration::from_secs(3_600);
-const ON_AND_ON: u64 = u64::MAX;
+use super::world::{AN_HOUR, Agent, BRIEF, ENDLESS, Process, SESSION, World, agent_of, rounds, served, until};
 
 fn time_to_kill() -> Duration {
     let minutes = std::env::var("MINUTES").map_or(0.25, |minutes| minutes.parse().expect("MINUTES is a number"));
     Duration::from_secs_f64(60.0 * minutes)
 }
 
-/// So many agents with two clients each, who never give up and share three slots.
+/// Starts a cluster with two clients per agent, which continue after errors and share three slots.
 async fn at_work(agents: usize) -> (World, Vec<Agent>, Vec<Process>) {
-    let mut world = World::new(3, Duration::from_secs(60), A_MOMENT);
+    let mut world = World::new(3, Duration::from_secs(60), BRIEF);
     (world.session, world.persists) = (Some(SESSION), true);
     let agents = world.cluster(agents).await;
     let clients: Vec<_> =
-        (0..2 * agents.len()).map(|n| world.client(&agents[n % agents.len()], ON_AND_ON, true)).collect();
+        (0..2 * agents.len()).map(|n| world.client(&agents[n % agents.len()], ENDLESS, true)).collect();
     served(&world, &clients).await;
     (world, agents, clients)
 }
 
-/// Everybody comes in once more and goes; what there is to say of it.
+/// Waits until all clients are served once more, stops them, checks the log and prints statistics.
 async fn finish(world: &World, mut clients: Vec<Process>, what: &str) {
     served(world, &clients).await;
     world.stop();
@@ -48,9 +44,9 @@ async fn finish(world: &World, mut clients: Vec<Process>, what: &str) {
     let of = |bound: usize| passed.iter().filter(|passed| **passed > bound).count();
     let seconds = |nanos: u64| Duration::from_nanos(nanos).as_secs_f64();
     println!(
-        "{what}: {} entries of {} clients, {} lost; {} heard their place, passed by more than 3, 10, 100 who asked \
-         later: {}, {}, {} (at most {}); nobody came in for {:.2} s, into one slot for {:.2} s; longest wait {:.2} s; \
-         sent away: {reasons:?}",
+        "{what}: {} entries of {} clients, {} lost; {} with a known position, passed by more than 3, 10, 100 \
+         later requests: {}, {}, {} (at most {}); no grant for {:.2} s, of one slot for {:.2} s; longest wait {:.2} s; \
+         failed: {reasons:?}",
         summary.all(),
         clients.len(),
         summary.lost.len(),
@@ -65,9 +61,9 @@ async fn finish(world: &World, mut clients: Vec<Process>, what: &str) {
     );
 }
 
-/// One of eight, sometimes two at once, every few seconds; started again a while later.
+/// One agent, sometimes two at once, is killed every few seconds and started again later.
 #[tokio::test]
-async fn a_random_agent_is_killed_every_few_seconds() {
+async fn random_agent_killed_every_few_seconds_recovers() {
     let (mut world, mut agents, clients) = at_work(8).await;
     let end = Instant::now() + time_to_kill();
     let mut kills = 0;
@@ -88,9 +84,9 @@ async fn a_random_agent_is_killed_every_few_seconds() {
     finish(&world, clients, &format!("{kills} kills in {:?}", time_to_kill())).await;
 }
 
-/// Everybody is stopped, by turns in good order and not, and started again.
+/// All agents are stopped and started again, alternately by SIGTERM and SIGKILL.
 #[tokio::test]
-async fn everything_is_stopped_and_started_again_under_load() {
+async fn cluster_stopped_under_load_continues() {
     let (world, mut agents, clients) = at_work(5).await;
     for round in 0..rounds(2) {
         let how = if round % 2 == 0 { Signal::SIGTERM } else { Signal::SIGKILL };
@@ -104,19 +100,19 @@ async fn everything_is_stopped_and_started_again_under_load() {
     finish(&world, clients, &format!("all five stopped {} times", rounds(2))).await;
 }
 
-/// Who is to be killed while others wait in line.
+/// The processes to kill while others wait.
 #[derive(Clone, Copy, Debug)]
 enum Victims {
     Coordinator,
-    /// The second one in line.
+    /// The agent of the second waiter.
     Waiter,
     Holder,
     WaiterAndHolder,
 }
 
-/// Whoever is killed, the others who wait come in in the order in which they had asked.
+/// The remaining waiters are granted the slot in the order of their requests.
 #[tokio::test]
-async fn those_who_wait_keep_their_order() {
+async fn waiters_keep_their_order_after_kills() {
     for _ in 0..rounds(1) {
         let all = [Victims::Coordinator, Victims::Waiter, Victims::Holder, Victims::WaiterAndHolder];
         join_all(all.map(in_order)).await;
@@ -124,27 +120,28 @@ async fn those_who_wait_keep_their_order() {
 }
 
 async fn in_order(victims: Victims) {
-    let mut world = World::new(1, NEVER, NEVER);
+    let mut world = World::new(1, AN_HOUR, AN_HOUR);
     world.session = Some(SESSION);
     let agents = world.cluster(5).await;
-    // The first agent has no part in it, so that it can be asked. The last keeps the line, since it comes first.
-    world.stay = A_MOMENT;
+    // The first agent has no part in the resource, so it can be queried. The last is the coordinator, as the first to
+    // join.
+    world.stay = BRIEF;
     let mut founder = world.client(&agents[4], 1, true);
     founder.ends().await;
-    world.stay = NEVER;
+    world.stay = AN_HOUR;
     let holder = world.client(&agents[1], 1, true);
-    until("one inside", async || (world.tally().of(holder.number) > 0).then_some(())).await;
-    world.stay = A_MOMENT;
+    until("a holder", async || (world.tally().of(holder.number) > 0).then_some(())).await;
+    world.stay = BRIEF;
     let mut line = Vec::new();
     for n in 0..9 {
         let at = 2 + n % 3;
         let client = world.client(&agents[at], 1, true);
-        until("a client in line", async || world.with_log(|log| log.waits(client.number)).then_some(())).await;
+        until("a waiting client", async || world.with_log(|log| log.waits(client.number)).then_some(())).await;
         line.push((at, client));
     }
-    // Places are told within a tenth of a second; who has not heard of its own is one of the last afterwards.
+    // Positions are sent within a tenth of a second. A waiter without one may be queued last afterwards.
     sleep(Duration::from_secs(1)).await;
-    let coordinator = agent_of(&agents, async || agents[0].talk.show(NAME).await.ok()?.coordinator).await;
+    let coordinator = agent_of(&agents, async || agents[0].api.show(NAME).await.ok()?.coordinator).await;
     let waiter = line[1].0;
     let dead: Vec<usize> = match victims {
         Victims::Coordinator => vec![coordinator],
@@ -155,9 +152,9 @@ async fn in_order(victims: Victims) {
     dead.iter().for_each(|index| agents[*index].process.signal(Signal::SIGKILL));
     let (mut gone, mut rest): (Vec<_>, Vec<_>) = line.into_iter().partition(|(at, _)| dead.contains(at));
     for (_, client) in &mut gone {
-        assert!(!client.ends().await.success(), "it is told");
+        assert!(!client.ends().await.success(), "it fails with its agent");
     }
-    // Where the holder's agent lives it is inside until somebody kills it. Recovered or not, that must not matter.
+    // If its agent is alive, the holder holds the slot until it is killed.
     world.kill(&holder);
     for (_, client) in &mut rest {
         assert!(client.ends().await.success(), "client {}", client.number);

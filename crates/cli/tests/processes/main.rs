@@ -1,8 +1,8 @@
-//! Real agents and real clients, each a process of its own, checked from outside: every client appends what it does to
-//! one log, and a checker that knows nothing of peerlock reads it.
+//! Agents and clients as processes, checked from outside: every client appends its actions to one log, and a checker
+//! that uses no code of peerlock reads it.
 //!
-//! Nothing measures time; every wait is for something to happen, and has a generous end. Whatever a test has started is
-//! killed when it ends, however it ends. `PEERLOCK_SEED=7` gives other clients and victims.
+//! Tests do not measure time: they wait for events, with a generous limit. Every process is killed at the end of its
+//! test. `PEERLOCK_SEED=7` selects other clients and victims.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod addresses;

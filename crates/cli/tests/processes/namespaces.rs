@@ -1,33 +1,32 @@
-//! Agents on machines of their own that are cut off from each other.
+//! Agents on machines that are partitioned.
 
 use std::time::{Duration, Instant};
 
 use peerlock::{Request, Voter};
-use peerlock_http::client::Agent as Talk;
+use peerlock_http::client::Agent as Api;
 
 use super::client::NAME;
-use super::network::{address, begin, network};
-use super::world::{Agent, SESSION, World, meet, metric, served, until, voted};
+use super::network::{address, launch_on, network};
+use super::world::{Agent, ENDLESS, SESSION, World, meet, metric, served, until, voted};
 
-/// Three machines, of which the second and the third know only the first. Then the third is cut off for longer than a
-/// lease, and comes back.
+/// The second and third machine join the first. The third is cut off for longer than a lease, and returns.
 #[tokio::test]
-async fn three_machines_one_of_which_is_cut_off_and_comes_back() {
+async fn cut_off_machine_returns_to_its_cluster() {
     let Some(network) = network(3) else { return };
     let mut world = World::new(2, Duration::from_secs(3), Duration::from_millis(2));
     let mut agents = Vec::new();
     for (machine, join) in [(1, &[][..]), (2, &[1]), (3, &[1])] {
-        let started = begin(&mut world, &network, machine, join, &[]);
+        let started = launch_on(&mut world, &network, machine, join, &[]);
         agents.push(world.answers(started).await);
     }
     meet(&agents, 3).await;
     for (agent, others) in agents.iter().zip([[2, 3], [1, 3], [1, 2]]) {
-        let peers = agent.talk.peers().await.unwrap();
+        let peers = agent.api.peers().await.unwrap();
         let mut observed: Vec<_> = peers.iter().filter(|peer| !peer.is_me).map(|peer| peer.address.clone()).collect();
         observed.sort();
-        assert_eq!(observed, others.map(|machine| address(machine).to_string()), "found where they are seen");
+        assert_eq!(observed, others.map(|machine| address(machine).to_string()), "dialled at their observed addresses");
     }
-    let mut clients: Vec<_> = (0..6).map(|n| world.client(&agents[n % 3], u64::MAX, n % 2 == 0)).collect();
+    let mut clients: Vec<_> = (0..6).map(|n| world.client(&agents[n % 3], ENDLESS, n % 2 == 0)).collect();
     world.more(50).await;
 
     network.plug(3, "down");
@@ -35,46 +34,45 @@ async fn three_machines_one_of_which_is_cut_off_and_comes_back() {
     network.plug(3, "up");
     meet(&agents, 3).await;
 
-    // Clients may have given up meanwhile; whoever comes now comes in.
-    clients.extend(agents.iter().map(|agent| world.client(agent, u64::MAX, true)).collect::<Vec<_>>());
+    // The first clients may have failed; new ones are served.
+    clients.extend(agents.iter().map(|agent| world.client(agent, ENDLESS, true)).collect::<Vec<_>>());
     for client in &clients[6..] {
-        until("new clients come in", async || (world.tally().of(client.number) > 0).then_some(())).await;
+        until("grants to new clients", async || (world.tally().of(client.number) > 0).then_some(())).await;
     }
     world.stop();
     for client in &mut clients {
         client.ends().await;
     }
     let summary = world.check();
-    println!("{} entries, given up: {:?}", summary.all(), summary.errors);
+    println!("{} entries, failed: {:?}", summary.all(), summary.errors);
 }
 
-/// Two slots, both held on the first machine. The first waiter's machine is cut off: the next waiter gets the slot that
-/// is released, while the session of that machine is still valid. When it is back its waiter is served before one that
-/// asked later.
+/// Two slots are held on the first machine, and the first waiter's machine is cut off. While its session is valid, a
+/// released slot is granted to the second waiter. After its return the first waiter precedes later requests.
 #[tokio::test]
-async fn free_slot_is_not_handed_to_a_machine_that_is_cut_off() {
+async fn released_slot_skips_a_waiter_that_is_cut_off() {
     let Some(network) = network(3) else { return };
     let mut world = World::new(2, Duration::from_secs(60), Duration::ZERO);
     world.session = Some(Duration::from_secs(40));
     let mut agents = Vec::new();
     for (machine, join) in [(1, &[][..]), (2, &[1]), (3, &[1])] {
-        let started = begin(&mut world, &network, machine, join, &[]);
+        let started = launch_on(&mut world, &network, machine, join, &[]);
         agents.push(world.answers(started).await);
     }
     meet(&agents, 3).await;
     let hour = || Request::new(NAME).slots(2).ttl(Duration::from_secs(3600));
     let waits = |agent: &Agent| {
-        let talk = Talk::new(agent.socket.to_str().unwrap().parse().unwrap(), None);
-        tokio::spawn(async move { talk.acquire(&hour()).await })
+        let api = Api::new(agent.socket.to_str().unwrap().parse().unwrap(), None);
+        tokio::spawn(async move { api.acquire(&hour()).await })
     };
     let queued = async |waiting: usize| {
         until("all of them in the queue", async || {
-            (agents[0].talk.show(NAME).await.ok()?.queue.len() == waiting).then_some(())
+            (agents[0].api.show(NAME).await.ok()?.queue.len() == waiting).then_some(())
         })
         .await;
     };
-    let one = agents[0].talk.acquire(&hour()).await.unwrap();
-    let other = agents[0].talk.acquire(&hour()).await.unwrap();
+    let one = agents[0].api.acquire(&hour()).await.unwrap();
+    let other = agents[0].api.acquire(&hour()).await.unwrap();
     let cut_off = waits(&agents[2]);
     queued(1).await;
     let next = waits(&agents[1]);
@@ -82,7 +80,7 @@ async fn free_slot_is_not_handed_to_a_machine_that_is_cut_off() {
 
     network.plug(3, "down");
     tokio::time::sleep(Duration::from_secs(8)).await;
-    agents[0].talk.release(NAME, &one.grant).await.unwrap();
+    agents[0].api.release(NAME, &one.grant).await.unwrap();
     until("the next waiter", async || next.is_finished().then_some(())).await;
     next.await.unwrap().unwrap();
     assert_eq!(metric(&agents[2], "sessions_lost_total"), 0, "its session is still valid");
@@ -93,7 +91,7 @@ async fn free_slot_is_not_handed_to_a_machine_that_is_cut_off() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let last = waits(&agents[1]);
     queued(2).await;
-    agents[0].talk.release(NAME, &other.grant).await.unwrap();
+    agents[0].api.release(NAME, &other.grant).await.unwrap();
     until("the waiter that was cut off", async || cut_off.is_finished().then_some(())).await;
     cut_off.await.unwrap().unwrap();
     assert_eq!(metric(&agents[2], "sessions_lost_total"), 0);
@@ -101,12 +99,12 @@ async fn free_slot_is_not_handed_to_a_machine_that_is_cut_off() {
     last.abort();
 }
 
-/// Which machines vote, and which of them leads, as this agent has heard.
+/// Returns the voters and the leader, as known to this agent.
 async fn voters(agents: &[Agent], asked: &Agent) -> Option<(Vec<usize>, Option<usize>)> {
-    let peers = asked.talk.cluster().await.ok()?.peers;
+    let peers = asked.api.cluster().await.ok()?.peers;
     let (mut voters, mut leader) = (Vec::new(), None);
     for (machine, agent) in (1..).zip(agents) {
-        let me = agent.talk.peers().await.ok()?.first()?.peer;
+        let me = agent.api.peers().await.ok()?.first()?.peer;
         match peers.iter().find(|peer| peer.peer == me)?.voter {
             Voter::Leads => leader = Some(machine),
             Voter::Votes => {}
@@ -117,38 +115,38 @@ async fn voters(agents: &[Agent], asked: &Agent) -> Option<(Vec<usize>, Option<u
     Some((voters, leader))
 }
 
-/// What is cut.
+/// A failure of the network.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
-    /// The plug of this machine.
+    /// The link of this machine is down.
     Plug(usize),
-    /// Between these and all others.
+    /// These machines and the others cannot communicate.
     Between(&'static [usize]),
-    /// What this machine says to these.
+    /// Messages from the first machine to the others are lost.
     Deaf(usize, &'static [usize]),
 }
 
-/// Of these machines and all others: those with most of the voters.
+/// Returns these machines or all others, whichever include the majority of the voters.
 fn majority(voters: &[usize], some: &[usize]) -> Vec<usize> {
     let is_theirs = voters.iter().filter(|voter| some.contains(voter)).count() >= 2;
     (1..=5).filter(|machine| some.contains(machine) == is_theirs).collect()
 }
 
-/// One machine, half of them, and one direction only, for longer than a session: who is with the majority of the voters
-/// is served again, also if two of those reach each other by way of a third only; and when the cut is healed all are.
+/// Machines are cut off, entirely or in one direction, for longer than a session: those with the majority of the voters
+/// are served again, also if two of them are connected only through a third; after the cut all are.
 #[tokio::test]
-async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
+async fn cuts_cause_no_second_holder_and_heal() {
     let Some(network) = network(5) else { return };
     let mut world = World::new(2, Duration::from_secs(60), Duration::from_millis(5));
     (world.session, world.persists) = (Some(SESSION), true);
     let mut agents = Vec::new();
     for machine in 1..=5 {
         let join: &[usize] = if machine == 1 { &[] } else { &[1] };
-        let started = begin(&mut world, &network, machine, join, &[]);
+        let started = launch_on(&mut world, &network, machine, join, &[]);
         agents.push(world.answers(started).await);
     }
     meet(&agents, 5).await;
-    let mut clients: Vec<_> = (0..10).map(|n| world.client(&agents[n % 5], u64::MAX, true)).collect();
+    let mut clients: Vec<_> = (0..10).map(|n| world.client(&agents[n % 5], ENDLESS, true)).collect();
     served(&world, &clients).await;
     for cut in [
         Cut::Plug(5),
@@ -168,14 +166,14 @@ async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
             Cut::Deaf(from, to) => network.deafen(from, to),
         }
         let started = Instant::now();
-        // Not before a session has run out, or what was on its way might do.
+        // Any effect appears only after a session has expired.
         tokio::time::sleep(2 * SESSION).await;
         let before = world.tally();
         let side = until("those with the majority are served", async || {
             let side = match cut {
                 Cut::Plug(other) | Cut::Deaf(other, [_, _, ..]) => majority(&voted, &[other]),
                 Cut::Between(far) => majority(&voted, far),
-                // By way of the leader; but who cannot reach that one has no session.
+                // Relayed through the leader. A machine that cannot reach the leader has no session.
                 Cut::Deaf(from, to) => {
                     let (_, leader) = voters(&agents, &agents[2]).await?;
                     let lost = |machine| {
@@ -198,7 +196,7 @@ async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
         }
         let healed = Instant::now();
         served(&world, &clients).await;
-        println!("{cut:?}: everybody was served {:.2?} after it was healed", healed.elapsed());
+        println!("{cut:?}: all were served {:.2?} after it was healed", healed.elapsed());
         meet(&agents, 5).await;
     }
     world.stop();

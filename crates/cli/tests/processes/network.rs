@@ -1,5 +1,4 @@
-//! Machines, as far as the network can tell: one network namespace each, on one bridge or on two. Needs nothing but
-//! root and `ip`.
+//! Machines for network tests: one network namespace each, connected by bridges. Needs root and `ip`.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -7,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::world::{Started, World};
 
-/// Namespaces with one address each, on two bridges in one more. They are gone when it is dropped.
+/// Namespaces with one address each, connected by two bridges in a further namespace. Deleted when dropped.
 pub struct Network {
     names: Vec<String>,
     hub: String,
@@ -29,7 +28,7 @@ fn ip(args: &str) -> Result<(), String> {
 
 impl Network {
     fn new(machines: usize) -> Result<Self, String> {
-        // Tests of one process run side by side.
+        // Tests of one process run concurrently.
         static NETWORKS: AtomicU64 = AtomicU64::new(0);
         let id = format!("{}-{}", std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
         let hub = format!("peerlock-{id}-hub");
@@ -53,19 +52,19 @@ impl Network {
         Ok(network)
     }
 
-    /// A command on a machine, without its arguments.
+    /// Returns a command on a machine, without arguments.
     pub fn command(&self, machine: usize, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[machine - 1], program]);
         command
     }
 
-    /// Pulls the plug of a machine, or puts it back.
+    /// Sets the link of a machine up or down.
     pub fn plug(&self, machine: usize, state: &str) {
         ip(&format!("-n {} link set m{machine} {state}", self.hub)).unwrap();
     }
 
-    /// Puts these machines on one bridge, and all others on another.
+    /// Connects these machines by one bridge, and all others by another.
     pub fn split(&self, there: &[usize]) {
         for machine in 1..=self.names.len() {
             let bridge = if there.contains(&machine) { "there" } else { "here" };
@@ -73,16 +72,16 @@ impl Network {
         }
     }
 
-    /// What the first machine sends to these others is lost without a word; what they send arrives.
+    /// Drops the packets from one machine to these others.
     pub fn deafen(&self, from: usize, to: &[usize]) {
         for machine in to {
-            // The machine takes a network card that does not exist for theirs.
-            let nobody = format!("{} lladdr 02:00:00:00:00:01 nud permanent dev eth0", address(*machine).ip());
-            ip(&format!("-n {} neigh replace {nobody}", self.names[from - 1])).unwrap();
+            // An address of the link layer that no interface has.
+            let absent = format!("{} lladdr 02:00:00:00:00:01 nud permanent dev eth0", address(*machine).ip());
+            ip(&format!("-n {} neigh replace {absent}", self.names[from - 1])).unwrap();
         }
     }
 
-    /// Ends that.
+    /// Undoes [`Network::deafen`].
     pub fn undeafen(&self, from: usize, to: &[usize]) {
         for machine in to {
             let target = format!("{} dev eth0", address(*machine).ip());
@@ -91,29 +90,29 @@ impl Network {
     }
 }
 
-/// This many machines; none if this one cannot make them. CI must.
+/// Returns this many machines, or `None` if they cannot be created, which fails the test in CI.
 pub fn network(machines: usize) -> Option<Network> {
     let made = Network::new(machines);
     let can = nix::unistd::geteuid().is_root() && Command::new("ip").arg("-V").output().is_ok();
     if let Err(why) = &made {
         assert!(std::env::var("PEERLOCK_CI").is_err() || !can, "{why}");
-        eprintln!("skipped, for it needs root, `ip` and network namespaces: {why}");
+        eprintln!("skipped: this needs root, `ip` and network namespaces: {why}");
     }
     made.ok()
 }
 
-/// Where the agent of a machine is.
+/// Returns the address of a machine's agent.
 pub fn address(machine: usize) -> SocketAddr {
     format!("10.77.0.{machine}:7400").parse().unwrap()
 }
 
-/// Starts an agent on a machine, that listens on all its addresses, with more options.
-pub fn begin(world: &mut World, network: &Network, machine: usize, join: &[usize], more: &[&str]) -> Started {
+/// Starts an agent on a machine, listening on all addresses, with further options.
+pub fn launch_on(world: &mut World, network: &Network, machine: usize, join: &[usize], more: &[&str]) -> Started {
     let join: Vec<SocketAddr> = join.iter().map(|machine| address(*machine)).collect();
     let (agent, socket) = world.agent_command("0.0.0.0:7400".parse().unwrap(), &join, "ours");
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &network.names[machine - 1]]).arg(agent.get_program()).args(agent.get_args());
     let output = world.output("agent", world.agents());
     command.args(more).stdout(output.try_clone().unwrap()).stderr(output);
-    world.begin_agent(command, socket)
+    world.launch(command, socket)
 }

@@ -1,28 +1,25 @@
-//! The order of clients with several slots while one client keeps its slot.
+//! The order of clients of several slots while one client keeps its slot.
 
 use std::time::Duration;
 
-use super::world::{World, until};
+use super::world::{AN_HOUR, ENDLESS, World, until};
 
-const NEVER: Duration = Duration::from_secs(3_600);
-const ON_AND_ON: u64 = u64::MAX;
-
-/// So many entries of those that come again: without a bound one of them is passed by almost all.
+/// The number of grants of the other clients. Without a bound, almost all of them would pass a waiter.
 const ENTRIES: usize = 100;
 
-/// Two slots and one long stay: 2 k (L + 2) (lab/docs/papers/fair-k-late.md).
+/// Two slots and one long holder: 2 k (L + 2) (lab/docs/papers/fair-k-late.md).
 const BOUND: usize = 12;
 
-/// A client keeps one of two slots, and three others ask again as soon as they have left the other one.
+/// One client holds one of two slots, and three others request again as soon as they have released the other.
 #[tokio::test]
 async fn passes_are_bounded_beside_a_client_that_stays() {
-    // Much longer than a message on a busy machine, so that each holder learns of its next before it leaves.
-    let mut world = World::new(2, Duration::from_secs(60), NEVER);
+    // Much longer than a message on a busy machine: each holder's peer knows its successor before the release.
+    let mut world = World::new(2, Duration::from_secs(60), AN_HOUR);
     let agents = world.cluster(3).await;
     let holder = world.client(&agents[0], 1, true);
-    until("one that stays", async || (world.tally().of(holder.number) > 0).then_some(())).await;
+    until("a long holder", async || (world.tally().of(holder.number) > 0).then_some(())).await;
     world.stay = Duration::from_millis(40);
-    let mut others: Vec<_> = agents.iter().map(|agent| world.client(agent, ON_AND_ON, true)).collect();
+    let mut others: Vec<_> = agents.iter().map(|agent| world.client(agent, ENDLESS, true)).collect();
     until("many entries", async || (world.tally().all() > ENTRIES).then_some(())).await;
     world.stop();
     for client in &mut others {

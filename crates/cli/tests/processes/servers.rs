@@ -1,5 +1,5 @@
-//! `docs/three-servers.md` as it is written, on three machines that are namespaces. Only `systemctl` and `scp` are
-//! scripts of the test, which do what these commands of the page do.
+//! `docs/three-servers.md` as written, on three machines in namespaces. Only `systemctl` and `scp` are scripts of the
+//! test, which support the commands of the page.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,7 +11,7 @@ use super::network::{Network, network};
 const PAGE: &str = include_str!("../../../../docs/three-servers.md");
 const UNIT: &str = include_str!("../../../../contrib/peerlock.service");
 
-/// Files of its own where the page writes, and the names of the page.
+/// Gives the machine its own files in the directories of the page, and the page's host names.
 const MACHINE: &str = r#"
 set -e
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var/lib; mount -t tmpfs tmpfs /usr/local/bin
@@ -26,7 +26,7 @@ cd "$ALL"
 set +e
 "#;
 
-/// Starts the agent by the words of its unit, and waits for what `Type=notify` waits for.
+/// Starts the agent as its unit does, and waits until it is ready.
 const SYSTEMCTL: &str = r#"#!/bin/bash
 unit=/etc/systemd/system/peerlock.service
 case "$*" in
@@ -49,7 +49,7 @@ case "$1 $3" in
 esac
 "#;
 
-/// A shell on a machine, which ends with all that it has started when it is dropped.
+/// A shell on a machine, killed with all its processes when dropped.
 struct Server {
     shell: Child,
     input: ChildStdin,
@@ -81,7 +81,7 @@ impl Server {
         writeln!(self.input, "{script}\necho \"code $?\"").unwrap();
     }
 
-    /// What it has printed. Every command of the script must have done its work.
+    /// Returns the output of the script, all of whose commands must succeed.
     fn ends(&mut self) -> String {
         let mut printed = String::new();
         loop {
@@ -96,7 +96,7 @@ impl Server {
     }
 }
 
-/// The page's blocks of commands, each with the machines to run it on.
+/// Returns the page's blocks of commands, each with the machines to run it on.
 fn steps() -> Vec<(Vec<usize>, String)> {
     let mut steps = Vec::new();
     for (before, rest) in PAGE.split("```sh\n").zip(PAGE.split("```sh\n").skip(1)) {

@@ -1,4 +1,4 @@
-//! Two sites with a distance between them, by a relay that keeps everything back for a while.
+//! Two sites, connected by a relay that delays all traffic.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::world::{Agent, World, meet, rounds};
 
 const APART: Duration = Duration::from_millis(25);
-/// How many names are asked for at a time.
+/// How many names are requested concurrently.
 const AT_ONCE: usize = 10;
 
 /// Delays all traffic to an address. Its threads end with their connections, or with the test program.
@@ -28,7 +28,7 @@ impl Relay {
         let relayed = listener.local_addr().unwrap();
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                // If the target does not listen yet, the dialling process sees a closed connection and retries.
+                // If the target does not listen yet, the dialling process gets a closed connection and retries.
                 let Ok(far) = TcpStream::connect(address) else { continue };
                 for (from, to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
                     forward(from, to, delay);
@@ -64,7 +64,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     });
 }
 
-/// An agent that others reach through the relay only.
+/// Starts an agent that others reach only through the relay.
 async fn agent(world: &mut World, relay: &Relay, join: &[SocketAddr]) -> (Agent, SocketAddr) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let relayed = relay.to(free);
@@ -73,9 +73,9 @@ async fn agent(world: &mut World, relay: &Relay, join: &[SocketAddr]) -> (Agent,
     (world.start_agent(command, socket).await, relayed)
 }
 
-/// Somebody at each of the sites wants the same new name in the same moment, and does not want to wait.
+/// A client at each site requests the same new name at the same moment, with --try.
 #[tokio::test]
-async fn a_new_name_has_one_holder_at_two_sites() {
+async fn new_name_requested_at_two_sites_has_one_holder() {
     let relay = Relay { delay: APART };
     let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
     let (first, address) = agent(&mut world, &relay, &[]).await;
@@ -95,18 +95,18 @@ async fn a_new_name_has_one_holder_at_two_sites() {
         "{names} names, 25 ms apart: {} with one holder, {} with none, {} with two",
         holders[1], holders[0], holders[2]
     );
-    assert!(holders[1] > 0, "somebody has to have come in");
+    assert!(holders[1] > 0, "some name has a holder");
 }
 
-/// Who of the two gets it. Half of the names are asked for at once, the others at the second site a moment later.
+/// Returns the grants of a name requested at both sites: half of the names at once, the others with a delay at one.
 async fn both(sites: &[Agent; 2], name: String, late: Duration) -> Vec<Granted> {
     let request = Request::new(name).ttl(Duration::from_secs(3_600)).try_only();
     let late = if late.as_millis().is_multiple_of(2) { Duration::ZERO } else { late };
     let second = async {
         sleep(late).await;
-        sites[1].talk.acquire(&request).await
+        sites[1].api.acquire(&request).await
     };
-    let (first, second) = tokio::join!(sites[0].talk.acquire(&request), second);
+    let (first, second) = tokio::join!(sites[0].api.acquire(&request), second);
     let granted = |outcome: Result<Granted, Error>| match outcome {
         Ok(granted) => Some(granted),
         Err(Error::NotAcquired { .. }) => None,

@@ -1,5 +1,5 @@
-//! No job dies of an agent's end: `peerlock run` with commands of their own, agents that are killed and replaced under
-//! them, judged by what the commands have written and by the exit codes.
+//! Agents are killed and replaced under running jobs. The commands' log and their exit codes show whether a job was
+//! affected.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use super::world::{World, rounds, until};
 const JOBS: u64 = 20;
 const SLOTS: u32 = 4;
 
-/// What a job is to end with: its own number would not tell it from our own codes.
+/// Returns the expected exit code of a job, distinct from the codes of peerlock.
 fn code_of(job: u64) -> i32 {
     10 + i32::try_from(job % 40).unwrap()
 }
 
-/// A `run`, and what it is to end with.
+/// A `run` of a job.
 struct Job {
     number: u64,
     process: Child,
@@ -37,7 +37,7 @@ impl Drop for Job {
     }
 }
 
-/// Starts a job that says when it comes in and goes out, and stays for so long.
+/// Starts a job that writes the lines of a stay into the log.
 fn job(mut run: Command, number: u64, stay: Duration, (log, output): (&Path, fs::File)) -> Job {
     let script = format!(
         "t() {{ read up _ < /proc/uptime; echo $((${{up%.*}} * 1000000000 + 1${{up#*.}}0000000 - 1000000000)); }}\n\
@@ -55,10 +55,10 @@ fn job(mut run: Command, number: u64, stay: Duration, (log, output): (&Path, fs:
     Job { number, process: run.spawn().unwrap() }
 }
 
-/// All of them end with their own code, were inside once each, and never more than there are slots at a time.
+/// Waits for all jobs. Each must exit with its code after exactly one stay, and stays must not overlap.
 async fn all_end(jobs: &mut [Job], log: &Path) -> Log {
     for job in &mut *jobs {
-        let what = format!("the end of job {}", job.number);
+        let what = format!("the exit of job {}", job.number);
         let status = until(&what, async || job.process.try_wait().unwrap()).await;
         assert_eq!(status.code(), Some(code_of(job.number)), "job {}: {status}", job.number);
     }
@@ -66,18 +66,18 @@ async fn all_end(jobs: &mut [Job], log: &Path) -> Log {
     read.read(&fs::read_to_string(log).unwrap()).unwrap_or_else(|wrong| panic!("{wrong}"));
     read.check(SLOTS as usize).unwrap_or_else(|wrong| panic!("{wrong}"));
     for job in jobs {
-        assert_eq!(read.summary().of(job.number), 1, "job {} was started so often", job.number);
+        assert_eq!(read.summary().of(job.number), 1, "job {} must run once", job.number);
     }
     println!("{} jobs, longest wait {:?}", read.summary().all(), Duration::from_nanos(read.longest_wait()));
     read
 }
 
-/// How many have come in by now.
+/// Returns the number of stays that have begun.
 pub fn entered(log: &Path) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().filter(|line| line.starts_with("enter")).count()
 }
 
-/// A machine without an agent: whatever is needed is started by its commands.
+/// A machine without an agent.
 pub struct Machine {
     dir: TempDir,
 }
@@ -102,7 +102,7 @@ impl Machine {
         fs::File::options().append(true).create(true).open(self.path(name)).unwrap()
     }
 
-    /// An agent that was started by hand, or by something like systemd.
+    /// Starts an agent, as an administrator or a supervisor does.
     pub fn agent(&self, options: &[&str]) -> Child {
         let mut command = self.peerlock("agent");
         command.args(["--listen", "127.0.0.1:0"]).args(options);
@@ -110,7 +110,7 @@ impl Machine {
         command.spawn().unwrap()
     }
 
-    /// The process of the agent that has the data folder, as its lock says.
+    /// Returns the process of the agent, as recorded in its lock file.
     pub fn pid(&self) -> Option<Pid> {
         let lock = fs::read_to_string(self.path("data/agent.lock")).ok()?;
         lock.lines().next()?.parse().ok().map(Pid::from_raw)
@@ -146,25 +146,25 @@ impl Drop for Machine {
                 }
             }
         }
-        // The one that has the folder now. A zombie's number cannot be anybody else's.
+        // The agent of the data directory. A zombie keeps its process ID.
         if let Some(pid) = self.pid().filter(|pid| Self::is_running(*pid)) {
             let _ = kill(pid, Signal::SIGKILL);
         }
     }
 }
 
-/// Who starts the agent again that was killed.
+/// How the killed agent is started again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Next {
-    /// Nobody but the jobs.
+    /// By its clients.
     Silent,
-    /// Something that keeps it running.
+    /// By a supervisor.
     Supervisor,
-    /// Another command that comes along.
+    /// By another command.
     AnotherRun,
 }
 
-/// The agent is killed while twenty jobs run or wait, again and again.
+/// Kills the agent repeatedly while twenty jobs run or wait.
 async fn jobs_outlive_their_agent(next: Next) {
     for round in 0..rounds(1) {
         let machine = Machine::new();
@@ -175,8 +175,8 @@ async fn jobs_outlive_their_agent(next: Next) {
         }
         let mut jobs = machine.jobs(0..JOBS, &log);
         for kills in 1..=3 {
-            until("jobs that came in", async || (entered(&log) >= 5 * kills).then_some(())).await;
-            let pid = machine.pid().expect("an agent runs");
+            until("running jobs", async || (entered(&log) >= 5 * kills).then_some(())).await;
+            let pid = machine.pid().expect("a running agent");
             kill(pid, Signal::SIGKILL).unwrap();
             match next {
                 Next::Silent => {}
@@ -205,82 +205,81 @@ async fn jobs_outlive_their_agent(next: Next) {
 }
 
 #[tokio::test]
-async fn jobs_outlive_their_agent_and_start_it_again() {
+async fn jobs_outlive_their_agent_and_restart_it() {
     jobs_outlive_their_agent(Next::Silent).await;
 }
 
 #[tokio::test]
-async fn jobs_outlive_their_agent_and_wait_for_who_keeps_it_running() {
+async fn jobs_outlive_their_agent_and_await_its_supervisor() {
     jobs_outlive_their_agent(Next::Supervisor).await;
 }
 
 #[tokio::test]
-async fn jobs_outlive_their_agent_and_find_the_one_that_the_next_command_starts() {
+async fn jobs_outlive_their_agent_and_find_the_next_one() {
     jobs_outlive_their_agent(Next::AnotherRun).await;
 }
 
-/// Stopped in good order it takes nothing from them either; and `drain` lets them finish.
+/// A stopped or replaced agent stops no job; a drained one waits for its jobs.
 #[tokio::test]
-async fn an_agent_that_is_stopped_stops_no_job_and_one_that_is_drained_lets_them_finish() {
+async fn stopped_replaced_and_drained_agents_stop_no_job() {
     let machine = Machine::new();
     let log = machine.path("jobs");
     let mut first = machine.agent(&[]);
     until("an agent", async || machine.path("agent.sock").exists().then_some(())).await;
     let mut jobs = machine.jobs(0..JOBS, &log);
-    until("jobs that came in", async || (entered(&log) >= 5).then_some(())).await;
+    until("running jobs", async || (entered(&log) >= 5).then_some(())).await;
     kill(Pid::from_raw(first.id().cast_signed()), Signal::SIGTERM).unwrap();
     assert!(first.wait().unwrap().success());
-    // As an upgrade would be, in one command, of an agent that its jobs may have started meanwhile.
+    // As in an upgrade: the jobs may have started an agent meanwhile.
     let mut second = machine.agent(&["--replace"]);
-    until("jobs that came in", async || (entered(&log) >= 10).then_some(())).await;
+    until("running jobs", async || (entered(&log) >= 10).then_some(())).await;
     let mut third = machine.agent(&["--replace"]);
-    assert!(second.wait().unwrap().success(), "it has made way");
+    assert!(second.wait().unwrap().success(), "the agent was replaced");
     all_end(&mut jobs, &log).await;
-    // Long enough for two more commands, however busy the machine is.
+    // Long enough for two more commands on a busy machine.
     let mut last = machine.jobs_that_stay(JOBS..JOBS + 3, &log, |_| Duration::from_secs(8));
-    until("jobs that came in", async || (entered(&log) >= JOBS as usize + 3).then_some(())).await;
+    until("running jobs", async || (entered(&log) >= JOBS as usize + 3).then_some(())).await;
     let drained = until("an answer", async || {
         let status = machine.peerlock("drain").args(["--wait", "0s"]).status().unwrap();
         (status.code() != Some(69)).then_some(status)
     })
     .await;
-    assert_eq!(drained.code(), Some(75), "they are still inside");
+    assert_eq!(drained.code(), Some(75), "jobs still hold slots");
     let refused = machine.peerlock("run").args(["jobs", "--", "true"]).stderr(Stdio::null()).status().unwrap();
-    assert_eq!(refused.code(), Some(69), "nobody comes in any more");
+    assert_eq!(refused.code(), Some(69), "new requests are refused");
     all_end(&mut last, &log).await;
-    assert!(third.wait().unwrap().success(), "and then it has left");
+    assert!(third.wait().unwrap().success(), "the agent has left");
 }
 
-/// Others wait for the folder, too: one that a command has started while there was none, and one that is to replace the
-/// same agent. The first took it before whoever was to have it, and that gave up after 15 s.
+/// Several agents wait for the data directory: one that a command started, and two that replace the running one. Each
+/// of them takes it over, or exits at once because another has.
 #[tokio::test]
-async fn whoever_waits_for_the_same_folder_keeps_nobody_from_replacing_an_agent() {
+async fn concurrent_replacements_leave_one_agent() {
     let machine = Machine::new();
     let socket = machine.path("agent.sock");
     let mut first = machine.agent(&[]);
     until("an agent", async || std::os::unix::net::UnixStream::connect(&socket).ok().map(drop)).await;
-    // As a command starts it that has just found none.
+    // As started by a command that has found no agent.
     let mut late = machine.agent(&["--idle", "10m", "--detached"]);
-    let late = until("its end", async || late.try_wait().unwrap()).await;
-    assert!(first.try_wait().unwrap().is_none() && !late.success(), "there is one already: {late}");
+    let late = until("its exit", async || late.try_wait().unwrap()).await;
+    assert!(first.try_wait().unwrap().is_none() && !late.success(), "another agent runs: {late}");
     let mut both = [machine.agent(&["--replace"]), machine.agent(&["--replace"])];
-    // Told twice it does not end in good order.
-    assert!(matches!(first.wait().unwrap().code(), Some(0 | 143)), "it has made way");
+    // Two signals end it without an orderly exit.
+    assert!(matches!(first.wait().unwrap().code(), Some(0 | 143)), "the agent was replaced");
     let ended = until("one of them", async || both.iter_mut().find_map(|agent| agent.try_wait().unwrap())).await;
-    assert!(matches!(ended.code(), Some(0 | 143)), "it was told to go, and did not give up: {ended}");
+    assert!(matches!(ended.code(), Some(0 | 143)), "it was replaced, and did not time out: {ended}");
     until("the other", async || machine.peerlock("ls").status().unwrap().success().then_some(())).await;
-    let pid = machine.pid().expect("an agent runs");
-    assert!(both.iter().any(|agent| agent.id().cast_signed() == pid.as_raw()), "it is the one that stayed");
+    let pid = machine.pid().expect("a running agent");
+    assert!(both.iter().any(|agent| agent.id().cast_signed() == pid.as_raw()), "the lock names the remaining agent");
     for agent in &mut both {
         let _ = agent.kill();
         let _ = agent.wait();
     }
 }
 
-/// Five agents are replaced one after the other, by another build of the program, while jobs of both come and go at all
-/// of them.
+/// Five agents are replaced by another build one after the other, while jobs of both builds run at all of them.
 #[tokio::test]
-async fn a_rolling_upgrade_loses_no_job() {
+async fn rolling_upgrade_stops_no_job() {
     let mut world = World::new(SLOTS, Duration::from_secs(60), Duration::ZERO);
     let upgraded = world.path("peerlock-next");
     let commit = second_build(&upgraded);
@@ -303,15 +302,15 @@ async fn a_rolling_upgrade_loses_no_job() {
     more(&mut jobs, 15);
     for at in 0..5 {
         let before = entered(&log);
-        until("jobs that came in", async || (entered(&log) >= before + 2).then_some(())).await;
+        until("running jobs", async || (entered(&log) >= before + 2).then_some(())).await;
         let old = agents.remove(at);
         agents.insert(at, world.replace(old, &upgraded).await);
         more(&mut jobs, 5);
     }
     all_end(&mut jobs, &log).await;
     for agent in &agents {
-        let pid = agent.talk.about().await.unwrap().pid;
+        let pid = agent.api.about().await.unwrap().pid;
         let program = fs::canonicalize(&upgraded).unwrap();
-        assert_eq!(fs::read_link(format!("/proc/{pid}/exe")).unwrap(), program, "the other build runs");
+        assert_eq!(fs::read_link(format!("/proc/{pid}/exe")).unwrap(), program, "the other build is running");
     }
 }

@@ -1,4 +1,4 @@
-//! Whoever does not know the secret, at the port of a cluster at work.
+//! Connections without the cluster secret at a port of a working cluster.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -7,9 +7,9 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 
-use super::world::{ANY_PORT, World, meet, metric, says, until};
+use super::world::{ANY_PORT, ENDLESS, World, meet, metric, until, until_written};
 
-/// So many connections, from addresses at which nobody else is, that say nothing.
+/// Opens connections that send nothing, from addresses of their own.
 async fn silent(port: SocketAddr, count: u32) -> Vec<tokio::net::TcpStream> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
@@ -23,10 +23,10 @@ async fn silent(port: SocketAddr, count: u32) -> Vec<tokio::net::TcpStream> {
 }
 
 #[tokio::test]
-async fn strangers_are_refused_and_the_cluster_goes_on() {
+async fn unauthenticated_connections_do_not_disturb_the_cluster() {
     let mut world = World::new(1, Duration::from_secs(60), Duration::from_millis(1));
     let mut agents = world.cluster(2).await;
-    let mut clients: Vec<_> = (0..4).map(|n| world.client(&agents[n % 2], u64::MAX, true)).collect();
+    let mut clients: Vec<_> = (0..4).map(|n| world.client(&agents[n % 2], ENDLESS, true)).collect();
     world.more(20).await;
     let port = agents[0].address;
 
@@ -34,24 +34,24 @@ async fn strangers_are_refused_and_the_cluster_goes_on() {
     let (command, _) = world.agent_command(ANY_PORT, &[port], "theirs");
     let mut unauthenticated = world.spawn(command);
     assert_eq!(unauthenticated.ends().await.code(), Some(69));
-    says(&world.path(&format!("agent-{:02}.log", unauthenticated.number)), "the cluster secrets differ").await;
+    until_written(&world.path(&format!("agent-{:02}.log", unauthenticated.number)), "the cluster secrets differ").await;
     world.more(20).await;
 
-    // Somebody who knocks at every port, somebody who talks nonsense, and somebody who says nothing and stays.
+    // Connections that close at once, that send random bytes, and that send nothing.
     for _ in 0..50 {
         drop(TcpStream::connect(port).unwrap());
     }
     for _ in 0..20 {
         let noise: Vec<u8> = (0..2_000).map(|_| world.rng.bits() as u8).collect();
-        // It may be closed before all of it is said.
+        // The agent may close it before all of it is sent.
         let _ = TcpStream::connect(port).unwrap().write_all(&noise);
     }
     let idle = silent(port, 1000).await;
     world.more(50).await;
 
-    // A member that comes now comes in all the same, by that very door.
+    // A new member is still admitted.
     let late = world.agent(&[port]).await;
-    clients.push(world.client(&late, u64::MAX, true));
+    clients.push(world.client(&late, ENDLESS, true));
     agents.push(late);
     meet(&agents, 3).await;
     world.more(20).await;
@@ -63,9 +63,9 @@ async fn strangers_are_refused_and_the_cluster_goes_on() {
     let summary = world.check();
     assert_eq!((&summary.lost[..], &summary.errors[..]), (&[][..], &[][..]));
     assert!(clients.iter().all(|client| summary.of(client.number) > 0));
-    until("all of them counted", async || {
+    until("all connections counted", async || {
         (metric(&agents[0], "unauthenticated_connections_total") >= 50 + 20 + 1000).then_some(())
     })
     .await;
-    assert!(world.said(agents[0].process.number).contains("a connection was refused"));
+    assert!(world.output_of(agents[0].process.number).contains("a connection was refused"));
 }

@@ -1,13 +1,13 @@
 /*
- * Loses what was not synced when the process is killed, as a machine does that loses power. For LD_PRELOAD.
+ * Loses unsynced writes when the process is killed, as in a power failure. For LD_PRELOAD.
  *
- * What is written to the files of a data directory (register, cluster, and the .new files that replace them) is kept in
- * memory until fsync or fdatasync of that file. Of every second write the first half goes to the file at once: a record
- * that is torn. A rename or removal of such a file is done when the directory is synced. So SIGKILL undoes whatever a
- * loss of power may undo.
+ * Writes to the files of a data directory (registry, cluster, and the .new files that replace them) are kept in memory
+ * until fsync or fdatasync of that file. Of every second write the first half is written at once: a torn record. A
+ * rename or removal of such a file takes effect when the directory is synced. So SIGKILL may undo whatever a power
+ * failure may undo.
  *
- * UNSYNCED=lies: a sync of the file `register` does nothing, as on a disk that confirms writes that it has not done.
- * UNSYNCED_LOG=FILE: 'w' for each write that is kept in memory, 's' for each sync that puts it into the file.
+ * UNSYNCED=lies: a sync of the file `registry` does nothing, as on a disk that confirms writes it has not done.
+ * UNSYNCED_LOG=FILE: 'w' for each write that is kept in memory, 's' for each sync that writes it to the file.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,14 +21,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How long a sync takes: so long a kill finds something that is not synced. */
+/* The duration of a sync, long enough for a kill to find unsynced writes. */
 #define SYNC_MICROS 5000
 #define FILES 4096
 #define CHANGES 64
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct { char *bytes; size_t length; } unsynced[FILES];
-/* Renames, and removals (no `to`), in order. */
+/* Renames, and removals (without `to`), in order. */
 static struct { char *from, *to; } changes[CHANGES];
 static int changed;
 static unsigned long writes;
@@ -49,11 +49,11 @@ static int is_name(const char *path, const char *name) {
 }
 
 static int is_ours(const char *path) {
-    return is_name(path, "registry") || is_name(path, "register.new") || is_name(path, "cluster")
+    return is_name(path, "registry") || is_name(path, "registry.new") || is_name(path, "cluster")
         || is_name(path, "cluster.new");
 }
 
-/* Whether this is a file of a data directory; its path, if so. */
+/* Returns whether this is a file of a data directory, and its path. */
 static int path_of(int fd, char *path) {
     char link[64];
     struct stat about;
@@ -104,7 +104,7 @@ static void forget(int fd) {
     unsynced[fd].length = 0;
 }
 
-/* Does the renames and removals in this directory. */
+/* Performs the renames and removals in this directory. */
 static void sync_directory(const struct stat *directory) {
     int kept = 0;
     for (int at = 0; at < changed; at++) {

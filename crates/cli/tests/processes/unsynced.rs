@@ -1,7 +1,7 @@
-//! Agents that lose with each kill what they have written and not synced, as a machine does that loses power.
+//! Agents whose unsynced writes are lost at each kill, as in a power failure.
 //!
-//! `unsynced.c` is a library for LD_PRELOAD, compiled by the C compiler that links Rust programs, too. It keeps writes
-//! to the files of a data directory in memory until they are synced.
+//! `unsynced.c` is a library for LD_PRELOAD, compiled by the system's C compiler. It keeps writes to the files of a
+//! data directory in memory until they are synced.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::world::{SESSION, World, rounds, served, voted};
-
-const A_MOMENT: Duration = Duration::from_millis(5);
-const ON_AND_ON: u64 = u64::MAX;
+use super::world::{BRIEF, ENDLESS, SESSION, World, rounds, served, voted};
 
 /// Compiles the library.
 fn shim(world: &World) -> PathBuf {
@@ -21,12 +18,12 @@ fn shim(world: &World) -> PathBuf {
     let mut compile = Command::new("cc");
     compile.args(["-Wall", "-Werror", "-O1", "-shared", "-fPIC", "-o"]).arg(&library);
     compile.arg(source.join("tests/processes/unsynced.c")).arg("-ldl");
-    let compiled = compile.status().expect("a Rust program is linked by `cc`");
+    let compiled = compile.status().expect("`cc`, which also links Rust programs");
     assert!(compiled.success(), "{compile:?}");
     library
 }
 
-/// How many writes were not synced, each of which is synced by itself if it is. The agents have ended.
+/// Returns how many writes were never synced; each sync writes all earlier ones of its file. The agents have exited.
 fn lost(log: &Path) -> usize {
     let notes = fs::read(log).unwrap();
     fs::remove_file(log).unwrap();
@@ -34,11 +31,11 @@ fn lost(log: &Path) -> usize {
     notes.len() - 2 * synced
 }
 
-/// Three agents that vote are killed at once, with their clients, and started again, so often. Half of the clients hold
-/// slots that end with their agents' sessions, the others detached grants, each of which is an entry of the registry.
-/// What the checker says of it, and how many writes were lost.
+/// Repeatedly kills three voters with their clients at once, and starts them again. Half of the clients hold grants
+/// bound to connections, half detached grants, which are entries of the registry. Returns the result of the checker and
+/// how many writes were lost.
 async fn agents_are_killed(how: &str, often: usize) -> (Result<usize, String>, usize) {
-    let mut world = World::new(2, Duration::from_secs(2), A_MOMENT);
+    let mut world = World::new(2, Duration::from_secs(2), BRIEF);
     world.session = Some(SESSION);
     let (library, log) = (shim(&world), world.path("unsynced"));
     let env = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -49,7 +46,7 @@ async fn agents_are_killed(how: &str, often: usize) -> (Result<usize, String>, u
     world.env.push(env("UNSYNCED", how));
     let mut all_lost = 0;
     for _ in 0..often {
-        let clients: Vec<_> = (0..6).map(|n| world.client(&agents[n % 3], ON_AND_ON, n % 2 == 0)).collect();
+        let clients: Vec<_> = (0..6).map(|n| world.client(&agents[n % 3], ENDLESS, n % 2 == 0)).collect();
         served(&world, &clients).await;
         agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));
         clients.iter().for_each(|client| world.kill(client));
@@ -63,7 +60,7 @@ async fn agents_are_killed(how: &str, often: usize) -> (Result<usize, String>, u
         }
         agents = world.restart_all(agents).await;
     }
-    let late: Vec<_> = agents.iter().map(|agent| world.client(agent, ON_AND_ON, true)).collect();
+    let late: Vec<_> = agents.iter().map(|agent| world.client(agent, ENDLESS, true)).collect();
     served(&world, &late).await;
     late.iter().for_each(|client| world.kill(client));
     drop(late);
@@ -77,13 +74,13 @@ async fn agents_that_lose_unsynced_writes_keep_promises() {
     let (checked, lost) = agents_are_killed("", often).await;
     println!("{checked:?} entries in {often} rounds, {lost} writes were lost");
     checked.unwrap_or_else(|wrong| panic!("{wrong}"));
-    assert!(lost > 0, "nothing was lost: this test says nothing");
+    assert!(lost > 0, "no write was lost, so nothing was tested");
 }
 
-/// The same where a sync does nothing: that must be seen.
+/// With a sync that does nothing the checker must find a violation.
 #[tokio::test]
-async fn disk_that_does_not_sync_is_seen_by_the_checker() {
+async fn disk_that_does_not_sync_is_detected() {
     let (checked, lost) = agents_are_killed("lies", 4).await;
     println!("{checked:?}, {lost} writes were lost");
-    checked.expect_err("all that was confirmed is forgotten, and the checker does not see it");
+    checked.expect_err("the checker does not detect lost writes");
 }

@@ -1,4 +1,4 @@
-//! Agents and clients as processes, and what becomes of them.
+//! Agents and clients as processes.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -13,24 +13,31 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use peerlock::{Request, Voter};
-use peerlock_http::client::Agent as Talk;
+use peerlock_http::client::Agent as Api;
 use peerlock_types::{PeerId, Rng};
 use tempfile::TempDir;
 
 use super::checker::{Log, Summary};
-use super::client::{ORDERS, Orders, append, now};
+use super::client::{TASK, Task, append, now};
 use super::secret::secret_of;
 
-/// Long enough for a machine with ten times the load; a test that waits for it has failed.
+/// The limit of every wait, which a machine with ten times the load does not reach.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// As short as sessions may be where machines are not too busy.
+/// The shortest session that is reliable on a loaded machine.
 pub const SESSION: Duration = Duration::from_secs(3);
 
-/// On this machine, wherever there is room.
+/// Longer than any test: for leases that do not expire, and stays that end by a kill.
+pub const AN_HOUR: Duration = Duration::from_secs(3_600);
+/// A short stay.
+pub const BRIEF: Duration = Duration::from_millis(5);
+/// The number of stays of a client that continues until [`World::stop`].
+pub const ENDLESS: u64 = u64::MAX;
+
+/// A free port on loopback.
 pub const ANY_PORT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
-/// A process that does not outlive its test.
+/// A process, killed when dropped.
 pub struct Process {
     child: Child,
     pub number: u64,
@@ -48,13 +55,13 @@ impl Process {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Stops it, and returns when it does nothing any more: the signal reaches its threads one after the other.
+    /// Stops the process, and returns when all its threads are stopped: the signal reaches them one after the other.
     pub async fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
         let tasks = format!("/proc/{}/task", self.child.id());
         until("a frozen process", async || {
             let mut threads = fs::read_dir(&tasks).unwrap().map(|task| {
-                // The state is the letter after the name, which is in parentheses.
+                // The state is the letter after the name in parentheses.
                 let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
                 stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
             });
@@ -63,16 +70,16 @@ impl Process {
         .await;
     }
 
-    /// Waits for its end.
+    /// Waits for the exit.
     pub async fn ends(&mut self) -> ExitStatus {
-        let what = format!("the end of process {}", self.number);
+        let what = format!("the exit of process {}", self.number);
         until(&what, async || self.child.try_wait().unwrap()).await
     }
 
-    /// The processor time that it has used, in clock ticks of a hundredth of a second, and the memory it has, in bytes.
+    /// Returns the processor time used, in clock ticks of 10 ms, and the memory in bytes.
     pub fn cost(&self) -> (u64, u64) {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // What comes after the name, which is in parentheses, is numbers from the third on.
+        // The name in parentheses is the second field; numbers follow from the third on.
         let words: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
         let number = |field: usize| words[field - 3].parse::<u64>().unwrap();
         (number(14) + number(15), number(24) * 4096)
@@ -83,25 +90,25 @@ impl Process {
     }
 }
 
-/// An agent and how to reach it.
+/// A running agent.
 pub struct Agent {
     pub process: Process,
     pub socket: PathBuf,
-    /// Where it says that others reach it.
+    /// The address that it advertises.
     pub address: SocketAddr,
-    pub talk: Talk,
-    /// The command by which it was started, with its program.
+    pub api: Api,
+    /// The program and its arguments.
     command: Vec<OsString>,
 }
 
-/// An agent that was started, and may not answer yet.
+/// An agent that may not answer yet.
 pub struct Started {
     pub process: Process,
     pub socket: PathBuf,
     command: Vec<OsString>,
 }
 
-/// A place for everybody's files; it says what happened if the test fails.
+/// The directory and the settings of a test. Prints the ends of all logs if the test fails.
 pub struct World {
     dir: TempDir,
     pub seed: u64,
@@ -109,15 +116,15 @@ pub struct World {
     pub slots: u32,
     pub ttl: Duration,
     pub stay: Duration,
-    /// How long sessions stand, if not as long as usual.
+    /// The session length, if not the default.
     pub session: Option<Duration>,
-    /// Clients ask again when they were sent away, and wait for their agent when that is gone.
+    /// Whether clients continue after an error.
     pub persists: bool,
-    /// What agents find in their environment, besides our own.
+    /// Additional environment variables of agents.
     pub env: Vec<(String, String)>,
     clients: u64,
     agents: u64,
-    /// The clients' log, and how far it was read.
+    /// The log of the clients, and up to which byte it was read.
     log: RefCell<(u64, Log)>,
 }
 
@@ -127,7 +134,7 @@ impl Drop for World {
             eprintln!("seed {} (PEERLOCK_SEED)", self.seed);
             if std::env::var_os("PEERLOCK_KEEP").is_some() {
                 self.dir.disable_cleanup(true);
-                eprintln!("all of it is kept in {}", self.dir.path().display());
+                eprintln!("all files remain in {}", self.dir.path().display());
             }
             let mut files: Vec<_> = fs::read_dir(self.dir.path()).unwrap().map(|file| file.unwrap().path()).collect();
             files.sort();
@@ -143,7 +150,7 @@ impl Drop for World {
     }
 }
 
-/// Waits until there is an answer.
+/// Waits until `answer` returns something.
 pub async fn until<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
     let answered = async {
         loop {
@@ -153,7 +160,7 @@ pub async fn until<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) ->
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, answered).await.unwrap_or_else(|_| panic!("{what}: waited in vain"))
+    tokio::time::timeout(DEADLINE, answered).await.unwrap_or_else(|_| panic!("{what}: nothing after {DEADLINE:?}"))
 }
 
 impl World {
@@ -184,7 +191,7 @@ impl World {
         self.path("clients.log")
     }
 
-    /// A command that runs the agent; where it listens, whom it joins and with which secret.
+    /// Returns the command of a new agent, and its socket.
     pub fn agent_command(&mut self, address: SocketAddr, join: &[SocketAddr], secret: &str) -> (Command, PathBuf) {
         self.agents += 1;
         let number = self.agents;
@@ -204,7 +211,7 @@ impl World {
         (command, socket)
     }
 
-    /// How many agents have been started.
+    /// Returns how many agents have been started.
     pub fn agents(&self) -> u64 {
         self.agents
     }
@@ -214,12 +221,12 @@ impl World {
         File::options().append(true).create(true).open(path).unwrap()
     }
 
-    /// What an agent, by its number, has said so far.
-    pub fn said(&self, agent: u64) -> String {
+    /// Returns the output of an agent so far.
+    pub fn output_of(&self, agent: u64) -> String {
         fs::read_to_string(self.path(&format!("agent-{agent:02}.log"))).unwrap()
     }
 
-    /// A file with a secret; the same name is the same secret.
+    /// Returns a file with a secret that depends on the name only.
     fn secret(&self, name: &str) -> PathBuf {
         use std::os::unix::fs::OpenOptionsExt as _;
         let path = self.path(&format!("{name}.secret"));
@@ -236,35 +243,35 @@ impl World {
         self.start_agent(command, socket).await
     }
 
-    /// Starts an agent by a command that is ready, and waits until it answers.
+    /// Starts an agent with this command, and waits until it answers.
     pub async fn start_agent(&self, command: Command, socket: PathBuf) -> Agent {
-        self.answers(self.begin_agent(command, socket)).await
+        self.answers(self.launch(command, socket)).await
     }
 
-    /// Starts the agent whose command was made last.
-    pub fn begin_agent(&self, command: Command, socket: PathBuf) -> Started {
+    /// Starts an agent with the command that was created last.
+    pub fn launch(&self, command: Command, socket: PathBuf) -> Started {
         let words = [command.get_program()].into_iter().chain(command.get_args()).map(OsString::from).collect();
         Started { process: self.spawn(command), socket, command: words }
     }
 
-    /// The agent with the same folder, started again as it was, but for whom it joins: its folder knows.
+    /// Starts an agent again in its directory without --join, and waits until it answers.
     pub async fn restart(&self, agent: Agent) -> Agent {
-        self.answers(self.begin_again(agent)).await
+        self.answers(self.relaunch(agent)).await
     }
 
-    /// The same, which may take a while to answer.
-    pub fn begin_again(&self, mut agent: Agent) -> Started {
+    /// Starts an agent again in its directory without --join, which its directory makes unnecessary.
+    pub fn relaunch(&self, mut agent: Agent) -> Started {
         while let Some(index) = agent.command.iter().position(|word| word == "--join") {
             agent.command.drain(index..index + 2);
         }
-        self.begin_as_before(agent)
+        self.relaunch_as_before(agent)
     }
 
-    /// The same by the very command of before, but that it listens where it was found.
-    pub fn begin_as_before(&self, agent: Agent) -> Started {
+    /// Starts an agent again with the same command, at its previous port.
+    pub fn relaunch_as_before(&self, agent: Agent) -> Started {
         let Agent { process, socket, address, mut command, .. } = agent;
         let number = process.number;
-        // It has been waited for when this returns.
+        // Waits for the exit.
         drop(process);
         if let Some(listens) = command.iter_mut().find(|word| **word == *ANY_PORT.to_string()) {
             *listens = address.to_string().into();
@@ -275,7 +282,7 @@ impl World {
         Started { process: Process { child: again.spawn().unwrap(), number }, socket, command }
     }
 
-    /// An agent of another program takes over from this one, which runs: as an upgrade does it.
+    /// Replaces a running agent by one of another program, as an upgrade does.
     pub async fn replace(&self, mut old: Agent, program: &Path) -> Agent {
         let mut command = old.command.clone();
         command[0] = program.into();
@@ -287,28 +294,28 @@ impl World {
         next.args(&command[1..]).arg("--replace").stdin(Stdio::null());
         next.stdout(self.output("agent", number)).stderr(self.output("agent", number));
         let process = Process { child: next.spawn().unwrap(), number };
-        assert!(old.process.ends().await.success(), "agent {number} has made way");
+        assert!(old.process.ends().await.success(), "agent {number} was replaced");
         self.answers(Started { process, socket: old.socket.clone(), command }).await
     }
 
     /// Waits until an agent answers.
     pub async fn answers(&self, started: Started) -> Agent {
         let Started { mut process, socket, command } = started;
-        let talk = Talk::new(socket.to_str().unwrap().parse().unwrap(), None);
+        let api = Api::new(socket.to_str().unwrap().parse().unwrap(), None);
         until("an agent that answers", async || {
-            assert!(!process.has_ended(), "agent {} has ended", process.number);
-            talk.peers().await.ok()
+            assert!(!process.has_ended(), "agent {} has exited", process.number);
+            api.peers().await.ok()
         })
         .await;
-        let said = self.said(process.number);
+        let said = self.output_of(process.number);
         let address = said.split(" peer started host=").last().and_then(|rest| rest.split("address=").nth(1));
-        let address = address.and_then(|rest| rest.split(' ').next()).expect("it says where it is").parse().unwrap();
-        Agent { process, socket, address, talk, command }
+        let address = address.and_then(|rest| rest.split(' ').next()).expect("an address in its log").parse().unwrap();
+        Agent { process, socket, address, api, command }
     }
 
-    /// All of them, started again after they were killed, or when they have ended.
+    /// Starts all agents again, and waits until they answer.
     pub async fn restart_all(&self, agents: Vec<Agent>) -> Vec<Agent> {
-        let started: Vec<_> = agents.into_iter().map(|agent| self.begin_again(agent)).collect();
+        let started: Vec<_> = agents.into_iter().map(|agent| self.relaunch(agent)).collect();
         let mut again = Vec::new();
         for agent in started {
             again.push(self.answers(agent).await);
@@ -316,7 +323,7 @@ impl World {
         again
     }
 
-    /// This many agents, all of whom know each other.
+    /// Starts a cluster of connected agents.
     pub async fn cluster(&mut self, agents: usize) -> Vec<Agent> {
         let mut all: Vec<Agent> = vec![self.agent(&[]).await];
         while all.len() < agents {
@@ -327,15 +334,15 @@ impl World {
         all
     }
 
-    /// Starts an agent that may not come to answer.
+    /// Starts a process without waiting for anything.
     pub fn spawn(&self, mut command: Command) -> Process {
         Process { child: command.spawn().unwrap(), number: self.agents }
     }
 
-    /// A client of this agent.
+    /// Starts a client of this agent.
     pub fn client(&mut self, agent: &Agent, entries: u64, hold: bool) -> Process {
         self.clients += 1;
-        let orders = Orders {
+        let task = Task {
             number: self.clients,
             socket: agent.socket.to_str().unwrap().to_owned(),
             log: self.log().to_str().unwrap().to_owned(),
@@ -347,34 +354,34 @@ impl World {
             persists: self.persists,
         };
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["client::client", "--exact", "--nocapture"]).env(ORDERS, orders.to_text());
+        command.args(["client::client", "--exact", "--nocapture"]).env(TASK, task.to_text());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.output("client", self.clients));
         Process { child: command.spawn().unwrap(), number: self.clients }
     }
 
-    /// Kills a client, and says so first.
+    /// Kills a client, with a line in the log before.
     pub fn kill(&self, client: &Process) {
         append(&self.log(), &format!("killed {} {}", now(), client.number));
         client.signal(Signal::SIGKILL);
     }
 
-    /// Everybody goes out after the present entry.
+    /// Makes all clients exit after their current stay.
     pub fn stop(&self) {
         fs::write(self.path("stop"), "").unwrap();
     }
 
-    /// What the clients have done so far.
+    /// Returns the actions of the clients so far.
     pub fn tally(&self) -> Summary {
         self.with_log(|log| log.summary().clone())
     }
 
-    /// What the clients did, all of whom have ended, if it is as it must be.
+    /// Checks the log after all clients have exited, and returns their actions.
     pub fn check(&self) -> Summary {
         self.with_log(|log| log.check(self.slots as usize)).unwrap_or_else(|wrong| panic!("{wrong}"));
         self.tally()
     }
 
-    /// Looks at the clients' log as far as it is written.
+    /// Reads the log as far as it is written.
     pub fn with_log<T>(&self, look: impl FnOnce(&Log) -> T) -> T {
         let mut log = self.log.borrow_mut();
         let (read, log) = &mut *log;
@@ -383,41 +390,41 @@ impl World {
             file.seek(SeekFrom::Start(*read)).unwrap();
             file.read_to_end(&mut text).unwrap();
         }
-        // The last line may be under way.
+        // The last line may be incomplete.
         text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         *read += text.len() as u64;
         log.read(std::str::from_utf8(&text).unwrap()).unwrap_or_else(|wrong| panic!("{wrong}"));
         look(log)
     }
 
-    /// Waits until there have been this many more entries.
+    /// Waits for this many further stays.
     pub async fn more(&self, entries: usize) {
         let enough = self.tally().all() + entries;
         until("more entries", async || (self.tally().all() >= enough).then_some(())).await;
     }
 }
 
-/// How often a story is told: `ROUNDS=100`, or so often.
+/// Returns how often to repeat a test: `ROUNDS`, or `usually`.
 pub fn rounds(usually: usize) -> usize {
     std::env::var("ROUNDS").map_or(usually, |rounds| rounds.parse().expect("ROUNDS is a number"))
 }
 
-/// Waits until each of these clients has come in some more.
+/// Waits until each of these clients has acquired three more slots.
 pub async fn served(world: &World, clients: impl IntoIterator<Item = &Process>) {
     let before = world.tally();
     for client in clients {
         let number = client.number;
         let come = || world.with_log(|log| log.summary().of(number) >= before.of(number) + 3);
-        until(&format!("client {number} that comes in"), async || come().then_some(())).await;
+        until(&format!("stays of client {number}"), async || come().then_some(())).await;
     }
 }
 
-/// Which of these agents the peer is that is found out in this way.
+/// Returns the index of the agent whose peer `find` returns.
 pub async fn agent_of(agents: &[Agent], find: impl AsyncFn() -> Option<PeerId>) -> usize {
-    until("the agent that is looked for", async || {
+    until("the wanted agent", async || {
         let peer = find().await?;
         for (index, agent) in agents.iter().enumerate() {
-            if agent.talk.peers().await.ok()?.first()?.peer == peer {
+            if agent.api.peers().await.ok()?.first()?.peer == peer {
                 return Some(index);
             }
         }
@@ -426,46 +433,46 @@ pub async fn agent_of(agents: &[Agent], find: impl AsyncFn() -> Option<PeerId>) 
     .await
 }
 
-/// Waits until each of them knows this many peers to be up, itself included.
+/// Waits until each of these agents is connected to `up` peers, itself included.
 pub async fn meet(agents: &[Agent], up: usize) {
     for agent in agents {
         until("peers that know each other", async || {
-            let peers = agent.talk.peers().await.ok()?;
+            let peers = agent.api.peers().await.ok()?;
             (peers.iter().filter(|peer| peer.up).count() == up).then_some(())
         })
         .await;
     }
 }
 
-/// Waits until so many of these vote, and the change that made it so is settled. Who is cut off or killed before may
-/// count with the old voters, too, and then nobody may have a majority of both.
+/// Waits until this many agents vote and the change of voters is complete. During the change a majority of the old
+/// voters is needed, too, so a failure then may stop the cluster.
 pub async fn voted(agents: &[Agent], voters: usize) {
     until(&format!("{voters} voters"), async || {
-        let peers = agents[0].talk.cluster().await.ok()?.peers;
+        let peers = agents[0].api.cluster().await.ok()?.peers;
         let vote = peers.iter().filter(|peer| matches!(peer.voter, Voter::Votes | Voter::Leads)).count();
         (vote == voters).then_some(())
     })
     .await;
-    // As long as the same one leads, what is decided next is decided after the old voters were left; and once that was
-    // applied, a majority writes it down with the one after.
+    // With the same leader, the first entry follows the one that ends the change. When the second is decided, a
+    // majority has applied that one.
     for decision in ["left", "settled"] {
         let name = format!("{decision} {}", now());
         let founds = Request::new(name.as_str()).try_only();
-        let granted = until("a decision", async || agents[0].talk.acquire(&founds).await.ok()).await;
-        // Who has lost its session meanwhile has no grant any more.
-        _ = agents[0].talk.release(&name, &granted.grant).await;
+        let granted = until("a decision", async || agents[0].api.acquire(&founds).await.ok()).await;
+        // The grant is gone if the session has expired meanwhile.
+        _ = agents[0].api.release(&name, &granted.grant).await;
     }
 }
 
-/// Whether a file holds these words by now.
-pub async fn says(path: &Path, words: &str) {
+/// Waits until a file contains these words.
+pub async fn until_written(path: &Path, words: &str) {
     until(&format!("{words:?} in {}", path.display()), async || {
         fs::read_to_string(path).unwrap_or_default().contains(words).then_some(())
     })
     .await;
 }
 
-/// A number that an agent keeps of itself.
+/// Returns a metric of an agent.
 pub fn metric(agent: &Agent, name: &str) -> u64 {
     let mut stream = UnixStream::connect(&agent.socket).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();

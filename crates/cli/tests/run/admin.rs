@@ -1,12 +1,11 @@
-//! What an operator does by hand: getting a slot back from whoever holds it, also on another machine, changing how many
-//! there are, and removing names.
+//! Commands of an administrator: revoke a slot, also on another machine; resize and remove resources.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{Dir, Running, eventually, is_gone};
+use crate::common::{Dir, Running, eventually, is_gone, with_program_on_path};
 
-/// Two machines with an agent each, in one cluster.
+/// Two machines with one agent each, in one cluster.
 struct Cluster {
     here: Dir,
     there: Dir,
@@ -24,26 +23,26 @@ impl Cluster {
     }
 }
 
-/// A command to its end: its exit code, what it printed, and what it said.
+/// Runs a command, and returns its exit code, standard output and standard error.
 fn ends(dir: &Dir, arguments: &str) -> (i32, String, String) {
     Running::start(&mut dir.peerlock(arguments)).ends()
 }
 
-/// A command that says when it is there, and stays until it is told to end; then it does this.
-fn stays(dir: &Dir, file: &str, then: &str) -> String {
+/// Returns a script that writes its process ID, and on SIGTERM executes `then`.
+fn sleeps(dir: &Dir, file: &str, then: &str) -> String {
     let file = dir.path(file);
     format!("trap '{then}' TERM; echo $$ > {}; while :; do sleep 0.01; done", file.display())
 }
 
 #[test]
-fn a_holder_on_another_machine_is_asked_to_stop() {
+fn holder_on_another_machine_is_asked_to_stop() {
     let Cluster { here, there, .. } = &Cluster::new();
-    let mut holder = there.run("--ttl 1h r", &stays(there, "pid", "echo asked; exit 0"));
+    let mut holder = there.run("--ttl 1h r", &sleeps(there, "pid", "echo asked; exit 0"));
     there.written("pid");
     let mut waits = here.run("r", "echo next");
     waits.waits_behind(0);
 
-    let observed = eventually("who is inside", || {
+    let observed = eventually("the holder", || {
         Some(here.show("r")).filter(|observed| observed["holders"][0]["client"]["pid"].is_u64())
     });
     let client = &observed["holders"][0]["client"];
@@ -64,9 +63,9 @@ fn a_holder_on_another_machine_is_asked_to_stop() {
 }
 
 #[test]
-fn a_holder_that_does_not_want_to_stop_is_dead_when_the_slot_is_free() {
+fn stubborn_holder_is_dead_before_its_slot_is_free() {
     let Cluster { here, there, .. } = &Cluster::new();
-    let mut holder = there.run("--ttl 1h --grace 1s r", &stays(there, "pid", ""));
+    let mut holder = there.run("--ttl 1h --grace 1s r", &sleeps(there, "pid", ""));
     let pid = there.written("pid");
     let (code, _, said) = ends(here, "release --slot 0 r");
     assert_eq!(code, 0, "{said}");
@@ -75,16 +74,16 @@ fn a_holder_that_does_not_want_to_stop_is_dead_when_the_slot_is_free() {
     holder.ends_with(76);
 }
 
-/// The forgotten `acquire --ttl 1h`.
+/// As after a forgotten `acquire --ttl 1h`.
 #[test]
-fn what_a_script_has_acquired_and_forgotten_is_free_at_once() {
+fn acquired_slot_is_revoked_immediately() {
     let Cluster { here, there, .. } = &Cluster::new();
     let (code, granted, said) = ends(there, "acquire --json --label nightly --ttl 1h r");
     assert_eq!(code, 0, "{said}");
     let granted: Value = serde_json::from_str(&granted).unwrap();
 
     let (code, _, said) = ends(here, "release r");
-    assert_eq!(code, 64, "nothing is taken from anybody by accident: {said}");
+    assert_eq!(code, 64, "a release without a grant revokes nothing: {said}");
     assert!(said.contains("--slot") && said.contains("nightly") && said.contains("PEERLOCK_GRANT"), "{said}");
     here.run("--try r", "true").ends_with(75);
 
@@ -97,7 +96,7 @@ fn what_a_script_has_acquired_and_forgotten_is_free_at_once() {
 }
 
 #[test]
-fn a_slot_has_to_be_named_if_there_are_several_and_to_be_there() {
+fn revoked_slot_must_be_unambiguous_and_exist() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
     let (code, _, said) = ends(&dir, "release r --slot 0");
@@ -121,17 +120,17 @@ fn a_slot_has_to_be_named_if_there_are_several_and_to_be_there() {
     let (code, _, said) = ends(&dir, &format!("release r --slot {}", holders[0]));
     assert_eq!(code, 0, "{said}");
     let observed = dir.show("r");
-    let inside: Vec<&str> = {
+    let held: Vec<&str> = {
         let slots = observed["holders"].as_array().unwrap().iter();
         slots.filter(|slot| slot["free"] == false).map(|slot| slot["client"]["label"].as_str().unwrap()).collect()
     };
-    assert_eq!(inside, ["two"], "{observed}");
+    assert_eq!(held, ["two"], "{observed}");
 }
 
 #[test]
-fn force_does_not_wait_and_whoever_was_inside_is_killed() {
+fn force_frees_the_slot_and_kills_the_holder() {
     let Cluster { here, there, .. } = &Cluster::new();
-    let mut holder = there.run("--ttl 1h r", &stays(there, "pid", ""));
+    let mut holder = there.run("--ttl 1h r", &sleeps(there, "pid", ""));
     let pid = there.written("pid");
     let mut waits = here.run("r", "echo next");
     waits.waits_behind(0);
@@ -139,19 +138,19 @@ fn force_does_not_wait_and_whoever_was_inside_is_killed() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("by force") && said.contains("may run beside others"), "{said}");
     assert_eq!(waits.ends_with(0), "next\n");
-    // Others may be inside: it has no time to stop.
+    // The slot may be granted already: the command gets no grace period.
     holder.ends_with(76);
     assert!(is_gone(&pid));
     assert!(holder.notifies("lost").as_str().unwrap().contains("by force"));
 }
 
 #[test]
-fn a_holder_whose_machine_does_not_answer_cannot_be_asked() {
+fn holder_on_a_frozen_machine_cannot_be_asked() {
     let cluster = Cluster::new();
     let Cluster { here, there, there_agent, .. } = &cluster;
-    // The first to ask keeps the line, and shall not be away.
+    // The peer of the first request is the coordinator, which must not be the frozen one.
     here.run("r", "true").ends_with(0);
-    let _holder = there.run("--ttl 1h r", &stays(there, "pid", ""));
+    let _holder = there.run("--ttl 1h r", &sleeps(there, "pid", ""));
     there.written("pid");
     there_agent.send(Signal::SIGSTOP);
     let (code, _, said) = ends(here, "release r --slot 0");
@@ -161,30 +160,27 @@ fn a_holder_whose_machine_does_not_answer_cannot_be_asked() {
 }
 
 #[test]
-fn slots_are_changed_while_they_are_in_use() {
+fn resource_in_use_is_resized() {
     let Cluster { here, there, .. } = &Cluster::new();
-    let mut first = here.run("-n 1 it's", &stays(here, "first", "exit 0"));
+    let mut first = here.run("-n 1 it's", &sleeps(here, "first", "exit 0"));
     here.written("first");
-    // What is said is what helps.
+    // The error message contains the command that helps.
     let mut wrong = there.run("-n 2 it's", "true");
     wrong.ends_with(64);
     let message = wrong.notifies("failed")["message"].as_str().unwrap().to_owned();
     let command = message.split('`').nth(1).unwrap_or_else(|| panic!("no command in {message}"));
     assert_eq!(command, r"peerlock resize 'it'\''s' 2");
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_peerlock")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", command]).env("PATH", path);
-    shell.env("PEERLOCK_DATA_DIR", there.path("data")).env("PEERLOCK_RUNTIME_DIR", there.path(""));
+    let mut shell = with_program_on_path(there.in_environment("sh"));
+    shell.args(["-c", command]);
     Running::start(&mut shell).ends_with(0);
 
-    let mut second = there.run("-n 2 it's", &stays(there, "second", "exit 0"));
+    let mut second = there.run("-n 2 it's", &sleeps(there, "second", "exit 0"));
     there.written("second");
     let (code, _, said) = ends(here, "resize it's 1");
     assert_eq!(code, 0, "{said}");
     let mut third = there.run("it's", "echo third");
     third.waits_behind(0);
-    // Nobody is stopped for it. The first to leave takes its slot along.
+    // No holder is stopped. The first released slot is removed.
     second.send(Signal::SIGTERM);
     second.ends_with(0);
     let observed = there.show("it's");
@@ -197,7 +193,7 @@ fn slots_are_changed_while_they_are_in_use() {
     }
 }
 
-/// The fencing number of a slot that is taken and left.
+/// Acquires and releases a slot, and returns its fencing number.
 fn number(dir: &Dir, options: &str) -> u64 {
     let printed = dir.run(options, "echo $PEERLOCK_FENCING").ends_with(0);
     printed.trim().parse().unwrap_or_else(|_| panic!("no number: {printed}"))
@@ -210,13 +206,13 @@ fn names(dir: &Dir, prefix: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_name_is_removed_when_nobody_uses_it_and_its_numbers_never_come_back() {
+fn removed_name_continues_its_fencing_numbers() {
     let (here, there) = (Dir::new(), Dir::new());
     let (agent, address) = here.agent("");
     let secret = here.path("data/secret").display().to_string();
     let (_there, _) = there.agent(&format!("--secret-file {secret} --join {address}"));
     let first = number(&here, "-n 3 r");
-    let mut holder = there.run("r", &stays(&there, "pid", "exit 0"));
+    let mut holder = there.run("r", &sleeps(&there, "pid", "exit 0"));
     there.written("pid");
     for dir in [&here, &there] {
         let (code, _, said) = ends(dir, "remove r");
@@ -232,7 +228,7 @@ fn a_name_is_removed_when_nobody_uses_it_and_its_numbers_never_come_back() {
     for gone in ["remove r", "show r", "resize r 2"] {
         assert_eq!(ends(&there, gone).0, 66, "{gone}");
     }
-    // It is another one of the same name, also by what the register's file says.
+    // The file of the registry records the removal.
     agent.send(Signal::SIGKILL);
     drop(agent);
     let (_agent, _) = here.agent("");
@@ -243,7 +239,7 @@ fn a_name_is_removed_when_nobody_uses_it_and_its_numbers_never_come_back() {
 }
 
 #[test]
-fn many_names_are_removed_by_how_they_begin() {
+fn names_are_removed_by_prefix() {
     let Cluster { here, there, .. } = &Cluster::new();
     for name in ["b-1", "b-2", "b-3", "b", "c-1"] {
         number(if name == "b-2" { there } else { here }, name);
@@ -254,9 +250,9 @@ fn many_names_are_removed_by_how_they_begin() {
     assert_eq!((code, printed.as_str()), (75, ""), "{said}");
     assert!(said.contains("b-4 was not removed") && said.contains("3 of 4 names removed"), "{said}");
     assert_eq!(names(here, ""), ["b", "b-4", "c-1"]);
-    let (code, _, said) = ends(there, "remove b nobody c-1");
+    let (code, _, said) = ends(there, "remove b absent c-1");
     assert_eq!(code, 66, "{said}");
-    assert!(said.contains("there is no resource nobody"), "{said}");
+    assert!(said.contains("there is no resource absent"), "{said}");
     assert_eq!(names(here, ""), ["b-4"]);
     assert_eq!(ends(here, "remove --prefix nothing").0, 0);
     for bad in [&["remove"][..], &["remove", "--prefix", ""], &["remove", "--prefix", "b", "b"], &["remove", "a\nb"]] {

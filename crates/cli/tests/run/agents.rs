@@ -1,4 +1,4 @@
-//! Agents: what they know, and how they go.
+//! The life of an agent: start, replacement, drain, exit, and its output for operators.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use crate::common::{Dir, Running, eventually, is_gone};
 
 #[test]
-fn runs_of_two_agents_take_turns_and_one_that_goes_takes_nothing_away() {
+fn stopped_agent_keeps_its_holder_and_its_waiter() {
     let (one, two) = (Dir::new(), Dir::new());
     let (mut first, address) = one.agent("");
     let secret = one.path("data/secret").display().to_string();
@@ -29,21 +29,21 @@ fn runs_of_two_agents_take_turns_and_one_that_goes_takes_nothing_away() {
     waiter.waits_behind(1);
     first.send(Signal::SIGTERM);
     first.ends_with(0);
-    // Nobody else starts another, so they do: the holder goes on, and who waited there asks again.
+    // No supervisor starts another agent, so the clients do. The holder continues there, and the waiter asks again.
     eventually("another agent", || one.started());
-    eventually("who waits there", || {
+    eventually("the waiter in the queue", || {
         let queue = two.show("r")["queue"].as_array()?.len();
         (queue == 2).then_some(())
     });
-    std::fs::write(one.path("go"), "").unwrap();
+    one.touch("go");
     holder.ends_with(7);
     assert_eq!(waiter.ends_with(0), "ended\n");
     local.ends_with(0);
 }
 
-/// It answered when a command looked for it, and was gone when that asked for a slot: the command ended with 69.
+/// An agent that accepts the connection and exits before it answers is like no agent: not an error (69).
 #[test]
-fn an_agent_that_ends_between_being_found_and_being_asked_is_started_again() {
+fn agent_that_exits_before_answering_is_restarted() {
     for options in ["r", "--try r"] {
         let dir = Dir::new();
         let agent = UnixListener::bind(dir.socket()).unwrap();
@@ -56,7 +56,7 @@ fn an_agent_that_ends_between_being_found_and_being_asked_is_started_again() {
 }
 
 #[test]
-fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
+fn second_agent_with_same_directory_or_port_is_refused() {
     let dir = Dir::new();
     let (agent, address) = dir.agent("");
     let (code, _, said) = Running::start(&mut dir.peerlock("agent --listen 127.0.0.1:0")).ends();
@@ -68,14 +68,14 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     let (code, _, said) = Running::start(&mut other.peerlock(&options)).ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
-    // Unless it is told to: then the one that runs makes way, also if a job does not.
+    // With --replace the running agent exits, also if a job ignores SIGTERM.
     let stubborn = format!("trap '' TERM; echo > {}; while :; do sleep 0.01; done", dir.path("ready").display());
     let mut holder = dir.run("--ttl 1h r", &stubborn);
     dir.written("ready");
     let (_next, _) = dir.agent("--replace");
     let mut agent = agent;
     agent.ends_with(0);
-    // What is asked before the new one has a session is refused.
+    // Queries are refused until the new agent has a session.
     let observed = eventually("an answer", || Some(dir.show("r")).filter(|observed| !observed.is_null()));
     assert_eq!(observed["holders"][0]["client"]["pid"], holder.pid().as_raw(), "{observed}");
     holder.send(Signal::SIGKILL);
@@ -83,9 +83,9 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     dir.run("r", "true").ends_with(0);
 }
 
-/// The one that ran had ended by the time the next one found out.
+/// The options are checked before the running agent is replaced.
 #[test]
-fn a_slip_in_the_command_that_replaces_an_agent_ends_nobody() {
+fn replace_with_a_wrong_option_stops_no_agent() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
     for (slip, code) in [
@@ -105,7 +105,7 @@ fn a_slip_in_the_command_that_replaces_an_agent_ends_nobody() {
     assert!(!is_gone(&agent.pid().to_string()));
 }
 
-/// It was open to all networks after the first command on a laptop, and had the environment of that command.
+/// Only an agent that an administrator starts listens on other networks. It does not inherit the environment of a job.
 #[test]
 fn agent_started_by_a_command_listens_on_loopback() {
     let dir = Dir::new();
@@ -118,7 +118,7 @@ fn agent_started_by_a_command_listens_on_loopback() {
     let environment = String::from_utf8_lossy(&environment);
     assert!(environment.contains("PEERLOCK_DATA_DIR") && !environment.contains("A_SECRET_OF_THE_JOB"), "{environment}");
     assert_eq!(fs::read_to_string(format!("/proc/{agent}/comm")).unwrap(), "peerlock\n");
-    // One that others are to reach is started so.
+    // The administrator's agent.
     let mut agent = Running::start(&mut dir.peerlock("agent --listen 0.0.0.0:0"));
     agent.line(|line| line.contains(" ready").then_some(()));
     assert!(!agent.said().contains("address=127."), "{}", agent.said());
@@ -126,9 +126,9 @@ fn agent_started_by_a_command_listens_on_loopback() {
     agent.ends_with(0);
 }
 
-/// It does not hear that it is to end.
+/// A suspended process cannot act on a signal to exit.
 #[test]
-fn an_agent_that_is_stopped_is_replaced_as_any_other() {
+fn suspended_agent_is_replaced() {
     let dir = Dir::new();
     let (mut agent, _) = dir.agent("");
     agent.send(Signal::SIGSTOP);
@@ -136,15 +136,14 @@ fn an_agent_that_is_stopped_is_replaced_as_any_other() {
     agent.ends_with(0);
 }
 
-/// It began anew with every agent.
 #[test]
-fn since_when_a_slot_is_held_is_known_to_the_next_agent() {
+fn age_of_a_grant_survives_the_agent() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
     let mut holder = dir.run("--ttl 1h r", &format!("echo > {}; exec sleep 1000", dir.path("ready").display()));
     dir.written("ready");
     let age = || dir.show("r")["holders"][0]["client"]["age_ms"].as_u64();
-    // Longer than an agent takes to start, where a machine is not too busy to tell.
+    // Longer than an agent takes to start.
     let before = eventually("a while", || age().filter(|age| *age > 3000));
     let (_next, _) = dir.agent("--replace");
     let mut agent = agent;
@@ -155,26 +154,23 @@ fn since_when_a_slot_is_held_is_known_to_the_next_agent() {
     holder.ends();
 }
 
-/// Whoever keeps an agent running may wait a second before it starts it again: as long as it was tried to give the slot
-/// back, which then stood to the end of its lease.
+/// A supervisor may restart an agent after a second or more. Until then the release is retried; otherwise the slot is
+/// held until the lease expires.
 #[test]
-fn a_job_that_ends_while_its_agent_is_away_gives_its_slot_back_to_the_next_one() {
+fn release_reaches_the_next_agent() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
-    let (ready, go) = (dir.path("ready"), dir.path("go"));
-    let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", ready.display(), go.display());
-    // One that was named is started by nobody else.
-    let mut job = dir.run(&format!("--ttl 1h --agent {} r", dir.socket().display()), &script);
-    dir.written("ready");
+    // Commands do not start an agent that is named with --agent.
+    let mut job = dir.holder(&format!("--ttl 1h --agent {} r", dir.socket().display()));
     drop(agent);
-    std::fs::write(&go, "").unwrap();
+    dir.touch("go");
     std::thread::sleep(std::time::Duration::from_secs(2));
     let (_next, _) = dir.agent("");
     job.ends_with(0);
     dir.run("-w 4s r", "true").ends_with(0);
 }
 
-/// People know hosts by their names, and no log makes them look up numbers of twenty digits.
+/// Operators know hosts by their names, not by numbers of twenty digits.
 #[test]
 fn logs_call_hosts_by_their_names() {
     let (one, two, three) = (Dir::new(), Dir::new(), Dir::new());
@@ -206,7 +202,7 @@ fn logs_call_hosts_by_their_names() {
 }
 
 #[test]
-fn an_agent_is_the_same_peer_when_it_starts_again() {
+fn restarted_agent_is_the_same_peer() {
     let dir = Dir::new();
     let me = || {
         let (mut agent, _) = dir.agent("");
@@ -219,7 +215,7 @@ fn an_agent_is_the_same_peer_when_it_starts_again() {
 }
 
 #[test]
-fn systemd_hears_when_it_is_ready_and_when_it_stops() {
+fn systemd_is_notified_of_ready_and_stopping() {
     let dir = Dir::new();
     let socket = UnixDatagram::bind(dir.path("notify")).unwrap();
     let http = format!("--http unix:{}", dir.socket().display());
@@ -237,7 +233,7 @@ fn systemd_hears_when_it_is_ready_and_when_it_stops() {
 }
 
 #[test]
-fn who_holds_who_waits_and_who_is_there_can_be_seen() {
+fn queries_show_holders_waiters_and_peers() {
     let dir = Dir::new();
     let (_agent, address) = dir.agent("");
     let holder = dir.run("-n 1 r", "sleep 1000");
@@ -260,20 +256,20 @@ fn who_holds_who_waits_and_who_is_there_can_be_seen() {
     assert_eq!(text("ls").lines().count(), 2);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&text("ls --json")).unwrap()[0]["waiting_here"], 1);
     assert!(text("peers").contains(&address));
-    // Who waits no more is not in line any more.
+    // A withdrawn request leaves the queue.
     waiter.send(Signal::SIGTERM);
-    eventually("an empty line", || dir.show("r")["queue"].as_array()?.is_empty().then_some(()));
+    eventually("an empty queue", || dir.show("r")["queue"].as_array()?.is_empty().then_some(()));
     let (code, _, said) = Running::start(&mut dir.peerlock("show other")).ends();
     assert_eq!(code, 66, "{said}");
 }
 
 #[test]
-fn what_happens_can_be_watched() {
+fn watch_prints_events_of_all_or_one_resource() {
     let dir = Dir::new();
     let (mut agent, _) = dir.agent("");
     let mut all = Running::start(&mut dir.peerlock("watch"));
     let mut one = Running::start(&mut dir.peerlock("watch --json one"));
-    // They may not listen yet.
+    // The streams may not be open yet.
     eventually("events", || {
         dir.run("one", "true").ends_with(0);
         dir.run("two", "true").ends_with(0);
@@ -291,34 +287,34 @@ fn what_happens_can_be_watched() {
 }
 
 #[test]
-fn where_the_agent_was_named_and_is_not_it_is_said_how_to_start_one() {
+fn absent_named_agent_is_reported_with_advice() {
     let dir = Dir::new();
-    let nobody = dir.socket();
+    let absent = dir.socket();
     for arguments in
         ["ls", "show r", "peers", "watch", "acquire --ttl 1s r", "renew --grant 1 r", "release --grant 1 r"]
     {
-        let (code, _, said) = Running::start(dir.peerlock(arguments).env("PEERLOCK_AGENT", &nobody)).ends();
+        let (code, _, said) = Running::start(dir.peerlock(arguments).env("PEERLOCK_AGENT", &absent)).ends();
         assert_eq!(code, 69, "{arguments}: {said}");
         assert!(said.contains("peerlock agent"), "{arguments}: {said}");
     }
 }
 
-/// It has nothing of whoever started it but its environment: no terminal, no pipe and no lock.
+/// It inherits the environment of the command, but no terminal, pipe or lock.
 #[test]
-fn an_agent_that_a_command_starts_is_on_its_own() {
+fn agent_started_by_a_command_is_detached() {
     let dir = Dir::new();
     let lines = "exec 9>held; flock 9; exec \"$0\" ls";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", lines, env!("CARGO_BIN_EXE_peerlock")]).current_dir(dir.path(""));
     shell.env("PEERLOCK_DATA_DIR", "data").env("PEERLOCK_RUNTIME_DIR", dir.path(""));
     shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    // Its output ends although the agent runs, so it has none of it.
+    // The output ends although the agent runs: it has no copy of the pipe.
     Running::start(&mut shell).ends_with(0);
     let agent = dir.started().expect("an agent that a command has started");
     let file = std::fs::File::open(dir.path("held")).unwrap();
     assert!(nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok(), "the lock is free");
     assert_eq!(nix::unistd::getsid(Some(agent)).unwrap(), agent);
-    // Killed, its socket is still there: the next command starts another one.
+    // A killed agent leaves its socket: the next command starts another agent.
     nix::sys::signal::kill(agent, Signal::SIGKILL).unwrap();
     eventually("its end", || is_gone(&agent.to_string()).then_some(()));
     dir.run("r", "true").ends_with(0);
@@ -326,13 +322,13 @@ fn an_agent_that_a_command_starts_is_on_its_own() {
 }
 
 #[test]
-fn an_agent_that_nobody_needs_ends_by_itself() {
+fn idle_agent_exits() {
     let dir = Dir::new();
     let socket = dir.socket();
     let options = format!("agent --idle 400ms --listen 127.0.0.1:0 --http unix:{}", socket.display());
     let mut agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains("ready").then_some(()));
-    // Held by nobody's connection, for longer than it would stay for nobody.
+    // Held without a connection, for longer than --idle.
     let (code, _, said) = Running::start(&mut dir.peerlock("acquire --ttl 2s r")).ends();
     assert_eq!(code, 0, "{said}");
     let waiter = dir.run("r", "true");
@@ -342,7 +338,7 @@ fn an_agent_that_nobody_needs_ends_by_itself() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_started_says_why_itself() {
+fn failed_start_of_an_agent_reports_its_error() {
     let dir = Dir::new();
     dir.secret("in the open");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
@@ -352,7 +348,7 @@ fn an_agent_that_cannot_be_started_says_why_itself() {
     assert!(said.contains("chmod 600") && said.contains("agent.log"), "{said}");
 }
 
-/// A full log disk, or a log collector that has ended, ended every agent at its next line, with 70.
+/// A full log disk, or a log collector that has exited, does not stop the agent.
 #[test]
 fn agent_whose_log_cannot_be_written_goes_on() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
@@ -370,7 +366,7 @@ fn agent_whose_log_cannot_be_written_goes_on() {
     }
 }
 
-/// It was moved aside only when an agent was started.
+/// The log is rotated while the agent runs, not only at its start.
 #[test]
 fn log_of_a_living_agent_is_bounded() {
     let dir = Dir::new();
@@ -391,24 +387,24 @@ fn log_of_a_living_agent_is_bounded() {
 fn drain_does_not_wait_for_the_next_agent() {
     let dir = Dir::new();
     let (mut agent, _) = dir.agent("");
-    let mut holder = dir.run("r", &format!("while ! test -e {}; do sleep 0.01; done", dir.path("go").display()));
+    let mut holder = dir.run("r", &dir.until("go"));
     holder.notifies("granted");
     let mut drain = Running::start(&mut dir.peerlock("drain"));
     agent.line(|line| line.contains("refuses new requests").then_some(()));
-    // It sees nothing of what happens meanwhile.
+    // It misses the moment between the two agents.
     drain.send(Signal::SIGSTOP);
     let (_next, _) = dir.agent("--replace");
     agent.ends_with(0);
     drain.send(Signal::SIGCONT);
     let (code, _, said) = drain.ends();
     assert!(code == 75 && said.contains("another one is running"), "{code}: {said}");
-    std::fs::write(dir.path("go"), "").unwrap();
+    dir.touch("go");
     holder.ends_with(0);
     dir.run("--try r", "exit 7").ends_with(7);
 }
 
 #[test]
-fn drained_machine_starts_no_agent_until_told_to() {
+fn drained_machine_starts_no_agent_until_an_admin_does() {
     for options in ["", "--idle 1h"] {
         let dir = Dir::new();
         let (mut agent, _) = dir.agent(options);
@@ -426,13 +422,12 @@ fn drained_machine_starts_no_agent_until_told_to() {
     }
 }
 
-/// The jobs start another agent, to finish there.
+/// The jobs start another agent, which continues the drain.
 #[test]
 fn agent_killed_while_draining_drains_when_started_again() {
     let dir = Dir::new();
     let (mut agent, _) = dir.agent("");
-    let script = format!("while ! test -e {}; do sleep 0.01; done; exit 7", dir.path("go").display());
-    let mut holder = dir.run("--ttl 1h r", &script);
+    let mut holder = dir.run("--ttl 1h r", &format!("{}; exit 7", dir.until("go")));
     holder.notifies("granted");
     Running::start(&mut dir.peerlock("drain --wait 0s")).ends_with(75);
     agent.line(|line| line.contains("refuses new requests").then_some(()));
@@ -442,20 +437,20 @@ fn agent_killed_while_draining_drains_when_started_again() {
     dir.agent_answers();
     let (code, _, said) = dir.run("--try other", "true").ends();
     assert_eq!(code, 69, "{said}");
-    std::fs::write(dir.path("go"), "").unwrap();
+    dir.touch("go");
     holder.ends_with(7);
-    eventually("its end", || is_gone(&next.to_string()).then_some(()));
+    eventually("the agent's exit", || is_gone(&next.to_string()).then_some(()));
     let (code, _, said) = dir.run("--try r", "true").ends();
     assert!(code == 69 && said.contains("is drained"), "{code}: {said}");
 }
 
-/// Two machines with one home directory, or a disk that was moved: the identity and the vote are one agent's.
+/// Two machines with one home directory, or a moved disk: one identity and one vote belong to one agent.
 #[test]
-fn data_folder_of_another_machine_is_refused() {
+fn data_directory_of_another_machine_is_refused() {
     let dir = Dir::new();
     if !fs::read_to_string("/etc/machine-id").is_ok_and(|id| !id.trim().is_empty()) {
-        assert!(std::env::var_os("PEERLOCK_CI").is_none(), "this needs a machine with an ID");
-        eprintln!("skipped, for this machine has no ID");
+        assert!(std::env::var_os("PEERLOCK_CI").is_none(), "this test needs a machine with an ID");
+        eprintln!("skipped: this machine has no ID");
         return;
     }
     let (mut agent, _) = dir.agent("");
@@ -471,8 +466,8 @@ fn data_folder_of_another_machine_is_refused() {
     let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", dir.socket().display());
     let (code, _, said) = Running::start(&mut dir.peerlock(&options)).ends();
     assert!(code == 66 && said.contains(there) && said.contains("another machine"), "{code} {said}");
-    assert!(fs::read_to_string(&lock).unwrap().contains(there), "it has changed nothing");
-    // One that has ended in good order has left it to others.
+    assert!(fs::read_to_string(&lock).unwrap().contains(there), "the lock file is unchanged");
+    // A clean exit allows another machine to use the directory.
     fs::write(&lock, format!("{before}machine {there}\nended\n")).unwrap();
     let (mut agent, _) = dir.agent("");
     assert!(fs::read_to_string(&lock).unwrap().ends_with(&format!("machine {machine}")));

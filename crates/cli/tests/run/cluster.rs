@@ -1,42 +1,41 @@
-//! A cluster as its operator meets it: who votes, what is left when voters are lost, and files that are not as they
-//! were written.
+//! Clusters in operation: voters, recovery after the loss of a quorum, damaged files and full disks.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{Dir, Running, eventually};
+use crate::common::{Dir, Running, eventually, with_shell};
 
-/// Short enough for a test to wait for its end.
+/// Short enough for a test to wait until it expires.
 const SESSION: &str = "--session 3s";
 
-/// Agents of one cluster: the first has founded it.
+/// The agents of one cluster. The first has created it.
 struct Cluster {
-    folders: Vec<Dir>,
+    dirs: Vec<Dir>,
     agents: Vec<Running>,
     addresses: Vec<String>,
 }
 
 impl Cluster {
     fn new(hosts: usize) -> Self {
-        let mut cluster = Self { folders: Vec::new(), agents: Vec::new(), addresses: Vec::new() };
+        let mut cluster = Self { dirs: Vec::new(), agents: Vec::new(), addresses: Vec::new() };
         for _ in 0..hosts {
             let dir = Dir::new();
             let (agent, address) = dir.agent(&cluster.options());
-            cluster.folders.push(dir);
+            cluster.dirs.push(dir);
             cluster.agents.push(agent);
             cluster.addresses.push(address);
         }
         cluster
     }
 
-    /// How another agent joins.
+    /// Returns the options for the next agent.
     fn options(&self) -> String {
-        match (self.folders.first(), self.addresses.first()) {
+        match (self.dirs.first(), self.addresses.first()) {
             (Some(first), Some(address)) => {
                 format!("{SESSION} --secret-file {} --join {address}", first.path("data/secret").display())
             }
@@ -44,9 +43,9 @@ impl Cluster {
         }
     }
 
-    /// The hosts that vote, as one of them sees it.
+    /// Returns the addresses of the voters, as known at one host.
     fn voters(&self, at: usize) -> Vec<String> {
-        let output = self.folders[at].peerlock("voters --json").output().unwrap();
+        let output = self.dirs[at].peerlock("voters --json").output().unwrap();
         let observed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let votes = |peer: &&Value| peer["voter"] == "votes" || peer["voter"] == "leads";
         let peers = observed["peers"].as_array().into_iter().flatten();
@@ -56,7 +55,7 @@ impl Cluster {
     fn until_voters(&self, expected: &[usize]) {
         let mut expected: Vec<&String> = expected.iter().map(|host| &self.addresses[*host]).collect();
         expected.sort();
-        eventually("who votes", || {
+        eventually("the voters", || {
             let mut voters = self.voters(0);
             voters.sort();
             voters.iter().eq(expected.iter().copied()).then_some(())
@@ -73,10 +72,10 @@ impl Cluster {
         self.agents[host].ends_with(0);
     }
 
-    /// The agent of a host that has one no more, where it was before.
+    /// Starts the agent of a host again, at the same address.
     fn start(&mut self, host: usize) {
-        let secret = self.folders[0].path("data/secret").display().to_string();
-        let (agent, _) = agent_at(&self.folders[host], &self.addresses[host], &secret);
+        let secret = self.dirs[0].path("data/secret").display().to_string();
+        let (agent, _) = agent_at(&self.dirs[host], &self.addresses[host], &secret);
         self.agents[host] = agent;
     }
 }
@@ -89,14 +88,14 @@ fn agent_at(dir: &Dir, address: &str, secret: &str) -> (Running, String) {
     (agent, address.to_owned())
 }
 
-/// What a command says when it ends with this code.
+/// Runs a command, checks its exit code, and returns its standard error.
 fn refused(command: &mut Command, expected: i32) -> String {
     let (code, out, said) = Running::start(command).ends();
     assert_eq!(code, expected, "{out}\n{said}");
     said
 }
 
-/// An agent that does not start, and what it says.
+/// Starts an agent that must fail, and returns its error message.
 fn does_not_start(dir: &Dir, options: &str, expected: i32) -> String {
     let http = dir.socket();
     let said = refused(
@@ -104,82 +103,80 @@ fn does_not_start(dir: &Dir, options: &str, expected: i32) -> String {
         expected,
     );
     let last = said.lines().next_back().unwrap_or_default();
-    last.strip_prefix("peerlock: ")
-        .unwrap_or_else(|| panic!("the last that it says is its sentence: {said}"))
-        .to_owned()
+    last.strip_prefix("peerlock: ").unwrap_or_else(|| panic!("the last line is not the error: {said}")).to_owned()
 }
 
-/// The fencing number that a command gets.
+/// Acquires and releases a slot, and returns its fencing number.
 fn token(dir: &Dir, name: &str) -> u64 {
     let said = dir.run(&format!("-w 30s {name}"), "echo $PEERLOCK_FENCING").ends_with(0);
     said.trim().parse().unwrap()
 }
 
 #[test]
-fn who_votes_can_be_seen_and_chosen() {
+fn voters_are_listed_and_set() {
     let cluster = Cluster::new(3);
     cluster.until_voters(&[0, 1, 2]);
-    let text = cluster.folders[2].peerlock("voters").output().unwrap();
+    let text = cluster.dirs[2].peerlock("voters").output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.starts_with("cluster ") && cluster.addresses.iter().all(|it| text.contains(it)), "{text}");
     assert_eq!(text.matches("leads").count(), 1, "{text}");
-    let voters = |arguments: &str| cluster.folders[1].peerlock(&format!("voters {arguments}"));
-    // All hosts are called the same here: only a number or an address says which.
+    let voters = |arguments: &str| cluster.dirs[1].peerlock(&format!("voters {arguments}"));
+    // All hosts have the same name here: only numbers and addresses are unique.
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let said = refused(&mut voters(&format!("--set {}", name.trim())), 64);
     assert!(said.contains("several hosts have the name"), "{said}");
-    let said = refused(&mut voters("--set nobody"), 64);
-    assert!(said.contains("no member has the name nobody") && said.contains("peerlock peers"), "{said}");
+    let said = refused(&mut voters("--set absent"), 64);
+    assert!(said.contains("no member has the name absent") && said.contains("peerlock peers"), "{said}");
     refused(&mut voters(&format!("--set {}", cluster.addresses[1])), 0);
     cluster.until_voters(&[1]);
-    token(&cluster.folders[2], "r");
+    token(&cluster.dirs[2], "r");
     refused(&mut voters("--auto"), 0);
     cluster.until_voters(&[0, 1, 2]);
-    token(&cluster.folders[0], "r");
+    token(&cluster.dirs[0], "r");
 }
 
 #[test]
-fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
+fn recover_continues_with_one_of_three_voters() {
     let mut cluster = Cluster::new(3);
     cluster.until_voters(&[0, 1, 2]);
-    let before = token(&cluster.folders[1], "r");
+    let before = token(&cluster.dirs[1], "r");
     cluster.kill(1);
     cluster.kill(2);
     let said = eventually("nothing is granted", || {
-        let (code, _, said) = cluster.folders[0].run("--try r", "true").ends();
+        let (code, _, said) = cluster.dirs[0].run("--try r", "true").ends();
         (code == 69).then_some(said)
     });
     assert!(said.contains("no quorum") && said.contains("peerlock recover"), "{said}");
 
-    let recover = |arguments: &str| cluster.folders[0].peerlock(&format!("recover {arguments}"));
+    let recover = |arguments: &str| cluster.dirs[0].peerlock(&format!("recover {arguments}"));
     assert!(refused(&mut recover("--yes"), 69).contains("is already running"));
     cluster.agents[0].send(Signal::SIGTERM);
-    cluster.agents[0].ends_with(69); // It could tell nobody that it left.
-    let files = || ["cluster", "registry"].map(|name| fs::read(cluster.folders[0].path("data").join(name)).unwrap());
+    cluster.agents[0].ends_with(69); // No quorum confirmed that it left.
+    let files = || ["cluster", "registry"].map(|name| fs::read(cluster.dirs[0].path("data").join(name)).unwrap());
     let was = files();
     let said = refused(&mut recover(""), 64);
     for words in ["is lost", "highest term", "a new ID", "nothing was changed", "--yes"] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    assert!(files() == was, "nobody has said yes");
+    assert!(files() == was, "it was not confirmed");
     assert!(said.contains("Nothing is granted in the first 16 s after"), "as long as the default session: {said}");
     refused(&mut recover("--yes"), 0);
     assert!(files() != was);
     cluster.start(0);
-    let after = token(&cluster.folders[0], "r");
+    let after = token(&cluster.dirs[0], "r");
     assert!(after > before, "{after} after {before}");
 
-    // One that comes back with its old file ends when it hears of this, and is a member when it starts again.
-    let secret = cluster.folders[0].path("data/secret").display().to_string();
-    let old = cluster.folders[1].path("data");
+    // A former voter exits when it learns of the recovery, and is a member after its next start.
+    let secret = cluster.dirs[0].path("data/secret").display().to_string();
+    let old = cluster.dirs[1].path("data");
     assert!(old.join("registry").exists());
     let options = format!("agent {SESSION} --listen {} --secret-file {secret}", cluster.addresses[1]);
-    let said = refused(&mut cluster.folders[1].peerlock(&options), 75);
+    let said = refused(&mut cluster.dirs[1].peerlock(&options), 75);
     assert!(said.lines().last().is_some_and(|line| line.contains("the cluster was recovered")), "{said}");
-    assert!(!old.join("registry").exists(), "it says what nobody has confirmed any more");
+    assert!(!old.join("registry").exists(), "the old registry is discarded");
     cluster.start(1);
-    assert!(token(&cluster.folders[1], "r") > after);
-    let id = |host: usize| fs::read_to_string(cluster.folders[host].path("data/cluster")).unwrap()[..32].to_owned();
+    assert!(token(&cluster.dirs[1], "r") > after);
+    let id = |host: usize| fs::read_to_string(cluster.dirs[host].path("data/cluster")).unwrap()[..32].to_owned();
     assert_eq!(id(0), id(1));
 }
 
@@ -196,59 +193,59 @@ fn session_beyond_its_limit_is_refused() {
     }
 }
 
-/// Where a file's records begin; the first has the state when this file was begun.
+/// The offset of the first record, which contains the state at the creation of the file.
 const HEADER: usize = 64;
 
 #[test]
-fn a_damaged_register_is_refused_and_comes_back_as_a_new_voter() {
+fn damaged_registry_is_refused_until_moved_away() {
     let mut cluster = Cluster::new(3);
     cluster.until_voters(&[0, 1, 2]);
-    let before = token(&cluster.folders[1], "r");
+    let before = token(&cluster.dirs[1], "r");
     cluster.stop(2);
-    let registry = cluster.folders[2].path("data/registry");
+    let registry = cluster.dirs[2].path("data/registry");
     let whole = fs::read(&registry).unwrap();
     let mut damaged = whole.clone();
     damaged[HEADER + 40] ^= 1;
     fs::write(&registry, &damaged).unwrap();
-    let said = does_not_start(&cluster.folders[2], "", 66);
+    let said = does_not_start(&cluster.dirs[2], "", 66);
     let path = registry.display().to_string();
     for words in [path.as_str(), "record 1 at byte 64", "does not match its sum", "Move the file away"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(fs::read(&registry).unwrap() == damaged, "nothing has changed");
-    // A command says the same, since it cannot start the agent either.
-    let (code, _, said) = cluster.folders[2].run("--try r", "true").ends();
+    // A command reports the same, since it cannot start the agent either.
+    let (code, _, said) = cluster.dirs[2].run("--try r", "true").ends();
     assert_eq!(code, 66, "{said}");
     assert!(said.contains("record 1 at byte 64"), "{said}");
-    fs::rename(&registry, cluster.folders[2].path("moved")).unwrap();
+    fs::rename(&registry, cluster.dirs[2].path("moved")).unwrap();
     cluster.start(2);
-    assert!(token(&cluster.folders[2], "r") > before);
+    assert!(token(&cluster.dirs[2], "r") > before);
     cluster.until_voters(&[0, 1, 2]);
     eventually("its new file", || registry.exists().then_some(()));
 }
 
 #[test]
-fn a_record_that_a_crash_has_torn_is_cut_off_and_nothing_else_is_lost() {
+fn torn_record_is_cut_off() {
     let mut cluster = Cluster::new(1);
-    let before = token(&cluster.folders[0], "r");
+    let before = token(&cluster.dirs[0], "r");
     cluster.kill(0);
-    let registry = cluster.folders[0].path("data/registry");
+    let registry = cluster.dirs[0].path("data/registry");
     let mut file = fs::read(&registry).unwrap();
-    file.extend([0; 100]); // What was never written is zeros.
+    file.extend([0; 100]); // Unwritten blocks are zeros.
     fs::write(&registry, &file).unwrap();
     cluster.start(0);
     cluster.agents[0].line(|line| (line.contains("is cut off") && line.contains("bytes=100")).then_some(()));
-    assert!(token(&cluster.folders[0], "r") > before);
+    assert!(token(&cluster.dirs[0], "r") > before);
 }
 
 #[test]
 fn data_of_a_development_version_is_refused() {
     let mut cluster = Cluster::new(1);
     cluster.stop(0);
-    let (registry, earlier) = ["registry", "register"].map(|name| cluster.folders[0].path("data").join(name)).into();
+    let (registry, earlier) = ["registry", "register"].map(|name| cluster.dirs[0].path("data").join(name)).into();
     fs::rename(&registry, &earlier).unwrap();
     let before = fs::read(&earlier).unwrap();
-    let said = does_not_start(&cluster.folders[0], "", 66);
+    let said = does_not_start(&cluster.dirs[0], "", 66);
     for words in [earlier.display().to_string().as_str(), "development version", "move their data directories away"] {
         assert!(said.contains(words), "{words}: {said}");
     }
@@ -257,16 +254,16 @@ fn data_of_a_development_version_is_refused() {
 }
 
 #[test]
-fn what_a_newer_program_has_written_is_refused() {
+fn registry_file_of_a_newer_format_is_refused() {
     let mut cluster = Cluster::new(1);
     cluster.stop(0);
-    let registry = cluster.folders[0].path("data/registry");
+    let registry = cluster.dirs[0].path("data/registry");
     let mut file = fs::read(&registry).unwrap();
-    file[8] = 2; // The format, and the sum of the header, which is the beginning of a SHA-256.
+    file[8] = 2; // The format. The checksum of the header is a prefix of its SHA-256.
     let sum = peerlock_types::Key::of(&file[..HEADER - 16]).get().to_le_bytes();
     file[HEADER - 16..HEADER].copy_from_slice(&sum);
     fs::write(&registry, &file).unwrap();
-    let said = does_not_start(&cluster.folders[0], "", 66);
+    let said = does_not_start(&cluster.dirs[0], "", 66);
     assert!(
         said.contains("is of format 2") && said.contains("newer program") && said.contains("Start that one"),
         "{said}"
@@ -275,35 +272,35 @@ fn what_a_newer_program_has_written_is_refused() {
 }
 
 #[test]
-fn a_folder_that_does_not_say_its_cluster_founds_no_other() {
+fn directory_without_its_cluster_id_creates_no_cluster() {
     let mut cluster = Cluster::new(1);
-    let path = cluster.folders[0].path("data/cluster");
-    // Its voter's file is there first, and is enough to begin with.
+    let path = cluster.dirs[0].path("data/cluster");
+    // The registry file is written first, and the agent is ready after it.
     let was = eventually("the file", || fs::read_to_string(&path).ok());
     cluster.stop(0);
     fs::write(&path, "not an id\n").unwrap();
-    let said = does_not_start(&cluster.folders[0], "", 66);
+    let said = does_not_start(&cluster.dirs[0], "", 66);
     assert!(said.contains(&path.display().to_string()) && said.contains("copy the first line"), "{said}");
-    // The voter's file knows it, too.
+    // The registry file contains the ID, too.
     fs::remove_file(&path).unwrap();
     cluster.start(0);
     assert_eq!(fs::read_to_string(&path).unwrap()[..32], was[..32]);
 }
 
 #[test]
-fn who_joins_on_an_empty_folder_needs_the_secret() {
+fn join_with_an_empty_directory_needs_the_secret() {
     let dir = Dir::new();
     let said = does_not_start(&dir, "--join 127.0.0.1:1", 66);
     let path = dir.path("data/secret");
     assert!(said.contains(&path.display().to_string()) && said.contains("Copy the file `secret`"), "{said}");
-    assert!(!path.exists() && !dir.path("data/cluster").exists(), "nothing was made up");
+    assert!(!path.exists() && !dir.path("data/cluster").exists(), "nothing is created");
 }
 
-/// A file system of this many kilobytes, gone when it is dropped.
+/// A file system of this many kilobytes, unmounted when dropped.
 struct Small(PathBuf);
 
 impl Small {
-    /// None if this machine does not let us have one. CI must.
+    /// Returns `None` if it cannot be mounted, which fails the test in CI.
     fn new(path: &Path, kilobytes: usize) -> Option<Self> {
         fs::create_dir_all(path).unwrap();
         let size = format!("size={kilobytes}k,mode=700");
@@ -313,7 +310,7 @@ impl Small {
             failed => {
                 let is_ci = std::env::var_os("PEERLOCK_CI").is_some() && nix::unistd::geteuid().is_root();
                 assert!(!is_ci, "a tmpfs cannot be mounted: {failed:?}");
-                eprintln!("skipped, for it needs root and a tmpfs: {failed:?}");
+                eprintln!("skipped: a tmpfs needs root: {failed:?}");
                 None
             }
         }
@@ -326,14 +323,13 @@ impl Drop for Small {
     }
 }
 
-/// Nothing is granted that could not be kept, and what was granted is kept.
+/// No grant is confirmed before it is recorded, and recorded grants survive.
 #[test]
-fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
+fn full_disk_stops_the_agent_without_losing_a_grant() {
     let dir = Dir::new();
     let Some(small) = Small::new(&dir.path("data"), 1024) else { return };
     let (mut agent, _) = dir.agent(SESSION);
     dir.run("r", "true").ends_with(0);
-    // To the last block.
     let mut filling = fs::File::create(small.0.join("filling")).unwrap();
     let full = std::io::copy(&mut std::io::repeat(7), &mut filling).unwrap_err();
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
@@ -344,7 +340,7 @@ fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
         (code != 0).then_some((code, said))
     });
     let (code, said) = failed.expect("a disk that is full");
-    // Its agent has gone, before it asked or after; then another one could not be started either.
+    // The agent may have exited before or after the request; then no other one could be started.
     assert!([69, 73, 74].contains(&code), "{code}: {said}");
     let (code, _, said) = agent.ends();
     assert_eq!(code, 74, "{said}");
@@ -362,9 +358,9 @@ fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
     dir.run("-w 30s another", "true").ends_with(0);
 }
 
-/// The log is on the disk that is full, too: the agent ended with 70, and `run` said that it had ended without a word.
+/// The log is on the full disk, too: the agent must not panic (70), and `run` must report the reason.
 #[test]
-fn full_disk_with_the_log_on_it_ends_the_agent_with_74() {
+fn full_disk_with_its_log_stops_the_agent_with_74() {
     let dir = Dir::new();
     let Some(small) = Small::new(&dir.path("data"), 1024) else { return };
     let log = || fs::File::options().append(true).create(true).open(small.0.join("log")).unwrap();
@@ -381,24 +377,19 @@ fn full_disk_with_the_log_on_it_ends_the_agent_with_74() {
         let mut acquire = dir.peerlock(&format!("acquire {named} --ttl 1h r{number}"));
         Running::start(&mut acquire).ends().0 != 0
     });
-    assert!(refused.is_some(), "a disk that is full");
+    assert!(refused.is_some(), "the disk is full");
     agent.ends_with(74);
-    // Nor can a command start another one.
+    // A command cannot start another agent either.
     let (code, _, said) = dir.run("-w 1s new", "true").ends();
     assert!(code == 74 && said.contains("free space"), "{code}: {said}");
 }
 
-/// A file that may not grow is a disk that is full. Whoever does not listen for SIGXFSZ is killed by it, without a
-/// word.
+/// A file at its size limit is like a full disk. SIGXFSZ kills a process that does not handle it.
 #[test]
-fn an_agent_whose_files_may_not_grow_ends_with_a_sentence() {
+fn file_size_limit_stops_the_agent_with_an_error() {
     let dir = Dir::new();
-    let program = dir.peerlock("");
     let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", dir.socket().display());
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -f 16; exec \"$0\" \"$@\""]).arg(program.get_program()).args(options.split(' '));
-    limited.env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut agent = Running::start(limited.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut agent = Running::start(&mut with_shell("ulimit -f 16", &dir.peerlock(&options)));
     agent.line(|line| line.contains(" ready").then_some(()));
     let failed = (0..500).find(|number| {
         let asked = dir.peerlock(&format!("acquire --agent {} --ttl 1h r{number}", dir.socket().display()));

@@ -1,4 +1,4 @@
-//! A command under `run` is as it would be without: code, environment, input, output.
+//! A command under `run` behaves as without it: exit code, environment, input and output.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::common::{Dir, Running};
 
 #[test]
-fn the_commands_code_is_ours() {
+fn exit_code_is_that_of_the_command() {
     let dir = Dir::new();
     for (script, code) in [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -KILL $$", 137), ("kill $$", 143)] {
         let mut run = dir.run("r", script);
@@ -16,7 +16,7 @@ fn the_commands_code_is_ours() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said_as_by_a_shell() {
+fn unrunnable_program_has_the_exit_code_of_a_shell() {
     let dir = Dir::new();
     for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126), ("", 127)] {
         let mut command = dir.peerlock("run r --");
@@ -28,7 +28,7 @@ fn what_cannot_be_run_is_said_as_by_a_shell() {
 }
 
 #[test]
-fn the_command_knows_its_slot() {
+fn command_gets_its_grant_in_the_environment() {
     let dir = Dir::new();
     let mut run = dir.run("-n 2 two", "env | grep ^PEERLOCK_ | sort; date +%s");
     let out = run.ends_with(0);
@@ -37,16 +37,16 @@ fn the_command_knows_its_slot() {
     let granted = run.notifies("granted");
     assert_eq!(value("FENCING"), granted["fencing"].to_string());
     assert_eq!(value("SLOT"), granted["slot"].to_string());
-    // 30 seconds, less what is for dying.
+    // 30 seconds, less the time to stop.
     let now: f64 = out.lines().last().unwrap().parse().unwrap();
     let deadline: f64 = value("DEADLINE").parse().unwrap();
     assert!(deadline > now && deadline < now + 30.0, "{deadline} at {now}");
 }
 
 #[test]
-fn a_run_under_a_slot_does_not_wait_for_that_slot() {
+fn nested_run_does_not_wait_for_its_own_slot() {
     let dir = Dir::new();
-    let inner = |options: &str| format!("\"$PEERLOCK\" run {options} -- echo in; exit 0");
+    let inner = |options: &str| format!("\"$PEERLOCK\" run {options} -- echo ran; exit 0");
     let run = |script: &str| {
         let mut command = dir.peerlock("run outer -- sh -c");
         let (code, out, said) =
@@ -56,16 +56,16 @@ fn a_run_under_a_slot_does_not_wait_for_that_slot() {
     };
     let (out, said) = run(&inner("outer"));
     assert!(out.is_empty() && said.contains("would wait for itself"), "{out}{said}");
-    // Also with another one in between.
-    let (out, said) = run("\"$PEERLOCK\" run other -- sh -c '\"$PEERLOCK\" run outer -- echo in'; exit 0");
+    // Also with another `run` in between.
+    let (out, said) = run("\"$PEERLOCK\" run other -- sh -c '\"$PEERLOCK\" run outer -- echo ran'; exit 0");
     assert!(out.is_empty() && said.contains("would wait for itself"), "{out}{said}");
-    assert_eq!(run(&inner("another")).0, "in\n");
+    assert_eq!(run(&inner("another")).0, "ran\n");
     let (out, said) = run(&inner("--try outer"));
     assert!(out.is_empty() && said.contains("was not acquired"), "{out}{said}");
 }
 
 #[test]
-fn input_and_output_are_the_commands_own_and_nothing_else_is_said() {
+fn run_adds_nothing_to_input_and_output() {
     let dir = Dir::new();
     let mut command = dir.peerlock("run r -- cat");
     let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
@@ -77,7 +77,7 @@ fn input_and_output_are_the_commands_own_and_nothing_else_is_said() {
 }
 
 #[test]
-fn what_makes_no_sense_is_64_and_nothing_is_run() {
+fn invalid_options_exit_with_64_and_run_nothing() {
     let dir = Dir::new();
     for (options, words) in [
         ("r", "COMMAND"),
@@ -86,7 +86,7 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         ("-w 1s --try r -- touch run", "cannot be used with"),
         ("--ttl 10ms r -- touch run", "cannot be kept"),
         ("--ttl 10s --grace 5s r -- touch run", "cannot be kept"),
-        ("--on-lost hope r -- touch run", "hope"),
+        ("--on-lost other r -- touch run", "other"),
         ("--agent /a/b r -- touch run", "cannot be used with"),
         ("--join 127.0.0.1:1 r -- touch run", "cannot be used with"),
         ("-E 256 r -- touch run", "256"),
@@ -98,7 +98,7 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
     }
-    // Through an agent it is the same.
+    // The same with an agent.
     let (_agent, _) = dir.agent("");
     let name = "x".repeat(256);
     for (options, words) in [
@@ -124,7 +124,7 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         assert_eq!(code, 64, "{text:?}: {said}");
         assert!(said.contains(words), "{text:?}: {said}");
     }
-    // It would be alone without having said so.
+    // Without --alone or --join it would silently be a cluster of its own.
     for option in ["--no-agent", "--listen 127.0.0.1:0", "--secret-file x", "--data-dir x"] {
         let (code, _, said) = Running::start(&mut dir.peerlock(&format!("run {option} r -- touch run"))).ends();
         assert_eq!(code, 64, "{option}: {said}");
@@ -139,7 +139,7 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
 }
 
 #[test]
-fn an_agent_that_nobody_could_use_does_not_start() {
+fn agent_with_an_unusable_socket_or_filter_is_refused() {
     let dir = Dir::new();
     let far = dir.path(&"a".repeat(108));
     for (http, log, words) in [(far, "info", "too long for a socket"), (dir.socket(), "][garbage", "PEERLOCK_LOG")] {
@@ -151,7 +151,7 @@ fn an_agent_that_nobody_could_use_does_not_start() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named() {
+fn unusable_files_are_named() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = Dir::new();
     let secret = dir.path("secret");
@@ -166,7 +166,7 @@ fn files_that_cannot_be_used_are_named() {
     assert_eq!(code, 66, "{said}");
     let (code, _, said) = dir.peer("--alone --data-dir /proc/no/such r", "true").ends();
     assert_eq!(code, 73, "{said}");
-    // For `run` a --data-dir is that of a peer: what helps is said as it is to be written.
+    // With an agent, --data-dir is no option of `run`: the advice names the variables.
     for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
         let mut command = dir.peerlock("run r -- true");
         let (code, _, said) = Running::start(command.env(variable, "/proc/no/such")).ends();
@@ -174,9 +174,9 @@ fn files_that_cannot_be_used_are_named() {
     }
 }
 
-/// It was looked for for 30 s, whatever the wait was: three times that is longer than a test waits for an end.
+/// Each of the three attempts ends within its own limit, not after the 30 s of a start.
 #[test]
-fn dead_agent_of_the_environment_is_as_one_of_the_command_line() {
+fn dead_agent_is_reported_alike_by_option_and_variable() {
     let dir = Dir::new();
     let dead = dir.path("none.sock");
     let each = "for options in --try '-w 2s' ''; do \"$PEERLOCK\" run $options r -- true; echo $?; done";

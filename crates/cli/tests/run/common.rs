@@ -1,10 +1,10 @@
-//! Processes that the tests start, listen to, and end whatever happens.
+//! Processes under test: started, observed, and killed at the end of the test in any case.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -17,14 +17,14 @@ pub use crate::dir::{Dir, eventually};
 use crate::secret::secret_of;
 
 impl Dir {
-    /// The program with this folder, away from everything that the machine may have.
+    /// Returns a command of peerlock that uses this directory and no default path of the machine.
     pub fn peerlock(&self, arguments: &str) -> Command {
         let mut command = self.in_environment(env!("CARGO_BIN_EXE_peerlock"));
         command.args(arguments.split_whitespace());
         command
     }
 
-    /// Any program where the program would find this folder.
+    /// Returns a command of any program, with the environment of [`Dir::peerlock`].
     pub fn in_environment(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
@@ -33,17 +33,25 @@ impl Dir {
         command
     }
 
-    /// A run that is a peer itself, and tells what happens.
+    /// Starts a `run` that is a peer itself and prints JSON.
     pub fn peer(&self, options: &str, script: &str) -> Running {
         self.run(&format!("--listen 127.0.0.1:0 --no-agent {options}"), script)
     }
 
-    /// A run through the agent of this folder, which it starts if there is none.
+    /// Starts a `run` that holds its slot until the file `go` exists. Returns when its command runs.
+    pub fn holder(&self, options: &str) -> Running {
+        let script = format!("echo > {}; {}", self.path("held").display(), self.until("go"));
+        let holder = self.run(options, &script);
+        self.written("held");
+        holder
+    }
+
+    /// Starts a `run` with this directory's agent, which it starts if necessary.
     pub fn run(&self, options: &str, script: &str) -> Running {
         Running::start(self.peerlock(&format!("run --json {options}")).args(["--", "sh", "-c", script]))
     }
 
-    /// A secret in its data folder.
+    /// Creates a secret in the data directory.
     pub fn secret(&self, name: &str) {
         use std::io::Write as _;
         use std::os::unix::fs::OpenOptionsExt as _;
@@ -52,19 +60,28 @@ impl Dir {
         file.as_mut().unwrap().write_all(secret_of(name).as_bytes()).unwrap();
     }
 
-    /// The process of the agent that a command has started, if one has.
+    /// Returns the process of an agent that a command started.
     pub fn started(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.path("data/agent.lock")).ok()?;
         let (pid, rest) = text.split_once('\n')?;
         rest.starts_with("ends by itself").then(|| Pid::from_raw(pid.parse().unwrap()))
     }
 
-    /// Where the agent of this folder has its socket.
+    /// Returns a script that waits for a file.
+    pub fn until(&self, file: &str) -> String {
+        format!("while ! test -e {}; do sleep 0.01; done", self.path(file).display())
+    }
+
+    /// Creates an empty file, for example one that [`Dir::until`] waits for.
+    pub fn touch(&self, file: &str) {
+        fs::write(self.path(file), "").unwrap();
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.path("agent.sock")
     }
 
-    /// An agent that has started, and where its peer listens.
+    /// Starts an agent, waits until it serves clients, and returns the address for other peers.
     pub fn agent(&self, options: &str) -> (Running, String) {
         let socket = self.socket();
         let options = format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", socket.display());
@@ -75,24 +92,45 @@ impl Dir {
         (agent, address)
     }
 
-    /// Waits until something answers at the agent's socket.
+    /// Waits until an agent accepts connections at the socket.
     pub fn agent_answers(&self) {
         eventually("an agent", || UnixStream::connect(self.socket()).ok());
     }
 
-    /// What the agent knows of a resource.
+    /// Returns the output of `show --json`; null if it failed.
     pub fn show(&self, name: &str) -> Value {
         let output = self.peerlock(&format!("show --json {name}")).output().unwrap();
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
-    /// What a command has written into a file, when it ends with a line.
+    /// Returns the content of a file when its last line is complete.
     pub fn written(&self, name: &str) -> String {
         line(&self.path(name))
     }
 }
 
-/// What a command has started ends with the test.
+/// Returns the same command with a program before it that executes it.
+pub fn wrapped(before: &[&str], command: &Command) -> Command {
+    let mut whole = Command::new(before[0]);
+    whole.args(&before[1..]).arg(command.get_program()).args(command.get_args());
+    whole.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    whole.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    whole
+}
+
+/// Returns the same command, executed by a shell after these lines.
+pub fn with_shell(lines: &str, command: &Command) -> Command {
+    wrapped(&["sh", "-c", &format!("{lines}; exec \"$@\""), "sh"], command)
+}
+
+/// Adds the directory of the program to the search path of a command.
+pub fn with_program_on_path(mut command: Command) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_peerlock")).parent().unwrap();
+    command.env("PATH", format!("{}:{}", program.display(), std::env::var("PATH").unwrap()));
+    command
+}
+
+/// Kills the agent that a command started.
 impl Drop for Dir {
     fn drop(&mut self) {
         if let Some(agent) = self.started() {
@@ -101,7 +139,7 @@ impl Drop for Dir {
     }
 }
 
-/// A process under test. It is killed when it is dropped, and its command with it.
+/// A process under test, killed when dropped.
 pub struct Running {
     process: Child,
     out: Arc<Mutex<String>>,
@@ -131,20 +169,20 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// The first line on its standard error that is what we look for.
+    /// Waits for a line on standard error that `find` accepts.
     pub fn line<T>(&self, mut find: impl FnMut(&str) -> Option<T>) -> T {
         let observed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             eventually("the line", || self.err.lock().unwrap().lines().find_map(&mut find))
         }));
-        observed.unwrap_or_else(|_| panic!("it says only:\n{}", self.err.lock().unwrap()))
+        observed.unwrap_or_else(|_| panic!("it printed only:\n{}", self.err.lock().unwrap()))
     }
 
-    /// The first JSON object of this name that it tells.
+    /// Waits for the JSON object with this name.
     pub fn notifies(&self, name: &str) -> Value {
         self.line(|line| serde_json::from_str::<Value>(line).ok()?.get(name).cloned())
     }
 
-    /// It waits with this many ahead of it.
+    /// Waits until the process reports this position in the queue.
     pub fn waits_behind(&self, ahead: u64) {
         self.line(|line| {
             let object = serde_json::from_str::<Value>(line).ok()?;
@@ -152,31 +190,30 @@ impl Running {
         });
     }
 
-    /// What it has printed so far.
+    /// Returns the standard output so far.
     pub fn printed(&self) -> String {
         self.out.lock().unwrap().clone()
     }
 
-    /// What it has said so far.
+    /// Returns the standard error so far.
     pub fn said(&self) -> String {
         self.err.lock().unwrap().clone()
     }
 
-    /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.process.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end: the exit code, or minus the signal that has ended it, what it printed, and what it said.
+    /// Waits for the exit. Returns the exit code (or the negative signal), standard output and standard error.
     pub fn ends(&mut self) -> (i32, String, String) {
         let status = eventually("its end", || self.process.try_wait().unwrap());
-        // Whatever it has left behind may still have its output: then we have what there is.
+        // A child may still have the output open: return what there is.
         eventually("the end of its output", || self.readers.iter().all(|reader| reader.is_finished()).then_some(()));
         let code = status.code().or_else(|| status.signal().map(|signal| -signal)).unwrap();
         (code, self.out.lock().unwrap().clone(), self.err.lock().unwrap().clone())
     }
 
-    /// The exit code, with all that it said if it is another.
+    /// Waits for this exit code, and returns the standard output.
     pub fn ends_with(&mut self, expected: i32) -> String {
         let (code, out, err) = self.ends();
         assert_eq!(code, expected, "{out}\n{err}");
@@ -203,7 +240,7 @@ fn listen(stream: impl Read + Send + 'static, into: &Arc<Mutex<String>>) -> std:
     })
 }
 
-/// Whether a process whose number a command has written is gone.
+/// Returns whether a process has ended.
 pub fn is_gone(pid: &str) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')),

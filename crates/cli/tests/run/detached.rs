@@ -1,23 +1,15 @@
-//! `acquire`, `renew` and `release`, as a script uses them.
+//! `acquire`, `renew` and `release` in scripts.
 
-use crate::common::{Dir, Running};
+use crate::common::{Dir, Running, with_program_on_path};
 
-/// A script with `peerlock` on its path.
+/// Runs a shell script with `peerlock` on its path.
 fn script(dir: &Dir, lines: &str) -> (i32, String, String) {
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_peerlock")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let mut shell = std::process::Command::new("sh");
-    shell
-        .args(["-c", lines])
-        .env("PEERLOCK_DATA_DIR", dir.path("data"))
-        .env("PEERLOCK_RUNTIME_DIR", dir.path(""))
-        .env("PATH", path);
-    shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    Running::start(&mut shell).ends()
+    let mut shell = with_program_on_path(dir.in_environment("sh"));
+    Running::start(shell.args(["-c", lines])).ends()
 }
 
 #[test]
-fn a_script_acquires_renews_and_releases() {
+fn script_acquires_renews_and_releases() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
     let (code, out, said) = script(
@@ -38,7 +30,7 @@ fn a_script_acquires_renews_and_releases() {
 }
 
 #[test]
-fn what_nobody_renews_goes_on_to_others() {
+fn expired_grant_is_granted_again() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
     let acquire = |ttl: &str| {
@@ -51,7 +43,7 @@ fn what_nobody_renews_goes_on_to_others() {
 }
 
 #[test]
-fn who_does_not_say_which_is_asked() {
+fn missing_arguments_are_named() {
     let dir = Dir::new();
     for (lines, words) in [
         ("peerlock renew r", "PEERLOCK_GRANT"),
@@ -65,18 +57,18 @@ fn who_does_not_say_which_is_asked() {
     }
 }
 
-/// `peerlock ls | head -0`: the reader has seen enough, and that is no error.
+/// As in `peerlock ls | head -0`.
 #[test]
-fn a_pipe_that_is_closed_is_no_error() {
+fn closed_pipe_is_no_error() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
     let (_, out, said) = script(&dir, "{ sleep 0.1; peerlock ls; echo code $? >&2; } | true");
     assert_eq!((out.as_str(), said.as_str()), ("", "code 0\n"));
 }
 
-/// The name of the grant is gone, and with it the only way to give it back: so that is done before the command fails.
+/// The grant ID is lost, so no later command can release the slot.
 #[test]
-fn a_grant_that_could_not_be_printed_is_given_back() {
+fn unprinted_grant_is_released() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
     for lines in [

@@ -1,4 +1,4 @@
-//! `peerlock doctor`: with an agent, without one, and without a majority.
+//! `peerlock doctor`: with and without an agent, and without a quorum.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{Dir, eventually};
 
-/// Its exit code and its findings, as `level about what do`.
+/// Returns the exit code and the findings, as `level about what do`.
 pub fn doctor(dir: &Dir) -> (i32, Vec<String>) {
     let output = dir.peerlock("doctor --json").output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
@@ -20,7 +20,7 @@ pub fn doctor(dir: &Dir) -> (i32, Vec<String>) {
     (output.status.code().unwrap(), lines)
 }
 
-/// The finding about this, which there must be.
+/// Returns the finding with this subject.
 fn about<'a>(lines: &'a [String], what: &str) -> &'a str {
     let found = lines.iter().find(|line| line.split(' ').nth(1) == Some(what));
     found.unwrap_or_else(|| panic!("nothing about {what}: {lines:#?}"))
@@ -39,7 +39,7 @@ pub fn get(dir: &Dir, path: &str) -> String {
 }
 
 #[test]
-fn it_starts_no_agent_and_says_what_is_known_without_one() {
+fn doctor_reports_with_and_without_an_agent() {
     let dir = Dir::new();
     let (code, lines) = doctor(&dir);
     assert_eq!(
@@ -50,7 +50,7 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
              starts one automatically."
         )
     );
-    assert!(!dir.path("data").exists() && !dir.socket().exists(), "nothing was made");
+    assert!(!dir.path("data").exists() && !dir.socket().exists(), "nothing is created");
 
     let (mut agent, _) = dir.agent("");
     let (code, lines) = doctor(&dir);
@@ -64,15 +64,15 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
         "{lines:#?}"
     );
     assert!(healthz(&dir).starts_with("HTTP/1.1 200 "), "{}", healthz(&dir));
-    // For people: a line each, in columns and without colours where nobody sees them.
+    // Lines in columns, without colours if the output is no terminal.
     let output = dir.peerlock("doctor").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), lines.len(), "{text}");
     assert!(text.starts_with("ok    agent      version ") && !text.contains('\x1b'), "{text}");
-    // Who has read enough hears the end all the same.
+    // The exit code does not depend on the reader of the pipe.
     let script = format!("{} doctor --json | :; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_peerlock"));
-    let mut shell = std::process::Command::new("bash");
-    shell.args(["-c", &script]).env("PEERLOCK_DATA_DIR", dir.path("data")).env("PEERLOCK_RUNTIME_DIR", dir.path(""));
+    let mut shell = dir.in_environment("bash");
+    shell.args(["-c", &script]);
     assert_eq!(shell.status().unwrap().code(), Some(0));
 
     agent.send(Signal::SIGKILL);
@@ -91,9 +91,9 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
     );
 }
 
-/// Of two agents the first votes. Killed, it leaves the other without a majority.
+/// The first of two agents is the only voter. It is killed.
 #[test]
-fn without_a_majority_it_says_who_is_missing() {
+fn doctor_without_quorum_names_the_missing_voters() {
     let (one, two) = (Dir::new(), Dir::new());
     let (mut first, address) = one.agent("--session 2s");
     let secret = one.path("data/secret").display().to_string();
@@ -112,11 +112,8 @@ fn without_a_majority_it_says_who_is_missing() {
     assert!(about(&lines, "resources").starts_with("bad"), "{lines:#?}");
     let answer = healthz(&two);
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("no connection to the voters"), "{answer}");
-    // What Prometheus asks for is told without a majority, too.
-    let mut request = UnixStream::connect(two.socket()).unwrap();
-    request.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut metrics = String::new();
-    request.read_to_string(&mut metrics).unwrap();
+    // Metrics are available without a quorum.
+    let metrics = get(&two, "/metrics");
     for line in ["peerlock_session 0", "peerlock_voters 1", "peerlock_voters_up 0", "peerlock_sessions_lost_total 1"] {
         assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
     }

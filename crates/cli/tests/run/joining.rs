@@ -1,4 +1,4 @@
-//! `agent --join`: which cluster a host is in afterwards. A host that was told to join founds no cluster unnoticed.
+//! `agent --join`: the cluster of the host afterwards. A host with --join never creates a cluster silently.
 
 use std::fs;
 use std::net::TcpListener;
@@ -7,17 +7,17 @@ use nix::sys::signal::Signal;
 
 use crate::common::{Dir, Running, eventually};
 use crate::doctor::{doctor, healthz};
-use crate::doors_users::{has_others, on_a_machine};
+use crate::users::{has_others, on_a_machine};
 
-/// An address of this machine at which nothing listens.
+/// Returns an address of this machine at which nothing listens.
 fn free() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// With the sysctl that virtual addresses need, every address can be bound, and the joining host took the address of
-/// the other host for its own, and founded a cluster.
+/// With this sysctl, which virtual addresses need, every address can be bound. The other host's address must not be
+/// mistaken for an address of this host.
 #[test]
-fn join_with_nonlocal_bind_founds_no_cluster() {
+fn join_with_nonlocal_bind_creates_no_cluster() {
     if !has_others() {
         return;
     }
@@ -35,7 +35,7 @@ fn join_with_nonlocal_bind_founds_no_cluster() {
     assert!(said.contains("10.9.9.9:7400"), "{said}");
 }
 
-/// The installer of Debian writes `127.0.1.1 HOSTNAME` into /etc/hosts; a cloned machine maps the first host's name so.
+/// Debian writes `127.0.1.1 HOSTNAME` into /etc/hosts; on a cloned machine that is the first host's name.
 #[test]
 fn join_of_a_name_that_means_this_host_is_refused() {
     if !has_others() {
@@ -54,7 +54,7 @@ fn join_of_a_name_that_means_this_host_is_refused() {
 }
 
 #[test]
-fn join_of_itself_founds_only_when_told_to() {
+fn join_of_itself_creates_a_cluster_only_with_expect() {
     let dir = Dir::new();
     dir.secret("of the first machine");
     let free = free();
@@ -68,7 +68,7 @@ fn join_of_itself_founds_only_when_told_to() {
     dir.run("--try r", "true").ends_with(0);
     agent.send(Signal::SIGTERM);
     agent.ends_with(0);
-    // A data directory that belongs to a cluster says enough.
+    // The data directory already belongs to a cluster.
     let agent = Running::start(&mut dir.peerlock(&options));
     agent.line(|line| line.contains(" ready").then_some(()));
     assert!(!agent.said().contains("founded"), "{}", agent.said());
@@ -86,9 +86,9 @@ fn expect_of_half_the_hosts_or_fewer_is_refused() {
     agent.line(|line| line.contains(" ready").then_some(()));
 }
 
-/// A founder that knows of hosts which it has not reached says so: they may be in another cluster.
+/// Hosts of --join that were not reached may be in another cluster.
 #[test]
-fn founding_without_a_joined_host_is_logged() {
+fn cluster_created_without_a_joined_host_is_logged() {
     let (one, two) = (Dir::new(), Dir::new());
     one.secret("ours");
     two.secret("ours");
@@ -103,11 +103,13 @@ fn founding_without_a_joined_host_is_logged() {
         agent.line(|line| line.contains(" ready").then_some(()));
         agent.said().lines().find(|line| line.contains("WARN") && line.contains("founded a cluster")).map(str::to_owned)
     });
-    let [line] = &founder.iter().flatten().collect::<Vec<_>>()[..] else { panic!("one founds: {founder:?}") };
+    let [line] = &founder.iter().flatten().collect::<Vec<_>>()[..] else {
+        panic!("one creates the cluster: {founder:?}")
+    };
     assert!(line.contains(&away) && !line.contains(&here) && !line.contains(&there), "{line}");
 }
 
-/// An agent at an address that is chosen, which has not started yet.
+/// Starts an agent at this address, without waiting for it.
 fn agent_at(dir: &Dir, listen: &str, options: &str) -> Running {
     let options = format!("agent --listen {listen} --http unix:{} {options}", dir.socket().display());
     Running::start(&mut dir.peerlock(&options))
@@ -126,23 +128,13 @@ fn stop(mut agent: Running) {
     agent.ends_with(0);
 }
 
-/// Holds its slot until the file `go` is there.
-fn holder(dir: &Dir, options: &str) -> Running {
-    let (inside, go) = (dir.path("in"), dir.path("go"));
-    let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", inside.display(), go.display());
-    let holder = dir.run(options, &script);
-    dir.written("in");
-    holder
-}
-
-/// A finding of `doctor` that is bad and contains this.
+/// Returns whether `doctor` reports this about the cluster.
 fn finds(dir: &Dir, words: &str) -> bool {
     let (code, lines) = doctor(dir);
     code == 1 && lines.iter().any(|line| line.starts_with("bad cluster ") && line.contains(words))
 }
 
-/// The first command of the README founds a cluster of one; the agent that was started later to join another one stayed
-/// apart, and two hosts held the same name.
+/// The README's first command creates a cluster of one. A later `agent --join` must not leave the host in it.
 #[test]
 fn join_after_a_first_run_leaves_its_own_cluster() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -157,9 +149,9 @@ fn join_after_a_first_run_leaves_its_own_cluster() {
     assert!(said.contains(&format!("peerlock: left the cluster {own}")) && said.contains(&theirs), "{said}");
     assert_eq!(cluster(&two), theirs);
     assert!(two.path("data/registry.left").exists());
-    let mut holder = holder(&one, "migrate");
-    assert_eq!(two.run("--try migrate", "echo in").ends_with(75), "");
-    fs::write(one.path("go"), "").unwrap();
+    let mut holder = one.holder("migrate");
+    assert_eq!(two.run("--try migrate", "echo ran").ends_with(75), "");
+    one.touch("go");
     holder.ends_with(0);
     assert_eq!(doctor(&two).0, 0);
 }
@@ -187,16 +179,16 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
         if detached {
             grant = Running::start(&mut two.peerlock("acquire --ttl 1h backup")).ends_with(0);
         } else {
-            running = Some(holder(&two, "backup"));
+            running = Some(two.holder("backup"));
         }
         let own = cluster(&two);
         let (code, _, said) = agent_at(&two, "127.0.0.1:0", &options).ends();
         assert!(code == 64 && said.contains("holds slots in a cluster of its own"), "{detached}: {code} {said}");
         assert_eq!(cluster(&two), own);
-        // What was in the way is gone.
+        // The obstacle is removed.
         match running {
             Some(mut holder) => {
-                fs::write(two.path("go"), "").unwrap();
+                two.touch("go");
                 holder.ends_with(0);
             }
             None => {
@@ -205,11 +197,11 @@ fn join_is_refused_while_its_own_cluster_has_holders() {
                 Running::start(&mut two.peerlock(&release)).ends_with(0);
             }
         }
-        // What a job held whose agent was gone when it ended counts until its lease is over.
+        // A slot that was not released for want of an agent is held until its lease expires.
         let _second = eventually("an agent that has joined", || {
             let mut second = agent_at(&two, "127.0.0.1:0", &options);
             let is_ready = |agent: &Running| agent.said().contains(" ready");
-            let ended = eventually("its start", || match second.has_ended() {
+            let ended = eventually("the agent's start", || match second.has_ended() {
                 true => Some(true),
                 false => is_ready(&second).then_some(false),
             });
@@ -233,14 +225,14 @@ fn join_is_refused_where_its_own_cluster_has_two_hosts() {
     stop(third);
     let (code, _, said) = agent_at(&three, "127.0.0.1:0", &format!("--join {address}")).ends();
     assert!(code == 64 && said.contains("which has other hosts") && said.contains(&id), "{code} {said}");
-    // With one of its own among them it goes back.
+    // With a host of its own cluster among those of --join it stays there.
     let (third, _) = three.agent(&format!("--join {address} --join {own}"));
     eventually("a finding", || finds(&three, &cluster(&one)).then_some(()));
     assert_eq!(cluster(&three), id);
     drop((second, third));
 }
 
-/// Nobody can say at the start what is at an address at which nothing answers.
+/// At the start the other host does not answer, so its cluster is unknown.
 #[test]
 fn join_target_that_comes_later_in_another_cluster_is_reported() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -251,7 +243,7 @@ fn join_target_that_comes_later_in_another_cluster_is_reported() {
     let (here, there) = (free(), free());
     let second = agent_at(&two, &here, &format!("--join {there}"));
     is_ready(&second);
-    assert!(doctor(&two).0 == 0 && healthz(&two).starts_with("HTTP/1.1 200"), "nothing is known of it");
+    assert!(doctor(&two).0 == 0 && healthz(&two).starts_with("HTTP/1.1 200"), "the other cluster is unknown");
     let first = agent_at(&one, &there, "");
     is_ready(&first);
     eventually("a finding", || finds(&two, &format!("{there} belongs to another cluster")).then_some(()));
@@ -261,10 +253,9 @@ fn join_target_that_comes_later_in_another_cluster_is_reported() {
     for gauge in ["peerlock_other_cluster_joined 1", "peerlock_other_cluster_hosts 1"] {
         assert!(metrics.contains(gauge), "{metrics}");
     }
-    // The other one knows it from its log, and was not told to join anybody.
+    // The other host was not given --join, but the connection attempt of this one reveals its cluster.
     eventually("a finding", || finds(&one, "belongs to another cluster").then_some(()));
     assert!(healthz(&one).starts_with("HTTP/1.1 200"));
-    // The next start settles it.
     stop(second);
     let second = agent_at(&two, &here, &format!("--join {there}"));
     is_ready(&second);
@@ -274,7 +265,7 @@ fn join_target_that_comes_later_in_another_cluster_is_reported() {
     drop(first);
 }
 
-/// Two hosts that were founded apart, each told to join the other, start at once: they end as one cluster.
+/// Two hosts with a cluster each, both with --join of the other, start at once.
 #[test]
 fn hosts_that_join_each_other_at_once_become_one_cluster() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -288,12 +279,12 @@ fn hosts_that_join_each_other_at_once_become_one_cluster() {
     let agents = [agent_at(&one, &here, &format!("--join {there}")), agent_at(&two, &there, &format!("--join {here}"))];
     agents.iter().for_each(is_ready);
     assert_eq!(cluster(&one), cluster(&two));
-    assert!(before.contains(&cluster(&one)), "one of them has stayed");
+    assert!(before.contains(&cluster(&one)), "one of the two clusters remains");
     one.run("r", "true").ends_with(0);
     two.run("r", "true").ends_with(0);
 }
 
-/// A second cluster that an agent has met is reported, though it was told to join nobody.
+/// Another cluster in the host's own member list is reported, also without --join.
 #[test]
 fn second_cluster_in_the_log_is_in_doctor() {
     let (one, two) = (Dir::new(), Dir::new());
@@ -304,12 +295,12 @@ fn second_cluster_in_the_log_is_in_doctor() {
     let second = agent_at(&two, &free(), "");
     is_ready(&second);
     let address = second.line(|line| Some(line.split_once("address=")?.1.split(' ').next()?.to_owned()));
-    // Its folder names an address that a host of another cluster has by now.
+    // The directory of the first host names the address of a host that is now in another cluster.
     let members = one.path("data/cluster");
     fs::write(&members, format!("{}\n{address}\n", cluster(&one))).unwrap();
     let (_first, _) = one.agent("");
     for dir in [&one, &two] {
         eventually("a finding", || finds(dir, "belongs to another cluster").then_some(()));
-        assert!(healthz(dir).starts_with("HTTP/1.1 200"), "it was told to join nobody");
+        assert!(healthz(dir).starts_with("HTTP/1.1 200"), "without --join the agent is healthy");
     }
 }

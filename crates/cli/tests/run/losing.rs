@@ -1,4 +1,4 @@
-//! Nobody comes in before the command of who has lost its slot is dead.
+//! A lost slot: its command is dead before the slot is granted again.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
@@ -13,13 +13,13 @@ use peerlock_service::{PeerId, Service};
 
 use crate::common::{Dir, Running, eventually, is_gone};
 
-/// Writes its number, and stays for ever.
-fn stays(dir: &Dir, file: &str) -> String {
+/// Writes its process ID and runs until killed.
+fn sleeps(dir: &Dir, file: &str) -> String {
     format!("echo $$ > {}; exec sleep 1000", dir.path(file).display())
 }
 
-/// Whether the process whose number is in a file runs. Who is only waited for has ended.
-fn reports_of(dir: &Dir, file: &str) -> String {
+/// Prints whether the process in a file is alive. A zombie is dead.
+fn reports_state_of(dir: &Dir, file: &str) -> String {
     format!(
         "grep -qs '^State:[[:space:]]*[RSDTt]' /proc/$(cat {})/status && echo alive || echo dead",
         dir.path(file).display()
@@ -27,23 +27,23 @@ fn reports_of(dir: &Dir, file: &str) -> String {
 }
 
 impl Running {
-    /// It has said once that its slot was lost and why, before what came of that: with one of these words for programs.
-    fn says_why(&self, words: &[&str]) -> String {
+    /// Returns the message of the loss. It is printed once, before its consequences, with one of these codes.
+    fn lost_reason(&self, codes: &[&str]) -> String {
         let notified = |line: &str| {
             let object = serde_json::from_str::<serde_json::Value>(line).ok()?;
             Some((object.get("lost")?.as_str()?.to_owned(), object["why"].as_str()?.to_owned()))
         };
         let (said, why) = self.line(notified);
-        assert!(words.contains(&why.as_str()), "{why}: {said}");
+        assert!(codes.contains(&why.as_str()), "{why}: {said}");
         let lines = self.said();
         assert_eq!(lines.lines().filter_map(notified).count(), 1, "{lines}");
-        let what_came = lines.find("\"notice\"").unwrap_or(lines.len());
-        assert!(lines.find("\"lost\"") < Some(what_came), "{lines}");
+        let consequence = lines.find("\"notice\"").unwrap_or(lines.len());
+        assert!(lines.find("\"lost\"") < Some(consequence), "{lines}");
         said
     }
 }
 
-/// The guard of a run's command.
+/// Returns the guard process of a run.
 fn guard_of(run: &Running) -> Pid {
     let is_guard = |pid: &str| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -56,17 +56,17 @@ fn guard_of(run: &Running) -> Pid {
     Pid::from_raw(guard.parse().unwrap())
 }
 
-/// Not only the command, which has a death signal, but also what it has started: the guard kills that, and may be late.
+/// The command has a death signal. The guard kills the command's descendants, perhaps later.
 #[test]
-fn a_run_that_is_killed_frees_its_slot_when_all_of_its_command_is_dead() {
+fn slot_of_killed_run_is_free_after_all_its_processes() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
-    // An orphan in a group of its own is continued by the system when it was stopped: so it gets another parent.
+    // The system continues a stopped orphan in its own process group: so it gets another parent.
     set_child_subreaper(true).unwrap();
     let worker = format!("sleep 1000 >/dev/null 2>&1 & echo $! > {}; wait", dir.path("pid").display());
     let mut first = dir.run("--ttl 1h r", &worker);
     let pid = dir.written("pid");
-    let mut second = dir.run("r", &reports_of(&dir, "pid"));
+    let mut second = dir.run("r", &reports_state_of(&dir, "pid"));
     second.waits_behind(0);
     let guard = guard_of(&first);
     kill(guard, Signal::SIGSTOP).unwrap();
@@ -80,44 +80,43 @@ fn a_run_that_is_killed_frees_its_slot_when_all_of_its_command_is_dead() {
 }
 
 #[test]
-fn a_frozen_run_loses_its_slot_and_its_command_before_others_come_in() {
+fn frozen_run_is_dead_before_the_next_grant() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
-    let mut first = dir.run("--ttl 2s --grace 500ms r", &stays(&dir, "pid"));
+    let mut first = dir.run("--ttl 2s --grace 500ms r", &sleeps(&dir, "pid"));
     dir.written("pid");
     first.send(Signal::SIGSTOP);
-    let mut second = dir.run("r", &reports_of(&dir, "pid"));
+    let mut second = dir.run("r", &reports_state_of(&dir, "pid"));
     assert_eq!(second.ends_with(0), "dead\n");
     first.send(Signal::SIGCONT);
     first.ends_with(76);
-    first.says_why(&["lost", "broken"]);
+    first.lost_reason(&["lost", "broken"]);
 }
 
-/// It ended with 76, though nothing had run, and its place was gone.
+/// It has run nothing, so an expired lease is no loss (76): it requests the slot again.
 #[test]
-fn a_run_that_was_frozen_when_its_turn_came_and_went_asks_again() {
+fn run_frozen_through_its_grant_requests_again() {
     let dir = Dir::new();
     let (_agent, _) = dir.agent("");
-    let go = dir.path("go");
-    let mut holder = dir.run("r", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    let mut holder = dir.run("r", &dir.until("go"));
     holder.notifies("granted");
     let mut waiter = dir.run("--ttl 2s r", "echo in");
     waiter.waits_behind(0);
     waiter.send(Signal::SIGSTOP);
-    std::fs::write(&go, "").unwrap();
+    dir.touch("go");
     holder.ends_with(0);
     let slot = || dir.show("r")["holders"][0].clone();
-    eventually("its turn", || (slot()["client"]["pid"] == waiter.pid().as_raw()).then_some(()));
+    eventually("its grant", || (slot()["client"]["pid"] == waiter.pid().as_raw()).then_some(()));
     eventually("the end of its lease", || (slot()["free"] == true).then_some(()));
     waiter.send(Signal::SIGCONT);
     assert_eq!(waiter.ends_with(0), "in\n");
 }
 
-/// Its peer is frozen with it, and gives nothing away before it has gone on.
+/// Its peer is frozen, too, and hands nothing over before it continues.
 #[test]
-fn a_frozen_run_that_is_a_peer_itself_loses_its_command() {
+fn frozen_run_with_its_own_peer_loses_its_command() {
     let dir = Dir::new();
-    let mut first = dir.peer("--alone --ttl 2s r", &stays(&dir, "pid"));
+    let mut first = dir.peer("--alone --ttl 2s r", &sleeps(&dir, "pid"));
     let pid = dir.written("pid");
     first.send(Signal::SIGSTOP);
     eventually("the end of the command", || is_gone(&pid).then_some(()));
@@ -126,23 +125,23 @@ fn a_frozen_run_that_is_a_peer_itself_loses_its_command() {
 }
 
 #[test]
-fn a_frozen_agent_costs_the_command_its_life() {
+fn command_of_a_frozen_agent_is_killed() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
-    let mut first = dir.run("--ttl 2s r", &stays(&dir, "pid"));
+    let mut first = dir.run("--ttl 2s r", &sleeps(&dir, "pid"));
     let pid = dir.written("pid");
     agent.send(Signal::SIGSTOP);
     eventually("the end of the command", || is_gone(&pid).then_some(()));
-    // It asks the agent to take the slot back, but not for ever.
+    // Its attempt to release the slot is limited.
     first.ends_with(76);
-    assert!(first.says_why(&["broken"]).contains("no renewal of the lease was confirmed for"));
+    assert!(first.lost_reason(&["broken"]).contains("no renewal of the lease was confirmed for"));
     agent.send(Signal::SIGCONT);
     dir.run("r", "true").ends_with(0);
 }
 
-/// How long to wait is counted by the agent: where that was frozen, nobody counted.
+/// The agent counts the wait; while it is frozen, the client does.
 #[test]
-fn a_frozen_agent_keeps_nobody_waiting_who_does_not_want_to() {
+fn limited_wait_at_a_frozen_agent_ends() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
     dir.run("r", "true").ends_with(0);
@@ -158,43 +157,44 @@ fn a_frozen_agent_keeps_nobody_waiting_who_does_not_want_to() {
 }
 
 #[test]
-fn an_agent_that_dies_costs_the_command_its_life_at_the_leases_end() {
+fn command_of_a_dead_agent_is_killed_when_the_lease_ends() {
     let dir = Dir::new();
     let (agent, _) = dir.agent("");
-    // One that was named is not started by others.
+    // Commands do not start an agent that is named with --agent.
     let agent_there = format!("--agent {}", dir.socket().display());
-    let mut first = dir.run(&format!("--ttl 2s {agent_there} r"), &stays(&dir, "pid"));
+    let mut first = dir.run(&format!("--ttl 2s {agent_there} r"), &sleeps(&dir, "pid"));
     let pid = dir.written("pid");
     drop(agent);
     first.ends_with(76);
-    assert!(first.says_why(&["no_agent"]).contains("without a successor"));
+    assert!(first.lost_reason(&["no_agent"]).contains("without a successor"));
     assert!(is_gone(&pid));
-    // Its data folder knows its cluster: the next command starts it there, and waits for what the dead one had.
+    // The data directory names the cluster: the next command starts an agent there, and waits for the predecessor's
+    // slots.
     dir.run("r", "true").ends_with(0);
     assert!(dir.started().is_some());
 }
 
-/// The only voter is frozen. The agent tells its clients before its session's time is over, or then if it comes too
-/// late; and not that it is their lease which has ended, as it did.
+/// The only voter is frozen. The agent notifies its clients before its session expires, or when it continues after
+/// that; the reason is the session, not the lease.
 #[test]
-fn a_slot_that_is_lost_with_the_agents_session_is_said_to_be() {
+fn loss_with_the_session_is_reported_as_such() {
     let (one, two) = (Dir::new(), Dir::new());
     let (voter, address) = one.agent("");
     let secret = one.path("data/secret").display().to_string();
     let (_agent, _) = two.agent(&format!("--session 2s --secret-file {secret} --join {address}"));
-    let mut first = two.run("--ttl 1h r", &stays(&two, "pid"));
+    let mut first = two.run("--ttl 1h r", &sleeps(&two, "pid"));
     let pid = two.written("pid");
     voter.send(Signal::SIGSTOP);
     first.ends_with(76);
-    let said = first.says_why(&["no_majority", "session_lost"]);
+    let said = first.lost_reason(&["no_majority", "session_lost"]);
     assert!(said.contains("no quorum") || said.contains("session"), "{said}");
     assert!(is_gone(&pid));
     voter.send(Signal::SIGCONT);
 }
 
-/// No agent stops while somebody is inside. Others that serve a peer do, such as the demo.
+/// An agent waits for its holders before it exits; other programs that serve a peer, such as the demo, do not.
 #[test]
-fn who_has_given_the_slot_stops_and_says_so() {
+fn stopping_peer_is_reported_as_the_reason() {
     let dir = Dir::new();
     let socket = dir.path("served.sock");
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -204,16 +204,16 @@ fn who_has_given_the_slot_stops_and_says_so() {
         tokio::spawn(serve(vec![listener], App::new(service.clone()), std::future::pending()));
         service
     });
-    let mut first = dir.run(&format!("--agent {} r", socket.display()), &stays(&dir, "pid"));
+    let mut first = dir.run(&format!("--agent {} r", socket.display()), &sleeps(&dir, "pid"));
     let pid = dir.written("pid");
     runtime.block_on(service.drain());
-    assert!(is_gone(&pid), "nobody is inside when it has drained");
+    assert!(is_gone(&pid), "the drained peer has no holder");
     first.ends_with(76);
-    assert!(first.says_why(&["stopped"]).contains("this peer is stopping"));
+    assert!(first.lost_reason(&["stopped"]).contains("this peer is stopping"));
 }
 
 #[test]
-fn what_to_do_with_a_command_that_lost_its_slot_can_be_said() {
+fn on_lost_option_selects_the_consequence() {
     let dir = Dir::new();
     for (on_lost, code, output) in [("term", 76, "asked\n"), ("kill", 76, ""), ("none", 7, "on\n")] {
         let (agent, _) = dir.agent("");
@@ -235,8 +235,8 @@ fn what_to_do_with_a_command_that_lost_its_slot_can_be_said() {
     }
 }
 
-/// Carries bytes between clients and an agent, until it is told to cut them off. New ones come through all the same.
-fn go_between(agent: String) -> (String, Arc<Mutex<Vec<TcpStream>>>) {
+/// Forwards bytes between clients and an agent. The open connections can be closed; new ones are still forwarded.
+fn forwarder(agent: String) -> (String, Arc<Mutex<Vec<TcpStream>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
@@ -257,12 +257,11 @@ fn go_between(agent: String) -> (String, Arc<Mutex<Vec<TcpStream>>>) {
     (address, open)
 }
 
-/// A run through somebody who can cut it off from its agent, and its command, which does not listen; with what else the
-/// command does first.
-fn run_by_way_of(dir: &Dir, first: &str, start: impl FnOnce(&mut Command) -> Running) -> (Running, impl FnOnce()) {
+/// Starts a run whose connection to its agent can be closed. Its command ignores SIGTERM, and executes `first` first.
+fn run_via_forwarder(dir: &Dir, first: &str, start: impl FnOnce(&mut Command) -> Running) -> (Running, impl FnOnce()) {
     let (agent, _) = dir.agent("--http 127.0.0.1:0");
     let http = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
-    let (address, open) = go_between(http);
+    let (address, open) = forwarder(http);
     let pid = dir.path("pid");
     let script = format!("trap '' TERM; {first} echo $$ > {}; while :; do sleep 0.01; done", pid.display());
     let token = dir.path("data/token");
@@ -275,11 +274,11 @@ fn run_by_way_of(dir: &Dir, first: &str, start: impl FnOnce(&mut Command) -> Run
     (run, cut)
 }
 
-/// The agent frees a slot whose connection ends. The command must not have its grace then: somebody else is inside.
+/// The agent frees the slot when the connection closes. The command gets no grace period: the slot may be granted.
 #[test]
-fn a_command_whose_connection_breaks_is_killed_at_once() {
+fn command_is_killed_when_the_connection_closes() {
     let dir = Dir::new();
-    let (mut first, cut) = run_by_way_of(&dir, "", Running::start);
+    let (mut first, cut) = run_via_forwarder(&dir, "", Running::start);
     let pid = dir.written("pid");
     cut();
     first.ends_with(76);
@@ -287,13 +286,13 @@ fn a_command_whose_connection_breaks_is_killed_at_once() {
     dir.run("--try r", "true").ends_with(0);
 }
 
-/// Where standard error is a pipe that nobody reads, whoever writes to it waits.
+/// A write to standard error blocks if it is a full pipe without a reader.
 #[test]
-fn a_command_whose_slot_is_lost_is_killed_also_if_nobody_hears_why() {
+fn lost_command_is_killed_although_stderr_is_blocked() {
     let dir = Dir::new();
     let (pipe, unread) = std::io::pipe().map(|(read, write)| (write, read)).unwrap();
     let fill = "dd if=/dev/zero bs=1k count=1k oflag=nonblock >&2 2>/dev/null;";
-    let (mut first, cut) = run_by_way_of(&dir, fill, |command| Running::start(command.stderr(pipe)));
+    let (mut first, cut) = run_via_forwarder(&dir, fill, |command| Running::start(command.stderr(pipe)));
     let pid = dir.written("pid");
     cut();
     eventually("the end of the command", || is_gone(&pid).then_some(()));

@@ -1,6 +1,7 @@
-//! The commands as a person and a script meet them: real processes, on loopback, each test with a folder of its own.
+//! The commands as operators and scripts use them: real processes on loopback, each test in its own directory.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod access;
 mod admin;
 mod agents;
 mod cluster;
@@ -10,11 +11,10 @@ mod detached;
 #[path = "../../../supervise/tests/real/dir.rs"]
 mod dir;
 mod doctor;
-mod doors;
-mod doors_users;
 mod joining;
 mod losing;
 mod rotation;
 mod secret;
 mod terminal;
 mod turns;
+mod users;

@@ -1,4 +1,4 @@
-//! The cluster secret is replaced while agents run and hold slots.
+//! Replacing the cluster secret while agents run and hold slots.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::{Dir, Running, eventually};
 
 impl Dir {
-    /// A command that ends: its code, and all that it said.
+    /// Runs a command, and returns its exit code and its output.
     fn ends(&self, arguments: &str) -> (i32, String) {
         let (code, out, err) = Running::start(&mut self.peerlock(arguments)).ends();
         (code, out + &err)
@@ -24,9 +24,10 @@ impl Dir {
         serde_json::from_str(&self.does("secret show --json")).unwrap()
     }
 
-    /// Waits until the agent goes by so many secrets and so many others have not proved the first of them.
-    fn goes_by(&self, secrets: usize, behind: usize, others: usize) {
-        eventually("who has proved what", || {
+    /// Waits until the agent accepts this many secrets, and this many of the other connected hosts have not proved the
+    /// first.
+    fn accepts(&self, secrets: usize, behind: usize, others: usize) {
+        eventually("the proved secrets", || {
             let observed = self.secret_view();
             let len = |field: &str| observed[field].as_array().map(Vec::len);
             let peers: Value = serde_json::from_str(&self.does("peers --json")).unwrap();
@@ -35,7 +36,7 @@ impl Dir {
         });
     }
 
-    /// As `scp -p` does it.
+    /// As with `scp -p`.
     fn copy_secret_to(&self, other: &Self) {
         fs::create_dir_all(other.path("data")).unwrap();
         fs::copy(self.path("data/secret"), other.path("data/secret")).unwrap();
@@ -43,24 +44,24 @@ impl Dir {
 }
 
 #[test]
-fn the_secret_is_replaced_while_jobs_run_and_nobody_is_left_out_who_has_the_file() {
+fn secret_rotation_keeps_jobs_and_members_with_the_file() {
     let [one, two, three] = std::array::from_fn(|_| Dir::new());
     let (first, address) = one.agent("");
     [&two, &three].iter().for_each(|other| one.copy_secret_to(other));
     let (second, _) = two.agent(&format!("--join {address}"));
     let (mut third, _) = three.agent(&format!("--join {address}"));
-    [&one, &two, &three].iter().for_each(|machine| machine.goes_by(1, 0, 2));
+    [&one, &two, &three].iter().for_each(|machine| machine.accepts(1, 0, 2));
     let mut command = two.peerlock("run long -- sh -c");
     let script = "echo > in; while ! test -e go; do sleep 0.01; done; exit 7";
     let mut job = Running::start(command.arg(script).current_dir(two.path("")));
     two.written("in");
-    let everybody_is_served = || {
+    let all_are_served = || {
         for machine in [&one, &two, &three] {
             machine.does("run r -- true");
         }
     };
 
-    // Before anything else: a file that cannot be used changes nothing.
+    // An unusable file changes nothing.
     let good = fs::read(one.path("data/secret")).unwrap();
     fs::write(one.path("data/secret"), "guess").unwrap();
     first.send(Signal::SIGHUP);
@@ -72,51 +73,51 @@ fn the_secret_is_replaced_while_jobs_run_and_nobody_is_left_out_who_has_the_file
 
     let said = one.does("secret rotate");
     assert!(said.contains("secret reload") && said.contains("secret finish"), "{said}");
-    one.goes_by(2, 2, 2);
-    everybody_is_served();
+    one.accepts(2, 2, 2);
+    all_are_served();
     let (code, said) = one.ends("secret rotate");
     assert!(code == 64 && said.contains("already"), "{code} {said}");
     let (code, said) = one.ends("secret finish");
     assert!(code == 75 && said.contains("has proved only the old one"), "{code} {said}");
     assert!(one.ends("doctor").1.contains("proved only the old one"));
 
-    // By signal and by command, and the third is off meanwhile.
+    // One host reloads on a signal, while another is down.
     third.send(Signal::SIGTERM);
     third.ends_with(0);
     one.copy_secret_to(&two);
     second.send(Signal::SIGHUP);
-    [&one, &two].iter().for_each(|machine| machine.goes_by(2, 0, 1));
+    [&one, &two].iter().for_each(|machine| machine.accepts(2, 0, 1));
     let (code, said) = one.ends("secret finish");
     assert!(code == 75 && said.contains("is not connected"), "{code} {said}");
-    // It comes back with the old one, which still counts.
+    // It returns with the old secret, which is still accepted.
     let (mut third, _) = three.agent("");
-    one.goes_by(2, 1, 2);
-    everybody_is_served();
+    one.accepts(2, 1, 2);
+    all_are_served();
     assert!(one.does("secret show").contains("(old)"));
     third.send(Signal::SIGTERM);
     third.ends_with(0);
     for machine in [&one, &two] {
         assert!(machine.does("secret finish --force").contains("no longer accepted"));
-        machine.goes_by(1, 0, 1);
+        machine.accepts(1, 0, 1);
     }
-    // And now it does not.
+    // Afterwards it is not.
     let (third, _) = three.agent("");
     third.line(|line| line.contains("the cluster secrets differ").then_some(()));
     assert_eq!(three.ends("run -w 1s r -- true").0, 69);
-    one.goes_by(1, 0, 1);
-    // It needs the file and no restart; and has had the new one alone since then.
+    one.accepts(1, 0, 1);
+    // It needs the file, but no restart, and has only the new secret from then on.
     one.copy_secret_to(&three);
     assert!(!three.does("secret reload").is_empty());
-    [&one, &two, &three].iter().for_each(|machine| machine.goes_by(1, 0, 2));
-    everybody_is_served();
+    [&one, &two, &three].iter().for_each(|machine| machine.accepts(1, 0, 2));
+    all_are_served();
     assert!(one.does("secret finish").contains("nothing to finish"));
     fs::write(two.path("go"), "").unwrap();
     job.ends_with(7);
 }
 
-/// Of two that do not vote neither knows what the other has proved, and took that for the new one.
+/// Two hosts that do not vote need no link, so neither knows which secret the other has proved.
 #[test]
-fn who_has_proved_nothing_here_is_not_taken_for_one_that_has_the_new_secret() {
+fn host_without_a_link_has_an_unknown_secret() {
     let [one, two, three] = std::array::from_fn(|_| Dir::new());
     let (_first, address) = one.agent("");
     let peers: Value = serde_json::from_str(&one.does("peers --json")).unwrap();
@@ -124,39 +125,39 @@ fn who_has_proved_nothing_here_is_not_taken_for_one_that_has_the_new_secret() {
     [&two, &three].iter().for_each(|other| one.copy_secret_to(other));
     let (_second, _) = two.agent(&format!("--join {address}"));
     let (_third, _) = three.agent(&format!("--join {address}"));
-    [&one, &two, &three].iter().for_each(|machine| machine.goes_by(1, 0, 2));
+    [&one, &two, &three].iter().for_each(|machine| machine.accepts(1, 0, 2));
     one.does("secret rotate");
     one.copy_secret_to(&two);
     two.does("secret reload");
-    one.goes_by(2, 1, 2);
-    two.goes_by(2, 0, 2);
+    one.accepts(2, 1, 2);
+    two.accepts(2, 0, 2);
     assert!(two.does("secret show").contains("? (no link from here"));
     let (code, said) = two.ends("secret finish");
     assert!(code == 75 && said.contains("has no link with this host"), "{code} {said}");
-    // The one that votes knows all of them.
+    // The voter has a link to all hosts.
     let (code, said) = one.ends("secret finish");
     assert!(code == 75 && said.contains("has proved only the old one"), "{code} {said}");
     one.copy_secret_to(&three);
     three.does("secret reload");
-    one.goes_by(2, 0, 2);
+    one.accepts(2, 0, 2);
     one.does("secret finish");
-    // Those that do not vote never know, and whoever knows for them says so.
+    // The other hosts need --force, since they cannot know.
     for other in [&two, &three] {
         let (code, said) = other.ends("secret finish");
         assert!(code == 75 && said.contains("--force"), "{code} {said}");
-        assert_eq!(other.secret_view()["fingerprints"].as_array().map(Vec::len), Some(2), "nothing has changed");
+        assert_eq!(other.secret_view()["fingerprints"].as_array().map(Vec::len), Some(2), "nothing is changed");
     }
     for other in [&two, &three] {
         other.does("secret finish --force");
-        other.goes_by(1, 0, 2);
+        other.accepts(1, 0, 2);
         assert_eq!(fs::read_to_string(other.path("data/secret")).unwrap().lines().count(), 1);
     }
-    [&one, &two, &three].iter().for_each(|machine| assert!(machine.does("run r -- echo in").contains("in")));
+    [&one, &two, &three].iter().for_each(|machine| assert!(machine.does("run r -- echo ran").contains("ran")));
 }
 
-/// Without an agent the file is what there is; and another machine's is not here.
+/// Without an agent the command works on the file. It cannot do so for another machine.
 #[test]
-fn a_secret_without_an_agent_is_its_file() {
+fn secret_commands_without_an_agent_edit_the_file() {
     let dir = Dir::new();
     dir.secret("one");
     let file = || fs::read_to_string(dir.path("data/secret")).unwrap();
@@ -171,12 +172,11 @@ fn a_secret_without_an_agent_is_its_file() {
     dir.does("secret finish --force");
     assert!(file().lines().count() == 1 && file() != before, "{}", file());
     assert_eq!(dir.ends("secret rotate --secret-file nowhere").0, 66);
-    assert!(dir.started().is_none(), "nothing was started for it");
+    assert!(dir.started().is_none(), "no agent is started");
 }
 
-/// The token is read again, too: who has the old one does not come in.
 #[test]
-fn a_token_is_read_again_without_a_restart() {
+fn sighup_reloads_the_token() {
     let dir = Dir::new();
     let token = |text: &str| {
         fs::write(dir.path("token"), text).unwrap();
@@ -210,10 +210,10 @@ fn secret_new_writes_a_file_once() {
     assert_eq!(std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap()) & 0o777, 0o600);
     let (code, _, said) = new();
     assert!(code == 73 && said.contains("secret rotate"), "{code} {said}");
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), made, "nothing was changed");
-    // The first agent starts with it.
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), made, "the file is unchanged");
+    // The first agent uses it.
     let (_agent, _) = dir.agent(&format!("--secret-file {}", path.display()));
-    // Without one it says how to make it.
+    // Without a secret the agent's error names the command.
     let missing = dir.path("missing");
     let other = Dir::new();
     let mut agent = other.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", missing.display()));

@@ -1,8 +1,8 @@
-//! Secrets of clusters in tests.
+//! Cluster secrets of tests.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// A secret for a name, always the same.
+/// Returns the secret for a name, always the same one.
 pub fn secret_of(name: &str) -> String {
     let part = |number: u8| {
         let mut hasher = DefaultHasher::new();

@@ -1,4 +1,4 @@
-//! What a person sees who waits.
+//! The output of `run` on a terminal.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -14,17 +14,17 @@ fn terminal() -> OpenptyResult {
     openpty(Some(&size), None).unwrap()
 }
 
-/// A run whose errors go to a terminal, and what is on its screen.
+/// Starts a run with standard error on a terminal. Returns it and its screen.
 fn on_a_terminal(dir: &Dir, options: &str) -> (Running, Arc<Mutex<String>>) {
     let pty = terminal();
     let mut command = dir.peerlock(&format!("run {options}"));
     command.stderr(Stdio::from(pty.slave)).env("TERM", "xterm").args(["--", "sh", "-c", "echo started >&2"]);
     let run = Running::start(&mut command);
-    drop(command); // With its copy of the terminal.
+    drop(command); // Closes its copy of the terminal.
     (run, screen(pty.master.into()))
 }
 
-/// A script of a shell that leads a session on a terminal of its own, its keyboard, and its screen.
+/// Starts a shell script in a session with its own terminal. Returns it, its keyboard and its screen.
 fn script(dir: &Dir, shell: &[&str], lines: &str) -> (Running, File, Arc<Mutex<String>>) {
     let pty = terminal();
     let mut command = dir.in_environment("setsid");
@@ -56,10 +56,9 @@ fn screen(mut from: File) -> Arc<Mutex<String>> {
 }
 
 #[test]
-fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
+fn position_is_shown_and_cleared_before_the_command() {
     let dir = Dir::new();
-    let go = dir.path("go");
-    let first = dir.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    let first = dir.run("backup", &dir.until("go"));
     first.notifies("granted");
     let (mut second, screen) = on_a_terminal(&dir, "backup");
     let text = "peerlock: waiting for backup: next in the queue";
@@ -67,7 +66,7 @@ fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
     for text in ["; waited ", "; held by "] {
         eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
     }
-    std::fs::write(go, "").unwrap();
+    dir.touch("go");
     second.ends_with(0);
     let screen = eventually("the command", || {
         let screen = screen.lock().unwrap();
@@ -75,11 +74,11 @@ fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
     });
     let (before, _) = screen.split_once("started").unwrap();
     assert!(before.ends_with("\r\u{1b}[2K") || before.ends_with("\u{1b}[K") || before.ends_with('\r'), "{before:?}");
-    assert!(!screen.contains("agent"), "the first has started it: {screen:?}");
+    assert!(!screen.contains("agent"), "the first run has started the agent: {screen:?}");
 }
 
 #[test]
-fn who_is_alone_is_told_how_others_join() {
+fn run_alone_prints_how_others_join() {
     let dir = Dir::new();
     let (mut run, screen) = on_a_terminal(&dir, "--listen 127.0.0.1:0 --alone backup");
     run.ends_with(0);
@@ -92,7 +91,7 @@ fn who_is_alone_is_told_how_others_join() {
 }
 
 #[test]
-fn who_starts_the_agent_is_told_so_in_one_line() {
+fn start_of_an_agent_is_reported_in_one_line() {
     let dir = Dir::new();
     let (mut run, screen) = on_a_terminal(&dir, "backup");
     run.ends_with(0);
@@ -107,8 +106,7 @@ fn who_starts_the_agent_is_told_so_in_one_line() {
 #[test]
 fn ctrl_c_while_waiting_ends_the_script() {
     let dir = Dir::new();
-    let go = dir.path("go");
-    let mut first = dir.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    let mut first = dir.run("backup", &dir.until("go"));
     first.notifies("granted");
     let lines = "for step in 1 2 3; do \"$PEERLOCK\" run backup -- echo step; done; echo after the loop";
     let (mut script, mut keys, screen) = script(&dir, &["bash"], lines);
@@ -117,31 +115,30 @@ fn ctrl_c_while_waiting_ends_the_script() {
     let (code, ..) = script.ends();
     let screen = screen.lock().unwrap().clone();
     assert!(code == -2 && !screen.contains("step") && !screen.contains("after"), "{code}: {screen:?}");
-    std::fs::write(go, "").unwrap();
+    dir.touch("go");
     first.ends_with(0);
 }
 
-/// The line erased the prompt, and what was typed there, once a second.
+/// It would erase the prompt and the typed text once a second.
 #[test]
 fn waiting_line_is_not_drawn_in_the_background() {
     let dir = Dir::new();
-    let go = dir.path("go");
-    let mut first = dir.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    let mut first = dir.run("backup", &dir.until("go"));
     first.notifies("granted");
-    let lines = "set -m; \"$PEERLOCK\" run backup -- echo inside & read key; echo now; fg %1 >/dev/null";
+    let lines = "set -m; \"$PEERLOCK\" run backup -- echo running & read key; echo now; fg %1 >/dev/null";
     let (mut script, mut keys, observed) = script(&dir, &["bash"], lines);
     eventually("a waiter", || (dir.show("backup")["queue"].as_array()?.len() == 1).then_some(()));
-    // Long enough for it to have drawn a line: another one has.
+    // Wait until another run has drawn its line.
     let (mut second, witness) = on_a_terminal(&dir, "backup");
     shows(&witness, "; waited 2 s");
     assert!(!observed.lock().unwrap().contains("waiting for"), "{:?}", observed.lock().unwrap());
     keys.write_all(b"\n").unwrap();
     shows(&observed, "now");
-    // In the foreground it is drawn, and cleared before the command starts.
+    // In the foreground the line is drawn, and cleared before the command starts.
     shows(&observed, "waiting for backup: next in the queue");
-    std::fs::write(go, "").unwrap();
+    dir.touch("go");
     script.ends_with(0);
-    shows(&observed, "inside");
+    shows(&observed, "running");
     first.ends_with(0);
     second.ends_with(0);
 }

@@ -1,31 +1,22 @@
-//! Runs take turns: through an agent that the first of them starts, and as peers themselves.
+//! Runs exclude each other, through an agent that the first of them starts and as peers of their own.
 
 use nix::sys::signal::Signal;
 
 use crate::common::{Dir, Running};
 
-/// Holds its slot until a file is there.
-fn until(dir: &Dir, file: &str) -> String {
-    format!("while ! test -e {}; do sleep 0.01; done", dir.path(file).display())
-}
-
-fn let_go(dir: &Dir, file: &str) {
-    std::fs::write(dir.path(file), "").unwrap();
-}
-
 #[test]
-fn a_second_run_waits_its_turn() {
+fn second_run_waits_for_the_first() {
     let dir = Dir::new();
     let (_agent, address) = dir.agent("");
-    let other = Dir::new(); // Another machine, with the same secret.
+    let other = Dir::new(); // Another machine with the same secret.
     let secret = dir.path("data/secret").display().to_string();
-    let mut first = other.peer(&format!("--secret-file {secret} --join {address} r"), &until(&dir, "go"));
+    let mut first = other.peer(&format!("--secret-file {secret} --join {address} r"), &dir.until("go"));
     first.notifies("granted");
     let mut second = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo second");
     second.waits_behind(0);
     let mut third = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo third");
     third.waits_behind(1);
-    let_go(&dir, "go");
+    dir.touch("go");
     first.ends_with(0);
     assert_eq!(second.ends_with(0), "second\n");
     assert_eq!(third.ends_with(0), "third\n");
@@ -33,11 +24,11 @@ fn a_second_run_waits_its_turn() {
     assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
 }
 
-/// All at once, and no agent is there: one of them starts it, and the others find it.
+/// All start at once without an agent: one of them starts it, and the others find it.
 #[test]
-fn runs_on_one_machine_find_each_other() {
+fn concurrent_first_runs_share_one_agent() {
     let dir = Dir::new();
-    let mut runs: Vec<Running> = (0..8).map(|_| dir.run("r", &until(&dir, "go"))).collect();
+    let mut runs: Vec<Running> = (0..8).map(|_| dir.run("r", &dir.until("go"))).collect();
     let waiting = |run: &Running| {
         run.line(|line| {
             let object = serde_json::from_str::<serde_json::Value>(line).ok()?;
@@ -46,8 +37,8 @@ fn runs_on_one_machine_find_each_other() {
     };
     let mut places: Vec<_> = runs.iter().map(waiting).collect();
     places.sort();
-    assert_eq!(places.iter().filter(|place| place.is_none()).count(), 1, "one is inside: {places:?}");
-    let_go(&dir, "go");
+    assert_eq!(places.iter().filter(|place| place.is_none()).count(), 1, "one holds the slot: {places:?}");
+    dir.touch("go");
     for run in &mut runs {
         run.ends_with(0);
     }
@@ -57,43 +48,43 @@ fn runs_on_one_machine_find_each_other() {
 }
 
 #[test]
-fn who_does_not_wait_so_long() {
+fn limited_wait_fails_with_75_or_the_given_code() {
     let dir = Dir::new();
-    let mut first = dir.run("r", &until(&dir, "go"));
+    let mut first = dir.run("r", &dir.until("go"));
     first.notifies("granted");
     for (options, code) in [("--try", 75), ("-w 0s", 75), ("-w 50ms", 75), ("--try -E 9", 9), ("--try -E 0", 0)] {
         let mut run = dir.run(&format!("{options} r"), "echo run");
         assert_eq!(run.ends_with(code), "", "{options}");
         assert_eq!(run.notifies("failed")["code"], code, "{options}");
     }
-    // Two may be inside where two are asked for from the beginning, and nowhere else.
+    // The number of slots is that of the first request.
     let (code, _, said) = dir.run("-n 2 r", "true").ends();
     assert_eq!(code, 64);
     assert!(said.contains("r has 1 slot, not 2"), "{said}");
     dir.run("--try other", "true").ends_with(0);
-    let_go(&dir, "go");
+    dir.touch("go");
     first.ends_with(0);
 }
 
 #[test]
-fn as_many_as_there_are_slots_run_at_once() {
+fn two_slots_run_two_commands_at_once() {
     let dir = Dir::new();
-    let mut runs: Vec<Running> = (0..2).map(|_| dir.run("-n 2 r", &until(&dir, "go"))).collect();
+    let mut runs: Vec<Running> = (0..2).map(|_| dir.run("-n 2 r", &dir.until("go"))).collect();
     let slots: Vec<_> = runs.iter().map(|run| run.notifies("granted")["slot"].as_u64().unwrap()).collect();
     assert_ne!(slots[0], slots[1]);
     dir.run("-n 2 --try r", "true").ends_with(75);
-    let_go(&dir, "go");
+    dir.touch("go");
     for run in &mut runs {
         run.ends_with(0);
     }
 }
 
 #[test]
-fn a_signal_while_waiting_withdraws() {
+fn signal_while_waiting_withdraws_the_request() {
     let dir = Dir::new();
-    let mut first = dir.run("r", &until(&dir, "go"));
+    let mut first = dir.run("r", &dir.until("go"));
     first.notifies("granted");
-    // By the keyboard's signals it dies, so that a shell ends the script around it.
+    // After a signal of the keyboard it dies by that signal, so that a shell ends the script around it.
     let signals = [(Signal::SIGINT, -2), (Signal::SIGQUIT, -3), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)];
     for (signal, code) in signals {
         let mut run = dir.run("r", "echo run");
@@ -101,22 +92,19 @@ fn a_signal_while_waiting_withdraws() {
         run.send(signal);
         assert_eq!(run.ends_with(code), "", "{signal}");
     }
-    // What was ignored stays ignored: `nohup peerlock run …`.
-    let mut command = std::process::Command::new("sh");
+    // An ignored signal stays ignored: `nohup peerlock run …`.
+    let mut command = dir.in_environment("sh");
     let run = "trap '' HUP; exec \"$0\" run --json r -- echo run";
-    command.args(["-c", run, env!("CARGO_BIN_EXE_peerlock")]).env("PEERLOCK_DATA_DIR", dir.path("data"));
-    command.env("PEERLOCK_RUNTIME_DIR", dir.path(""));
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut run = Running::start(&mut command);
+    let mut run = Running::start(command.args(["-c", run, env!("CARGO_BIN_EXE_peerlock")]));
     run.waits_behind(0);
     run.send(Signal::SIGHUP);
-    let_go(&dir, "go");
+    dir.touch("go");
     assert_eq!(run.ends_with(0), "run\n");
     first.ends_with(0);
 }
 
 #[test]
-fn a_signal_while_running_is_the_commands() {
+fn signal_while_running_is_forwarded_to_the_command() {
     let dir = Dir::new();
     let script = format!("trap 'exit 5' TERM; echo > {}; while :; do sleep 0.01; done", dir.path("ready").display());
     let mut run = dir.run("r", &script);
@@ -126,9 +114,9 @@ fn a_signal_while_running_is_the_commands() {
 }
 
 #[test]
-fn who_finds_nobody_to_join_says_what_to_check() {
+fn unreachable_join_target_is_named_with_advice() {
     let dir = Dir::new();
-    // A cluster is joined with its own secret, and not with one that nobody else has.
+    // Joining needs the cluster's own secret: none is created.
     let (code, _, said) = dir.peer("--join 127.0.0.1:1 r", "true").ends();
     assert_eq!(code, 66, "{said}");
     assert!(said.contains("data/secret") && !dir.path("data/secret").exists(), "{said}");
@@ -143,7 +131,7 @@ fn who_finds_nobody_to_join_says_what_to_check() {
 }
 
 #[test]
-fn a_stranger_is_told_that_the_secrets_differ() {
+fn join_with_another_secret_reports_the_difference() {
     let dir = Dir::new();
     let first = dir.peer("--alone r", "sleep 1000");
     let address = first.notifies("listening").as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! What other users of the machine can do: at the agent's port, with its files, and with secrets that can be guessed.
+//! Protection from other users of the machine: the agent's port, its files, guessable secrets, and limits.
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
@@ -10,37 +10,28 @@ use std::process::Command;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use peerlock_net::{Config, Identity, Net, Refusal, Secret};
 
-use crate::common::{Dir, Running, eventually};
+use crate::common::{Dir, Running, eventually, with_shell};
 
-/// So many files a process may have open where nobody says otherwise.
+/// The usual limit of open files.
 const USUAL_LIMIT: u64 = 1024;
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Everything below a folder, with the folder.
+/// Returns a directory and everything below it.
 fn below(path: &Path) -> Vec<std::path::PathBuf> {
-    let inside = fs::read_dir(path).into_iter().flatten().flatten().flat_map(|entry| below(&entry.path()));
-    std::iter::once(path.to_owned()).chain(inside).collect()
-}
-
-/// The same command where whatever is made is open to everybody unless somebody says otherwise.
-fn carelessly(command: &Command) -> Command {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
-    shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    shell
+    let entries = fs::read_dir(path).into_iter().flatten().flatten().flat_map(|entry| below(&entry.path()));
+    std::iter::once(path.to_owned()).chain(entries).collect()
 }
 
 #[test]
-fn files_and_folders_are_for_their_user_only() {
+fn created_files_are_accessible_to_their_user_only() {
     let dir = Dir::new();
-    let mut command = carelessly(&dir.peerlock("run r -- true"));
+    let mut command = with_shell("umask 0", &dir.peerlock("run r -- true"));
     command.env("PEERLOCK_DATA_DIR", dir.path("deep/data")).env("PEERLOCK_RUNTIME_DIR", dir.path("run"));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    // Its agent runs on, and has made what it needs.
     let pid = fs::read_to_string(dir.path("deep/data/agent.lock")).unwrap().lines().next().unwrap().to_owned();
     let made: Vec<_> = ["deep", "run"].iter().flat_map(|made| below(&dir.path(made))).collect();
     let names: Vec<_> = made.iter().filter_map(|path| path.file_name()?.to_str()).collect();
@@ -65,7 +56,7 @@ fn files_and_folders_are_for_their_user_only() {
 }
 
 #[test]
-fn where_others_can_write_nothing_is_kept() {
+fn directory_writable_by_others_is_refused() {
     let dir = Dir::new();
     for (name, variable) in [("d", "PEERLOCK_DATA_DIR"), ("r", "PEERLOCK_RUNTIME_DIR")] {
         let open = dir.path(name);
@@ -76,17 +67,17 @@ fn where_others_can_write_nothing_is_kept() {
             let (code, _, said) = Running::start(command.env(variable, &open)).ends();
             assert_eq!(code, 66, "{arguments}: {said}");
             assert!(said.contains(&open.display().to_string()) && said.contains("chmod 700"), "{said}");
-            assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "nothing is left there");
+            assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "the directory is unchanged");
         }
     }
-    // Nor at any other door.
+    // The same for the directory of a second socket.
     let options = format!("--http unix:{} --http unix:{}", dir.socket().display(), dir.path("r/s").display());
     let (code, _, said) = Running::start(&mut dir.peerlock(&format!("agent {options}"))).ends();
     assert!(code == 66 && !dir.path("data").exists(), "{code} {said}");
 }
 
 #[test]
-fn a_port_asks_for_a_token_whoever_started_it() {
+fn port_requires_the_token() {
     let dir = Dir::new();
     let token = dir.path("data/token");
     let mut before = String::new();
@@ -95,7 +86,7 @@ fn a_port_asks_for_a_token_whoever_started_it() {
         let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
         let made = fs::read_to_string(&token).unwrap();
         assert!(mode(&token) == 0o600 && made.trim().len() == 64, "{made}");
-        assert!(before.is_empty() || before == made, "it is the same at the next start");
+        assert!(before.is_empty() || before == made, "the token is the same after a restart");
         before = made;
         agent.line(|line| line.contains("ready").then(|| assert!(!line.contains(before.trim()), "{line}")));
         let ask = |options: &str| Running::start(&mut dir.peerlock(&format!("ls --agent {port} {options}"))).ends();
@@ -108,7 +99,7 @@ fn a_port_asks_for_a_token_whoever_started_it() {
         assert!(code == 66 && said.contains("chmod 600"), "{code} {said}");
         fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     }
-    // The agent is as strict with its own.
+    // The agent refuses its own file if others can read it.
     fs::set_permissions(&token, Permissions::from_mode(0o640)).unwrap();
     let mut agent = dir.peerlock("agent --listen 127.0.0.1:0 --http 127.0.0.1:0");
     let (code, _, said) = Running::start(&mut agent).ends();
@@ -116,7 +107,7 @@ fn a_port_asks_for_a_token_whoever_started_it() {
 }
 
 #[test]
-fn a_lease_is_no_longer_than_the_operator_says() {
+fn lease_beyond_the_limit_is_refused() {
     for (option, longest, longer) in [("", "24h", "24h1s"), ("--longest-lease 1h", "1h", "2h")] {
         let dir = Dir::new();
         let (_agent, _) = dir.agent(option);
@@ -130,7 +121,7 @@ fn a_lease_is_no_longer_than_the_operator_says() {
 }
 
 #[test]
-fn a_secret_that_can_be_guessed_is_refused() {
+fn guessable_secret_is_refused() {
     let dir = Dir::new();
     let secret = dir.path("weak");
     for text in ["aaaaaaaaaaaaaaaa", "the name of my first cat, and of my second"] {
@@ -143,31 +134,22 @@ fn a_secret_that_can_be_guessed_is_refused() {
     }
 }
 
-/// It started, could hear nobody, and whoever asked it waited for ever.
 #[test]
-fn with_too_few_files_no_agent_starts() {
+fn too_low_file_limit_is_refused() {
     let dir = Dir::new();
-    let command = dir.peerlock("run r -- true");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -n 32; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
-    shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let shell = shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let (code, _, said) = Running::start(shell).ends();
+    let mut limited = with_shell("ulimit -n 32", &dir.peerlock("run r -- true"));
+    let (code, _, said) = Running::start(&mut limited).ends();
     assert!(code == 71 && said.contains("limit of open files is 32"), "{code} {said}");
 }
 
-/// Members took every file that clients had left, and the next one that was to be written ended the agent.
+/// Members must leave files for clients and for the agent's own writes.
 #[test]
-fn however_many_members_come_an_agent_has_files_to_go_on_with() {
+fn connections_of_members_leave_files_for_the_agent() {
     let dir = Dir::new();
-    let command = dir.peerlock("agent --listen 127.0.0.1:0");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
-    shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let agent = Running::start(shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()));
+    let agent = Running::start(&mut with_shell("ulimit -n 64", &dir.peerlock("agent --listen 127.0.0.1:0")));
     let address: SocketAddr = agent.line(|line| line.split_once("address=")?.1.split(' ').next()?.parse().ok());
     agent.line(|line| line.contains("ready").then_some(()));
-    // They go on while this thread waits for something else.
+    // Their tasks run while this thread waits.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let secret = Secret::load(&dir.path("data/secret")).unwrap();
     let join = || async {
@@ -177,7 +159,7 @@ fn however_many_members_come_an_agent_has_files_to_go_on_with() {
         member
     };
     let members: Vec<Net> = (0..60).map(|_| runtime.block_on(join())).collect();
-    eventually("one that is refused", || {
+    eventually("a refused member", || {
         members.iter().any(|member| member.metrics().refused.contains_key(&Refusal::Crowded)).then_some(())
     });
     for number in 0..10 {
@@ -189,7 +171,7 @@ fn however_many_members_come_an_agent_has_files_to_go_on_with() {
     drop(runtime);
 }
 
-/// A connection at the agent's port that has asked for events.
+/// Opens a connection at the agent's port and requests events.
 fn stream(port: &str, token: &str) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(port).ok()?;
     let request = format!("GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
@@ -197,31 +179,21 @@ fn stream(port: &str, token: &str) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// An agent with as many files as are usual, and somebody who opens more event streams than that at its port: without
-/// the token, and with it.
+/// A client at the port opens more event streams than the agent may open files, without the token and with it.
 #[test]
-fn event_streams_at_the_port_neither_stop_a_job_nor_lock_the_owner_out() {
+fn event_streams_at_the_port_do_not_disturb_jobs() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
     let dir = Dir::new();
     let command = dir.peerlock("agent --listen 127.0.0.1:0 --session 3s --http 127.0.0.1:0");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("ulimit -n {USUAL_LIMIT}; exec \"$@\""), "sh"]);
-    shell.arg(command.get_program()).args(command.get_args()).env_clear();
-    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let agent = Running::start(shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()));
+    let limited = with_shell(&format!("ulimit -n {USUAL_LIMIT}"), &command);
+    let agent = Running::start(&mut { limited });
     let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
     let token = fs::read_to_string(dir.path("data/token")).unwrap().trim().to_owned();
-    let script = format!(
-        "echo > {}; while ! test -e {}; do sleep 0.05; done",
-        dir.path("in").display(),
-        dir.path("go").display()
-    );
-    let mut job = dir.run("job", &script);
-    dir.written("in");
-    for token in ["not that one, whatever it is", &token] {
+    let mut job = dir.holder("job");
+    for token in ["some other token", &token] {
         let mut streams: Vec<_> = (0..1100).filter_map(|_| stream(&port, token)).collect();
-        // So many renewals are due meanwhile that none can be missing.
+        // Long enough for several renewals of the job.
         for _ in 0..20 {
             dir.run("--try other", "sleep 0.2").ends_with(0);
         }
@@ -231,13 +203,13 @@ fn event_streams_at_the_port_neither_stop_a_job_nor_lock_the_owner_out() {
         });
         assert!(
             received.is_some_and(|received| received.contains("401") || received.contains("503")),
-            "they were heard"
+            "the agent replied"
         );
     }
-    eventually("a place at the port", || {
+    eventually("a free connection at the port", || {
         let options = format!("ls --agent {port} --token-file {}", dir.path("data/token").display());
         dir.peerlock(&options).status().unwrap().success().then_some(())
     });
-    fs::write(dir.path("go"), "").unwrap();
+    dir.touch("go");
     job.ends_with(0);
 }

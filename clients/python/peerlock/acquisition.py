@@ -1,4 +1,4 @@
-"""One visit to a resource: from asking for a slot to giving it back."""
+"""One acquisition of a slot, from the request to the release."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ import time
 from typing import Any, Callable, Optional, Union
 
 from .errors import Error, Failed, Lost, NotAcquired, Unreachable, from_body
-from .transport import ANSWER_SECONDS, Line, Transport, path_of
+from .transport import ANSWER_SECONDS, Persistent, Transport, path_of
 
-#: A lease is renewed as often as this, in seconds, however long it is: an agent closes what says nothing for 30 s.
-OFTEN = 10.0
+#: Longest interval of renewals, in seconds: an agent closes a connection after 30 s without a request.
+RENEWAL = 10.0
 
-#: How soon the next agent is looked for when one has gone, in seconds.
-AGAIN = 0.1
+#: Interval of retries, in seconds.
+RETRY = 0.1
 
-#: How much longer than a client would wait the agent may take to say so, in seconds: it may be frozen.
-LATE = 10.0
+#: How much longer than the wait an answer may take, in seconds: the agent may be frozen.
+GRACE = 10.0
 
+#: How long a waiting request continues without an agent, in seconds.
+RESTART = 30.0
 
-#: How long there may be no agent after one that has ended, while a slot is waited for, in seconds.
-ABSENT = 30.0
-
-#: After so many missed keep-alive lines of the agent a connection is broken.
+#: A connection is broken after this many missing keep-alive lines.
 MISSED = 3
 
 
 def now() -> float:
-    """Seconds of a clock that goes on while the machine sleeps and that NTP does not slew, where there is one."""
+    """Returns the seconds of a clock that advances during suspend and that NTP does not slew, where there is one."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return time.monotonic()
     best = (math.inf, 0.0)
@@ -43,29 +42,29 @@ def now() -> float:
         raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         best = min(best, (after - before, (raw + boot - after) / 1e9))
-        # What was read by a thread that was interrupted meanwhile is wrong by that much.
+        # An interruption between the readings makes the result wrong by its length.
         if best[0] < 100_000:
             break
     return best[1]
 
 
 class Grant:
-    """A slot, as long as it is held."""
+    """A slot while it is held."""
 
     def __init__(self, name: str, grant: str, slot: int, fencing: int, waited: float) -> None:
         self.name = name
-        #: What the agent knows this grant by.
+        #: The grant ID.
         self.id = grant
-        #: Which of the slots: 0 up to their number, less one.
+        #: The number of the slot, from 0.
         self.slot = slot
-        #: Higher than all that were given for this slot before. Give it to whatever the slot protects.
+        #: Larger than all earlier ones of this slot. Pass it to whatever the slot protects.
         self.fencing = fencing
-        #: How many seconds it took.
+        #: The seconds from the request to the grant.
         self.waited = waited
-        #: Set when the slot is lost: whatever it is held for must stop.
+        #: Set when the slot is lost: work that needs it must stop.
         self.lost = threading.Event()
         self.why: Optional[Error] = None
-        # When whatever it is held for must stop, unless the lease is renewed before.
+        # When the work must stop unless the lease is renewed before.
         self._stop = math.inf
 
     def check(self) -> None:
@@ -74,7 +73,7 @@ class Grant:
             raise self._lost()
 
     def _is_lost(self) -> bool:
-        # The thread that renews the lease may have been frozen with us, and not have found out yet.
+        # The renewing thread may have been frozen, too, and not have noticed yet.
         if now() >= self._stop:
             self.lost.set()
         return self.lost.is_set()
@@ -87,8 +86,8 @@ class Grant:
         return f"Grant(name={self.name!r}, slot={self.slot}, fencing={self.fencing})"
 
 
-class Wish:
-    """What is asked for."""
+class Request:
+    """The parameters of a request."""
 
     def __init__(
         self,
@@ -103,77 +102,79 @@ class Wish:
         self.path = path_of(name)
         self.ttl = ttl
         self.on_lost = on_lost
-        #: How long the answer may take, if that is limited.
+        #: The limit of the wait, if any.
         self.wait = None if wait is None or wait == math.inf else max(0.0, wait)
         self._body: dict[str, Any] = {"ttl_ms": math.ceil(ttl * 1000), "label": label}
         if slots is not None:
             self._body["slots"] = slots
 
     def body(self, wait: Optional[float]) -> dict[str, Any]:
-        """The request, to wait for so many seconds from now."""
+        """Returns the body of the request, with this many seconds left to wait."""
         if self.wait is None or wait is None:
             return self._body
-        # What is left of a wait may be nothing, which is not the same as not to wait in the first place.
+        # No time left differs from a request that must not wait.
         return {**self._body, **({"wait_ms": math.ceil(wait * 1000)} if self.wait > 0 else {"try": True})}
 
 
-class Visit:
-    """Whatever it began ends with it: its threads know nothing of the next one."""
+class Acquisition:
+    """One acquisition. Its threads end with it, and do not affect the next one."""
 
-    def __init__(self, transport: Transport, wish: Wish) -> None:
+    def __init__(self, transport: Transport, request: Request) -> None:
         self.grant: Optional[Grant] = None
         self._transport = transport
-        self._wish = wish
+        self._request = request
         self._process = os.getpid()
-        # For what both who asks and who gives up may change.
+        # Guards the fields that the acquiring and the releasing thread change.
         self._lock = threading.Lock()
         self._connection: Optional[http.client.HTTPConnection] = None
         self._socket: Optional[socket.socket] = None
         self._released = threading.Event()
-        self._is_told = False
-        # Whether the slot is free when its connection ends.
+        self._is_reported = False
+        # Whether the slot is free when the connection ends.
         self._ends_with_connection = not transport.is_tcp()
-        # The agent may send nothing for so many seconds, once it has said so.
+        # How long the agent may send nothing, once it has announced keep-alive lines.
         self._quiet: Optional[float] = None
-        # The agent has gone, and the next one is not there yet.
+        # The agent is gone, and the next one has not confirmed the slot.
         self._away = threading.Event()
-        # How long the lease stands after a renewal, as the agent says: not beyond its own session. And until when.
-        self._stands = wish.ttl
+        # The lease after a renewal, limited by the agent's session, and when it expires.
+        self._lease = request.ttl
         self._ends = 0.0
 
-    def begin(self) -> Grant:
-        """Waits for the slot. If the agent ends meanwhile, asks the next one, for what is left of the wait. Whoever is
-        told of an error here ends the visit."""
-        began = now()
-        wait = self._wish.wait
+    def acquire(self) -> Grant:
+        """Waits for the slot. If the agent exits meanwhile, asks the next one, within the rest of the wait.
+
+        After an exception the caller ends the acquisition.
+        """
+        started = now()
+        wait = self._request.wait
         ended: Optional[float] = None
         while True:
-            left = None if wait is None else max(0.0, wait - (now() - began))
+            left = None if wait is None else max(0.0, wait - (now() - started))
             try:
-                return self._begin(left)
+                return self._acquire(left)
             except Unreachable as error:
                 if self._released.is_set() or wait == 0 or error._is_silence:
                     raise
                 if error._ended_a_wait:
                     ended = now()
-                elif ended is None or now() - ended >= ABSENT:
-                    raise  # The first request finds an agent, or there is none.
+                elif ended is None or now() - ended >= RESTART:
+                    raise  # No agent at the first request, or for too long.
                 why = error
-            if left is not None and now() - began >= (wait or 0.0):
-                message = f"{self._wish.name!r} was not acquired in time: {why}"
-                raise NotAcquired("not_acquired", message, {"name": self._wish.name}) from why
-            if self._released.wait(AGAIN):
+            if left is not None and now() - started >= (wait or 0.0):
+                message = f"{self._request.name!r} was not acquired in time: {why}"
+                raise NotAcquired("not_acquired", message, {"name": self._request.name}) from why
+            if self._released.wait(RETRY):
                 raise self._withdrawn()
 
-    def _begin(self, wait: Optional[float]) -> Grant:
-        """Waits for the slot at the agent that is there."""
+    def _acquire(self, wait: Optional[float]) -> Grant:
+        """Waits for the slot at the present agent."""
         asked = now()
-        patience = None if wait is None else wait + LATE
+        patience = None if wait is None else wait + GRACE
         end = None if patience is None else asked + patience
         connection = self._connect(ANSWER_SECONDS if patience is None else min(ANSWER_SECONDS, patience))
         try:
             self._allow(end)
-            answer, grant, stands = self._ask(connection, "hold", self._wish.body(wait), end)
+            answer, grant, lease = self._ask(connection, "hold", self._request.body(wait), end)
         except Unreachable as error:
             if self._released.is_set():
                 raise self._withdrawn() from None
@@ -181,40 +182,40 @@ class Visit:
             error._ended_a_wait = True
             raise
         try:
-            self._enter(answer, grant, asked, stands)
+            self._start(answer, grant, asked, lease)
         except BaseException:
-            self.end()  # First: a thread that reads the answer already keeps it from being closed.
+            self.release()  # First: a thread that reads the answer prevents its closing.
             answer.close()
             if not self._ends_with_connection:
-                self._give_back(grant.id)
+                self._release(grant.id)
             raise
         return grant
 
-    def _enter(self, answer: http.client.HTTPResponse, grant: Grant, asked: float, stands: float) -> None:
-        # Nothing else than keep-alive lines comes for as long as it is not lost.
+    def _start(self, answer: http.client.HTTPResponse, grant: Grant, asked: float, lease: float) -> None:
+        # Until the loss only keep-alive lines arrive.
         self._allow(None)
-        # Counted from before the request: an answer that was long on its way gives no more time.
-        self._stand(grant, asked, stands)
-        if now() - asked > stands / 3:
-            # How long the word of it was on its way is not known after a wait. Who was frozen meanwhile hears it now.
-            self._confirm(grant, stands)
+        # Counted from before the request: a delay of the answer does not extend the lease.
+        self._set_lease(grant, asked, lease)
+        if now() - asked > lease / 3:
+            # After a wait the delay of the grant is unknown, and this process may have been frozen.
+            self._confirm(grant, lease)
         with self._lock:
             if self._released.is_set():
                 raise self._withdrawn()
             self.grant = grant
-        threading.Thread(target=self._keep, args=(grant, lambda: self._renew(grant)), daemon=True).start()
-        threading.Thread(target=self._keep, args=(grant, lambda: self._watch(answer, grant)), daemon=True).start()
+        threading.Thread(target=self._guard, args=(grant, lambda: self._renew(grant)), daemon=True).start()
+        threading.Thread(target=self._guard, args=(grant, lambda: self._watch(answer, grant)), daemon=True).start()
 
-    def end(self) -> None:
-        """Gives the slot back, or stops waiting for it. From any thread, and more than once."""
-        give_back = self.close()
-        if give_back is not None:
-            give_back()
+    def release(self) -> None:
+        """Releases the slot, or ends the wait for it. May be called from any thread, and repeatedly."""
+        release = self.close()
+        if release is not None:
+            release()
 
     def close(self) -> Optional[Callable[[], None]]:
-        """As :meth:`end`, but does nothing that may take long: returns what is left to do, if anything is."""
+        """As :meth:`release`, but does not block: returns the rest of the work, if any."""
         if self.is_copy():
-            # Only its file is closed: a thread that is not here may have the lock of what reads it, and any other.
+            # Closes the descriptor only: a thread of the parent may hold any lock.
             taken, self._socket = self._socket, None
             if taken is not None:
                 os.close(taken.detach())
@@ -227,9 +228,9 @@ class Visit:
             return None
         if self._ends_with_connection and (not self._away.is_set() or grant.lost.is_set()):
             return None
-        # The next agent, or over TCP this one, would keep it to the end of its lease.
+        # Otherwise the next agent, or over TCP this one, would hold the slot until the lease expires.
         id = grant.id
-        return lambda: self._give_back(id)
+        return lambda: self._release(id)
 
     def _hang_up(self) -> None:
         """Ends the connection, also for a thread that reads it."""
@@ -238,33 +239,33 @@ class Visit:
             taken, self._socket = self._socket, None
         if taken is not None:
             try:
-                # Wakes whoever reads in another thread; `close` would not.
+                # Wakes a reading thread, which `close` would not.
                 taken.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
         if connection is not None:
             connection.close()
 
-    def _give_back(self, grant: str) -> None:
-        patience = max(AGAIN, min(ANSWER_SECONDS, self._ends - now()))
+    def _release(self, grant: str) -> None:
+        patience = max(RETRY, min(ANSWER_SECONDS, self._ends - now()))
         try:
-            self._transport.call("POST", f"{self._wish.path}/release", {"grant": grant}, patience)
+            self._transport.call("POST", f"{self._request.path}/release", {"grant": grant}, patience)
         except Error:
             pass
 
     def is_copy(self) -> bool:
-        """Whether this is another process than it was made in: after a fork the slot is our parent's."""
+        """Returns whether this is a forked child: the slot is the parent's."""
         return self._process != os.getpid()
 
     def _withdrawn(self) -> Failed:
-        return Failed("withdrawn", f"{self._wish.name!r} is not waited for any more", {})
+        return Failed("withdrawn", f"the request for {self._request.name!r} was withdrawn", {})
 
     def _connect(self, patience: float) -> http.client.HTTPConnection:
-        """The connection that the slot is to belong to."""
+        """Opens the connection to which the slot will be bound."""
         if self._released.is_set():
             raise self._withdrawn()
         connection = self._transport.connect(patience)
-        # Who gives up closes this one: nothing is to be asked over another, which nobody knows of.
+        # A release closes this connection: another one must not be opened for the request.
         connection.auto_open = 0
         self._quiet = None
         with self._lock:
@@ -275,19 +276,19 @@ class Visit:
         raise self._withdrawn()
 
     def _allow(self, end: Optional[float]) -> None:
-        """How long the next read may take."""
+        """Limits the next read."""
         taken = self._socket
         try:
             if taken is not None:
                 taken.settimeout(None if end is None else max(0.01, end - now()))
         except OSError:
-            pass  # It was closed, which the read will find, too.
+            pass  # Closed: the read fails, too.
 
     def _ask(
         self, connection: http.client.HTTPConnection, verb: str, body: Any, end: Optional[float]
     ) -> tuple[http.client.HTTPResponse, Grant, float]:
-        """What goes on for as long as the slot is held, the grant, and how long its lease stands."""
-        answer = self._transport.ask(connection, "POST", f"{self._wish.path}/{verb}", body)
+        """Returns the stream of lines, the grant, and the lease in seconds."""
+        answer = self._transport.ask(connection, "POST", f"{self._request.path}/{verb}", body)
         try:
             return (answer, *self._wait(answer, end))
         except BaseException:
@@ -308,7 +309,7 @@ class Visit:
                 return grant, granted["ttl_ms"] / 1000
 
     def _line(self, answer: http.client.HTTPResponse, end: Optional[float] = None) -> Optional[dict[str, Any]]:
-        """The next line, within the time that the agent may be silent, and before ``end``."""
+        """Returns the next line. The agent may be silent for the announced time, and at most until ``end``."""
         while True:
             silent = None if self._quiet is None else now() + self._quiet
             ends = [at for at in (silent, end) if at is not None]
@@ -316,33 +317,33 @@ class Visit:
                 self._allow(min(ends))
             try:
                 text = answer.readline()
-                said = json.loads(text) if text else None
+                line = json.loads(text) if text else None
             except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
                 if self._released.is_set():
                     raise self._withdrawn() from error
                 if silent is not None and isinstance(error, socket.timeout) and (end is None or silent < end):
-                    message = f"the agent at {self._transport.endpoint} sends nothing any more"
+                    message = f"the agent at {self._transport.endpoint} has stopped sending"
                     raise Unreachable(message) from error
                 raise self._transport.broken(error) from error
-            alive = said.get("alive") if isinstance(said, dict) else None
+            alive = line.get("alive") if isinstance(line, dict) else None
             if not isinstance(alive, dict):
-                # Others that this client does not know are for those who read lines to ignore.
-                return said if isinstance(said, dict) or not text else {}
+                # Unknown lines are ignored by the caller.
+                return line if isinstance(line, dict) or not text else {}
             every = alive.get("every_ms")
             self._quiet = MISSED * every / 1000 if isinstance(every, (int, float)) and every > 0 else None
 
-    def _confirm(self, grant: Grant, stands: float) -> None:
-        """The first renewal after a wait, which is tried for as long as the lease may stand."""
-        end = now() + stands
+    def _confirm(self, grant: Grant, lease: float) -> None:
+        """Renews the lease after a wait, with retries until it has expired."""
+        end = now() + lease
         while True:
             try:
                 return self._renew_once(self._transport, grant, end)
             except (Lost, Unreachable, Failed) as error:
-                if isinstance(error, Lost) or now() >= end or self._released.wait(min(AGAIN, stands / 30)):
+                if isinstance(error, Lost) or now() >= end or self._released.wait(min(RETRY, lease / 30)):
                     raise
 
-    def _keep(self, grant: Grant, part: Callable[[], None]) -> None:
-        """What one of the threads does. However it ends, the holder hears of it."""
+    def _guard(self, grant: Grant, part: Callable[[], None]) -> None:
+        """Executes the work of a thread. Any exception is reported to the holder as a loss."""
         try:
             part()
         except Error as error:
@@ -351,7 +352,7 @@ class Visit:
             self._lose(grant, self._transport.broken(error))
 
     def _watch(self, answer: http.client.HTTPResponse, grant: Grant) -> None:
-        """Until the agent says that the slot is lost. If it goes, the next one of its machine goes on with the slot."""
+        """Waits until the agent reports the loss. If the agent exits, the next one continues the grant."""
         try:
             while True:
                 try:
@@ -362,40 +363,41 @@ class Visit:
                     answer.close()
                     answer = self._resume(grant)
                 elif "lost" in line:
-                    said = line["lost"].get("why") if isinstance(line["lost"], dict) else None
-                    self._lose(grant, from_body(said) if said else None)
-                    # The slot is kept for whoever has to stop, as long as the connection stands.
+                    why = line["lost"].get("why") if isinstance(line["lost"], dict) else None
+                    self._lose(grant, from_body(why) if why else None)
+                    # The agent keeps the slot for the time to stop while the connection is open.
                     self._released.wait()
                     return
         finally:
             answer.close()
 
     def _resume(self, grant: Grant) -> http.client.HTTPResponse:
-        """Takes the slot up again at the next agent, which is waited for as long as the lease stands; over TCP also at
-        the same one."""
+        """Resumes the grant at the next agent, until the lease expires; over TCP also at the same agent."""
         self._away.set()
         while True:
             gone = self._connection
             if gone is not None:
                 gone.close()
             try:
-                connection = self._connect(max(AGAIN, min(ANSWER_SECONDS, self._ends - now())))
-                # The answer comes when the agent is back in its cluster. Who renews sees whether that is too late.
+                connection = self._connect(max(RETRY, min(ANSWER_SECONDS, self._ends - now())))
+                # The agent answers when it has a session. The renewing thread notices if that is too late.
                 self._allow(None)
                 answer, _, _ = self._ask(connection, "resume", {"grant": grant.id}, None)
                 self._away.clear()
                 self._allow(None)
                 return answer
             except (Unreachable, Failed) as error:
-                # Who says that the slot is lost has looked; who is busy, or stops, has not.
-                if isinstance(error, Lost) or now() >= self._ends or self._released.wait(AGAIN):
+                # The reply `lost` is final; others, such as busy or stopping, are not.
+                if isinstance(error, Lost) or now() >= self._ends or self._released.wait(RETRY):
                     raise
 
     def _renew(self, grant: Grant) -> None:
-        """A third of the lease apart, and often enough for the agent to keep the connection open, so that it need not
-        take a new one; what fails is tried again until the holder must stop."""
-        pause = min(self._stands / 3, OFTEN)
-        line = Line(self._transport)
+        """Renews the lease after each third of it, and often enough to keep the connection open.
+
+        Failures are retried until the holder must stop.
+        """
+        pause = min(self._lease / 3, RENEWAL)
+        line = Persistent(self._transport)
         why: Error = Unreachable(f"the agent at {self._transport.endpoint} did not answer in time")
         try:
             while not self._released.wait(max(0.0, min(pause, grant._stop - now()))):
@@ -403,45 +405,44 @@ class Visit:
                     return self._lose(grant, why)
                 try:
                     self._renew_once(line, grant, grant._stop)
-                    pause = min(self._stands / 3, OFTEN)
+                    pause = min(self._lease / 3, RENEWAL)
                 except Lost as error:
-                    # An agent that has just come may know of the slot only when it is taken up again.
+                    # A new agent may know the grant only after it was resumed.
                     if not self._away.is_set():
                         return self._lose(grant, error)
-                    why, pause = error, AGAIN
+                    why, pause = error, RETRY
                 except (Unreachable, Failed) as error:
-                    why, pause = error, min(AGAIN, self._stands / 30)
+                    why, pause = error, min(RETRY, self._lease / 30)
         finally:
             line.close()
 
-    def _renew_once(self, agent: Union[Line, Transport], grant: Grant, end: float) -> None:
+    def _renew_once(self, agent: Union[Persistent, Transport], grant: Grant, end: float) -> None:
         asked = now()
-        # Not beyond the end: who is not answered until then has lost it.
+        # Not beyond the end of the lease, when the slot is lost without an answer.
         patience = max(0.05, min(ANSWER_SECONDS, end - asked))
-        renewed = agent.call("POST", f"{self._wish.path}/renew", {"grant": grant.id}, patience)
+        renewed = agent.call("POST", f"{self._request.path}/renew", {"grant": grant.id}, patience)
         try:
-            stands = renewed["ttl_ms"] / 1000
+            lease = renewed["ttl_ms"] / 1000
         except (KeyError, TypeError) as error:
             raise self._transport.broken(error) from error
-        self._stand(grant, asked, stands)
+        self._set_lease(grant, asked, lease)
 
-    def _stand(self, grant: Grant, asked: float, stands: float) -> None:
-        self._stands, self._ends = stands, asked + stands
-        # The time to stop in, before others come in; less where the agent's session is short, so that there is time for
-        # the next renewal.
-        grant._stop = self._ends - min(self._wish.ttl / 5, stands / 3)
+    def _set_lease(self, grant: Grant, asked: float, lease: float) -> None:
+        self._lease, self._ends = lease, asked + lease
+        # The time to stop before the slot is granted again, limited so that a short session leaves time to renew.
+        grant._stop = self._ends - min(self._request.ttl / 5, lease / 3)
 
     def _lose(self, grant: Grant, why: Optional[Error]) -> None:
         with self._lock:
-            if self._released.is_set() or self._is_told:
+            if self._released.is_set() or self._is_reported:
                 return
-            self._is_told = True
+            self._is_reported = True
         grant.why = why
         grant.lost.set()
-        if self._wish.on_lost is None:
+        if self._request.on_lost is None:
             return
         try:
-            self._wish.on_lost(grant)
+            self._request.on_lost(grant)
         except Exception:
-            # As any other that nobody catches in a thread.
+            # As for an uncaught exception of a thread.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

@@ -1,4 +1,4 @@
-"""What goes wrong: agents that refuse, are slow or silent, and clients that are frozen, forked or cancelled."""
+"""Failures: agents that refuse, are slow or silent, and clients that are frozen, forked or cancelled."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ Answer = tuple[int, Any]
 
 
 class Scripted:
-    """An agent that says what a test tells it to. A verb is what it answers to each request of it, in turn; the last
-    of them goes on. What is no answer is called, and may wait."""
+    """An agent with scripted answers.
+
+    For each verb the answers are sent in turn, the last one repeatedly. A callable returns the answer, and may wait.
+    """
 
     def __init__(self, **verbs: list[Any]) -> None:
-        self.verbs: dict[str, Iterator[Any]] = {verb: self._endless(said) for verb, said in verbs.items()}
-        self.heard: list[str] = []
-        self.folder = tempfile.TemporaryDirectory(prefix="peerlock-python-")
-        self.path = os.path.join(self.folder.name, "agent.sock")
+        self.verbs: dict[str, Iterator[Any]] = {verb: self._endless(answers) for verb, answers in verbs.items()}
+        self.received: list[str] = []
+        self.directory = tempfile.TemporaryDirectory(prefix="peerlock-python-")
+        self.path = os.path.join(self.directory.name, "agent.sock")
         self.streams: list[Any] = []
         script = self
 
@@ -45,9 +47,9 @@ class Scripted:
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 verb = self.path.rsplit("/", 1)[1]
-                script.heard.append(verb)
-                said = next(script.verbs[verb])
-                status, body = said() if callable(said) else said
+                script.received.append(verb)
+                answer = next(script.verbs[verb])
+                status, body = answer() if callable(answer) else answer
                 if isinstance(body, list):
                     self.send_response(status)
                     self.send_header("Connection", "close")
@@ -76,30 +78,30 @@ class Scripted:
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     @staticmethod
-    def _endless(said: list[Any]) -> Iterator[Any]:
-        yield from said
+    def _endless(answers: list[Any]) -> Iterator[Any]:
+        yield from answers
         while True:
-            yield said[-1]
+            yield answers[-1]
 
     def hang_up(self) -> None:
-        """On all that hold something."""
+        """Ends the connections of all holders."""
         for stream in self.streams:
             with contextlib.suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
 
     def count(self, verb: str) -> int:
-        return self.heard.count(verb)
+        return self.received.count(verb)
 
     def stop(self) -> None:
         self.hang_up()
         self.server.shutdown()
         self.server.server_close()
-        self.folder.cleanup()
+        self.directory.cleanup()
 
 
 def granted(ttl_ms: int, *more: Any) -> Answer:
-    word = {"grant": "h1", "name": "it", "slot": 0, "fencing": 1, "ttl_ms": ttl_ms, "waited_ms": 0}
-    return 200, [{"granted": word}, *more]
+    grant = {"grant": "h1", "name": "it", "slot": 0, "fencing": 1, "ttl_ms": ttl_ms, "waited_ms": 0}
+    return 200, [{"granted": grant}, *more]
 
 
 def renewed(ttl_ms: int) -> Answer:
@@ -124,102 +126,102 @@ class Refusals(unittest.TestCase):
         self.addCleanup(script.stop)
         return script, peerlock.Agent(script.path)
 
-    def test_after_a_long_wait_the_first_renewal_has_its_time(self) -> None:
+    def test_first_renewal_after_a_long_wait_has_time(self) -> None:
         _, agent = self.agent(hold=[after(3.1, granted(3000))], renew=[after(0.3, renewed(30000))])
         with agent.lock("it", ttl=30.0) as grant:
             self.assertFalse(grant.lost.is_set(), grant.why)
 
-    def test_the_first_renewal_is_asked_for_again(self) -> None:
+    def test_first_renewal_is_retried(self) -> None:
         renew = [refused(503, "busy"), renewed(30000)]
         script, agent = self.agent(hold=[after(3.1, granted(3000))], renew=renew)
         with agent.lock("it", ttl=30.0):
             self.assertEqual(script.count("renew"), 2)
 
-    def test_who_is_refused_for_other_reasons_than_the_slot_asks_again(self) -> None:
+    def test_renewal_refused_for_other_reasons_is_retried(self) -> None:
         renew = [refused(503, "busy"), refused(503, "unavailable"), renewed(30000)]
         script, agent = self.agent(hold=[granted(9000)], renew=renew)
         with agent.lock("it") as grant:
-            eventually(lambda: script.count("renew") == 3 or grant.lost.is_set(), "it is renewed")
+            eventually(lambda: script.count("renew") == 3 or grant.lost.is_set(), "the third renewal")
             self.assertFalse(grant.lost.is_set(), grant.why)
 
-    def test_a_next_agent_that_is_busy_is_asked_again(self) -> None:
+    def test_resume_at_a_busy_agent_is_retried(self) -> None:
         resume = [refused(503, "busy"), refused(503, "stopped"), granted(30000)]
         script, agent = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=resume)
         with agent.lock("it") as grant:
-            eventually(lambda: script.streams, "it is held")
+            eventually(lambda: script.streams, "a holder")
             script.hang_up()
-            eventually(lambda: script.count("resume") == 3 or grant.lost.is_set(), "it is taken up again")
+            eventually(lambda: script.count("resume") == 3 or grant.lost.is_set(), "the third attempt to resume")
             self.assertFalse(grant.lost.wait(0.2), grant.why)
 
-    def test_a_next_agent_that_has_not_the_slot_is_believed(self) -> None:
-        resume = [(200, [{"failed": {"error": "lost", "message": "it is gone"}}])]
+    def test_resume_answered_with_lost_is_final(self) -> None:
+        resume = [(200, [{"failed": {"error": "lost", "message": "the slot is lost"}}])]
         script, agent = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=resume)
         with self.assertRaises(peerlock.Lost):
             with agent.lock("it") as grant:
-                eventually(lambda: script.streams, "it is held")
+                eventually(lambda: script.streams, "a holder")
                 script.hang_up()
                 self.assertTrue(grant.lost.wait(PATIENCE))
         self.assertEqual(script.count("resume"), 1)
 
-    def test_an_odd_answer_to_a_renewal_is_no_silence(self) -> None:
+    def test_malformed_answer_to_a_renewal_loses_the_slot(self) -> None:
         _, agent = self.agent(hold=[granted(3000)], renew=[(200, {})])
         hold = agent.lock("it", ttl=3.0)
         self.assertTrue(hold.acquire().lost.wait(PATIENCE))
         hold.release()
 
-    def test_who_has_lost_its_agent_stops_before_others_come_in(self) -> None:
+    def test_holder_stops_before_its_lease_expires(self) -> None:
         _, agent = self.agent(hold=[granted(20000)], renew=[renewed(20000)])
-        asked = peerlock.visit.now()
+        asked = peerlock.acquisition.now()
         hold = agent.lock("it", ttl=20.0)
         grant = hold.acquire()
-        self.assertLess(grant._stop, asked + 20.0 - 3.0, "a fifth of the lease is the time to stop in")
+        self.assertLess(grant._stop, asked + 20.0 - 3.0, "a fifth of the lease is left to stop")
         hold.release()
 
-    def test_what_comes_late_for_one_use_does_not_touch_the_next(self) -> None:
+    def test_late_answer_for_one_use_does_not_affect_the_next(self) -> None:
         answered = threading.Event()
 
         def late() -> Answer:
             answered.wait(PATIENCE)
             return refused(410, "lost")
 
-        heard: list[peerlock.Grant] = []
+        received: list[peerlock.Grant] = []
         script, agent = self.agent(hold=[granted(6000), granted(30000)], renew=[late, renewed(30000)])
-        hold = agent.lock("it", ttl=6.0, on_lost=heard.append)
+        hold = agent.lock("it", ttl=6.0, on_lost=received.append)
         hold.acquire()
-        eventually(lambda: script.count("renew") == 1, "it is being renewed")
+        eventually(lambda: script.count("renew") == 1, "a pending renewal")
         hold.release()
         hold.acquire()
         answered.set()
         time.sleep(0.3)
-        self.assertEqual(heard, [])
+        self.assertEqual(received, [])
         hold.release()
 
-    def test_who_fails_when_it_is_told_is_heard(self) -> None:
-        lost = {"lost": {"why": {"error": "revoked", "message": "somebody asks for it"}}}
+    def test_exception_in_on_lost_is_reported(self) -> None:
+        lost = {"lost": {"why": {"error": "revoked", "message": "it was revoked"}}}
         _, agent = self.agent(hold=[granted(30000, lost)], renew=[renewed(30000)])
-        heard: list[Any] = []
+        received: list[Any] = []
 
         def fail(_: peerlock.Grant) -> None:
             raise ZeroDivisionError
 
-        with mock.patch("threading.excepthook", heard.append):
+        with mock.patch("threading.excepthook", received.append):
             hold = agent.lock("it", on_lost=fail)
             hold.acquire()
-            eventually(lambda: heard, "it is told")
+            eventually(lambda: received, "a report")
             hold.release()
-        self.assertEqual([args.exc_type for args in heard], [ZeroDivisionError])
+        self.assertEqual([args.exc_type for args in received], [ZeroDivisionError])
 
-    def test_who_is_interrupted_as_it_enters_holds_nothing(self) -> None:
+    def test_interrupted_acquire_holds_nothing(self) -> None:
         script, agent = self.agent(hold=[granted(30000)], renew=[renewed(30000)])
         start, started = threading.Thread.start, []
 
         def interrupted(thread: threading.Thread) -> None:
             start(thread)
             if threading.current_thread() is not entering:
-                return  # The server has threads, too.
+                return  # A thread of the server.
             started.append(thread)
             if len(started) == 2:
-                time.sleep(0.2)  # Until it reads.
+                time.sleep(0.2)  # Until the thread reads.
                 raise KeyboardInterrupt
 
         ended = threading.Event()
@@ -232,36 +234,36 @@ class Refusals(unittest.TestCase):
 
         entering = threading.Thread(target=enter, daemon=True)
         entering.start()
-        self.assertTrue(ended.wait(PATIENCE), "it hangs")
-        eventually(lambda: not any(thread.is_alive() for thread in started), "nothing of it is left")
+        self.assertTrue(ended.wait(PATIENCE), "acquire returns")
+        eventually(lambda: not any(thread.is_alive() for thread in started), "its threads to end")
         self.assertEqual(script.count("hold"), 1)
 
-    def test_a_wait_that_is_given_up_as_it_begins_asks_nothing(self) -> None:
+    def test_acquire_released_at_its_start_sends_no_request(self) -> None:
         script, agent = self.agent(hold=[granted(30000)])
         hold = agent.lock("it")
-        allow = peerlock.visit.Visit._allow
+        allow = peerlock.acquisition.Acquisition._allow
 
-        def given_up(visit: Any, end: Optional[float]) -> None:
+        def given_up(acquisition: Any, end: Optional[float]) -> None:
             hold.release()
-            allow(visit, end)
+            allow(acquisition, end)
 
-        with mock.patch.object(peerlock.visit.Visit, "_allow", given_up):
+        with mock.patch.object(peerlock.acquisition.Acquisition, "_allow", given_up):
             with self.assertRaises(peerlock.Failed) as ended:
                 hold.acquire()
         self.assertEqual((ended.exception.kind, script.count("hold")), ("withdrawn", 0))
 
-    def test_who_finds_the_agent_busy_with_others_waits_for_it(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="peerlock-python-") as folder:
-            path = os.path.join(folder, "agent.sock")
-            with socket.socket(socket.AF_UNIX) as crowded, contextlib.ExitStack() as others:
-                crowded.bind(path)
-                crowded.listen(0)
+    def test_full_backlog_of_the_agent_is_awaited(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="peerlock-python-") as directory:
+            path = os.path.join(directory, "agent.sock")
+            with socket.socket(socket.AF_UNIX) as full, contextlib.ExitStack() as others:
+                full.bind(path)
+                full.listen(0)
                 with contextlib.suppress(BlockingIOError):
                     while True:
                         other = others.enter_context(socket.socket(socket.AF_UNIX))
                         other.setblocking(False)
                         other.connect(path)
-                threading.Timer(0.3, lambda: crowded.accept()[0].close()).start()
+                threading.Timer(0.3, lambda: full.accept()[0].close()).start()
                 connection = transport.Transport(path, None).connect(PATIENCE)
                 connection.close()
                 with self.assertRaises(peerlock.Unreachable):
@@ -273,24 +275,24 @@ class Refusals(unittest.TestCase):
         hold = (200, [*unknown, {"waiting": {"ahead": 0, "new": 1}, "new": {}}, *granted(30000)[1], *unknown])
         script, agent = self.agent(hold=[hold], renew=[(200, {"ttl_ms": 30000, "new": True})])
         with agent.lock("it") as grant:
-            eventually(lambda: script.streams, "it is held")
+            eventually(lambda: script.streams, "a holder")
             self.assertFalse(grant.lost.wait(0.3), grant.why)
         self.assertEqual(script.count("resume"), 0)
 
-    def test_wait_goes_on_when_the_connection_ends(self) -> None:
+    def test_wait_continues_when_the_connection_ends(self) -> None:
         place = (200, [{"waiting": {"ahead": 1}}])
         script, agent = self.agent(hold=[place, granted(30000)], renew=[renewed(30000)])
-        taken = threading.Thread(target=lambda: eventually(lambda: script.streams, "it waits") or script.hang_up())
+        taken = threading.Thread(target=lambda: eventually(lambda: script.streams, "a waiter") or script.hang_up())
         taken.start()
         with agent.lock("it", wait=PATIENCE):
             self.assertEqual(script.count("hold"), 2)
         taken.join()
 
-    def test_wait_that_is_over_while_no_agent_is_there_is_not_acquired(self) -> None:
+    def test_wait_ending_without_an_agent_is_not_acquired(self) -> None:
         script, agent = self.agent(hold=[(200, [{"waiting": {"ahead": 1}}])])
 
         def end() -> None:
-            eventually(lambda: script.streams, "it waits")
+            eventually(lambda: script.streams, "a waiter")
             os.unlink(script.path)
             script.hang_up()
 
@@ -305,19 +307,19 @@ class Refusals(unittest.TestCase):
         resume = [granted(30000, alive), granted(30000)]
         script, agent = self.agent(hold=[granted(30000, alive)], renew=[renewed(30000)], resume=resume)
         with agent.lock("it") as grant:
-            eventually(lambda: script.count("resume") == 2 or grant.lost.is_set(), "it is taken up again")
+            eventually(lambda: script.count("resume") == 2 or grant.lost.is_set(), "the second attempt to resume")
             self.assertFalse(grant.lost.wait(0.3), grant.why)
             self.assertEqual(script.count("resume"), 2)
 
     def test_aio_leaving_does_not_block_the_event_loop(self) -> None:
-        ran, ended, seen = threading.Event(), threading.Event(), []
+        ran, ended, results = threading.Event(), threading.Event(), []
 
         def resume() -> Answer:
             ended.wait(PATIENCE)
             return refused(503, "stopped")
 
         def release() -> Answer:
-            seen.append(ran.wait(5.0))
+            results.append(ran.wait(5.0))
             return 200, {}
 
         self.addCleanup(ended.set)
@@ -328,7 +330,7 @@ class Refusals(unittest.TestCase):
                 await asyncio.sleep(0.01)
             ran.set()
 
-        async def story() -> None:
+        async def scenario() -> None:
             async with peerlock.aio.Agent(script.path).lock("it"):
                 script.hang_up()
                 while script.count("resume") == 0:
@@ -337,87 +339,87 @@ class Refusals(unittest.TestCase):
                 await asyncio.sleep(0)
             await running
 
-        asyncio.run(story())
-        self.assertEqual(seen, [True], "other tasks run while the slot is given back")
+        asyncio.run(scenario())
+        self.assertEqual(results, [True], "other tasks run during the release")
 
-    def test_aio_a_late_word_of_one_use_does_not_touch_the_next(self) -> None:
+    def test_aio_late_report_does_not_affect_the_next_use(self) -> None:
         script, _ = self.agent(hold=[granted(30000)], renew=[renewed(30000)])
 
-        async def story() -> None:
+        async def scenario() -> None:
             hold = peerlock.aio.Agent(script.path).lock("it")
             async with hold as first:
                 pass
             async with hold:
-                hold._told_lost(first)
+                hold._report_loss(first)
                 await asyncio.sleep(0.1)
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
-    def test_aio_lost_while_the_loop_was_busy(self) -> None:
-        lost = {"lost": {"why": {"error": "revoked", "message": "somebody asks for it"}}}
+    def test_aio_loss_while_the_loop_is_busy_is_raised(self) -> None:
+        lost = {"lost": {"why": {"error": "revoked", "message": "it was revoked"}}}
         script, _ = self.agent(hold=[granted(30000, lost)], renew=[renewed(30000)])
 
         async def enter() -> None:
             async with peerlock.aio.Agent(script.path).lock("it"):
                 await asyncio.sleep(3.0)
-                self.fail("it goes on without its slot")
+                self.fail("the body continues without its slot")
 
-        async def story() -> None:
+        async def scenario() -> None:
             entering = asyncio.ensure_future(enter())
             await asyncio.sleep(0)
-            eventually(lambda: script.streams, "it is granted")
+            eventually(lambda: script.streams, "a grant")
             time.sleep(0.5)
             await entering
 
         with self.assertRaises(peerlock.Lost):
-            asyncio.run(story())
+            asyncio.run(scenario())
 
-    def _lost_while_inside(self, script: Scripted, on_lost: Optional[Callable[[peerlock.Grant], None]]) -> Any:
-        async def inside() -> None:
+    def _lose_while_holding(self, script: Scripted, on_lost: Optional[Callable[[peerlock.Grant], None]]) -> Any:
+        async def hold() -> None:
             async with peerlock.aio.Agent(script.path).lock("it", on_lost=on_lost):
                 script.hang_up()
                 await asyncio.sleep(3.0)
-                self.fail("it goes on without its slot")
+                self.fail("the body continues without its slot")
 
-        return inside()
+        return hold()
 
-    def test_aio_whatever_is_raised_by_who_is_told(self) -> None:
-        resume = [(200, [{"failed": {"error": "lost", "message": "it is gone"}}])]
+    def test_aio_exception_in_on_lost_does_not_hide_the_loss(self) -> None:
+        resume = [(200, [{"failed": {"error": "lost", "message": "the slot is lost"}}])]
         script, _ = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=resume)
 
         def fail(_: peerlock.Grant) -> None:
             raise ZeroDivisionError
 
-        async def story() -> None:
+        async def scenario() -> None:
             asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
-            await self._lost_while_inside(script, fail)
+            await self._lose_while_holding(script, fail)
 
         with self.assertRaises(peerlock.Lost):
-            asyncio.run(story())
+            asyncio.run(scenario())
 
     @unittest.skipUnless(hasattr(asyncio, "timeout"), "Python 3.11 and later")
-    def test_aio_a_time_limit_around_it_still_ends_as_one(self) -> None:
-        resume = [(200, [{"failed": {"error": "lost", "message": "it is gone"}}])]
+    def test_aio_surrounding_timeout_still_applies(self) -> None:
+        resume = [(200, [{"failed": {"error": "lost", "message": "the slot is lost"}}])]
         script, _ = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=resume)
 
-        async def story() -> None:
+        async def scenario() -> None:
             async with asyncio.timeout(2.0):
                 with self.assertRaises(peerlock.Lost):
-                    await self._lost_while_inside(script, None)
+                    await self._lose_while_holding(script, None)
                 await asyncio.sleep(PATIENCE)
 
         with self.assertRaises(TimeoutError):
-            asyncio.run(story())
+            asyncio.run(scenario())
 
 
-class Trouble(WithAgent):
-    def test_who_was_frozen_past_its_end_is_told_by_the_first_look(self) -> None:
+class Failures(WithAgent):
+    def test_first_check_after_a_freeze_finds_the_loss(self) -> None:
         interval = sys.getswitchinterval()
         self.addCleanup(sys.setswitchinterval, interval)
         still = ctypes.PyDLL(None).poll
         hold = self.agent.lock("it", ttl=1.0)
         grant = hold.acquire()
-        # No other thread runs meanwhile, nor before what comes after it.
+        # No other thread runs during the freeze, nor before the check.
         sys.setswitchinterval(100.0)
         still(None, 0, 1500)
         self.assertRaises(peerlock.Lost, grant.check)
@@ -428,7 +430,7 @@ class Trouble(WithAgent):
                 sys.setswitchinterval(100.0)
                 still(None, 0, 1500)
 
-    def test_a_frozen_agent_keeps_nobody_who_does_not_wait(self) -> None:
+    def test_wait_zero_at_a_frozen_agent_returns(self) -> None:
         self.running.process.send_signal(signal.SIGSTOP)
         ended: list[BaseException] = []
 
@@ -438,21 +440,21 @@ class Trouble(WithAgent):
             except peerlock.Error as error:
                 ended.append(error)
 
-        with mock.patch("peerlock.visit.LATE", 0.2):
+        with mock.patch("peerlock.acquisition.GRACE", 0.2):
             thread = threading.Thread(target=ask, daemon=True)
             thread.start()
             thread.join(5.0)
         self.assertEqual([type(error) for error in ended], [peerlock.Unreachable])
         self.assertIn("doctor", str(ended[0]))
 
-    def test_without_a_thread_nothing_is_held(self) -> None:
+    def test_failed_thread_start_holds_nothing(self) -> None:
         hold = self.agent.lock("it")
         with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
             self.assertRaises(RuntimeError, hold.acquire)
         with self.agent.lock("it", wait=5):
             pass
 
-    def test_a_child_that_leaves_takes_nothing_from_its_parent(self) -> None:
+    def test_release_in_a_forked_child_affects_no_parent(self) -> None:
         hold = self.agent.lock("it")
         grant = hold.acquire()
         child = os.fork()
@@ -474,7 +476,7 @@ class Trouble(WithAgent):
         self.assertRaises(peerlock.NotAcquired, self.agent.lock("it", wait=0).acquire)
         hold.release()
 
-    def test_a_wait_that_is_given_up_before_it_began_is_none(self) -> None:
+    def test_wait_cancelled_before_its_start_leaves_nothing(self) -> None:
         given_up = threading.Event()
         connect = transport.Transport.connect
 
@@ -482,7 +484,7 @@ class Trouble(WithAgent):
             given_up.wait(PATIENCE)
             return connect(self, timeout)
 
-        async def story() -> None:
+        async def scenario() -> None:
             with mock.patch.object(transport.Transport, "connect", late):
                 waiting = asyncio.ensure_future(self._enter())
                 await asyncio.sleep(0.05)
@@ -491,18 +493,18 @@ class Trouble(WithAgent):
 
         with self.agent.lock("it"):
             before = threading.active_count()
-            asyncio.run(story())
+            asyncio.run(scenario())
             given_up.set()
-            eventually(lambda: threading.active_count() <= before, "nobody waits")
+            eventually(lambda: threading.active_count() <= before, "its threads to end")
             self.assertEqual(self.agent.show("it")["queue"], [])
         with self.agent.lock("it", wait=5):
             pass
 
     async def _enter(self) -> None:
         async with self.aio.lock("it"):
-            self.fail("it is held by another")
+            self.fail("the slot is held")
 
-    def test_names_that_cannot_be(self) -> None:
+    def test_invalid_names_are_refused(self) -> None:
         for name in ["", " a", "a\n", "ä" * 200]:
             with self.assertRaises(peerlock.Failed) as refused:
                 self.agent.lock(name, wait=0).acquire()
@@ -515,7 +517,7 @@ class Trouble(WithAgent):
                 self.assertEqual(grant.name, name)
                 self.assertEqual(self.agent.show(name)["name"], name)
 
-    def test_a_token_as_it_is_read_from_its_file(self) -> None:
+    def test_token_may_end_with_a_newline(self) -> None:
         with peerlock.Agent(self.running.port(), token=self.running.token() + "\n").lock("it"):
             pass
 
@@ -552,7 +554,7 @@ class Proxy:
                 sink.shutdown(socket.SHUT_RDWR)
 
     def end_agents_side(self) -> None:
-        """The client's side stays open, and silent."""
+        """The client's side stays open and silent."""
         self.is_deaf = True
         self._end()
 
@@ -581,7 +583,7 @@ class OverTcp(WithAgent):
     def test_end_of_one_side_frees_nothing(self) -> None:
         with self.remote.lock("it") as grant:
             self.proxy.end_agents_side()
-            eventually(lambda: self.running.connections() == 0, "the agent has seen the end")
+            eventually(lambda: self.running.connections() == 0, "the end of the agent's connections")
             self.assertRaises(peerlock.NotAcquired, self.agent.lock("it", wait=0).acquire)
             self.assertFalse(grant.lost.is_set(), grant.why)
 
@@ -594,7 +596,7 @@ class OverTcp(WithAgent):
         with self.agent.lock("it", wait=0) as next:
             self.assertEqual(next.fencing, grant.fencing + 1)
 
-    def test_leaving_gives_back(self) -> None:
+    def test_leaving_releases_over_tcp(self) -> None:
         for _ in range(3):
             with self.remote.lock("it", wait=0):
                 pass
@@ -603,7 +605,7 @@ class OverTcp(WithAgent):
 
 
 class Addresses(unittest.TestCase):
-    def test_token_of_an_agent_at_a_port_is_taken_from_the_environment(self) -> None:
+    def test_token_of_a_named_port_is_in_the_environment(self) -> None:
         with tempfile.NamedTemporaryFile("w", suffix="token") as file:
             file.write("from-the-file\n")
             file.flush()
@@ -616,11 +618,11 @@ class Addresses(unittest.TestCase):
             ]:
                 with mock.patch.dict(os.environ, {"PEERLOCK_AGENT": named, **variables}):
                     self.assertEqual(transport.Transport(None, None)._token, token, (named, variables))
-                    self.assertIsNone(transport.Transport("other:1", None)._token, "it is not for others")
+                    self.assertIsNone(transport.Transport("other:1", None)._token, "only for the named agent")
         with mock.patch.dict(os.environ, {"PEERLOCK_AGENT": "db1:1", "PEERLOCK_API_TOKEN_FILE": "/nonexistent"}):
             self.assertRaises(peerlock.Unreachable, transport.Transport, None, None)
 
-    def test_what_is_no_address_is_said(self) -> None:
+    def test_invalid_endpoint_is_named(self) -> None:
         for endpoint in ["nowhere", "host:port", "host:99999", ":80", "unix:"]:
             with self.assertRaises(peerlock.Unreachable) as refused:
                 peerlock.Agent(endpoint).lock("it").acquire()

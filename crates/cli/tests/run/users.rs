@@ -1,5 +1,5 @@
-//! Other users of the machine, and hosts whose agent is not there: nobody becomes a cluster of its own without a word,
-//! and nobody uses what is another's. What needs another user, or a machine's usual places, needs root.
+//! Several users of one machine, and hosts without a running agent: no command creates a cluster of its own silently,
+//! and no user can use another's files or agent. Tests that need another user or default paths need root.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -9,22 +9,23 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
-use crate::common::{Dir, Running, eventually, is_gone};
+use crate::common::{Dir, Running, eventually, is_gone, wrapped};
 
-/// The user whom nothing belongs to.
+/// The user ID without privileges.
 const UNPRIVILEGED: u32 = 65_534;
 
-/// Whether there can be another user here.
+/// Returns whether this test can act as another user.
 pub fn has_others() -> bool {
     let can = geteuid().is_root();
     if !can {
-        eprintln!("skipped, for it needs root to be somebody else");
+        eprintln!("skipped: acting as another user needs root");
     }
     can
 }
 
-/// What a script prints and says with a machine's usual places to itself. The program is `/run/program` there, for it
-/// may lie where others cannot go; `theirs` is how another user calls it, whose home is `/run/home`.
+/// Runs a script with default paths of its own, and returns its standard output and error. The program is bound to
+/// `/run/program`, since other users may not reach its directory. `theirs` runs a command as another user with the home
+/// directory `/run/home`.
 pub fn on_a_machine(script: &str) -> (String, String) {
     let prepared = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib
         mkdir /run/home && chown 65534 /run/home
@@ -32,7 +33,7 @@ pub fn on_a_machine(script: &str) -> (String, String) {
         theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home \"$@\"; }
         ip link set lo up";
     let mut command = Command::new("timeout");
-    // With a network of its own: the kernel's list of sockets is one for each.
+    // With its own network namespace, which has its own list of sockets.
     command.args("-s KILL 60 unshare --mount --net --pid --fork --kill-child --mount-proc sh -c".split(' '));
     command.arg(format!("{prepared}\n{script}")).arg(env!("CARGO_BIN_EXE_peerlock"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
@@ -41,63 +42,54 @@ pub fn on_a_machine(script: &str) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-/// Holds its slot until the file `go` is there.
-fn holds(dir: &Dir) -> Running {
-    let (ready, go) = (dir.path("in"), dir.path("go"));
-    let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", ready.display(), go.display());
-    let holder = dir.run("r", &script);
-    dir.written("in");
-    holder
-}
-
-/// A host whose agent is stopped, killed, or not started yet after a boot took itself for the only one, and let the
-/// next one in beside whoever held the slot elsewhere.
+/// The agent is stopped, killed, or not started yet after a boot. A run there must not create a cluster in which the
+/// slot is free.
 #[test]
-fn a_run_whose_agent_is_not_there_is_no_cluster_of_its_own() {
+fn run_without_its_agent_creates_no_cluster() {
     let (one, two) = (Dir::new(), Dir::new());
     one.secret("ours");
     two.secret("ours");
     let (_first, address) = one.agent("");
-    let mut holder = holds(&one);
+    let mut holder = one.holder("r");
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let (mut second, _) = two.agent(&format!("--join {address}"));
-        assert_eq!(two.run("--try r", "echo in").ends_with(75), "");
+        assert_eq!(two.run("--try r", "echo ran").ends_with(75), "");
         second.send(signal);
         second.ends();
-        // As after a boot, where nothing is left of a socket.
+        // After a boot the socket is gone, too.
         let _gone = fs::remove_file(two.socket());
-        let (code, out, said) = two.run("--try r", "echo in").ends();
-        // What was killed with the agent may still be counted.
+        let (code, out, said) = two.run("--try r", "echo ran").ends();
+        // The slots of the killed agent may still be held.
         assert!([69, 75].contains(&code) && out.is_empty(), "{signal}: {code} {out} {said}");
-        let started = two.started().expect("it has started the agent again");
+        let started = two.started().expect("a restarted agent");
         nix::sys::signal::kill(started, Signal::SIGTERM).unwrap();
-        eventually("its end", || is_gone(&started.to_string()).then_some(()));
+        eventually("the agent's exit", || is_gone(&started.to_string()).then_some(()));
     }
-    fs::write(one.path("go"), "").unwrap();
+    one.touch("go");
     holder.ends_with(0);
 }
 
-/// Root's agent is the machine's. Another user was not told of it, and became a cluster of one.
+/// Root's agent is the machine's agent.
 #[test]
-fn another_user_is_no_cluster_of_its_own() {
+fn run_of_another_user_creates_no_cluster() {
     if !has_others() {
         return;
     }
     let (out, said) = on_a_machine(
         "/run/program agent --listen 127.0.0.1:0 2>/run/log &
         while ! grep -q ready /run/log; do sleep 0.02; done
-        theirs /run/program run r -- echo in; echo \"code $?\"; ls -A /run/home
+        theirs /run/program run r -- echo ran; echo \"code $?\"; ls -A /run/home
         theirs /run/program doctor >/run/found; echo \"code $?\"
         grep -c 'bad *agent .* permission denied' /run/found",
     );
-    assert!(out == "code 77\ncode 1\n1\n", "it is not let in, has no folder, and hears why: {out} {said}");
+    assert!(out == "code 77\ncode 1\n1\n", "it is refused with the reason, and creates no directory: {out} {said}");
     assert!(said.contains("--socket-group") && said.contains("a separate cluster"), "{said}");
 }
 
-/// In the second in which the machine's agent is started again, or before it is at a boot, who may use it founded a
-/// cluster of its own, was let in beside whoever held the slot, and never used the machine's agent again.
+/// While the machine's agent restarts, or before its first start after a boot, a user of its socket group must not
+/// create a cluster in which the slot is free.
 #[test]
-fn who_may_use_the_machines_agent_founds_nothing_while_that_is_down() {
+fn socket_group_member_creates_no_cluster() {
     if !has_others() {
         return;
     }
@@ -106,7 +98,7 @@ fn who_may_use_the_machines_agent_founds_nothing_while_that_is_down() {
             /run/program agent --session 2s --listen 127.0.0.1:0 --socket-group nogroup 2>/run/log & agent=$!
             while ! grep -q ready /run/log; do sleep 0.02; done
         }
-        try() { theirs /run/program run -w 1m r -- echo in; echo \"code $?\"; ls -A /run/home; }
+        try() { theirs /run/program run -w 1m r -- echo ran; echo \"code $?\"; ls -A /run/home; }
         start; try
         kill -9 $agent; wait $agent 2>/dev/null; try
         rm -r /run/peerlock; try
@@ -115,15 +107,15 @@ fn who_may_use_the_machines_agent_founds_nothing_while_that_is_down() {
         export PEERLOCK_DATA_DIR=/run/home/own; try",
     );
     let down = "code 69\n";
-    let own = "in\ncode 0\nown\n";
-    assert_eq!(out, format!("in\ncode 0\n{down}{down}in\ncode 0\n{own}"), "{said}");
+    let own = "ran\ncode 0\nown\n";
+    assert_eq!(out, format!("ran\ncode 0\n{down}{down}ran\ncode 0\n{own}"), "{said}");
     assert!(said.contains("systemctl start peerlock"), "{said}");
 }
 
-/// A user's cron knows no `$XDG_RUNTIME_DIR`, and its shells do: the agent that came after a death, or was to replace
-/// another, was at another place than the jobs looked at, and knew nothing of them.
+/// Cron jobs of a user have no `$XDG_RUNTIME_DIR`, and shells have. The next agent must listen at the socket of its
+/// predecessor, where the jobs look for it.
 #[test]
-fn cron_and_a_shell_of_one_user_have_the_same_agent_also_after_its_death() {
+fn cron_and_shell_of_a_user_share_one_agent() {
     if !has_others() {
         return;
     }
@@ -131,8 +123,8 @@ fn cron_and_a_shell_of_one_user_have_the_same_agent_also_after_its_death() {
         "mkdir /run/user && chown 65534 /run/user
         shell() { theirs XDG_RUNTIME_DIR=/run/user /run/program \"$@\"; }
         data=/run/home/.local/share/peerlock
-        theirs /run/program run r -- sh -c 'touch ~/in; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
-        until test -e /run/home/in; do sleep 0.02; done
+        theirs /run/program run r -- sh -c 'touch ~/held; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
+        until test -e /run/home/held; do sleep 0.02; done
         kill -9 $(head -1 $data/agent.lock)
         until shell ls >/dev/null 2>&1; do sleep 0.02; done
         sed -n 3p $data/agent.lock
@@ -146,18 +138,18 @@ fn cron_and_a_shell_of_one_user_have_the_same_agent_also_after_its_death() {
     assert_eq!(out, format!("{socket}{socket}code 7\n"), "{said}");
 }
 
-/// Root has one usual socket: who named another data folder was served by the agent of the usual one; or started its
-/// own there, when that was down just then, and the jobs of the usual one were killed.
+/// Root has one default socket. An agent of another data directory has its own: otherwise it would serve clients of the
+/// default one, or replace it.
 #[test]
-fn a_data_folder_that_is_named_has_an_agent_of_its_own() {
+fn named_data_directory_has_its_own_agent() {
     if !has_others() {
         return;
     }
     let (out, said) = on_a_machine(
-        "/run/program run r -- sh -c 'touch /run/in; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
-        until test -e /run/in; do sleep 0.02; done
+        "/run/program run r -- sh -c 'touch /run/held; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
+        until test -e /run/held; do sleep 0.02; done
         export PEERLOCK_DATA_DIR=/run/other
-        /run/program run --try r -- echo in; echo \"code $?\"
+        /run/program run --try r -- echo ran; echo \"code $?\"
         /run/program agent --replace --listen 127.0.0.1:0 2>/run/log & other=$!
         until grep -q ready /run/log; do sleep 0.02; done
         kill -9 $other $(head -1 /var/lib/peerlock/agent.lock); wait $other
@@ -168,39 +160,35 @@ fn a_data_folder_that_is_named_has_an_agent_of_its_own() {
         touch /run/go; wait $job; echo \"code $?\"",
     );
     let sockets = "/run/other/agent.sock\n/run/peerlock/agent.sock\n";
-    assert_eq!(out, format!("in\ncode 0\n{sockets}code 7\n"), "{said}");
+    assert_eq!(out, format!("ran\ncode 0\n{sockets}code 7\n"), "{said}");
 }
 
-/// The unit for systemd takes every right away from its agent, which could not look into the process of another of the
-/// same user that has them.
+/// The systemd unit drops all capabilities of its agent, which then may not inspect a process of the same user that has
+/// them.
 #[test]
-fn an_agent_without_any_rights_takes_over_from_one_that_has_them() {
+fn agent_without_capabilities_takes_over() {
     if !has_others() {
         return;
     }
     let dir = Dir::new();
-    let mut holder = holds(&dir);
+    let mut holder = dir.holder("r");
     let started = dir.started().expect("an agent that a command has started");
-    let command = dir.peerlock("agent --listen 127.0.0.1:0");
-    let mut without = Command::new("setpriv");
-    without.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(command.get_program()).args(command.get_args());
-    without.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let agent = Running::start(without.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let agent = dir.peerlock("agent --listen 127.0.0.1:0");
+    let agent = Running::start(&mut wrapped(&["setpriv", "--bounding-set=-all", "--inh-caps=-all"], &agent));
     agent.line(|line| line.contains(" ready ").then_some(()));
-    eventually("the end of the first one", || is_gone(&started.to_string()).then_some(()));
-    fs::write(dir.path("go"), "").unwrap();
+    eventually("the first agent's exit", || is_gone(&started.to_string()).then_some(()));
+    dir.touch("go");
     holder.ends_with(0);
 }
 
-/// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it
-/// either.
+/// Another user can neither read, lock nor connect to a user's files, and its directories are not used.
 #[test]
-fn what_is_one_users_is_nothing_to_another() {
+fn files_of_a_user_are_closed_to_others() {
     if !has_others() {
         return;
     }
     let dir = Dir::new();
-    // The folder of the folders is not what protects them.
+    // The parent directory does not protect them.
     fs::set_permissions(dir.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let (agent, _) = dir.agent("--http 127.0.0.1:0");
     let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
@@ -209,7 +197,7 @@ fn what_is_one_users_is_nothing_to_another() {
         shell.args(["-c", script]).current_dir(dir.path("")).uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         shell.stdin(Stdio::null()).output().unwrap()
     };
-    assert!(them("ls").status.success(), "they get as far as that");
+    assert!(them("ls").status.success(), "the parent directory is readable");
     for script in [
         "ls data",
         "cat data/secret",
@@ -229,7 +217,7 @@ fn what_is_one_users_is_nothing_to_another() {
     shell.args(["-c", knock, &port]).uid(UNPRIVILEGED).gid(UNPRIVILEGED).current_dir("/");
     let said = shell.output().unwrap();
     assert!(String::from_utf8_lossy(&said.stdout).contains("401"), "{said:?}");
-    // Whoever owns a folder can do with it what it likes, whatever its mode says.
+    // The owner of a directory can replace its files, whatever its mode.
     for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
         let theirs = dir.path("theirs");
         fs::create_dir_all(&theirs).unwrap();
@@ -238,21 +226,21 @@ fn what_is_one_users_is_nothing_to_another() {
         let mut command = other.peerlock("run r -- true");
         let (code, _, said) = Running::start(command.env(variable, &theirs)).ends();
         assert!(code == 66 && said.contains("another user (uid 65534)"), "{variable}: {code} {said}");
-        assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "nothing is left there");
+        assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "the directory is unchanged");
     }
 }
 
-/// Ends the agent of root that a command has started.
+/// Stops root's agent that a command started.
 const END_ROOTS: &str = "agent=$(head -1 /var/lib/peerlock/agent.lock); kill $agent
     while test -e /proc/$agent; do sleep 0.02; done";
 
-/// The directories of the agent that it had started stayed, and every other user was told for good to use that agent.
+/// An exited agent that root's command had started must not leave directories that claim to be the machine's.
 #[test]
-fn one_command_of_root_locks_no_other_user_out() {
+fn exited_agent_of_root_locks_no_user_out() {
     if !has_others() {
         return;
     }
-    let try_it = "theirs /run/program run --try r -- echo in; echo \"code $?\"";
+    let try_it = "theirs /run/program run --try r -- echo ran; echo \"code $?\"";
     let (out, said) = on_a_machine(&format!(
         "/run/program run r -- true
         stat -c %a /run/peerlock /var/lib/peerlock
@@ -261,13 +249,13 @@ fn one_command_of_root_locks_no_other_user_out() {
         {try_it}
         rm -r /run/peerlock; {try_it}"
     ));
-    // While it runs it is the machine's.
-    assert_eq!(out, "700\n700\ncode 77\nin\ncode 0\nin\ncode 0\n", "{said}");
+    // While it runs, it is the machine's agent.
+    assert_eq!(out, "700\n700\ncode 77\nran\ncode 0\nran\ncode 0\n", "{said}");
 }
 
-/// After a boot there is nothing of it but its data directory.
+/// After a boot only its data directory remains.
 #[test]
-fn agent_of_root_that_stays_is_waited_for_after_a_boot() {
+fn stopped_agent_of_root_is_not_replaced_after_a_boot() {
     if !has_others() {
         return;
     }
@@ -276,12 +264,12 @@ fn agent_of_root_that_stays_is_waited_for_after_a_boot() {
         while ! grep -q ready /run/log; do sleep 0.02; done
         stat -c %a /run/peerlock /var/lib/peerlock
         kill $agent; wait $agent; rm -r /run/peerlock
-        theirs /run/program run --try r -- echo in; echo \"code $?\"",
+        theirs /run/program run --try r -- echo ran; echo \"code $?\"",
     );
     assert_eq!(out, "710\n710\ncode 69\n", "{said}");
 }
 
-/// Each user has an agent and a cluster: whoever expected the other's job to be excluded was not told.
+/// Two users' agents are two clusters, whose jobs do not exclude each other.
 #[test]
 fn command_warns_of_another_users_agent() {
     if !has_others() {
