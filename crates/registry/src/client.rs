@@ -16,32 +16,28 @@ use peerlock_types::{Rng, Span, Time};
 use crate::mutation::Mutation;
 use crate::{SessionId, Ttl};
 
-/// Unanswered renewals. The oldest are given up.
+/// Unanswered renewals.
 const MOST_OPEN: usize = 16;
 /// A renewal is due after a fifth of the session, 3 s of 15 s. Our choice: an election and two lost messages fit
 /// between.
 const RENEWALS: u64 = 5;
 /// The interval of the first attempts.
 pub(crate) const RETRY: Span = Span::from_millis(300);
-/// Attempts before the interval is doubled, each time. By then an election is over, so the leader is overloaded, and
-/// frequent retries would add to that.
+/// Attempts before the interval is doubled, each time. By then an election is over, so the leader is overloaded.
 pub(crate) const TRIES: u32 = 4;
 
 /// A request to the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRequest {
-    /// Open a session.
     Open {
-        /// A random number that identifies the request.
+        /// Random; identifies the request.
         nonce: u64,
         /// How many sessions this process has requested before.
         opening: u64,
         /// The previous session, which the process has stopped.
         replaces: Option<SessionId>,
     },
-    /// Renew a session.
     Renew {
-        /// The session to renew.
         session: SessionId,
         /// Repeated in the answer.
         renewal: u64,
@@ -62,7 +58,6 @@ enum Phase {
     },
 }
 
-/// The session of one process.
 #[derive(Clone, Debug)]
 pub struct SessionClient {
     ttl: Span,
@@ -129,12 +124,12 @@ impl SessionClient {
         }
     }
 
-    /// Returns how many sessions have ended.
+    /// How many sessions have ended.
     pub fn stops(&self) -> u64 {
         self.stops
     }
 
-    /// Returns when to call [`SessionClient::wake`].
+    /// When to call [`SessionClient::wake`].
     pub fn next(&self) -> Time {
         self.until().map_or(self.due, |(_, until)| self.due.min(until))
     }
@@ -162,8 +157,7 @@ impl SessionClient {
         }
     }
 
-    /// Handles the opening of the session with this nonce. Not usable yet: the first `Open` may have been sent longer
-    /// ago than the session's duration.
+    /// The session is not usable yet: the first `Open` may have been sent longer ago than the session's duration.
     pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
@@ -171,8 +165,8 @@ impl SessionClient {
         }
     }
 
-    /// Handles a refusal: the registry knows a later session. Usually it has opened this one, and ended it before the
-    /// answer arrived. Requests another one.
+    /// Requests another session, since the registry knows a later one. Usually it has opened this one, and ended it
+    /// before the answer arrived.
     pub fn on_outdated(&mut self, nonce: u64) {
         if let Phase::Out { nonce: asked, .. } = &mut self.phase
             && *asked == nonce
@@ -182,7 +176,6 @@ impl SessionClient {
         }
     }
 
-    /// Handles a confirmed renewal.
     pub fn on_yes(&mut self, session: SessionId, renewal: u64, now: Time) {
         self.look(now);
         #[cfg(feature = "mutation")]
@@ -204,7 +197,7 @@ impl SessionClient {
         }
     }
 
-    /// Handles the answer that this session has ended.
+    /// The registry answers that this session has ended.
     pub fn on_over(&mut self, session: SessionId, now: Time) {
         self.look(now);
         if self.session() == Some(session) {

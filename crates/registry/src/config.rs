@@ -1,5 +1,3 @@
-//! Configuration.
-
 use peerlock_types::Span;
 
 use crate::mutation::Mutation;
@@ -9,9 +7,8 @@ use crate::mutation::Mutation;
 pub struct Config {
     /// The interval of [`Registry::tick`](crate::Registry::tick).
     pub tick: Span,
-    /// An election starts after this many ticks without a leader, or up to twice as many, at random.
+    /// Ticks without a leader before an election, or up to twice as many, at random.
     pub election_ticks: usize,
-    /// Ticks between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
     /// How long a leader waits beyond `ttl · (1 + 3ρ)`, at most an eighth of the ttl. Not needed for safety: it gives a
     /// killed process time to exit.
@@ -22,7 +19,6 @@ pub struct Config {
     pub disk_patience: Span,
     /// Entries after which a snapshot is written.
     pub compact_after: u64,
-    /// The rule to leave out.
     #[cfg(feature = "mutation")]
     pub mutation: Option<Mutation>,
 }

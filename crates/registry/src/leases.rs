@@ -40,12 +40,11 @@
 //! 2. *The peer never continues.* Its stop is latched: a later `Yes` changes nothing, even if its t₀ + ttl has not
 //!    passed. It may come from T', or the peer may have ended the session itself.
 //! 3. *An effective `End` was decided in the term of its entry.* Otherwise L could decide, lose the leadership, and
-//!    have the entry appended in a later term whose leader has answered `Yes`. The comparison uses the entry's own
-//!    term, which is the same at all voters.
+//!    have the entry appended in a later term whose leader has answered `Yes`. The entry's own term is the same at all
+//!    voters.
 //!
-//! By 1, a round already in progress does not suffice, and the peer has to count from the sending, since the answer may
-//! be delayed for any time. A leader takes part in its own rounds. A restarted voter counts from its start. A vote
-//! without a report counts as one of this moment.
+//! By 1, a round already in progress does not suffice, and the peer has to count from the sending. A leader takes part
+//! in its own rounds. A restarted voter counts from its start. A vote without a report counts as one of this moment.
 //!
 //! An end that the process requests itself (`Leave`, or `replaces` in `Open`) needs only 2: the process stops before it
 //! sends the request.
@@ -57,8 +56,7 @@
 //! led, after the round. A majority of L's voters received the change from that leader, so after t₀, and one of these
 //! voted for L.
 //!
-//! *Not covered:* a clock that stops while its machine is paused from outside, by a hypervisor. Only fencing numbers
-//! protect then.
+//! *Not covered:* a clock that stops while a hypervisor pauses its machine. Only fencing numbers protect then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,13 +68,13 @@ fn drift(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().div_ceil(100) * 3)
 }
 
-/// Returns how long a leader waits after a `Yes` before it may end the session: `ttl · (1 + 3ρ) + slack`. The slack is
-/// at most an eighth of the ttl, so that a short session has a short wait.
+/// Returns how long a leader waits after a `Yes` before it may end the session. The slack is at most an eighth of the
+/// ttl, so that a short session has a short wait.
 pub fn patience(ttl: Span, slack: Span) -> Span {
     ttl + drift(ttl) + slack.min(Span::from_nanos(ttl.as_nanos() / 8))
 }
 
-/// Returns how much of a span that another clock has counted has passed for certain: 1 − 3ρ of it.
+/// Returns how much of a span that another clock has counted has passed for certain.
 pub(crate) fn surely(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().saturating_sub(drift(span).as_nanos()))
 }
@@ -96,12 +94,10 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Starts a term. Earlier leaders have confirmed only renewals sent before `since`.
     pub fn new(since: Time, slack: Span) -> Self {
         Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new(), earliest: None }
     }
 
-    /// Counts a new session from now on.
     pub fn on_opened(&mut self, session: SessionId, now: Time) {
         self.said.insert(session, now);
         self.earliest = None;
@@ -117,7 +113,6 @@ impl Leases {
         may
     }
 
-    /// Removes an ended session.
     pub fn on_ended(&mut self, session: SessionId) {
         self.said.remove(&session);
         self.ending.remove(&session);
@@ -161,7 +156,6 @@ impl Grants {
         now >= found.1 + patience(ttl, slack)
     }
 
-    /// Forgets grants that the registry does not contain.
     pub fn retain(&mut self, holds: impl Fn(&Label, u64) -> bool) {
         self.0.retain(|(resource, fencing), _| holds(resource, *fencing));
     }

@@ -40,13 +40,12 @@ impl Log {
         Ok(Self { hard, snapshot, conf, entries, versions, wants_newer: Cell::new(false) })
     }
 
-    /// Returns whether the last configuration change but one is known to be committed: see [`crate::engine`].
+    /// The last configuration change but one is known to be committed: see [`crate::engine`].
     pub fn knows_last_change_but_one(&self) -> bool {
         let is_change = |entry: &&eraftpb::Entry| entry.get_entry_type() != EntryType::EntryNormal;
         self.entries.iter().rev().filter(is_change).nth(1).is_none_or(|change| change.index <= self.hard.commit)
     }
 
-    /// Returns everything, for a new file.
     pub fn whole(&self) -> Record {
         Record {
             snapshot: (self.snapshot.index > 0).then(|| self.snapshot.clone()),

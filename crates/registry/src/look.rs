@@ -10,30 +10,26 @@ use crate::command::{Info, MOST_ADDRESSES};
 use crate::state::{Resource, State};
 use crate::{Label, SessionId, Ttl, VoterId};
 
-/// Resources on one page.
 pub const MOST_ON_PAGE: u32 = 1000;
 /// Hosts in one query.
 pub const MOST_HOSTS: usize = 1024;
 /// The approximate length of a page, in bytes.
 const LONG_PAGE: usize = 256 << 10;
 
-/// A query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
-    /// Voters, and the first members. Answered by [`Found::Cluster`].
+    /// Voters, and the first members. The result is [`Found::Cluster`].
     Cluster,
-    /// Resources by name. Answered by [`Found::Resources`].
+    /// Resources whose names begin with `prefix` and follow `after`. The result is [`Found::Resources`].
     Resources {
-        /// Only names with this prefix.
         prefix: Option<Label>,
-        /// Only names after this.
         after: Option<Label>,
-        /// The number of resources, at most [`MOST_ON_PAGE`].
+        /// At most [`MOST_ON_PAGE`].
         most: u32,
         /// Only those with a detached grant of this host.
         granted_by: Option<PeerId>,
     },
-    /// One resource. Answered by [`Found::Resources`].
+    /// The result is [`Found::Resources`].
     Resource(Label),
     /// Like `Cluster`, with the members after this host.
     Further(PeerId),
@@ -41,12 +37,9 @@ pub enum Look {
     Hosts(Vec<PeerId>),
 }
 
-/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Found {
-    /// Members and voters.
     Cluster(View),
-    /// A page of resources.
     Resources(Page),
 }
 
@@ -55,79 +48,58 @@ pub enum Found {
 pub struct View {
     /// The last applied entry.
     pub index: u64,
-    /// The registry's version.
     pub version: u16,
-    /// The leader's host, if known.
     pub leader: Option<PeerId>,
-    /// The members.
     pub members: Vec<(PeerId, Info)>,
-    /// Whether more members follow.
+    /// More members follow.
     pub more: bool,
-    /// Their sessions, with host and duration.
     pub sessions: Vec<(SessionId, PeerId, Ttl)>,
-    /// The voters and their hosts.
     pub voters: Vec<(VoterId, PeerId)>,
-    /// The learners and their hosts.
     pub learners: Vec<(VoterId, PeerId)>,
-    /// The voters chosen by an administrator.
+    /// The hosts chosen by an administrator.
     pub chosen: Option<Vec<PeerId>>,
-    /// The number of choices of the voters so far.
+    /// The number of choices so far.
     pub choices: u64,
 }
 
-/// A page of resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The last applied entry.
     pub index: u64,
-    /// The resources.
     pub resources: Vec<ResourceView>,
-    /// Whether more resources follow.
+    /// More resources follow.
     pub more: bool,
 }
 
-/// A resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceView {
-    /// Its name.
     pub name: Label,
-    /// The number of slots.
     pub slots: u32,
-    /// The current generation.
     pub generation: u64,
-    /// Whether this generation's census is complete.
+    /// The census of this generation is complete.
     pub closed: bool,
-    /// The coordinator's session and host, if there is a party.
     pub coordinator: Option<(SessionId, PeerId)>,
-    /// The parties.
     pub parties: Vec<PartyView>,
-    /// The detached grants.
     pub detached: Vec<GrantView>,
 }
 
-/// A party of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartyView {
-    /// The session.
     pub session: SessionId,
-    /// Its host.
     pub host: PeerId,
     /// The generation in which it became a party.
     pub since: u64,
 }
 
-/// A detached grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantView {
-    /// Its fencing number.
     pub fencing: u64,
-    /// The slot.
     pub slot: u32,
-    /// The host, whose sessions may renew and release it.
+    /// Its sessions may renew and release the grant.
     pub host: PeerId,
     /// The session that last renewed it, which may have ended.
     pub session: SessionId,
-    /// Its duration since that.
+    /// Counts from the last renewal.
     pub ttl: Ttl,
     /// Opaque text for the host.
     pub note: Label,

@@ -1,12 +1,11 @@
 //! Mutations: rules left out on purpose, to show that a test notices.
 
-/// A rule to leave out.
 #[cfg_attr(not(feature = "mutation"), allow(dead_code, reason = "some variants are used only with the feature"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// A leader confirms a renewal without a round.
     YesWithoutRound,
-    /// A renewal is confirmed by a round in progress when it arrived.
+    /// A round in progress confirms a renewal that arrived later.
     RoundBeforeRequest,
     /// A round counts before everything up to it is applied.
     YesBeforeApplied,
@@ -14,7 +13,6 @@ pub enum Mutation {
     EndsAtOnce,
     /// A new leader ignores the rounds that its voters report.
     ReceivesAlone,
-    /// A former leader does not count its own rounds.
     ForgetsOwnRounds,
     /// A decision is applied in a later term.
     OldTermEnds,
@@ -32,9 +30,8 @@ pub enum Mutation {
     SendsOnce,
     /// The next session of a host ends the previous one.
     ReplacesSession,
-    /// A query is answered by a voter that lags behind.
+    /// A voter that lags behind answers a query.
     LooksAnywhere,
-    /// A resource is deleted although it is in use.
     RemovesUsed,
     /// Resources are created with the first generation after a deletion.
     ForgetsFloor,
@@ -42,12 +39,9 @@ pub enum Mutation {
     NoQuarantine,
     /// A session is evicted although it has joined again.
     ExpelsLate,
-    /// A late `Resize` takes effect.
     ResizesLate,
-    /// A late `Open` takes effect.
     OpensLate,
     /// A session that was never stored does not end with the one it replaced.
     KeepsUnwritten,
-    /// A late choice of voters takes effect.
     VotersLate,
 }

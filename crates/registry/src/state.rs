@@ -1,6 +1,6 @@
 //! The replicated state machine.
 //!
-//! Deterministic: the same entries give the same state at every voter. So no time is counted here: `leases.rs` counts,
+//! Deterministic: the same entries give the same state at every voter. So it has no clock: `leases.rs` measures time,
 //! and its decisions become entries.
 //!
 //! ```text
@@ -31,42 +31,35 @@ use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
 pub const MOST_MEMBERS: usize = 16_384;
 pub const MOST_SESSIONS: usize = 32_768;
-/// More than one exist while those of ended processes have not expired.
+/// Those of ended processes exist until they expire.
 pub const MOST_SESSIONS_OF_HOST: usize = 256;
 pub const MOST_RESOURCES: usize = 131_072;
 /// Of one resource.
 pub const MOST_DETACHED: usize = 2048;
 /// Of all resources.
 const MOST_GRANTS: usize = 65_536;
-/// Resources of this generation and later are never deleted: each deletion raises the generations of all later
-/// resources.
+/// Resources of this generation and later are never deleted: a deletion raises the generations of all later resources.
 const MOST_REMOVED: u64 = MOST_GENERATION / 2;
 /// Voters and learners.
 const MOST_VOTERS: usize = 64;
 /// How far a recovery increases sessions, voters and generations: more than the lost voters have allocated.
 const GAP: u64 = 1 << 16;
 
-/// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// The process's host.
     pub host: PeerId,
-    /// The nonce of its `Open`.
+    /// Of its `Open`.
     pub nonce: u64,
-    /// How long it is valid after a renewal is sent.
     pub ttl: Ttl,
     /// The voter whose file the process had.
     pub voter: Option<VoterId>,
-    /// The order of its `Open`.
     pub incarnation: Incarnation,
-    /// The session that it replaced.
     pub replaces: Option<SessionId>,
 }
 
 /// A voter or a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterRecord {
-    /// The host of its file.
     pub host: PeerId,
     /// The session for which its number was allocated. Only that process may start its file.
     pub session: Option<SessionId>,
@@ -75,15 +68,12 @@ pub struct VoterRecord {
 /// The Raft configuration. During a joint change both majorities decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conf {
-    /// The voters.
     pub voters: BTreeSet<VoterId>,
     /// The former voters, during a joint change.
     pub outgoing: BTreeSet<VoterId>,
-    /// Without a vote.
     pub learners: BTreeSet<VoterId>,
 }
 
-/// The state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     cluster: ClusterId,
@@ -106,8 +96,6 @@ pub struct State {
     floor: u64,
     /// The longest duration of any session so far.
     longest: Option<Ttl>,
-    /// Set by a recovery. The lost voters may have opened sessions unknown here, so no generation is announced for this
-    /// long.
     quarantine: Option<Ttl>,
     #[serde(skip)]
     index: Index,
@@ -129,7 +117,7 @@ impl State {
         }
     }
 
-    /// Returns the state of a voter that has received nothing.
+    /// The state of a voter that has received nothing.
     pub(crate) fn blank(cluster: ClusterId, versions: Versions) -> Self {
         Self {
             cluster,
@@ -153,57 +141,53 @@ impl State {
         }
     }
 
-    /// Returns the cluster's ID.
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }
 
-    /// Returns its version.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// Returns the members.
     pub fn members(&self) -> &BTreeMap<PeerId, Info> {
         &self.members
     }
 
-    /// Returns the valid sessions.
     pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
         &self.sessions
     }
 
-    /// Returns whether this session has ended, which is final.
+    /// The session has ended, which is final.
     pub fn is_over(&self, session: SessionId) -> bool {
         session <= self.last_session && !self.sessions.contains_key(&session)
     }
 
-    /// Returns the newest session of a host.
+    /// The newest session of a host.
     pub fn session_of(&self, host: PeerId) -> Option<(SessionId, &Session)> {
         self.sessions_of(host).next_back()
     }
 
-    /// Returns the sessions of a host, oldest first.
+    /// Oldest first.
     pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, &Session)> {
         self.index.sessions_of(host).filter_map(|id| self.sessions.get(&id).map(|session| (id, session)))
     }
 
-    /// Returns the number of members with a data directory.
+    /// The number of members with a data directory.
     pub fn keepers(&self) -> usize {
         self.index.keepers()
     }
 
-    /// Returns the resources.
     pub fn resources(&self) -> &BTreeMap<Label, Resource> {
         &self.resources
     }
 
-    /// Returns a generation that no deleted resource has exceeded.
+    /// No deleted resource has exceeded this generation.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Returns the quarantine after a recovery, until it is lifted.
+    /// Set by a recovery: the lost voters may have opened sessions unknown here, so no generation is announced for this
+    /// long.
     pub fn quarantine(&self) -> Option<Ttl> {
         self.quarantine
     }
@@ -258,32 +242,30 @@ impl State {
         Some((host(to)?, kind))
     }
 
-    /// Returns the voters and learners.
+    /// Voters and learners.
     pub fn voter_records(&self) -> &BTreeMap<VoterId, VoterRecord> {
         &self.voter_records
     }
 
-    /// Returns the configuration.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }
 
-    /// Returns the voters chosen by an administrator.
+    /// The voters chosen by an administrator.
     pub fn chosen(&self) -> Option<&BTreeSet<PeerId>> {
         self.chosen.as_ref()
     }
 
-    /// Returns the number of choices so far.
+    /// The number of choices so far.
     pub fn choices(&self) -> u64 {
         self.choices
     }
 
-    /// Returns the number of the next voter.
     pub fn next_voter(&self) -> VoterId {
         self.last_voter.next()
     }
 
-    /// Returns whether this voter has been removed, which is final.
+    /// The voter was removed, which is final.
     pub fn is_retired(&self, voter: VoterId) -> bool {
         voter <= self.last_voter && !self.voter_records.contains_key(&voter)
     }
@@ -294,7 +276,6 @@ impl State {
         (self.settled < self.changes).then_some(self.changes)
     }
 
-    /// Returns the voters' hosts.
     pub fn voter_hosts(&self) -> Vec<PeerId> {
         self.conf
             .voters
@@ -327,7 +308,7 @@ impl State {
                 self.open(Session { host, nonce, ttl, voter, incarnation, replaces }, info, &takes, makes)
             }
             Command::Leave { session } => self.end(vec![session]),
-            // Never with the voter's term, which differs between replicas.
+            // Not the voter's own term, which differs between replicas.
             Command::End { term: decided, .. } if decided != term => Outcome::Refused(Refusal::OldTerm),
             Command::End { sessions, .. } => self.end(sessions),
             Command::Join { session, resource, slots } => self.join(session, resource, slots),
@@ -382,7 +363,7 @@ impl State {
         }
     }
 
-    /// Returns whether a learner may be added. Another one may have its number by now.
+    /// Another learner may have received this number.
     pub fn may_enlist(&self, voter: VoterId, voter_record: VoterRecord) -> bool {
         let understands = self.members.get(&voter_record.host).is_some_and(|info| info.versions.has(self.version));
         voter == self.next_voter()
@@ -459,7 +440,7 @@ impl State {
         replaced
     }
 
-    /// Each resource gets at most one generation, however many of its parties end.
+    /// Opens at most one generation per resource, however many of its parties end.
     fn end(&mut self, sessions: Vec<SessionId>) -> Outcome {
         let mut ended = Vec::new();
         for id in sessions {
@@ -590,12 +571,11 @@ impl State {
         }
     }
 
-    /// Encodes the state. The version comes first, for programs that do not understand it.
+    /// The version comes first, for programs that do not understand it.
     pub fn encode(&self) -> Vec<u8> {
         to_bytes(self, self.version.to_le_bytes().to_vec())
     }
 
-    /// Decodes a state, if this program understands its version.
     pub fn decode(bytes: &[u8], versions: Versions) -> Result<Self, Undecodable> {
         let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
         let version = u16::from_le_bytes(*version);
@@ -615,9 +595,7 @@ impl State {
 /// Why bytes are not a state or entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecodable {
-    /// This program does not understand the version.
     Version(u16),
-    /// Not a state or entry.
     Format,
 }
 

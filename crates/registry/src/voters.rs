@@ -2,7 +2,7 @@
 //!
 //! One voter for one or two hosts with a data directory, three from three on, five from seven on: an even number
 //! tolerates no more failures than the odd one below it. A new voter starts as a learner, so that no majority waits for
-//! an empty log. Then the old and the new set both have to agree (a joint configuration), and then the old one is left.
+//! an empty log. A joint configuration then needs the agreement of the old and the new set, and ends.
 
 use std::collections::BTreeSet;
 

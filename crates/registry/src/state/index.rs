@@ -1,5 +1,4 @@
-//! Indexes, derived from the state and not part of snapshots: frequent questions must not cost more with every
-//! resource.
+//! Indexes, derived from the state and not part of snapshots, so that frequent queries do not visit every resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use crate::{Label, SessionId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     pub(super) with_events: BTreeSet<Label>,
-    /// Their numbers.
+    /// Counts of detached grants.
     pub(super) granted: BTreeMap<Label, usize>,
     grants: usize,
     sessions: BTreeMap<PeerId, BTreeSet<SessionId>>,

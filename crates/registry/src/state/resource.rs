@@ -11,16 +11,12 @@ use crate::event::Topic;
 use crate::mutation::Mutation;
 use crate::{Label, SessionId, Ttl};
 
-/// The fencing numbers of generation g begin at g times this.
+/// The fencing numbers of generation g begin at g times this, so they increase even if all peers restart.
 const NUMBERS: u64 = 1 << 32;
 
-/// From here on, requests open no further generation.
+/// From here on, requests open no further generation: the rest is reserved for ended sessions.
 const MOST_RESIZED: u64 = MOST_GENERATION / 2;
 
-/// A named resource.
-///
-/// Stores no fencing numbers. The next one of a slot is at least generation · 2³², so they increase even if all peers
-/// restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,
@@ -52,10 +48,9 @@ pub struct Party {
     pub joined: u64,
 }
 
-/// A detached grant.
+/// A detached grant. No token is created for its slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
-    /// No token is created for this slot meanwhile.
     pub slot: u32,
     /// The session that last renewed it.
     pub session: SessionId,
@@ -104,37 +99,34 @@ impl Resource {
             && detached.chain(expired).chain(over).all(|(slot, it)| slot < MOST_SLOTS && it < MOST_FENCING)
     }
 
-    /// Returns the number of slots.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Returns the generation. The first is 1.
+    /// The first is 1.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns whether this generation's census is complete.
+    /// The census of this generation is complete.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Returns the coordinator's session.
     pub fn coordinator(&self) -> Option<SessionId> {
         self.coordinator
     }
 
-    /// Returns the parties.
     pub fn parties(&self) -> &BTreeMap<SessionId, Party> {
         &self.parties
     }
 
-    /// Returns the detached grants.
+    /// By fencing number.
     pub fn detached(&self) -> &BTreeMap<u64, Detached> {
         &self.detached
     }
 
-    /// Returns whether an evicted session is valid and may not have been notified.
+    /// An evicted session is valid and may not have been notified.
     pub(super) fn has_forced(&self) -> bool {
         !self.expelled.is_empty()
     }
@@ -179,15 +171,14 @@ impl Resource {
         Opening { resource: name.clone(), generation: self.generation, coordinator }
     }
 
-    /// Opens a generation above `floor`.
     pub(super) fn recover(&mut self, name: &Label, floor: u64) {
         self.generation = floor;
         self.advance(name);
     }
 
     fn open(&mut self, coordinator: Option<SessionId>) {
-        // The last generation stays: a higher one would make the state undecodable. Late messages can then be mistaken
-        // for current ones, but only of this resource.
+        // The last generation remains: a higher one would make the state undecodable. Late messages can then be
+        // mistaken for current ones, but only of this resource.
         self.generation = (self.generation + 1).min(MOST_GENERATION - 1);
         self.coordinator = coordinator;
         self.closed = false;
@@ -246,7 +237,6 @@ impl Resource {
         if is_superseded && !makes(Mutation::ResizesLate) {
             return Outcome::Refused(Refusal::Superseded);
         }
-        // Half of all generations are reserved for ended sessions.
         if self.generation >= MOST_RESIZED {
             return Outcome::Refused(Refusal::Full);
         }
@@ -326,7 +316,6 @@ impl Resource {
         Outcome::Done
     }
 
-    /// A late copy names another fencing number than the grant of the next holder.
     pub(super) fn drop_detached(&mut self, session: SessionId, host: PeerId, fencing: u64) -> Outcome {
         match self.detached.get(&fencing) {
             // A later session has renewed it, and its client was notified.
@@ -358,7 +347,6 @@ impl Resource {
         }
     }
 
-    /// Evicts a party, whose clients may continue.
     pub(super) fn expel(
         &mut self,
         name: &Label,
