@@ -1,7 +1,5 @@
-//! The registry's file, and the thread that writes it.
-//!
-//! The registry emits one [`Write`] at a time, and continues when it is done. So the thread that hands tokens over
-//! never waits for a disk.
+//! The registry's file, and the thread that writes it, so that the thread that hands tokens over never waits for a
+//! disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -13,15 +11,12 @@ use std::thread::{self, JoinHandle};
 /// A write. Complete when it would survive a power loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Append to the file.
     Append(Vec<u8>),
     /// Replace the file atomically.
     Replace(Vec<u8>),
-    /// Delete the file.
     Remove,
 }
 
-/// Storage for a registry file.
 pub trait Disk {
     /// Reads the whole file, if it exists.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
@@ -105,7 +100,6 @@ impl Failure {
     }
 }
 
-/// The thread that writes.
 #[derive(Debug)]
 pub struct DiskThread {
     jobs: Option<Sender<(u64, Write)>>,

@@ -1,10 +1,9 @@
 //! The interface to TiKV's `raft`. Only this file, `form.rs` and `log.rs` use it.
 //!
-//! Published implementations of Raft have had faults that took years to find, so this one is not our own. It has no
-//! clock, no I/O and, with its election timeout set before each tick, no random source. Its advisories:
-//! RUSTSEC-2024-0437 (recursion in protobuf's decoder) does not apply, since it decodes only bounded configuration
-//! changes from outside (`form.rs`); nor does RUSTSEC-2025-0057 (fxhash), which hashes numbers of our own. Proposals
-//! forwarded by a follower are neither sent nor made.
+//! The engine has no clock, no I/O and, with its election timeout set before each tick, no random source. Its
+//! advisories: RUSTSEC-2024-0437 (recursion in protobuf's decoder) does not apply, since it decodes only bounded
+//! configuration changes from outside (`form.rs`); nor does RUSTSEC-2025-0057 (fxhash), which hashes numbers of our
+//! own. Proposals forwarded by a follower are neither sent nor made.
 //!
 //! ```text
 //!   step, tick, propose ─► Ready ─┬─ messages of a leader ──────────────────────────────────► immediately
@@ -145,7 +144,7 @@ impl Engine {
         Some(self.raw.raft.leader_id).filter(|id| *id != 0).map(VoterId::new)
     }
 
-    /// Returns whether an entry of its own term is committed. Before that a leader may not know everything committed.
+    /// An entry of its own term is committed. Before that a leader may not know everything committed.
     pub fn is_settled(&self) -> bool {
         self.is_leader() && self.raw.raft.commit_to_current_term()
     }
@@ -297,7 +296,7 @@ impl Engine {
         self.raw.read_index(round.to_le_bytes().to_vec());
     }
 
-    /// Returns whether a voter has all but the newest entries: under load, many are in flight.
+    /// The voter has all but the newest entries: under load, many are in flight.
     pub fn has_caught_up(&self, voter: VoterId) -> bool {
         let committed = self.raw.raft.raft_log.committed;
         let progress = self.raw.raft.prs().get(voter.get());
@@ -306,7 +305,6 @@ impl Engine {
         })
     }
 
-    /// Returns whether this voter needs a snapshot.
     pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
         let first = self.raw.raft.raft_log.first_index();
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)
@@ -316,7 +314,7 @@ impl Engine {
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched >= index)
     }
 
-    /// Returns whether this voter has ever replied.
+    /// The voter has replied at least once.
     pub fn has_started(&self, voter: VoterId) -> bool {
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched > 0)
     }
@@ -325,7 +323,6 @@ impl Engine {
         self.raw.has_ready() || !self.send.is_empty()
     }
 
-    /// Returns the next actions, if any.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         if !self.raw.has_ready() {
             let has_some = !self.send.is_empty();
@@ -367,7 +364,6 @@ impl Engine {
         Some(turn)
     }
 
-    /// Returns whether a vote is not on disk yet.
     fn writes_vote(&self) -> bool {
         let (writing, next) = (self.writing.iter().map(|(job, _)| job), self.next.iter());
         writing.chain(next).any(|job| job.votes)
@@ -377,7 +373,6 @@ impl Engine {
         self.raw.advance_apply_to(index);
     }
 
-    /// Adds a job to the next write.
     fn remaining(&mut self, job: Job, must_sync: bool) {
         if self.writing.is_none() && self.next.is_none() && !must_sync {
             return self.finish(job);

@@ -23,7 +23,6 @@ const MOST_ENTRIES: usize = 1 << 16;
 pub enum EntryKind {
     /// Empty at the start of a term.
     Commands,
-    /// A configuration change.
     Change,
 }
 
@@ -58,7 +57,7 @@ pub struct Snapshot {
     pub state: Vec<u8>,
 }
 
-/// Named as in Ongaro's thesis (chapters 3, 6 and 9). Proposals and reads forwarded to a leader are not sent.
+/// Named as in Ongaro's thesis (chapters 3, 6 and 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     Append,
@@ -162,7 +161,7 @@ impl Message {
         Ok(message)
     }
 
-    /// Checks the bounds and everything that the engine relies on. The error names what is wrong.
+    /// Checks the bounds and everything that the engine relies on.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let numbers = [self.from.get(), self.to.get(), self.term, self.log_term, self.index, self.commit]
             .into_iter()

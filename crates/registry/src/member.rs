@@ -34,47 +34,34 @@ const DEAF: Span = Span::from_secs(1);
 /// Hosts kept as possible voters.
 const MOST_CONTACTS: usize = 64;
 
-/// An action for the driver, or a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send to this host, once. May be lost.
     Send(PeerId, Vec<u8>),
     /// Execute, then call [`Member::on_written`].
     Write {
-        /// The argument of `on_written`.
         number: u64,
-        /// The write.
         write: Write,
     },
-    /// The outcome of this command.
     Answered(u64, Outcome),
-    /// The result of this query.
     Found(u64, Found),
-    /// An event for the own session. May be repeated.
+    /// An event for the own, valid session. May be repeated.
     Event {
-        /// The resource.
         resource: Label,
-        /// The own session, which is valid.
         session: SessionId,
-        /// The generation.
         generation: u64,
-        /// The event.
         kind: EventKind,
     },
     /// The registry refuses to open a session. The process keeps requesting one.
     Refused(Refusal),
 }
 
-/// The identity of a process.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its cluster.
     pub cluster: ClusterId,
-    /// Its host.
     pub host: PeerId,
     /// Higher than that of every earlier process of the host.
     pub process: u64,
-    /// The description of the host.
     pub info: Info,
     /// The duration of its sessions.
     pub ttl: Ttl,
@@ -109,7 +96,6 @@ struct Lead {
     asked: Option<Time>,
 }
 
-/// One process's access to the registry.
 pub struct Member {
     identity: Identity,
     config: Config,
@@ -221,17 +207,15 @@ impl Member {
         Ok(member)
     }
 
-    /// Returns the client of the own session.
     pub fn client(&self) -> &SessionClient {
         &self.client
     }
 
-    /// Returns the own voter, which may have halted: see [`Registry::halted`].
+    /// The own voter, which may have [halted](Registry::halted).
     pub fn registry(&self) -> Option<&Registry> {
         self.registry.as_ref()
     }
 
-    /// Returns the leader's host, as far as known.
     pub fn leader(&self) -> Option<PeerId> {
         self.leader.map(|lead| lead.host)
     }
@@ -245,7 +229,7 @@ impl Member {
         own.chain(self.voters.iter().copied()).chain(self.leader())
     }
 
-    /// Returns how many messages were malformed, without those to the voter and those of other versions and clusters.
+    /// How many messages were malformed, without those to the voter and those of other versions and clusters.
     pub fn unexpected(&self) -> u64 {
         self.unexpected
     }
@@ -255,7 +239,7 @@ impl Member {
         std::mem::take(&mut self.out)
     }
 
-    /// Returns when to call [`Member::wake`] next.
+    /// When to call [`Member::wake`] next.
     pub fn next(&self) -> Time {
         let asked = self.questions.next().into_iter();
         let tick = self.registry.as_ref().map(|_| self.next_tick);
@@ -329,13 +313,12 @@ impl Member {
         self.stopping = Some(leave);
     }
 
-    /// Returns whether [`Member::stop`] is complete.
     pub fn has_stopped(&self) -> bool {
         let leads = self.registry.as_ref().is_some_and(|it| it.is_leader() && it.state().conf().voters.len() > 1);
         self.has_left() && !leads
     }
 
-    /// Returns whether the end of the session is committed, or there was none.
+    /// The end of the session is committed, or there was none.
     pub fn has_left(&self) -> bool {
         self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.questions.has(leave)))
     }
@@ -381,7 +364,6 @@ impl Member {
         Ok(())
     }
 
-    /// Handles a completed write.
     pub fn on_written(&mut self, number: u64, now: Time) {
         if let (Some(registry), Some(number)) = (&mut self.registry, number.checked_sub(self.writes)) {
             registry.on_written(number, now);

@@ -8,10 +8,9 @@
 //!   be a majority, and would confirm sessions with the same numbers. A process that receives a succeeding ID
 //!   ([`Malformed::Recovered`](crate::wire::Malformed)) stops, and joins the new cluster without its voter's file.
 //! - *Nothing is granted while an old session may be in use.* The sessions in this file stay valid until the new leader
-//!   has counted them out. Those that the lost voters opened since are unknown. They expire when their duration has
-//!   passed since the last renewal that the lost leader confirmed. So no generation is announced during a *quarantine*
-//!   of the longest duration that the file has ever recorded, and at least [`LEAST_QUARANTINE`]. A longer session that
-//!   only the lost voters recorded is not covered.
+//!   has counted them out. Those that the lost voters opened since are unknown. So no generation is announced during a
+//!   *quarantine* of the longest duration that the file has ever recorded, and at least [`LEAST_QUARANTINE`]. A longer
+//!   session that only the lost voters recorded is not covered.
 //! - *Numbers continue.* The lost voters may have allocated sessions, voters and generations since. All three continue
 //!   beyond them, and fencing numbers with the generations, also for resources that this file lacks.
 
@@ -24,22 +23,18 @@ use crate::registry::decode_batch;
 use crate::state::{State, Undecodable};
 use crate::{ClusterId, Config, Ttl, Versions, VoterId};
 
-/// The minimum quarantine. Our choice: the default session duration.
+/// Our choice: the default session duration.
 pub const LEAST_QUARANTINE: Ttl = match Ttl::from_millis(15_000) {
     Ok(ttl) => ttl,
     Err(_) => panic!("15 s is a valid duration"),
 };
 
-/// A recovered registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// Replaces the old file.
     pub file: Vec<u8>,
-    /// The new ID.
     pub cluster: ClusterId,
-    /// The only voter.
     pub voter: VoterId,
-    /// Its host.
     pub host: PeerId,
     /// Term and index of the last entry. Of several files recover the one with the highest.
     pub last: (u64, u64),

@@ -12,8 +12,7 @@
 //!   registry.rs           the state, the messages, the file
 //! ```
 //!
-//! The time is that of the local clock (`peerlock-clock`), read *after* the input was received: a leader elected by a
-//! message counts from then.
+//! The local clock is read *after* an input was received: a leader elected by a message counts from then.
 
 mod delivery;
 mod lead;
@@ -40,25 +39,16 @@ use crate::state::{State, Undecodable, VoterRecord};
 use crate::wire::{Answer, RegistryMessage, to_bytes};
 use crate::{ClusterId, Versions, VoterId};
 
-/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Send a message.
     Send {
-        /// The receiving host.
         to: PeerId,
         /// That of the registry, or of the question.
         version: u16,
-        /// The message.
         registry_message: RegistryMessage,
     },
-    /// Execute, then call [`Registry::on_written`].
-    Write {
-        /// Consecutive.
-        number: u64,
-        /// The write.
-        write: Write,
-    },
+    /// Execute, then call [`Registry::on_written`]. Numbers are consecutive.
+    Write { number: u64, write: Write },
 }
 
 /// The question of an answer.
@@ -69,11 +59,10 @@ struct Origin {
     version: u16,
 }
 
-/// An entry of commands, after its version.
+/// The commands of an entry, after its version.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch(pub Vec<Command>);
 
-/// A voter.
 pub struct Registry {
     config: Config,
     versions: Versions,
@@ -169,37 +158,33 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Returns this voter's number.
     pub fn voter(&self) -> VoterId {
         self.voter
     }
 
-    /// Returns its cluster.
     pub fn cluster(&self) -> ClusterId {
         self.writer.header().cluster
     }
 
-    /// Returns the state of all applied entries.
+    /// The state of all applied entries.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Returns the index of the last applied entry.
+    /// The index of the last applied entry.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Returns whether it leads, as far as it knows.
+    /// Leads, as far as it knows.
     pub fn is_leader(&self) -> bool {
         self.engine.is_leader()
     }
 
-    /// Returns Raft's term.
     pub fn term(&self) -> u64 {
         self.engine.term()
     }
 
-    /// Returns the leader's host, if known.
     pub fn leader(&self) -> Option<PeerId> {
         self.engine
             .leader()
@@ -207,15 +192,15 @@ impl Registry {
             .map(|voter_record| voter_record.host)
     }
 
-    /// Returns whether it votes and has a leader. A removed voter loses its leader within an election timeout; a
-    /// learner may not notice its removal.
+    /// Votes and has a leader. A removed voter loses its leader within an election timeout; a learner may not notice
+    /// its removal.
     pub fn is_led(&self) -> bool {
         let conf = self.state.conf();
         let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));
         votes && self.halted.is_none() && self.engine.leader().is_some()
     }
 
-    /// Returns the numbers of unexpected messages by reason.
+    /// The numbers of unexpected messages by reason.
     pub fn unexpected(&self) -> &BTreeMap<&'static str, u64> {
         &self.unexpected
     }
@@ -224,22 +209,20 @@ impl Registry {
         *self.unexpected.entry(why).or_default() += 1;
     }
 
-    /// Returns why it has halted: this program does not understand its log.
+    /// Why it has halted: this program does not understand its log.
     pub fn halted(&self) -> Option<&str> {
         self.halted.as_deref()
     }
 
-    /// Returns the length of its file.
     pub fn file_length(&self) -> usize {
         self.writer.length()
     }
 
-    /// Returns the number of writes so far.
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// Returns roughly how many items it holds for pending requests and snapshots.
+    /// Roughly how many items it holds for pending requests and snapshots.
     pub fn retained(&self) -> usize {
         self.lead.as_ref().map_or(0, Lead::retained) + self.pieces.retained() / 64
     }
@@ -249,7 +232,7 @@ impl Registry {
         std::mem::take(&mut self.out)
     }
 
-    /// Handles a tick. Missed ticks are not repeated.
+    /// Missed ticks are not repeated.
     pub fn tick(&mut self, now: Time) {
         if self.halted.is_some() {
             return;
@@ -304,7 +287,6 @@ impl Registry {
         self.settle(now);
     }
 
-    /// Handles a completed write.
     pub fn on_written(&mut self, number: u64, now: Time) {
         if number == self.writes && self.halted.is_none() {
             self.engine.on_written();
@@ -334,7 +316,6 @@ impl Registry {
         }
     }
 
-    /// Returns whether it is from the current leader.
     fn follows(&self, message: &Message) -> bool {
         self.engine.leader() == Some(message.from) && self.engine.term() == message.term
     }

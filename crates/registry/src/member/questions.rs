@@ -47,7 +47,6 @@ impl Questions {
         }
     }
 
-    /// Returns the next question that may be sent.
     pub fn turn(&mut self) -> Option<(u64, Question)> {
         let out = self.out.len();
         let soon = if out < MOST_OUT { self.soon.pop_front() } else { None };
@@ -78,7 +77,7 @@ impl Questions {
         self.dues = self.out.iter().map(|(number, out)| (out.due, *number)).collect();
     }
 
-    /// Removes an answered question. Returns false if it is not open.
+    /// Returns false if the question is not open.
     pub fn answered(&mut self, number: u64) -> bool {
         let out = self.out.remove(&number);
         out.is_some_and(|out| self.dues.remove(&(out.due, number)))

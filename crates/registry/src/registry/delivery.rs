@@ -16,7 +16,7 @@ const AGAIN: Span = Span::from_millis(300);
 /// The longest, reached by doubling while at least `MANY_OPENED` generations are open at a session that closes others.
 const LONGEST: Span = Span::from_millis(4800);
 const MANY_OPENED: usize = 64;
-/// Events sent, and resources examined, per call. The next call continues.
+/// Per call. The next call continues.
 const MAX_SENT: usize = 256;
 const MOST_LOOKED_AT: usize = 2048;
 /// Open generations of one coordinator, since each costs it memory. Our choice: more than its limit of open questions,
@@ -81,7 +81,6 @@ impl SentEvents {
 }
 
 impl Registry {
-    /// Sends the due events.
     pub(super) fn delivery(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;

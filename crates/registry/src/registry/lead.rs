@@ -24,10 +24,9 @@ const MOST_BATCH: usize = 256;
 const LONG_ENTRY: usize = 128 << 10;
 /// Queued commands. Their senders retransmit further ones.
 const MOST_QUEUED: usize = 8192;
-/// Of one host, so that others are served too.
+/// Queued commands of one host, so that others are served too.
 const MOST_OF_HOST: usize = 1024;
 
-/// A renewal to be answered.
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
     origin: Origin,
@@ -81,7 +80,6 @@ impl Lead {
         asked + self.waiting.len() + rounds.map(BTreeMap::len).sum::<usize>()
     }
 
-    /// Returns the commands that are proposed or queued.
     fn under_way(&self) -> impl Iterator<Item = &Command> {
         let flying = self.flight.iter().flat_map(|(_, flying)| flying);
         flying.chain(&self.queue).map(|(command, _)| command)
@@ -162,8 +160,7 @@ impl Registry {
         }
     }
 
-    /// Every voter counts from the moment when it learns of the quarantine, so a change of leader does not restart the
-    /// count.
+    /// Every voter counts from the moment when it learns of the quarantine, as above.
     fn lift_quarantine(&mut self, now: Time) -> Option<Command> {
         let Some(ttl) = self.state.quarantine() else {
             self.quarantined = None;
@@ -304,7 +301,7 @@ impl Registry {
         }
     }
 
-    /// Returns whether a host may ask this: for itself or its own sessions, and nothing that only a leader proposes.
+    /// A host may ask for itself and its own sessions, and nothing that only a leader proposes.
     fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
         let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
         match question {

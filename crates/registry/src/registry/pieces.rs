@@ -1,4 +1,5 @@
-//! Transfers a snapshot longer than a message:
+//! Transfers a snapshot longer than a message. The engine repeats a snapshot until it is answered, which sends the
+//! unconfirmed piece again.
 //!
 //! ```text
 //!   leader ──Piece 0──► follower      each is sent when the previous one has arrived: at most one is in flight,
@@ -6,8 +7,6 @@
 //!          ──Piece 256k►
 //!          ◄─Had all───               the engine receives the whole as one message
 //! ```
-//!
-//! The engine repeats a snapshot until it is answered, which sends the unconfirmed piece again.
 
 use std::collections::BTreeMap;
 
