@@ -21,10 +21,8 @@ use crate::table::Table;
 /// Resolves when an unproved connection must close.
 pub(crate) type Goes = oneshot::Receiver<()>;
 
-/// The places of unproved connections.
 pub(crate) struct Admission {
     table: Arc<Table>,
-    /// Limit of unproved connections, and again of those from addresses of members.
     most: usize,
     waiting: Mutex<VecDeque<Unauthenticated>>,
 }
@@ -32,7 +30,7 @@ pub(crate) struct Admission {
 /// An unproved connection. Dropping it closes the connection.
 struct Unauthenticated {
     address: SocketAddr,
-    /// Whether it comes from an address of a member.
+    /// It comes from an address of a member.
     is_known: bool,
     _stays: oneshot::Sender<()>,
 }
@@ -43,7 +41,6 @@ impl Admission {
         Self { table, most: most.max(1), waiting: Mutex::default() }
     }
 
-    /// Gives a new connection a place.
     pub fn arrive(&self, address: SocketAddr) -> Goes {
         let is_known = self.table.knows(address.ip());
         let mut waiting = self.lock();
@@ -81,8 +78,8 @@ fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     oldest.and_then(|oldest| waiting.remove(oldest));
 }
 
-/// Returns the source that a connection is counted for. For IPv6 it is the /64 network, since its owner has every
-/// address in it.
+/// The source that a connection is counted for. For IPv6 it is the /64 network, since its owner has every address in
+/// it.
 fn source(address: SocketAddr) -> IpAddr {
     match address.ip() {
         IpAddr::V4(ip) => ip.into(),
@@ -122,7 +119,7 @@ mod tests {
         assert_eq!(left(&admission), [1, 3, 4, 5]);
         assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it is told to go");
         assert_eq!(goes[1].try_recv(), Err(TryRecvError::Empty));
-        // Among equals the oldest of all goes.
+        // Among equals the oldest of all is closed.
         admission.leave(at("10.0.0.2", 3));
         admission.leave(at("10.0.0.2", 3));
         drop(admission.arrive(at("10.0.0.4", 6)));

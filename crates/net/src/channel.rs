@@ -32,7 +32,6 @@ pub(crate) struct Channel<R, W> {
     pub proved: Fingerprint,
 }
 
-/// The receiving direction.
 pub(crate) struct Reader<R> {
     from: R,
     keys: Arc<StatelessTransportState>,
@@ -43,11 +42,9 @@ pub(crate) struct Reader<R> {
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
-    /// Bytes received; readable while a message is incomplete.
     came: Arc<AtomicUsize>,
 }
 
-/// The sending direction.
 pub(crate) struct Writer<W> {
     to: W,
     keys: Arc<StatelessTransportState>,
@@ -84,15 +81,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
     }
 
-    /// Returns the counter of received bytes, which includes incomplete messages; its reader resets it.
+    /// The counter of received bytes, which includes incomplete messages; its reader resets it.
     pub fn came(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.came)
     }
 
     /// Returns the plaintext of the next message.
     ///
-    /// # Errors
-    /// The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
+    /// # Errors The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
     pub async fn next(&mut self) -> io::Result<&[u8]> {
         let length = loop {
             let wanted = match self.sealed[self.taken..self.filled].split_first_chunk::<LENGTH>() {
@@ -159,7 +155,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Ok(())
     }
 
-    /// Returns whether a write was cancelled in the middle of a message.
+    /// A write was cancelled in the middle of a message.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }

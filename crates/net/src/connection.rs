@@ -14,14 +14,12 @@ use crate::handshake::Role;
 use crate::session::{Session, Shared};
 use crate::{Refusal, Unreached, interfaces};
 
-/// The outcome of a connection.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It became the link with this peer.
     Linked(PeerId),
-    /// It is not needed: there is another connection with this peer, or will be shortly.
+    /// There is another connection with this peer, or will be shortly.
     Duplicate(PeerId),
-    /// It failed.
     Failed(Unreached),
     /// It was the link with this peer, and has ended.
     Ended(PeerId),
@@ -44,7 +42,7 @@ impl Report {
 
     fn linked(&mut self) {
         if let Some(peer) = self.peer {
-            // The hub is gone if the whole peer stops.
+            // The hub has ended if the whole peer stops.
             _ = self.hub.send((self.number, Outcome::Linked(peer)));
             self.last = Some(Outcome::Ended(peer));
         }

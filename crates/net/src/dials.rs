@@ -9,7 +9,6 @@ use peerlock_types::{PeerId, Rng};
 /// Limit of addresses.
 pub(crate) const MOST: usize = 4096;
 
-/// The addresses to be linked with.
 pub(crate) struct Dials {
     wanted: BTreeMap<SocketAddr, Wanted>,
     /// Connection attempts in progress, including those to addresses that have been forgotten; and their limit.
@@ -37,7 +36,7 @@ enum State {
 }
 
 impl Dials {
-    /// Starts empty; back-off runs from `least` to `most`.
+    /// Back-off runs from `least` to `most`.
     pub fn new(at_a_time: usize, (least, most): (Duration, Duration), rng: Rng) -> Self {
         Self { wanted: BTreeMap::new(), under_way: BTreeSet::new(), at_a_time, least, most, rng }
     }
@@ -59,7 +58,6 @@ impl Dials {
         room
     }
 
-    /// Stops dialling this address. An existing link stays.
     pub fn forget(&mut self, address: SocketAddr) {
         self.wanted.remove(&address);
     }
@@ -74,8 +72,8 @@ impl Dials {
         self.first().filter(|(when, ..)| *when <= now).map(|(_, address, again)| (address, again))
     }
 
-    /// Returns when which address is dialled next, and whether it was before: the one that has waited longest, so that
-    /// each gets its turn.
+    /// The address that has waited longest, so that each gets its turn: when it is due, and whether it was dialled
+    /// before.
     fn first(&self) -> Option<(Instant, SocketAddr, bool)> {
         if self.under_way.len() >= self.at_a_time {
             return None;
@@ -87,7 +85,6 @@ impl Dials {
         due.min()
     }
 
-    /// Records that the address is being dialled.
     pub fn dialling(&mut self, address: SocketAddr, connection: u64) {
         self.under_way.insert(connection);
         if let Some(wanted) = self.wanted.get_mut(&address) {

@@ -1,7 +1,7 @@
 //! Frames on a link whose two sides have proved themselves.
 //!
-//! A frame is the length of its body (four bytes, big endian), its kind (one byte) and its body. Data is opaque here.
-//! The version is in the connection's greeting, `peerlock/3`.
+//! A frame is the length of its body (four bytes, big endian), its kind (one byte) and its body. The version is in the
+//! connection's greeting ([`handshake`](crate::handshake)).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -12,7 +12,6 @@ use crate::Refusal;
 const HEADER: usize = 5;
 const HELLO: usize = 8 + 8 + 8 + 16 + 2;
 
-/// A frame between two peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// Sent first by both sides. The peer with the smaller number answers with `Take` or `Refuse`.
@@ -25,25 +24,22 @@ pub(crate) enum Frame {
     Data(Bytes),
     /// Sent after a silence, to probe the other side. Answered with `Beat`, or any later frame.
     Ask,
-    /// The answer to `Ask`.
     Beat,
     /// Sent by a peer that leaves for good. Nothing follows.
     Bye,
 }
 
-/// A peer's self-description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A number drawn by the process at its start.
+    /// Drawn by the process at its start.
     pub incarnation: u64,
     /// The newest link with the other side that has ended: the incarnation of the process that numbered it, and its
     /// number. Zeros if there is none.
     pub over: (u64, u64),
-    /// The peer's TCP listening address, as far as it knows.
+    /// The listening address, as far as the peer knows.
     pub listen: SocketAddr,
 }
 
-/// The other side violates the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -62,7 +58,6 @@ const REFUSALS: [Refusal; 5] =
     [Refusal::Crowded, Refusal::Collision, Refusal::Duplicate, Refusal::Leaving, Refusal::Twin];
 
 impl Frame {
-    /// Appends the frame to `buffer`.
     pub fn encode(&self, buffer: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => {
@@ -151,7 +146,6 @@ impl Decoder {
         Self { longest: longest.max(HELLO), buffer: Vec::new(), taken: 0 }
     }
 
-    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
@@ -256,8 +250,7 @@ mod tests {
         assert_eq!(decoder.next(), Ok(Some(Frame::Refuse(Refusal::Broken))), "a reason of a later version");
     }
 
-    /// Fuzzes with valid streams that are flipped, cut and repeated, and with noise. The decoder returns an error or
-    /// waits for more; its memory is bounded; and its frames can be encoded again.
+    /// Fuzzes with valid streams that are flipped, cut and repeated, and with noise.
     #[test]
     fn fuzzed_bytes_neither_panic_nor_grow_the_decoder() {
         let longest = 400;

@@ -53,7 +53,7 @@ const INITIAL: usize = KEY + SEAL;
 const LONGEST: usize = KEY + (KEY + SEAL) + (VOUCHER + SEAL);
 /// A listener's answer if it does not know the secret of the tag.
 const UNKNOWN_SECRET: [u8; LENGTH] = [0; LENGTH];
-/// How many secrets a dialler may try: the new and the old one.
+/// The new secret and the old one.
 const TRIES: usize = 2;
 
 /// A peer's end of the connection.
@@ -186,12 +186,10 @@ fn builder<'a>() -> Builder<'a> {
     Builder::new(PATTERN.parse().expect("it is a pattern of Noise"))
 }
 
-/// Derives Noise's pre-shared key.
 fn pre_shared(key: &Key) -> [u8; KEY] {
     key.mac().chain_update(PRE_SHARED).finalize().into_bytes().into()
 }
 
-/// Returns the tag of a first message.
 fn tag(key: &Key, first: &[u8]) -> [u8; TAG] {
     key.mac().chain_update(FIRST).chain_update(first).finalize().into_bytes().into()
 }
@@ -205,7 +203,6 @@ fn broken<E>(_: E) -> Refusal {
     Refusal::Broken
 }
 
-/// Why a greeting was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Greeted {
     /// The connection ended before it.
@@ -233,7 +230,6 @@ async fn greeted<R: AsyncRead + Unpin>(from: &mut R) -> Result<(), Greeted> {
     }
 }
 
-/// Returns the next message of the handshake.
 fn next_message(noise: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut message = vec![0; LONGEST];
     let length = noise.write_message(payload, &mut message).map_err(broken)?;
@@ -246,7 +242,6 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&(message.len() as u16).to_be_bytes()[..], message].concat()
 }
 
-/// Reads a message of at most this length.
 async fn message<R: AsyncRead + Unpin>(from: &mut R, longest: usize) -> Result<Vec<u8>, Refusal> {
     let length = usize::from(from.read_u16().await.map_err(broken)?);
     if length > longest {
@@ -370,7 +365,6 @@ mod tests {
         }
     }
 
-    /// A recorded first message is answered, and its sender cannot continue.
     #[tokio::test]
     async fn replayed_first_message_is_no_proof() {
         let recorded = dialled(secret("1")).await;
@@ -380,7 +374,6 @@ mod tests {
         }
     }
 
-    /// Any bytes of any length behind the greeting are refused.
     #[tokio::test(start_paused = true)]
     async fn random_messages_are_no_proof() {
         let (ours, mut rng) = (secret("1"), Rng::new(7));
@@ -443,7 +436,6 @@ mod tests {
         }
     }
 
-    /// Peers with a common secret accept each other and agree on it; others are refused.
     #[tokio::test]
     async fn rotation_accepts_both_secrets_then_one() {
         let (old, new) = (secret("1"), secret("2"));

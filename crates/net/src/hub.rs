@@ -24,7 +24,6 @@ const BACKLOG: i32 = 1024;
 /// Pause after a failed accept, for instance without free descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A command from the application.
 pub(crate) enum Command {
     Dial { address: SocketAddr, maintain: bool },
     Forget(SocketAddr),
@@ -48,11 +47,9 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 struct Hub {
     shared: Arc<Shared>,
     dials: Dials,
-    /// An accepted connection holds a permit until it has proved itself or closes. There are more permits than places,
-    /// for connections that have just arrived or are closing; otherwise all that arrive at once would be accepted
-    /// before the first closes.
+    /// An accepted connection holds a permit until it has proved itself or closes. There are more permits than places;
+    /// otherwise all connections that arrive at once would be accepted before the first closes.
     entries: Arc<Semaphore>,
-    /// One task per connection, and the number of the last one.
     connections: JoinSet<()>,
     last: u64,
     reports: mpsc::UnboundedSender<(u64, Outcome)>,
@@ -91,7 +88,6 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
     }
 }
 
-/// Accepts the next connection.
 async fn accept(
     listener: &TcpListener,
     entries: &Arc<Semaphore>,
@@ -130,7 +126,6 @@ impl Hub {
         }
     }
 
-    /// Dials all due addresses.
     fn dial(&mut self) {
         while let Some((address, again)) = self.dials.due(Instant::now()) {
             let report = self.report();

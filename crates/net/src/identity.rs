@@ -28,8 +28,7 @@ impl Identity {
         Self::from_key(random())
     }
 
-    /// Loads the identity in `path`. If there is no such file, creates it and its directory, readable by the owner
-    /// only.
+    /// Loads the identity. If there is no such file, creates it and its directory, readable by the owner only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::IdentityUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -44,7 +43,7 @@ impl Identity {
         }
     }
 
-    /// Returns the number that identifies this peer in the rest of peerlock.
+    /// The number that identifies this peer in the rest of peerlock.
     pub fn peer(&self) -> PeerId {
         self.name().number()
     }
@@ -53,7 +52,6 @@ impl Identity {
         Name(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs `what` with this peer's key.
     pub(crate) fn vouch(&self, what: &[u8]) -> [u8; VOUCHER] {
         let mut voucher = [0; VOUCHER];
         let (name, signature) = voucher.split_at_mut(KEY);
@@ -92,8 +90,8 @@ impl Name {
     /// Two of n honest peers share a number with a probability of about n² / 2⁶⁵: 3 · 10⁻¹² for ten thousand. Peers
     /// linked with the first of them then refuse the second ([`crate::Refusal::Collision`]).
     pub fn number(&self) -> PeerId {
-        // The prefix marks a 32-byte ed25519 key in libp2p. It has been hashed since the first version, and registries
-        // store peers by their numbers.
+        // The prefix marks a 32-byte ed25519 key in libp2p. Registries store peers by their numbers, so it cannot
+        // change.
         let hash = Sha256::new_with_prefix(b"peerlock peer \x00\x24\x08\x01\x12\x20").chain_update(self.0).finalize();
         PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }

@@ -1,6 +1,5 @@
-//! Log lines of the network. They never contain messages or the secret.
-//!
-//! Other peers appear by address: host names are unknown here, so the application logs links that come up or go down.
+//! Log lines of the network. They never contain messages or the secret. Other peers appear by address: host names are
+//! unknown here, so the application logs links that come up or go down.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +12,6 @@ use crate::{Refusal, Unreached};
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Logs a dial that failed.
 pub(crate) fn unreached(address: SocketAddr, why: &Unreached) {
     match why {
         Unreached::Refused(Refusal::Twin) => {
@@ -25,7 +23,6 @@ pub(crate) fn unreached(address: SocketAddr, why: &Unreached) {
     }
 }
 
-/// Logs that a member sent an invalid frame.
 pub(crate) fn malformed(address: SocketAddr) {
     tracing::warn!(%address, "a link was given up: what came on it is no message of peerlock");
 }
@@ -43,14 +40,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Logs that the system lacks resources to accept a connection.
     pub fn not_accepted(&self, why: &io::Error) {
         if let Some(held_back) = open(&self.not_accepted) {
             tracing::warn!(%why, held_back, "a connection cannot be taken: others wait until there is room for them");
         }
     }
 
-    /// Logs an incoming connection that did not become a link.
     pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
         // Normal in a healthy cluster.
         if matches!(refusal, Refusal::Duplicate | Refusal::Myself | Refusal::Leaving) {

@@ -13,11 +13,11 @@ pub struct Metrics {
     pub downs: BTreeMap<Why, u64>,
     /// Messages handed to a connection.
     pub sent: u64,
-    /// Their bytes, without framing.
+    /// Without framing.
     pub sent_bytes: u64,
     /// Messages placed in the application's queue.
     pub received: u64,
-    /// Their bytes, without framing.
+    /// Without framing.
     pub received_bytes: u64,
     /// Messages that could not be sent: no link, queue full, too long, or still queued when the link ended.
     pub dropped: u64,
@@ -26,9 +26,8 @@ pub struct Metrics {
     /// How often the system could not accept a connection for lack of descriptors or memory. The connection waits and
     /// is accepted later.
     pub not_accepted: u64,
-    /// How often an address was dialled.
     pub dials: u64,
-    /// Of those, again after a failure or a lost link.
+    /// Dials after a failure or a lost link.
     pub redials: u64,
     /// Dials that failed.
     pub unreached: u64,

@@ -20,10 +20,10 @@ use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unse
 /// How many commands may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
 
-/// Network configuration of a peer. `docs/design/network.md` explains the defaults.
+/// `docs/design/network.md` explains the defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Address to listen on; port 0 selects a free one.
+    /// Port 0 selects a free one.
     pub listen: SocketAddr,
     /// Address at which others reach this peer, if it is neither `listen` nor, where `listen` is unspecified, the
     /// source address they see: behind a forwarded port, or in a container. Port 0 means the listening port.
@@ -38,26 +38,22 @@ pub struct Config {
     pub handshake: Duration,
     /// How long to wait until others have read the goodbye.
     pub goodbye: Duration,
-    /// First delay before a kept address is dialled again; doubled with every failure.
+    /// First delay before a maintained address is dialled again; doubled with every failure.
     pub redial: Duration,
-    /// Longest such delay.
     pub redial_most: Duration,
-    /// Longest message in bytes. Must be the same in the whole cluster: longer frames end the link.
+    /// In bytes, the same in the whole cluster: longer frames end the link.
     pub max_message: usize,
     /// How many bytes may be queued for one peer.
     pub outbox: usize,
     /// How many bytes from one peer may wait for the application before reading stops.
     pub inbox: usize,
-    /// Limit of links.
     pub max_peers: usize,
     /// Limit of incoming unproved connections; the same number again for addresses of members.
     pub max_unauthenticated: usize,
-    /// Limit of concurrent dials.
     pub max_dials: usize,
 }
 
 impl Config {
-    /// Returns the defaults with this listening address.
     pub const fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -89,8 +85,8 @@ impl Config {
         self
     }
 
-    /// Returns the limit of incoming unproved connections: places of both kinds, and as many connections that have just
-    /// arrived or are closing.
+    /// Incoming unproved connections: places of both kinds, and as many connections that have just arrived or are
+    /// closing.
     pub fn max_entries(&self) -> usize {
         3 * self.max_unauthenticated.max(1)
     }
@@ -105,7 +101,6 @@ fn sound(mut config: Config) -> Config {
     // Without a pause, probes would saturate the link.
     config.beat = config.beat.max(Duration::from_millis(1));
     config.rest = config.rest.max(config.beat);
-    // Otherwise nothing would ever be dialled.
     config.max_dials = config.max_dials.max(1);
     config
 }
@@ -114,41 +109,29 @@ fn sound(mut config: Config) -> Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub(crate) u64);
 
-/// An event for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A link with a member has come up.
+    /// A link with a member has come up. Others can dial it at `address`.
     Up {
-        /// The member, by its proved number.
         peer: PeerId,
-        /// This lifetime of the link.
         epoch: Epoch,
-        /// Where others can dial it.
         address: SocketAddr,
     },
     /// The link has ended. Messages that the other side has not read yet may be lost.
     Down {
-        /// The other member.
         peer: PeerId,
-        /// The lifetime that has ended.
         epoch: Epoch,
         /// The reason, as far as it is known here.
         why: Why,
     },
-    /// A message has arrived.
     Message {
-        /// The sender, by its proved key.
         from: PeerId,
-        /// The lifetime of the link.
         epoch: Epoch,
-        /// The payload of one send, without its frame.
         bytes: Bytes,
     },
-    /// A dial has failed. A kept address is dialled again nevertheless.
+    /// A dial has failed. A maintained address is dialled again nevertheless.
     Unreached {
-        /// The dialled address.
         address: SocketAddr,
-        /// Why the dial failed.
         why: Unreached,
     },
 }
@@ -175,7 +158,6 @@ impl Net {
         let failed = |source| Error::Listen { address: config.listen, source };
         let listener = hub::listen(config.listen).map_err(failed)?;
         let address = SocketAddr::new(config.listen.ip(), listener.local_addr().map_err(failed)?.port());
-        // Set once: this is the only call.
         let _ = table.listen.set(address);
         let advertised = table.advertised();
         let shared = Arc::new(Shared { identity, config, table: Arc::clone(&table), admission, log: Log::default() });
@@ -184,23 +166,21 @@ impl Net {
         Ok(Self { me, address, advertised, goodbye, table, commands, hub })
     }
 
-    /// Returns this peer's number.
     pub fn me(&self) -> PeerId {
         self.me
     }
 
-    /// Returns the listening address with the actual port.
+    /// The listening address with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the address that others receive. If it is unspecified, each uses the source address it sees.
+    /// The address that others receive. If it is unspecified, each uses the source address it sees.
     pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
 
-    /// Returns the addresses at which others can dial this peer, the likeliest first: see
-    /// [`dialable`](crate::dialable).
+    /// The addresses at which others can [dial](crate::dialable) this peer, the likeliest first.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         interfaces::dialable(self.advertised)
     }
@@ -210,7 +190,7 @@ impl Net {
         self.command(Command::Dial { address, maintain: false })
     }
 
-    /// Stays linked with the peer at this address: dials it now, and again whenever the link ends.
+    /// Dials the address now, and again whenever the link ends.
     pub fn maintain(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Dial { address, maintain: true })
     }
@@ -224,10 +204,8 @@ impl Net {
         self.commands.try_send(command).map_err(|_| Busy)
     }
 
-    /// Queues a message for a peer in this epoch.
-    ///
-    /// The epoch is that of the last `Up` the caller has seen. A message for an ended link therefore never travels on
-    /// the next one.
+    /// Queues a message for a peer. The epoch is that of the last `Up` that the caller has received, so a message for
+    /// an ended link never travels on the next one.
     pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send(to, epoch, bytes)
     }
@@ -238,7 +216,6 @@ impl Net {
         self.table.send_soon(to, epoch, bytes)
     }
 
-    /// Sends all delayed messages.
     pub fn flush(&self) {
         self.table.flush();
     }
@@ -259,7 +236,6 @@ impl Net {
         }
     }
 
-    /// Returns the next event if there is one.
     pub fn try_next(&mut self) -> Option<Event> {
         let event = self.table.pop()?;
         if let Event::Unreached { address, why } = &event {
@@ -268,7 +244,7 @@ impl Net {
         Some(event)
     }
 
-    /// Returns the peers that are up, with epoch and address, including those whose `Up` has not been taken yet.
+    /// The peers that are up, including those whose `Up` has not been taken yet.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.table.peers()
     }
@@ -278,7 +254,6 @@ impl Net {
         Keyring(Arc::clone(&self.table))
     }
 
-    /// Returns the counters.
     pub fn metrics(&self) -> Metrics {
         self.table.metrics()
     }
@@ -313,12 +288,12 @@ impl Keyring {
         self.0.replace_secret(secret);
     }
 
-    /// Returns the fingerprints of the accepted secrets: the preferred one, then the previous one if there is one.
+    /// The preferred secret first, then the previous one.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.0.secret().fingerprints()
     }
 
-    /// Returns the secret that each peer that is up has proved.
+    /// The secret that each peer that is up has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.0.proved()
     }

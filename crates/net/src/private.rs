@@ -7,8 +7,7 @@ use std::path::Path;
 /// Creates a file with one line, atomically: it is written under a temporary name and renamed. Creates a missing
 /// directory.
 ///
-/// # Errors
-/// The system's error; `AlreadyExists` if `path` exists.
+/// # Errors `AlreadyExists` if `path` exists.
 pub fn create(path: &Path, line: &str) -> io::Result<()> {
     let dir = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_private_dir(dir)?;
@@ -20,9 +19,6 @@ pub fn create(path: &Path, line: &str) -> io::Result<()> {
 }
 
 /// Replaces the content of an existing file atomically. Keeps its owner; the mode is private to that user.
-///
-/// # Errors
-/// The system's error. The file is unchanged.
 pub fn replace(path: &Path, lines: &str) -> io::Result<()> {
     // Follow symbolic links.
     let path = fs::canonicalize(path)?;
@@ -34,7 +30,6 @@ pub fn replace(path: &Path, lines: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a new file the owner of another one.
 #[cfg(unix)]
 fn own_as(other: &Path, file: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, chown};
@@ -59,12 +54,10 @@ fn create_private_dir(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// Returns a key in hexadecimal digits.
 pub(crate) fn hex(key: &[u8; 32]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the permission bits of a file.
 #[cfg(unix)]
 pub fn mode(metadata: &fs::Metadata) -> u32 {
     use std::os::unix::fs::PermissionsExt as _;

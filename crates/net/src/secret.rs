@@ -12,9 +12,8 @@ use crate::random::random;
 
 /// The key that the members of a cluster share; during a rotation also the previous one.
 ///
-/// A party that gets a member to connect can test guesses offline, so the secret must be random rather than a phrase:
-/// 32 or more random bytes, written as hexadecimal digits. Other texts are rejected, since their entropy cannot be
-/// measured.
+/// A party that gets a member to connect can test guesses offline, so the secret must be 32 or more random bytes,
+/// written as hexadecimal digits. Other texts are rejected, since their entropy cannot be measured.
 ///
 /// *Rotation.* Members with a common secret can be linked, by the first one of the dialler that the listener accepts.
 /// The new secret is added on every member beside the old one, and then the old one is removed from each.
@@ -40,9 +39,8 @@ impl Secret {
 
     /// Parses a secret of hexadecimal digits, or two lines: the new one and the previous one.
     ///
-    /// # Errors
-    /// [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if there are
-    /// more lines, or equal ones.
+    /// # Errors [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if
+    /// there are more lines, or equal ones.
     pub fn new(digits: &[u8]) -> Result<Self, Error> {
         let mut lines = digits.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let first = Key::new(lines.next().unwrap_or_default())?;
@@ -62,8 +60,7 @@ impl Secret {
         Self::new(&read(path)?)
     }
 
-    /// Loads the secret from a file. If there is no such file, creates it and its directory, readable by the owner
-    /// only.
+    /// Like [`load`](Self::load). If there is no such file, creates it and its directory, readable by the owner only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::SecretUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -80,8 +77,7 @@ impl Secret {
 
     /// Creates a file with a new secret, and its directory if there is none.
     ///
-    /// # Errors
-    /// [`Error::SecretUncreatable`], also if the file exists: it is not replaced.
+    /// # Errors [`Error::SecretUncreatable`], also if the file exists: it is not replaced.
     pub fn create(path: &Path) -> Result<Self, Error> {
         create(path, &hex(&random())).map_err(|source| Error::SecretUncreatable { path: path.to_owned(), source })?;
         Self::load(path)
@@ -89,8 +85,7 @@ impl Secret {
 
     /// Adds a new secret before the current one in a file, and returns both.
     ///
-    /// # Errors
-    /// The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
+    /// # Errors The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
     pub fn rotate(path: &Path) -> Result<Self, Error> {
         let old = read(path)?;
         if Self::new(&old)?.before.is_some() {
@@ -101,8 +96,7 @@ impl Secret {
 
     /// Removes the previous secret from a file, and returns the remaining one.
     ///
-    /// # Errors
-    /// The file is unchanged.
+    /// # Errors The file is unchanged.
     pub fn finish(path: &Path) -> Result<Self, Error> {
         let both = read(path)?;
         Self::new(&both)?;
@@ -116,22 +110,21 @@ impl Secret {
         Ok(secret)
     }
 
-    /// Returns the fingerprints: the preferred secret, then the previous one if it is accepted.
+    /// The preferred secret first, then the previous one.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.keys().map(Key::fingerprint).collect()
     }
 
-    /// Returns the accepted secrets, the preferred one first.
+    /// The preferred one first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         [&self.first].into_iter().chain(&self.before)
     }
 
-    /// Returns whether a proof of this secret is accepted.
     pub(crate) fn accepts(&self, proved: Fingerprint) -> bool {
         self.keys().any(|key| key.fingerprint() == proved)
     }
 
-    /// Returns the secret that is proved first.
+    /// The secret that is proved first.
     pub(crate) fn preferred(&self) -> Fingerprint {
         self.first.fingerprint()
     }
@@ -157,13 +150,11 @@ impl Key {
         Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length"))
     }
 
-    /// Returns the fingerprint.
     pub fn fingerprint(&self) -> Fingerprint {
         let hash = self.mac().chain_update(b"peerlock fingerprint").finalize().into_bytes();
         Fingerprint(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// Returns a new MAC computation.
     pub fn mac(&self) -> Hmac<Sha256> {
         self.0.clone()
     }

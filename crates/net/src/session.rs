@@ -18,8 +18,6 @@
 //! *Every byte counts as life*, also of an incomplete frame: on a slow network a long frame takes longer than the
 //! allowed silence. A side that receives much data sends a `Beat` at every beat, because the other side's probe would
 //! queue behind that data.
-//!
-//! A session runs on any [`Channel`].
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -45,7 +43,7 @@ const BATCH: usize = 64 * 1024;
 /// little that a network on which it takes a beat is useless.
 const MUCH: usize = 1024;
 
-/// State that all sessions of a peer share.
+/// State that all links of a peer share.
 pub(crate) struct Shared {
     pub identity: Identity,
     pub config: Config,
@@ -54,7 +52,6 @@ pub(crate) struct Shared {
     pub log: Log,
 }
 
-/// A running link.
 pub(crate) struct Session<R, W> {
     guard: LinkGuard,
     /// The `Take` still to be sent.
@@ -69,18 +66,17 @@ pub(crate) struct Session<R, W> {
 struct Pulse {
     /// Bytes received since the detector's last beat.
     received: Arc<AtomicUsize>,
-    /// Whether either side has sent data since then.
+    /// Either side has sent data since then.
     said: AtomicBool,
     stirred: Notify,
     /// The local application lags, so nothing is read.
     lagging: AtomicBool,
-    /// Whether an `Ask`, or a `Beat`, is to be sent.
+    /// An `Ask`, or a `Beat`, is to be sent.
     asks: AtomicBool,
     owes: AtomicBool,
 }
 
 impl Pulse {
-    /// Counts received bytes in `received`.
     fn new(received: Arc<AtomicUsize>) -> Self {
         Self { received, ..Self::default() }
     }
@@ -143,7 +139,6 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         Ok(Self { guard, take, incoming, writer, shared })
     }
 
-    /// Carries messages until the link ends.
     pub async fn run(self) {
         let Self { guard, take, mut incoming, mut writer, shared } = self;
         let pulse = Pulse::new(incoming.reader.came());
@@ -545,7 +540,7 @@ mod tests {
         Session::open(channel, secret().preferred(), "127.0.0.1:1".parse().unwrap(), Arc::clone(shared)).await
     }
 
-    /// Returns both ends of a line that carries this many bytes a second, each way.
+    /// Returns both ends of a pipe that carries this many bytes a second, each way.
     fn line(speed: usize) -> (DuplexStream, DuplexStream) {
         let ((near, one), (far, other)) = (duplex(64 * 1024), duplex(64 * 1024));
         let ((from, to), (back, forth)) = (split(one), split(other));
@@ -563,7 +558,6 @@ mod tests {
         (near, far)
     }
 
-    /// Returns the next event.
     async fn next(shared: &Shared) -> Event {
         loop {
             if let Some(event) = shared.table.pop() {

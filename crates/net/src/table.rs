@@ -24,7 +24,6 @@ use crate::{Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreach
 /// The cost of a queued message beside its bytes, so that empty ones are bounded, too.
 const OVERHEAD: usize = 64;
 
-/// Returns the cost of a queued message of this length.
 pub(crate) const fn cost(length: usize) -> usize {
     length.saturating_add(OVERHEAD)
 }
@@ -36,7 +35,6 @@ const UNREACHED: usize = 256;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newcomer {
     pub peer: PeerId,
-    /// Its public key.
     pub name: Name,
     pub hello: Hello,
     /// The address at which others can reach it.
@@ -53,17 +51,16 @@ pub(crate) struct Table {
     me: PeerId,
     incarnation: u64,
     config: Config,
-    /// The TCP listening address, once it is known.
     pub listen: OnceLock<SocketAddr>,
     state: Mutex<State>,
-    /// Notified when there is an event for the application.
+    /// There is an event for the application.
     pub changed: Notify,
-    /// Notified when a link has ended.
+    /// A link has ended.
     pub ended: Notify,
 }
 
 struct State {
-    /// The cluster secret. Under this lock, so that no link can come up with a replaced one.
+    /// Under this lock, so that no link can come up with a replaced one.
     secret: Secret,
     links: HashMap<PeerId, Link>,
     /// The newest ended link, as sent in `Hello`, and when it ended; kept until the other side has surely noticed.
@@ -86,7 +83,7 @@ struct State {
 struct Link {
     newcomer: Newcomer,
     epoch: Epoch,
-    /// The link's number, assigned by the peer with the smaller number.
+    /// Assigned by the peer with the smaller number.
     number: u64,
     /// The previous process of the same peer, which this one has replaced.
     before: Option<u64>,
@@ -97,9 +94,9 @@ struct Link {
 
 #[derive(Default)]
 struct Signals {
-    /// Notified when there is something to write, or the link has ended.
+    /// There is something to write, or the link has ended.
     write: Notify,
-    /// Notified when there is room in the inbox, or the link has ended.
+    /// There is room in the inbox, or the link has ended.
     room: Notify,
     /// Messages that were queued when the application hung up.
     last_words: Mutex<VecDeque<Bytes>>,
@@ -123,7 +120,7 @@ pub(crate) struct LinkGuard {
     peer: PeerId,
     pub address: SocketAddr,
     epoch: Epoch,
-    /// The link's number, for the other side.
+    /// For the other side.
     pub number: u64,
     signals: Arc<Signals>,
 }
@@ -213,7 +210,6 @@ impl Table {
         self.lock().know(ip, self.config.max_peers);
     }
 
-    /// Returns whether a member is or was at this address.
     pub fn knows(&self, ip: IpAddr) -> bool {
         self.lock().known.contains(&ip)
     }
@@ -265,13 +261,11 @@ impl Table {
         LinkGuard { table: Arc::clone(self), peer, address: newcomer.address, epoch, number, signals }
     }
 
-    /// Returns the current secret.
     pub fn secret(&self) -> Secret {
         self.lock().secret.clone()
     }
 
-    /// Replaces the secret. Ends the links that were proved with a secret no longer accepted; if the preferred secret
-    /// changes, also those proved with another one, so that the new proofs show which peers know it.
+    /// See [`Keyring::replace`](crate::Keyring::replace). The new proofs show which peers know the preferred secret.
     pub fn replace_secret(&self, secret: Secret) {
         let mut state = self.lock();
         let replace = state.secret.preferred() != secret.preferred();
@@ -284,7 +278,6 @@ impl Table {
         }
     }
 
-    /// Returns the secret that each peer that is up has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.lock().links.iter().map(|(peer, link)| (*peer, link.newcomer.proved)).collect()
     }
@@ -294,8 +287,7 @@ impl Table {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
-    /// Ends a link for the application, unless it has ended already. Its queued messages are still written: they may
-    /// contain the reason.
+    /// Like `end`. Queued messages are still written: they may contain the reason.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         let mut state = self.lock();
         if let Some(link) = state.link(peer, epoch) {
@@ -374,7 +366,6 @@ impl Table {
         Err(unsent)
     }
 
-    /// Returns the next event for the application.
     pub fn pop(&self) -> Option<Event> {
         let mut state = self.lock();
         let event = state.inbox.pop_front()?;
@@ -395,7 +386,6 @@ impl Table {
         Some(event)
     }
 
-    /// Reports a failed dial to the application.
     pub fn unreached(&self, address: SocketAddr, why: Unreached) {
         let mut state = self.lock();
         state.metrics.unreached += 1;
@@ -406,17 +396,14 @@ impl Table {
         }
     }
 
-    /// Counts a connection that did not become a link.
     pub fn refused(&self, refusal: Refusal) {
         *self.lock().metrics.refused.entry(refusal).or_default() += 1;
     }
 
-    /// Counts a connection that could not be accepted.
     pub fn not_accepted(&self) {
         self.lock().metrics.not_accepted += 1;
     }
 
-    /// Counts a dial.
     pub fn dialled(&self, again: bool) {
         let mut state = self.lock();
         state.metrics.dials += 1;
@@ -427,7 +414,6 @@ impl Table {
         self.lock().links.contains_key(&peer)
     }
 
-    /// Returns all peers that are up, by number.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.lock().links.iter().map(|(peer, link)| (*peer, (link.epoch, link.newcomer.address))).collect()
     }
@@ -499,7 +485,6 @@ impl State {
 }
 
 impl LinkGuard {
-    /// Returns the next step.
     pub fn work(&self) -> Work {
         let mut state = self.table.lock();
         let leaving = state.leaving;
@@ -563,7 +548,7 @@ impl LinkGuard {
         (messages, cost)
     }
 
-    /// Returns whether the application or a newer connection has ended the link.
+    /// The application or a newer connection has ended the link.
     pub fn is_over(&self) -> bool {
         self.table.lock().link(self.peer, self.epoch).is_none()
     }
@@ -573,7 +558,6 @@ impl LinkGuard {
         self.signals.room.notified().await;
     }
 
-    /// Ends the link.
     pub fn end(self, why: Why) {
         self.table.end(self.peer, self.epoch, why);
     }
@@ -586,12 +570,12 @@ impl Drop for LinkGuard {
 }
 
 impl Config {
-    /// Returns for how many beats a link counts as in use after a message.
+    /// For how many beats a link counts as in use after a message.
     pub(crate) fn rest_beats(&self) -> u32 {
         u32::try_from(self.rest.as_nanos() / self.beat.as_nanos().max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Returns the longest time until a silent peer is detected.
+    /// The longest time until a silent peer is detected.
     pub(crate) fn silence(&self) -> Duration {
         2 * self.rest + self.beat * (self.missed + 1)
     }
