@@ -1,5 +1,3 @@
-//! Commands of the registry's log, and their outcomes.
-
 use std::fmt;
 
 use peerlock_types::{MOST_GENERATION, MOST_SLOTS, PeerId};
@@ -8,31 +6,28 @@ use serde::{Deserialize, Serialize};
 use crate::{Label, SessionId, Ttl, Versions, VoterId};
 
 pub const MOST_ADDRESSES: usize = 16;
-/// Sessions in one command or event.
+/// In one command or event.
 pub const MOST_NAMED: usize = 32_768;
-/// Resources in one `Open`: their names fit into one message.
+/// Their names fit into one message.
 pub const MOST_TAKEN: usize = 1024;
-/// Voters that an administrator can choose.
 pub const MAX_VOTERS: usize = 7;
-/// Bound of decoded terms and indices, so that no increment overflows.
+/// Terms and indices are below this, so that no increment overflows.
 pub const MOST_NUMBER: u64 = 1 << 48;
-/// Follows from the bound on generations.
 pub const MOST_FENCING: u64 = 1 << 62;
 
-/// The description of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     pub name: Label,
     pub addresses: Vec<Label>,
     pub versions: Versions,
-    /// Has a data directory. Only such a host can vote, and it remains a member after its last session.
+    /// Has a data directory: can vote, and remains a member after its last session.
     pub keeps: bool,
 }
 
 /// The order of a host's `Open` commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// Increases with every start of the host's agent.
+    /// Increases with every start of the agent.
     pub process: u64,
     /// Counts the requests of the process.
     pub opening: u64,
@@ -41,79 +36,76 @@ pub struct Incarnation {
 /// An entry of the registry's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Opens a session. The outcome is [`Outcome::Opened`]; a retransmission returns the same session.
+    /// Opens a session. A retransmission returns the same one.
     Open {
         host: PeerId,
         /// Random, for each session.
         nonce: u64,
-        /// Refused unless greater than the host's latest, so that a late copy opens no session.
+        /// Must exceed the host's latest, so that a late copy opens no session.
         incarnation: Incarnation,
-        /// Validity after the sending of a renewal.
         ttl: Ttl,
         info: Info,
         /// The voter whose file the process has.
         voter: Option<VoterId>,
-        /// An earlier session of the host, which ends. Sessions that other processes opened to replace it, and never
-        /// stored, end with it.
+        /// An earlier session, which ends; with it sessions that other processes opened to replace it, and never
+        /// stored.
         replaces: Option<SessionId>,
-        /// Resources in which clients of the replaced session may hold slots. The new session becomes a party of each,
-        /// in a new generation.
+        /// Resources in which clients of the replaced session may hold slots. The new session becomes a party of each.
         takes: Vec<Label>,
     },
-    /// Ends a session. Sent by its own process.
+    /// Sent by the session's process.
     Leave { session: SessionId },
     /// Ends expired sessions. Has an effect only in an entry of `term`: see [`crate::leases`].
     End { sessions: Vec<SessionId>, term: u64 },
-    /// Makes a session a party. Creates the resource with `slots` if necessary. The outcome is [`Outcome::Joined`].
+    /// Makes a session a party. Creates the resource with `slots` if necessary.
     Join { session: SessionId, resource: Label, slots: u32 },
-    /// Changes the number of slots, which opens a generation. Refused if the number has changed since `generation`.
+    /// Opens a generation. Refused if the number has changed since `generation`.
     Resize { resource: Label, slots: u32, generation: u64 },
     /// Opens the next generation because `generation` runs out of fencing numbers.
     Renumber { resource: Label, generation: u64 },
-    /// Reports a complete census. Removes parties that joined before `generation` and are not in `remaining`: those
-    /// that reported no token and no waiter. Sent by the coordinator.
+    /// Sent by the coordinator after a census. Removes parties that joined before `generation` and are not in
+    /// `remaining`: they reported no token and no waiter.
     Close { session: SessionId, resource: Label, generation: u64, remaining: Vec<SessionId> },
-    /// Records a detached grant, or renews it: `ttl` counts from this entry. Any session of the host may renew it.
+    /// Records or renews a detached grant. Any session of the host may renew it.
     Detach {
         session: SessionId,
         resource: Label,
         slot: u32,
         fencing: u64,
-        /// A renewal never shortens it.
+        /// Counts from this entry. A renewal never shortens it.
         ttl: Ttl,
-        /// Opaque text for later processes of the host.
+        /// Opaque to the registry.
         note: Label,
     },
-    /// Removes a detached grant that was released, or not given. Sent by a session of its host.
+    /// Sent by a session of the grant's host: the grant was released, or not given.
     DropDetached { session: SessionId, resource: Label, fencing: u64 },
     /// Evicts a party with all detached grants of its session, and opens a generation. Only fencing numbers protect
-    /// against its clients. `since` is its [`Party::since`](crate::Party), so that a late copy does not evict a session
-    /// that has joined again.
+    /// against its clients. `since` is [`Party::since`](crate::Party): a late copy does not evict a session that has
+    /// joined again.
     Expel { resource: Label, session: SessionId, since: u64 },
-    /// Revokes a detached grant whose host does not answer. Refused if a session other than `session` has renewed it.
-    /// Opens no generation.
+    /// Revokes a detached grant whose host does not answer, unless a session other than `session` has renewed it.
     TakeBack { resource: Label, fencing: u64, session: SessionId },
-    /// Ends a detached grant that has expired after `stretch` renewals.
+    /// Has an effect only after `stretch` renewals.
     ExpireDetached { resource: Label, fencing: u64, stretch: u64 },
-    /// Sets the hosts that vote; with `None` the registry chooses. No voter is removed until all of them have caught
-    /// up. Refused unless `after` is the number of choices.
+    /// With `None` the registry chooses. No voter is removed until all chosen ones have caught up. Refused unless
+    /// `after` is the number of choices.
     SetVoters { hosts: Option<Vec<PeerId>>, after: u64 },
-    /// Follows a change of voters. Once it is committed, a majority has stored that the change is, and never counts
+    /// Follows a change of voters. When it is committed, a majority has stored that the change is, and never counts
     /// with the former voters again.
     Settle { change: u64 },
-    /// Increases the registry's version, when every voter and session understands the next.
+    /// Increases the version, when every voter and session understands the next.
     Raise { version: u16 },
-    /// Removes a party that has discarded its state. Opens a generation. Refused in another one than `generation`,
-    /// since the session may have joined again.
+    /// Removes a party that has discarded its state, and opens a generation. Refused in a later one, since the session
+    /// may have joined again.
     Quit { session: SessionId, resource: Label, generation: u64 },
     /// Deletes an unused resource. Later resources start with a higher generation.
     Remove { resource: Label, generation: u64 },
-    /// Ends the [quarantine](crate::State::quarantine) after a recovery.
+    /// Ends the [quarantine](crate::State::quarantine).
     LiftQuarantine,
 }
 
 impl Command {
-    /// The session that sends this command.
+    /// The sender, if it is a session.
     pub fn session(&self) -> Option<SessionId> {
         match *self {
             Self::Leave { session }
@@ -137,7 +129,6 @@ impl Command {
         }
     }
 
-    /// Only a leader proposes it.
     pub fn is_leaders(&self) -> bool {
         matches!(
             self,
@@ -149,7 +140,6 @@ impl Command {
         )
     }
 
-    /// Checks the bounds.
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
@@ -195,11 +185,10 @@ impl Command {
 pub struct Opening {
     pub resource: Label,
     pub generation: u64,
-    /// The session that takes the census; `None` without parties.
+    /// Takes the census. `None` without parties.
     pub coordinator: Option<SessionId>,
 }
 
-/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Usable once a renewal is confirmed.
@@ -210,7 +199,7 @@ pub enum Outcome {
     Ended {
         sessions: Vec<SessionId>,
     },
-    /// `opened`: this join has opened the generation, which the session coordinates.
+    /// `opened`: this join has opened the generation.
     Joined {
         generation: u64,
         coordinator: (SessionId, PeerId),
@@ -220,7 +209,6 @@ pub enum Outcome {
     Advanced(Opening),
     /// Applied, now or earlier.
     Done,
-    /// Nothing has changed.
     Refused(Refusal),
 }
 
@@ -233,13 +221,12 @@ pub enum Refusal {
     OldGeneration,
     /// Changed since the sender's query.
     Superseded,
-    /// It does not exist, or was renewed since.
+    /// Or it was renewed since.
     NoSuchGrant,
-    /// The host has a later process, or this one a later session.
+    /// Or this process has a later session.
     OldProcess,
     /// No such member, or it has no data directory.
     NoKeeper,
-    /// Decided in another term than its entry's.
     OldTerm,
     Full,
     Version(u16),

@@ -40,7 +40,7 @@ const ALIGNED: usize = 16;
 pub struct Record {
     /// Replaces everything before.
     pub snapshot: Option<Snapshot>,
-    /// Replace existing entries from the first one's index on.
+    /// Replace entries from the first one's index on.
     pub entries: Vec<Entry>,
     pub hard: Option<Hard>,
 }
@@ -63,23 +63,20 @@ impl Record {
 pub struct Header {
     pub cluster: ClusterId,
     pub voter: VoterId,
-    /// Increases with every file of the voter.
     pub file: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
     pub header: Header,
-    /// All records merged.
     pub record: Record,
-    /// The length of the torn record that was cut off.
+    /// Bytes of the torn record that was cut off.
     pub torn: usize,
 }
 
-/// Why a file cannot be used. Nothing was changed.
+/// Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Not a registry file, or inconsistent.
     #[error("this is not a usable registry file: {0}")]
     NoRegister(&'static str),
     #[error(
@@ -88,19 +85,12 @@ pub enum Damage {
          is available"
     )]
     Format(u16),
-    /// A confirmed record is damaged.
     #[error(
         "record {number} at byte {at} of the registry file is damaged ({what}): confirmed data may be lost, so this \
          voter does not start. Move the file away, and this host becomes a new voter while a majority of the others \
          is available"
     )]
-    Record {
-        /// From 1.
-        number: u64,
-        /// Its offset.
-        at: usize,
-        what: &'static str,
-    },
+    Record { number: u64, at: usize, what: &'static str },
     #[error(
         "the registry in this file has version {version}, and this program understands {ours}: start the program that \
          wrote it"
@@ -108,7 +98,6 @@ pub enum Damage {
     Version { version: u16, ours: Versions },
 }
 
-/// Encodes the records of one file.
 #[derive(Clone, Debug)]
 pub struct Writer {
     header: Header,
@@ -118,7 +107,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a file with a first record. Sync the bytes before the file replaces another.
+    /// Sync the bytes before the file replaces another.
     pub fn begin(header: Header, record: &Record) -> (Self, Vec<u8>) {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
@@ -148,7 +137,6 @@ impl Writer {
         self.header
     }
 
-    /// In bytes.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -240,7 +228,7 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     Ok((record, at + end))
 }
 
-/// All bytes of some sector in this range are zeros.
+/// Some sector in this range is zeros.
 fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     let mut at = from;
     while at < to {

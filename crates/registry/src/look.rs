@@ -11,16 +11,14 @@ use crate::state::{Resource, State};
 use crate::{Label, SessionId, Ttl, VoterId};
 
 pub const MOST_ON_PAGE: u32 = 1000;
-/// Hosts in one query.
 pub const MOST_HOSTS: usize = 1024;
-/// The approximate length of a page, in bytes.
+/// In bytes, roughly.
 const LONG_PAGE: usize = 256 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
-    /// Voters, and the first members. The result is [`Found::Cluster`].
     Cluster,
-    /// Resources whose names begin with `prefix` and follow `after`. The result is [`Found::Resources`].
+    /// Names begin with `prefix` and follow `after`.
     Resources {
         prefix: Option<Label>,
         after: Option<Label>,
@@ -29,7 +27,6 @@ pub enum Look {
         /// Only those with a detached grant of this host.
         granted_by: Option<PeerId>,
     },
-    /// The result is [`Found::Resources`].
     Resource(Label),
     /// Like `Cluster`, with the members after this host.
     Further(PeerId),
@@ -51,14 +48,11 @@ pub struct View {
     pub version: u16,
     pub leader: Option<PeerId>,
     pub members: Vec<(PeerId, Info)>,
-    /// More members follow.
     pub more: bool,
     pub sessions: Vec<(SessionId, PeerId, Ttl)>,
     pub voters: Vec<(VoterId, PeerId)>,
     pub learners: Vec<(VoterId, PeerId)>,
-    /// The hosts chosen by an administrator.
     pub chosen: Option<Vec<PeerId>>,
-    /// The number of choices so far.
     pub choices: u64,
 }
 
@@ -67,7 +61,6 @@ pub struct Page {
     /// The last applied entry.
     pub index: u64,
     pub resources: Vec<ResourceView>,
-    /// More resources follow.
     pub more: bool,
 }
 
@@ -76,7 +69,6 @@ pub struct ResourceView {
     pub name: Label,
     pub slots: u32,
     pub generation: u64,
-    /// The census of this generation is complete.
     pub closed: bool,
     pub coordinator: Option<(SessionId, PeerId)>,
     pub parties: Vec<PartyView>,
@@ -87,7 +79,6 @@ pub struct ResourceView {
 pub struct PartyView {
     pub session: SessionId,
     pub host: PeerId,
-    /// The generation in which it became a party.
     pub since: u64,
 }
 
@@ -95,13 +86,11 @@ pub struct PartyView {
 pub struct GrantView {
     pub fencing: u64,
     pub slot: u32,
-    /// Its sessions may renew and release the grant.
     pub host: PeerId,
-    /// The session that last renewed it, which may have ended.
+    /// Last renewed it. May have ended.
     pub session: SessionId,
-    /// Counts from the last renewal.
     pub ttl: Ttl,
-    /// Opaque text for the host.
+    /// Opaque to the registry.
     pub note: Label,
 }
 

@@ -14,19 +14,15 @@ pub enum Mutation {
     /// A new leader ignores the rounds that its voters report.
     ReceivesAlone,
     ForgetsOwnRounds,
-    /// A decision is applied in a later term.
     OldTermEnds,
     /// The peer counts from the answer.
     CountsFromAnswer,
-    /// Messages are sent before the write that they depend on.
     AckBeforeDisk,
     /// A single voter sends before its vote is on disk.
     LeadsBeforeDisk,
     /// A record without a new term or vote has no commit index.
     ForgetsCommit,
-    /// A late confirmation revives a stopped session.
     NoLatch,
-    /// A leader sends each event once.
     SendsOnce,
     /// The next session of a host ends the previous one.
     ReplacesSession,
@@ -37,7 +33,6 @@ pub enum Mutation {
     ForgetsFloor,
     /// A recovered registry announces generations at once.
     NoQuarantine,
-    /// A session is evicted although it has joined again.
     ExpelsLate,
     ResizesLate,
     OpensLate,

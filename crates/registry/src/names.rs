@@ -1,5 +1,3 @@
-//! Identifiers, names and durations, checked where they are decoded.
-
 use std::fmt;
 
 use peerlock_types::Span;
@@ -169,10 +167,9 @@ impl From<Ttl> for u64 {
     }
 }
 
-/// The versions of files, messages and commands that a process understands.
-///
-/// The registry has one version at a time, [`State::version`](crate::State::version). An entry increases it when every
-/// voter and session understands the next one. Afterwards an older process is refused.
+/// The versions of files, messages and commands that a process understands. The registry has one version at a time
+/// ([`State::version`](crate::State::version)). An entry increases it when every voter and session understands the next
+/// one. Afterwards an older process is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     pub min: u16,
@@ -186,7 +183,7 @@ impl Versions {
         self.min <= version && version <= self.max
     }
 
-    /// Returns the newest version that both include.
+    /// The newest version that both include.
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)

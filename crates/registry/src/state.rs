@@ -1,7 +1,5 @@
-//! The replicated state machine.
-//!
-//! Deterministic: the same entries give the same state at every voter. So it has no clock: `leases.rs` measures time,
-//! and its decisions become entries.
+//! The replicated state machine: the same entries give the same state at every voter. So it has no clock: `leases.rs`
+//! measures time, and its decisions become entries.
 //!
 //! ```text
 //!   members    hosts, as their latest process described them     never removed by time
@@ -31,33 +29,30 @@ use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
 pub const MOST_MEMBERS: usize = 16_384;
 pub const MOST_SESSIONS: usize = 32_768;
-/// Those of ended processes exist until they expire.
+/// Sessions of ended processes exist until they expire.
 pub const MOST_SESSIONS_OF_HOST: usize = 256;
 pub const MOST_RESOURCES: usize = 131_072;
 /// Of one resource.
 pub const MOST_DETACHED: usize = 2048;
 /// Of all resources.
 const MOST_GRANTS: usize = 65_536;
-/// Resources of this generation and later are never deleted: a deletion raises the generations of all later resources.
+/// Later resources are never deleted: a deletion raises the generations of all resources.
 const MOST_REMOVED: u64 = MOST_GENERATION / 2;
-/// Voters and learners.
 const MOST_VOTERS: usize = 64;
-/// How far a recovery increases sessions, voters and generations: more than the lost voters have allocated.
+/// More sessions, voters or generations than the lost voters have allocated.
 const GAP: u64 = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     pub host: PeerId,
-    /// Of its `Open`.
     pub nonce: u64,
     pub ttl: Ttl,
-    /// The voter whose file the process had.
+    /// Whose file the process had.
     pub voter: Option<VoterId>,
     pub incarnation: Incarnation,
     pub replaces: Option<SessionId>,
 }
 
-/// A voter or a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterRecord {
     pub host: PeerId,
@@ -65,11 +60,10 @@ pub struct VoterRecord {
     pub session: Option<SessionId>,
 }
 
-/// The Raft configuration. During a joint change both majorities decide.
+/// During a joint change both majorities decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conf {
     pub voters: BTreeSet<VoterId>,
-    /// The former voters, during a joint change.
     pub outgoing: BTreeSet<VoterId>,
     pub learners: BTreeSet<VoterId>,
 }
@@ -92,9 +86,9 @@ pub struct State {
     settled: u64,
     chosen: Option<BTreeSet<PeerId>>,
     choices: u64,
-    /// Resources are created above this: above deleted ones, and those used before a recovery.
+    /// Above the generations of deleted resources, and of those used before a recovery.
     floor: u64,
-    /// The longest duration of any session so far.
+    /// The longest ttl so far.
     longest: Option<Ttl>,
     quarantine: Option<Ttl>,
     #[serde(skip)]
@@ -102,7 +96,7 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the state of a new cluster: one member, which votes and has no session.
+    /// The state of a new cluster: one member, which votes and has no session.
     pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
         let (first, versions) = (VoterId::new(1), info.versions);
         let members = BTreeMap::from([(host, info)]);
@@ -157,12 +151,11 @@ impl State {
         &self.sessions
     }
 
-    /// The session has ended, which is final.
+    /// An end is final.
     pub fn is_over(&self, session: SessionId) -> bool {
         session <= self.last_session && !self.sessions.contains_key(&session)
     }
 
-    /// The newest session of a host.
     pub fn session_of(&self, host: PeerId) -> Option<(SessionId, &Session)> {
         self.sessions_of(host).next_back()
     }
@@ -172,7 +165,6 @@ impl State {
         self.index.sessions_of(host).filter_map(|id| self.sessions.get(&id).map(|session| (id, session)))
     }
 
-    /// The number of members with a data directory.
     pub fn keepers(&self) -> usize {
         self.index.keepers()
     }
@@ -186,13 +178,13 @@ impl State {
         self.floor
     }
 
-    /// Set by a recovery: the lost voters may have opened sessions unknown here, so no generation is announced for this
-    /// long.
+    /// For this long after a recovery no generation is announced: the lost voters may have opened sessions unknown
+    /// here.
     pub fn quarantine(&self) -> Option<Ttl> {
         self.quarantine
     }
 
-    /// Returns the resources whose names begin with `prefix` and follow `after`.
+    /// Filters by the beginning of the name, and starts after `after`.
     pub fn resources_after(
         &self,
         prefix: Option<&Label>,
@@ -208,7 +200,6 @@ impl State {
         self.resources.range::<Label, _>((from, Bound::Unbounded)).take_while(move |(name, _)| begins(name))
     }
 
-    /// Returns the resources with pending events, from this name on.
     pub fn with_events(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
         let names = self
             .index
@@ -217,12 +208,10 @@ impl State {
         names.filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
-    /// Returns the resources with detached grants.
     pub fn granted(&self) -> impl Iterator<Item = (&Label, &Resource)> {
         self.index.granted.keys().filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
-    /// Returns the host and content of a pending event.
     pub fn event(&self, name: &Label, to: SessionId, generation: u64, topic: Topic) -> Option<(PeerId, EventKind)> {
         let resource = self.resources.get(name)?;
         let host = |session| self.sessions.get(&session).map(|it| it.host);
@@ -251,12 +240,11 @@ impl State {
         &self.conf
     }
 
-    /// The voters chosen by an administrator.
     pub fn chosen(&self) -> Option<&BTreeSet<PeerId>> {
         self.chosen.as_ref()
     }
 
-    /// The number of choices so far.
+    /// Counts the choices.
     pub fn choices(&self) -> u64 {
         self.choices
     }
@@ -265,7 +253,7 @@ impl State {
         self.last_voter.next()
     }
 
-    /// The voter was removed, which is final.
+    /// A removal is final.
     pub fn is_retired(&self, voter: VoterId) -> bool {
         voter <= self.last_voter && !self.voter_records.contains_key(&voter)
     }
@@ -285,7 +273,7 @@ impl State {
             .collect()
     }
 
-    /// Returns whether this is the next version, and every voter's host and session understands it.
+    /// Every voter's host and session understands this next version.
     pub fn can_raise(&self, version: u16) -> bool {
         let hosts = self
             .sessions
@@ -296,12 +284,10 @@ impl State {
             && hosts.filter_map(|host| self.members.get(&host)).all(|info| info.versions.has(version))
     }
 
-    /// Applies a command of an entry of this term.
     pub fn apply(&mut self, term: u64, command: Command) -> Outcome {
         self.apply_but(term, command, |_| false)
     }
 
-    /// Leaves some rules out.
     pub fn apply_but(&mut self, term: u64, command: Command, makes: impl Fn(Mutation) -> bool) -> Outcome {
         match command {
             Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes } => {
@@ -371,7 +357,6 @@ impl State {
             && voter_record.session.is_some_and(|it| self.sessions.contains_key(&it))
     }
 
-    /// Applies a configuration change, perhaps with a new learner.
     pub fn configure(&mut self, conf: Conf, enlisted: Option<(VoterId, VoterRecord)>) {
         if let Some((voter, voter_record)) = enlisted {
             self.voter_records.insert(voter, voter_record);
@@ -403,7 +388,7 @@ impl State {
         if full {
             return Outcome::Refused(Refusal::Full);
         }
-        // Before `end`, which would remove a member without a data directory along with its last session.
+        // Before `end`, which removes a member without a data directory along with its last session.
         self.last_session = self.last_session.next();
         self.longest = self.longest.max(Some(session.ttl));
         self.incarnations.insert(host, session.incarnation);
@@ -424,9 +409,9 @@ impl State {
     }
 
     /// Returns the sessions that end when `new` is opened: the one that it names, and those that earlier processes
-    /// opened to replace that one, directly or indirectly. Such a process was killed before it stored its session,
-    /// since the file still names the one before; so no client has a grant of it. Other sessions belong to processes
-    /// with another file, whose clients may continue.
+    /// opened to replace that one. Such a process was killed before it stored its session, since the file still names
+    /// the one before; so no client has a grant of it. Other sessions belong to processes with another file, whose
+    /// clients may continue.
     fn replaced_by(&self, new: &Session, makes: impl Fn(Mutation) -> bool) -> Vec<SessionId> {
         let Some(named) = new.replaces else { return Vec::new() };
         let mut replaced = Vec::new();
@@ -440,7 +425,7 @@ impl State {
         replaced
     }
 
-    /// Opens at most one generation per resource, however many of its parties end.
+    /// Opens at most one generation per resource.
     fn end(&mut self, sessions: Vec<SessionId>) -> Outcome {
         let mut ended = Vec::new();
         for id in sessions {
@@ -481,8 +466,7 @@ impl State {
         outcome
     }
 
-    /// A later resource of the name starts above the floor, so late messages about this one are of an earlier
-    /// generation.
+    /// Later resources start above the floor, so late messages about this one are of an earlier generation.
     fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
         let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
@@ -503,8 +487,7 @@ impl State {
         Outcome::Done
     }
 
-    /// Makes this host's file the only one: see `recover.rs`. Returns its new number. The quarantine is the longest
-    /// session ever opened, at least `least`.
+    /// Makes this host's file the only one: see `recover.rs`. The quarantine is at least `least`.
     pub(crate) fn recover(&mut self, host: PeerId, chance: u64, least: Ttl) -> VoterId {
         self.quarantine = self.longest.max(Some(least));
         self.cluster = self.cluster.recovered(chance);
@@ -592,7 +575,6 @@ impl State {
     }
 }
 
-/// Why bytes are not a state or entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecodable {
     Version(u16),

@@ -17,9 +17,9 @@ use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
 use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
-/// Of an accepted message, in bytes. Those sent are less than half as long.
+/// In bytes, of an accepted message. Those sent are less than half as long.
 pub const MAX_MESSAGE: usize = 1 << 20;
-/// Of a snapshot, in bytes.
+/// In bytes.
 pub const MOST_SNAPSHOT: usize = 256 << 20;
 
 /// Enough for most messages.
@@ -28,36 +28,52 @@ const USUAL: usize = 128;
 /// A process that knows no voter names the hosts that it has met.
 const MOST_NAMED_VOTERS: usize = 64;
 
-/// A message between processes and voters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RegistryMessage {
-    /// Sent between voters: a message of the Raft engine.
     Voter(Box<Message>),
     /// Sent by the leader to a process whose host becomes a voter, until that replies. If `session` is its own, the
     /// process starts the voter's file.
     Enlist {
         voter: VoterId,
-        /// The session for which the number was allocated.
+        /// The number was allocated for it.
         session: SessionId,
         /// The host has no other voter, so the process removes the file of a former one. A removed learner sends
         /// nothing, so it never receives [`Retired`](Self::Retired).
         alone: bool,
     },
     /// Sent to a former voter that still acts as one. The receiver removes its file.
-    Retired { voter: VoterId },
+    Retired {
+        voter: VoterId,
+    },
     /// Sent by a process to a voter. Answered by `Answer` with the same number, unless the leadership is lost
     /// meanwhile.
-    Ask { number: u64, question: Question },
+    Ask {
+        number: u64,
+        question: Question,
+    },
     /// Sent by a voter in reply to `Ask`.
-    Answer { number: u64, answer: Answer },
+    Answer {
+        number: u64,
+        answer: Answer,
+    },
     /// Sent by the leader to a session until it has taken effect: see [`EventKind`]. Another session of the host drops
     /// it.
-    Event { resource: Label, session: SessionId, generation: u64, kind: EventKind },
-    /// Acknowledges an event other than [`EventKind::Opened`], which `Close` acknowledges.
-    EventAck { resource: Label, session: SessionId, generation: u64, topic: Topic },
+    Event {
+        resource: Label,
+        session: SessionId,
+        generation: u64,
+        kind: EventKind,
+    },
+    /// Acknowledges an event other than [`EventKind::Opened`].
+    EventAck {
+        resource: Label,
+        session: SessionId,
+        generation: u64,
+        topic: Topic,
+    },
     /// Sent between voters: a part of a long snapshot. Answered by `Had` until the last.
     Piece {
-        /// With this part in place of the whole snapshot.
+        /// With this part in place of the snapshot.
         message: Box<Message>,
         /// Its offset.
         at: u32,
@@ -78,27 +94,26 @@ pub enum RegistryMessage {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// Propose this. Answered by the leader once it is applied.
+    /// Answered by the leader once the command is applied.
     Do(Command),
-    /// Renew this session.
     Renew {
         session: SessionId,
-        /// Repeated in the answer.
         renewal: u64,
     },
     /// Answered by any voter that has applied the entries up to `since`, the last one that the sender knows of.
-    Look { look: Look, since: u64 },
+    Look {
+        look: Look,
+        since: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// The command was applied, with the entry `index`.
     Done {
         outcome: Outcome,
         index: u64,
     },
     Found(Found),
-    /// The session was valid when the renewal arrived, and is.
     Yes {
         session: SessionId,
         renewal: u64,
@@ -120,8 +135,7 @@ pub enum Malformed {
     Version(u16, Versions),
     #[error("the message is of cluster {theirs}, and this host belongs to {ours}: two clusters cannot be merged")]
     Cluster { theirs: ClusterId, ours: ClusterId },
-    /// A recovered successor of our cluster. The receiver has to stop its session and join that, without its voter's
-    /// file.
+    /// The receiver has to stop its session and join the successor of our cluster, without its voter's file.
     #[error("the cluster was recovered as {theirs}, and this process belongs to its predecessor {ours}")]
     Recovered { theirs: ClusterId, ours: ClusterId },
     #[error("not a registry message")]
@@ -330,7 +344,7 @@ mod tests {
             |it| it.context = vec![0; 65],
             |it| it.kind = Kind::Heartbeat,
             |it| it.kind = Kind::Snapshot,
-            // The engine has no such index: to it, the term is 0, which would end the process.
+            // To the engine, the term of an unknown index is 0, which would end the process.
             |it| (it.log_term, it.index, it.entries) = (0, 1 << 40, Vec::new()),
             |it| (it.log_term, it.index, it.entries) = (1, 0, Vec::new()),
         ];
