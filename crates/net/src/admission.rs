@@ -1,9 +1,8 @@
 //! Admission of incoming connections before they have proved the secret.
 //!
-//! Any host can connect, send nothing, and occupy a place for as long as a proof may take. Places are therefore few,
-//! and a new connection always gets one: when all are taken, the oldest connection of the address with the most places
-//! is closed. A member needs only a few round trips to prove itself, so silent connections do not keep it out; and
-//! addresses of members have separate places.
+//! Any host can connect, send nothing, and occupy a place. Places are therefore few, and a new connection always gets
+//! one: when all are taken, the oldest connection of the address with the most places is closed. A member proves itself
+//! within a few round trips, so silent connections do not keep it out; and addresses of members have separate places.
 //!
 //! ```text
 //!   connection ── arrives ──▶ handshake ──▶ proof ──▶ link, or refused: leaves
@@ -27,10 +26,9 @@ pub(crate) struct Admission {
     waiting: Mutex<VecDeque<Unauthenticated>>,
 }
 
-/// An unproved connection. Dropping it closes the connection.
 struct Unauthenticated {
     address: SocketAddr,
-    /// It comes from an address of a member.
+    /// From an address of a member.
     is_known: bool,
     _stays: oneshot::Sender<()>,
 }
@@ -52,7 +50,6 @@ impl Admission {
         goes
     }
 
-    /// Frees the place of a connection that has proved itself or closed.
     pub fn leave(&self, address: SocketAddr) {
         let mut waiting = self.lock();
         let place = waiting.iter().position(|unauthenticated| unauthenticated.address == address);
@@ -78,8 +75,7 @@ fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     oldest.and_then(|oldest| waiting.remove(oldest));
 }
 
-/// The source that a connection is counted for. For IPv6 it is the /64 network, since its owner has every address in
-/// it.
+/// Counts an IPv6 /64 network as one source, since its owner has every address in it.
 fn source(address: SocketAddr) -> IpAddr {
     match address.ip() {
         IpAddr::V4(ip) => ip.into(),
@@ -104,7 +100,6 @@ mod tests {
         SocketAddr::new(ip.parse().unwrap(), port)
     }
 
-    /// Returns the remaining connections, by port.
     fn left(admission: &Admission) -> Vec<u16> {
         admission.lock().iter().map(|unauthenticated| unauthenticated.address.port()).collect()
     }
@@ -119,7 +114,7 @@ mod tests {
         assert_eq!(left(&admission), [1, 3, 4, 5]);
         assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it is told to go");
         assert_eq!(goes[1].try_recv(), Err(TryRecvError::Empty));
-        // Among equals the oldest of all is closed.
+        // Among equals the oldest is closed.
         admission.leave(at("10.0.0.2", 3));
         admission.leave(at("10.0.0.2", 3));
         drop(admission.arrive(at("10.0.0.4", 6)));

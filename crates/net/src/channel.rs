@@ -1,4 +1,4 @@
-//! An encrypted connection between two members that have identified each other ([`handshake`](crate::handshake)).
+//! An encrypted connection between two members.
 //!
 //! It carries Noise messages of at most 65,535 bytes (Noise, section 3), each preceded by its length (two bytes, big
 //! endian). At most one of them is buffered, besides the last read.
@@ -14,31 +14,27 @@ use crate::handshake::{Role, shake};
 use crate::identity::{Identity, Name};
 use crate::{Fingerprint, Refusal, Secret};
 
-/// Bytes of a message's length on the wire.
 const LENGTH: usize = 2;
 /// The longest message, and its overhead over the plaintext.
 const LONGEST: usize = 65_535;
 const TAG: usize = 16;
-/// Read size, unless a message is longer: hundreds of usual messages.
+/// Read size, unless a message is longer.
 const CHUNK: usize = 16 * 1024;
 
-/// Both directions of an encrypted connection.
 pub(crate) struct Channel<R, W> {
     pub reader: Reader<R>,
     pub writer: Writer<W>,
-    /// The identity of the other end.
     pub name: Name,
-    /// The secret that both ends know.
+    /// Both ends know it.
     pub proved: Fingerprint,
 }
 
 pub(crate) struct Reader<R> {
     from: R,
     keys: Arc<StatelessTransportState>,
-    /// Messages decrypted so far.
     opened: u64,
     sealed: Vec<u8>,
-    /// The part of `sealed` that has been decrypted.
+    /// Decrypted so far.
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
@@ -48,15 +44,14 @@ pub(crate) struct Reader<R> {
 pub(crate) struct Writer<W> {
     to: W,
     keys: Arc<StatelessTransportState>,
-    /// Messages encrypted so far.
     sealed: u64,
     buffer: Vec<u8>,
-    /// The last message was written partially, so nothing can follow it.
+    /// A message was written partially, so nothing can follow it.
     is_torn: bool,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
-    /// Performs the handshake. The caller bounds the time.
+    /// The caller bounds the time.
     pub async fn open(
         mut from: R,
         mut to: W,
@@ -81,7 +76,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
     }
 
-    /// The counter of received bytes, which includes incomplete messages; its reader resets it.
+    /// Counts received bytes, also of incomplete messages; its reader resets it.
     pub fn came(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.came)
     }
@@ -111,7 +106,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(&self.plain[..said])
     }
 
-    /// Reads available bytes, with room for a message of at least this length.
     async fn fill(&mut self, wanted: usize) -> io::Result<()> {
         self.sealed.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
@@ -139,7 +133,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Self { to, keys, sealed: 0, buffer: Vec::new(), is_torn: false }
     }
 
-    /// Encrypts and writes this, in as many messages as needed.
+    /// Writes as many messages as needed.
     pub async fn write(&mut self, plain: &[u8]) -> io::Result<()> {
         for piece in plain.chunks(LONGEST - TAG) {
             let length = piece.len() + TAG;
@@ -155,12 +149,10 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Ok(())
     }
 
-    /// A write was cancelled in the middle of a message.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
 
-    /// Closes the sending direction.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.to.shutdown().await
     }
@@ -175,7 +167,6 @@ mod tests {
 
     type Pipe = Channel<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
 
-    /// Returns both ends of a connection over a pipe of this capacity.
     async fn connected(room: usize) -> (Pipe, Pipe) {
         let (near, far) = duplex(room);
         let ((from, to), (back, forth)) = (split(near), split(far));
@@ -215,7 +206,6 @@ mod tests {
         }
     }
 
-    /// Returns the encrypted messages, with the receiving end.
     async fn sealed(messages: &[&[u8]]) -> (Vec<Vec<u8>>, Pipe, WriteHalf<DuplexStream>) {
         let (near, far) = connected(1 << 16).await;
         let mut wire = Vec::new();
@@ -228,7 +218,6 @@ mod tests {
         (wire, far, near.writer.to)
     }
 
-    /// Returns the messages decrypted until the end.
     async fn received(mut far: Pipe, mut wire: WriteHalf<DuplexStream>, bytes: &[Vec<u8>]) -> Vec<Vec<u8>> {
         wire.write_all(&bytes.concat()).await.unwrap();
         wire.shutdown().await.unwrap();

@@ -47,25 +47,22 @@ pub enum Error {
     Listen { address: SocketAddr, source: io::Error },
 }
 
-/// Nothing has changed; try again later.
+/// Try again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("too many dials are waiting: try again in a moment")]
 pub struct Busy;
 
-/// Why a message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unsent {
-    /// The epoch has ended, or the peer was never up.
     #[error("the link to the peer is down")]
     Down,
     #[error("the message is longer than a frame may be")]
     TooLong,
-    /// The peer reads too slowly: its queue was full, and the link has been closed.
+    /// The peer's queue was full, and the link has been closed.
     #[error("the peer does not read what it is sent: its link is down")]
     Slow,
 }
 
-/// Why a link went down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
     /// The peer sent a goodbye.
@@ -74,16 +71,16 @@ pub enum Why {
     Lost,
     /// The peer did not answer several probes: it is frozen, overloaded or unreachable. A suspicion, not a fact.
     Silent,
-    /// The peer read more slowly than this one sent.
+    /// The peer reads more slowly than this one sends.
     Slow,
     Malformed,
-    /// The application rejected the peer's messages ([`crate::Net::hang_up`]).
+    /// The application rejected the peer's messages.
     HungUp,
     /// The application no longer needs the link.
     Unneeded,
-    /// A newer connection with the same peer replaced it: the peer restarted, or noticed the loss first.
+    /// A newer connection: the peer restarted, or noticed the loss first.
     Replaced,
-    /// The cluster secret was replaced, and the link must be proved again ([`crate::Keyring`]).
+    /// The cluster secret was replaced, and the link must be proved again.
     Secret,
 }
 
@@ -103,26 +100,26 @@ impl fmt::Display for Why {
     }
 }
 
-/// Why a connection never became a link.
+/// Why a connection did not become a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Refusal {
-    /// The other side does not know the secret, or reports that this one does not.
+    /// Either side does not know the other's secret.
     #[error("the cluster secrets differ: compare the two secret files")]
     Secret,
     #[error("it did not prove in time that it belongs to the cluster")]
     Timeout,
-    /// The connection ended during the proof, or an invalid proof was received.
+    /// The connection ended during the proof, or a proof is invalid.
     #[error("the connection broke before both sides had proved that they belong to the cluster")]
     Broken,
-    /// The other side does not send this version's greeting: another version, or not a peer.
+    /// Another version, or not a peer.
     #[error("it does not speak this version of peerlock")]
     Version,
-    /// The limit of links or unproved connections is reached.
+    /// Of links or unproved connections.
     #[error("it has as many peers as it allows")]
     Crowded,
     #[error("another peer has the same number: give one of the two a new identity")]
     Collision,
-    /// Another process has the same identity: its file was copied, for instance in a machine image.
+    /// The identity file was copied, for instance in a machine image.
     #[error(
         "another process has this identity: if it runs on another machine, move the file `identity` of one of the two \
          away and start that one again"
@@ -137,12 +134,11 @@ pub enum Refusal {
     Leaving,
 }
 
-/// Why a dial failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unreached {
     #[error("no connection: {0}")]
     Connection(String),
-    /// A connection was made, and one of the two sides refused it.
+    /// Either side may have refused the connection.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }

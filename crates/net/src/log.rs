@@ -1,5 +1,5 @@
-//! Log lines of the network. They never contain messages or the secret. Other peers appear by address: host names are
-//! unknown here, so the application logs links that come up or go down.
+//! Log lines of the network. They contain neither messages nor the secret. The application logs links, since it knows
+//! the host names.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::{fmt, io};
 
 use crate::{Refusal, Unreached};
 
-/// Any host that reaches the port can cause a line, so there are at most this many per [`WINDOW`].
+/// Any host that reaches the port can cause lines, so there are at most this many per [`WINDOW`].
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -27,12 +27,11 @@ pub(crate) fn malformed(address: SocketAddr) {
     tracing::warn!(%address, "a link was given up: what came on it is no message of peerlock");
 }
 
-/// Logs that the other side refused a connection that was already a link here.
+/// The connection was already a link here.
 pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
     tracing::warn!(%address, why = %refusal, "a peer does not want this link");
 }
 
-/// Rate-limits lines that remote hosts can cause.
 #[derive(Default)]
 pub(crate) struct Log {
     refused: Mutex<Tap>,
@@ -66,7 +65,6 @@ fn open(tap: &Mutex<Tap>) -> Option<u64> {
     tap.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
 }
 
-/// A rate limiter.
 #[derive(Default)]
 struct Tap {
     since: Option<Instant>,
@@ -75,7 +73,7 @@ struct Tap {
 }
 
 impl Tap {
-    /// Returns how many lines were suppressed before this one, or `None` to suppress this one.
+    /// Returns how many lines were suppressed before this one, or `None` to suppress it.
     fn open(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
             (self.since, self.through) = (Some(now), 0);

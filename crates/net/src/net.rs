@@ -17,7 +17,6 @@ use crate::session::Shared;
 use crate::table::{Table, cost};
 use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, dials, interfaces};
 
-/// How many commands may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
 
 /// `docs/design/network.md` explains the defaults.
@@ -25,30 +24,30 @@ const COMMANDS: usize = 256;
 pub struct Config {
     /// Port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Address at which others reach this peer, if it is neither `listen` nor, where `listen` is unspecified, the
-    /// source address they see: behind a forwarded port, or in a container. Port 0 means the listening port.
+    /// Address at which others reach this peer, if it differs from what they see: behind a forwarded port, or in a
+    /// container. Port 0 means the listening port.
     pub advertise: Option<SocketAddr>,
-    /// How often a silent peer is probed on a link in use.
+    /// Interval of probes to a silent peer on a link in use.
     pub beat: Duration,
     /// How many probes in a row may stay unanswered.
     pub missed: u32,
-    /// How long after the last message a link counts as in use, and how often the peer is probed after that.
+    /// How long after the last message a link counts as in use, and the interval of probes after that.
     pub rest: Duration,
     /// Time limit for connecting, and again for the handshake and the hellos.
     pub handshake: Duration,
     /// How long to wait until others have read the goodbye.
     pub goodbye: Duration,
-    /// First delay before a maintained address is dialled again; doubled with every failure.
+    /// First delay before a redial; doubled with every failure.
     pub redial: Duration,
     pub redial_most: Duration,
-    /// In bytes, the same in the whole cluster: longer frames end the link.
+    /// In bytes. Longer frames end the link, so it must be the same in the whole cluster.
     pub max_message: usize,
-    /// How many bytes may be queued for one peer.
+    /// Bytes queued for one peer.
     pub outbox: usize,
-    /// How many bytes from one peer may wait for the application before reading stops.
+    /// Bytes from one peer that wait for the application before reading stops.
     pub inbox: usize,
     pub max_peers: usize,
-    /// Limit of incoming unproved connections; the same number again for addresses of members.
+    /// Incoming unproved connections; the same number again for addresses of members.
     pub max_unauthenticated: usize,
     pub max_dials: usize,
 }
@@ -85,14 +84,12 @@ impl Config {
         self
     }
 
-    /// Incoming unproved connections: places of both kinds, and as many connections that have just arrived or are
-    /// closing.
+    /// Unproved connections: places of both kinds, and as many connections that have just arrived or are closing.
     pub fn max_entries(&self) -> usize {
         3 * self.max_unauthenticated.max(1)
     }
 }
 
-/// Corrects values that cannot work.
 fn sound(mut config: Config) -> Config {
     // A length on the wire has four bytes.
     config.max_message = config.max_message.min(u32::MAX as usize);
@@ -105,23 +102,23 @@ fn sound(mut config: Config) -> Config {
     config
 }
 
-/// One lifetime of the link with a peer. Increases over all peers of this process.
+/// One lifetime of a link. Increases over all peers of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub(crate) u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A link with a member has come up. Others can dial it at `address`.
+    /// Others can dial the peer at `address`.
     Up {
         peer: PeerId,
         epoch: Epoch,
         address: SocketAddr,
     },
-    /// The link has ended. Messages that the other side has not read yet may be lost.
+    /// Messages that the other side has not read yet may be lost.
     Down {
         peer: PeerId,
         epoch: Epoch,
-        /// The reason, as far as it is known here.
+        /// As far as it is known here.
         why: Why,
     },
     Message {
@@ -129,7 +126,7 @@ pub enum Event {
         epoch: Epoch,
         bytes: Bytes,
     },
-    /// A dial has failed. A maintained address is dialled again nevertheless.
+    /// A maintained address is dialled again nevertheless.
     Unreached {
         address: SocketAddr,
         why: Unreached,
@@ -148,7 +145,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Starts listening. Must be called in a tokio runtime.
+    /// Must be called in a tokio runtime.
     pub async fn start(config: Config, identity: Identity, secret: Secret) -> Result<Self, Error> {
         let config = sound(config);
         let me = identity.peer();
@@ -170,7 +167,7 @@ impl Net {
         self.me
     }
 
-    /// The listening address with the actual port.
+    /// With the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -180,22 +177,21 @@ impl Net {
         self.advertised
     }
 
-    /// The addresses at which others can [dial](crate::dialable) this peer, the likeliest first.
+    /// Others can [dial](crate::dialable) these, the likeliest first.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         interfaces::dialable(self.advertised)
     }
 
-    /// Dials an address once. Success is an `Up`, unless its peer is up already; failure is an `Unreached`.
+    /// Dials once. Success is an `Up`, unless the peer is up already; failure is an `Unreached`.
     pub fn dial(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Dial { address, maintain: false })
     }
 
-    /// Dials the address now, and again whenever the link ends.
     pub fn maintain(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Dial { address, maintain: true })
     }
 
-    /// Stops dialling this address. An existing link stays.
+    /// An existing link stays.
     pub fn forget(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Forget(address))
     }
@@ -210,8 +206,8 @@ impl Net {
         self.table.send(to, epoch, bytes)
     }
 
-    /// Like [`send`](Self::send), but may delay the message until the next one to the same peer or a
-    /// [flush](Self::flush). Messages sent together share a packet and one wake-up of the receiver.
+    /// May delay the message until the next one to the same peer or a [flush](Self::flush). Messages sent together
+    /// share a packet and one wake-up of the receiver.
     pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send_soon(to, epoch, bytes)
     }
@@ -220,13 +216,13 @@ impl Net {
         self.table.flush();
     }
 
-    /// Ends the link with a peer that sends nonsense or is not needed, unless that epoch has ended already. Messages
-    /// queued before are still sent, for a bounded time. The peer may connect again, in a new epoch.
+    /// Ends the link, unless that epoch has ended already. Queued messages are still sent, for a bounded time. The peer
+    /// may connect again, in a new epoch.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         self.table.hang_up(peer, epoch, why);
     }
 
-    /// Returns the next event. Cancel-safe.
+    /// Cancel-safe.
     pub async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.try_next() {
@@ -244,12 +240,11 @@ impl Net {
         Some(event)
     }
 
-    /// The peers that are up, including those whose `Up` has not been taken yet.
+    /// Includes peers whose `Up` has not been taken yet.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.table.peers()
     }
 
-    /// Returns a handle to replace the cluster secret while the peer runs.
     pub fn keyring(&self) -> Keyring {
         Keyring(Arc::clone(&self.table))
     }
@@ -282,18 +277,18 @@ impl Net {
 pub struct Keyring(Arc<Table>);
 
 impl Keyring {
-    /// Replaces the secret. Links proved with a secret that is no longer accepted end at once and are proved again. If
-    /// the preferred secret changes, so are all links proved with another one.
+    /// Links proved with a secret that is no longer accepted end at once and are proved again. If the preferred secret
+    /// changes, so are all links proved with another one.
     pub fn replace(&self, secret: Secret) {
         self.0.replace_secret(secret);
     }
 
-    /// The preferred secret first, then the previous one.
+    /// The preferred secret first.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.0.secret().fingerprints()
     }
 
-    /// The secret that each peer that is up has proved.
+    /// The secret that each peer has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.0.proved()
     }

@@ -4,8 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Creates a file with one line, atomically: it is written under a temporary name and renamed. Creates a missing
-/// directory.
+/// Creates a file with one line, atomically, and a missing directory.
 ///
 /// # Errors `AlreadyExists` if `path` exists.
 pub fn create(path: &Path, line: &str) -> io::Result<()> {
@@ -18,7 +17,7 @@ pub fn create(path: &Path, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the content of an existing file atomically. Keeps its owner; the mode is private to that user.
+/// Replaces an existing file atomically. Keeps its owner; the mode is private to that user.
 pub fn replace(path: &Path, lines: &str) -> io::Result<()> {
     // Follow symbolic links.
     let path = fs::canonicalize(path)?;
@@ -64,7 +63,7 @@ pub fn mode(metadata: &fs::Metadata) -> u32 {
     metadata.permissions().mode() & 0o777
 }
 
-/// Without permission bits, files of a user are private by default.
+/// Files of a user are private by default.
 #[cfg(not(unix))]
 pub fn mode(_: &fs::Metadata) -> u32 {
     0o600

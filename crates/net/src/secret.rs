@@ -12,8 +12,8 @@ use crate::random::random;
 
 /// The key that the members of a cluster share; during a rotation also the previous one.
 ///
-/// A party that gets a member to connect can test guesses offline, so the secret must be 32 or more random bytes,
-/// written as hexadecimal digits. Other texts are rejected, since their entropy cannot be measured.
+/// A party that gets a member to connect can test guesses offline, so the secret must be 32 or more random bytes, in
+/// hexadecimal digits.
 ///
 /// *Rotation.* Members with a common secret can be linked, by the first one of the dialler that the listener accepts.
 /// The new secret is added on every member beside the old one, and then the old one is removed from each.
@@ -23,7 +23,6 @@ pub struct Secret {
     before: Option<Key>,
 }
 
-/// One secret, as the key of a MAC.
 #[derive(Clone)]
 pub(crate) struct Key(Hmac<Sha256>);
 
@@ -32,12 +31,12 @@ pub(crate) struct Key(Hmac<Sha256>);
 pub struct Fingerprint(u64);
 
 impl Secret {
-    /// The minimum number of digits: 256 bits.
+    /// 256 bits.
     pub const LEAST: usize = 64;
     /// Random digits have fewer different values with a probability of 10⁻¹².
     const LEAST_DIFFERENT: usize = 10;
 
-    /// Parses a secret of hexadecimal digits, or two lines: the new one and the previous one.
+    /// Parses a secret, or two lines: the new one and the previous one.
     ///
     /// # Errors [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if
     /// there are more lines, or equal ones.
@@ -49,25 +48,25 @@ impl Secret {
         if is_same || lines.next().is_some() { Err(Error::SecretLines) } else { Ok(Self { first, before }) }
     }
 
-    /// Generates a secret, for peers of one process.
+    /// For peers of one process.
     pub fn generate() -> Self {
         let bytes: [u8; 32] = random();
         Self { first: Key::of(&bytes), before: None }
     }
 
-    /// Loads the secret from a file that only its owner can read, ignoring a final line end.
+    /// Only the owner may be able to read the file. A final line end is ignored.
     pub fn load(path: &Path) -> Result<Self, Error> {
         Self::new(&read(path)?)
     }
 
-    /// Like [`load`](Self::load). If there is no such file, creates it and its directory, readable by the owner only.
+    /// Creates a missing file and its directory, readable by the owner only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::SecretUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             loaded => return loaded,
         }
         match create(path, &hex(&random())) {
-            // Another process created it first. The file is complete, because creation is atomic.
+            // Another process created the file, atomically.
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 Err(Error::SecretUncreatable { path: path.to_owned(), source })
             }
@@ -75,9 +74,9 @@ impl Secret {
         }
     }
 
-    /// Creates a file with a new secret, and its directory if there is none.
+    /// Creates a file with a new secret, and its directory.
     ///
-    /// # Errors [`Error::SecretUncreatable`], also if the file exists: it is not replaced.
+    /// # Errors [`Error::SecretUncreatable`], also if the file exists.
     pub fn create(path: &Path) -> Result<Self, Error> {
         create(path, &hex(&random())).map_err(|source| Error::SecretUncreatable { path: path.to_owned(), source })?;
         Self::load(path)
@@ -110,12 +109,11 @@ impl Secret {
         Ok(secret)
     }
 
-    /// The preferred secret first, then the previous one.
+    /// The preferred secret first.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.keys().map(Key::fingerprint).collect()
     }
 
-    /// The preferred one first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         [&self.first].into_iter().chain(&self.before)
     }
@@ -124,7 +122,6 @@ impl Secret {
         self.keys().any(|key| key.fingerprint() == proved)
     }
 
-    /// The secret that is proved first.
     pub(crate) fn preferred(&self) -> Fingerprint {
         self.first.fingerprint()
     }
@@ -167,7 +164,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Reads a file that only its owner can read.
+/// Only the owner may be able to read the file.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::SecretUnreadable { path: path.to_owned(), source };
     let mode = mode(&fs::metadata(path).map_err(unreadable)?);
@@ -258,7 +255,6 @@ mod tests {
         assert_eq!(tag(&Secret::finish(&path).unwrap()), new, "there is nothing more to take out");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
         assert!(matches!(Secret::rotate(&directory.path().join("none")), Err(Error::SecretUnreadable { .. })));
-        // Through a symbolic link.
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(tag(&Secret::rotate(&link).unwrap())[1], new[0]);
