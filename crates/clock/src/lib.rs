@@ -5,21 +5,18 @@
 //!
 //! | clock | counts suspend | rate |
 //! | --- | --- | --- |
-//! | `CLOCK_MONOTONIC` (also `std::time::Instant` and tokio's timers) | no | slewed by NTP |
+//! | `CLOCK_MONOTONIC` (also `std::time::Instant` and tokio's timers) | no | slewed by NTP, up to 10 % |
 //! | `CLOCK_BOOTTIME` | yes | slewed by NTP |
-//! | `CLOCK_MONOTONIC_RAW` | no | the hardware counter's, which NTP does not change |
-//!
-//! While NTP corrects an offset, the rate is wrong by 8.3 % with chrony's default (`maxslewrate`), and Linux permits 10
-//! %.
+//! | `CLOCK_MONOTONIC_RAW` | no | the hardware counter's |
 //!
 //! A [`Moment`] is therefore `CLOCK_MONOTONIC_RAW` + (`CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`). The difference is the time
-//! in suspend, which the kernel keeps as one number that changes in suspend only.
+//! in suspend, which the kernel keeps as one number. A moment is the same in all processes of a machine in one time
+//! namespace, within 20 µs, because the clocks are read one after the other.
 //!
-//! A [`Moment`] is the same in all processes of a machine in one time namespace, within 20 µs, because the clocks are
-//! read one after the other. A peer reads a [`Clock`]: the real one, or one that a test can pause and suspend.
-//!
-//! The kernel has no timers on that clock. While NTP slews them its timers may be 10 % late or early, so they are set
-//! early, and the clock is read again when they expire ([`Moment::timer`], [`Clock::nap`]).
+//! The kernel has no timers on that clock. They are set early, and the clock is read again when they expire
+//! ([`Moment::timer`], [`Clock::nap`]).
+
+#![allow(missing_docs, reason = "internal: comments say only what the names do not")]
 
 use std::ops::{Add, Sub};
 use std::sync::Arc;
@@ -31,17 +28,17 @@ use tokio::time::{Instant, sleep};
 
 /// The longest sleep between two reads of the clock.
 ///
-/// tokio's timers run on `CLOCK_MONOTONIC`, so after a suspend their remaining time is still to pass. They are set for
-/// a second at most: a resumed machine notices expired leases within that second, or when another event reads the
-/// clock. A `timerfd` on `CLOCK_BOOTTIME` would expire at once, but costs a system call whenever the next alarm
-/// changes, several times per hand-over. The guard of a command must act at once and uses one (`peerlock-supervise`).
+/// tokio's timers run on `CLOCK_MONOTONIC`, so a resumed machine notices expired leases within this time, or when
+/// another event reads the clock. A `timerfd` on `CLOCK_BOOTTIME` would expire at once, but costs a system call
+/// whenever the next alarm changes, several times per hand-over. The guard of a command uses one
+/// (`peerlock-supervise`).
 pub const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// The clocks are read again if reading them took longer than this, which bounds the error of a [`Moment`]. It is about
-/// a hundred times the usual duration: a longer one means that the thread was interrupted.
+/// Reads that took longer are repeated, which bounds the error of a [`Moment`]. A hundred times the usual duration: the
+/// thread was interrupted.
 const ENOUGH: Duration = Duration::from_micros(20);
 
-/// How often the clocks are read at most. The quickest attempt counts.
+/// The quickest attempt counts.
 const READS: usize = 8;
 
 /// Timers for longer spans are set early. The error of shorter ones is at most a tenth of this.
@@ -50,13 +47,12 @@ const EXACT: Duration = Duration::from_millis(20);
 /// The latest moment read by any thread of this process.
 static LATEST: AtomicU64 = AtomicU64::new(0);
 
-/// A moment on a clock that never goes back and includes time in suspend. It is the same in all processes of a machine
-/// until a reboot.
+/// A moment on a clock that never goes back and includes time in suspend, until a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
 impl Moment {
-    /// Returns the present moment. Never goes back within a process.
+    /// Never goes back within a process.
     pub fn now() -> Self {
         let now = Self(moment(kernel)).nanos();
         Self::from_nanos(LATEST.fetch_max(now, Ordering::Relaxed).max(now))
@@ -67,20 +63,17 @@ impl Moment {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the nanoseconds since the boot, enough for 584 years.
+    /// The nanoseconds since the boot, enough for 584 years.
     pub fn nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the moment this many nanoseconds after the boot.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(Duration::from_nanos(nanos))
     }
 
-    /// Returns the time on `CLOCK_BOOTTIME` for which to set a kernel timer for this moment.
-    ///
-    /// The timer may expire before this moment, and then has to be set again. It expires at most 3 ms after it, however
-    /// NTP slews kernel timers.
+    /// Returns the time on `CLOCK_BOOTTIME` for which to set a kernel timer. The timer may expire before this moment,
+    /// and then has to be set again. It expires at most 3 ms after it, however NTP slews kernel timers.
     pub fn timer(self) -> Duration {
         // Read first: if the machine suspends between the two reads, the timer expires on resume.
         let kernel_now = kernel(ClockId::CLOCK_BOOTTIME);
@@ -88,16 +81,13 @@ impl Moment {
     }
 }
 
-/// Reads one of the kernel's clocks.
 fn kernel(clock: ClockId) -> Duration {
     clock_gettime(clock).expect("every Linux since 2.6.39 has this clock").into()
 }
 
-/// Returns `CLOCK_MONOTONIC_RAW` + (`CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`), where `read` reads a clock.
-///
 /// The clocks cannot be read atomically. `CLOCK_MONOTONIC` is read last, so the result is too small by at most the
-/// duration of the reads, which are repeated if that is long. If the machine suspends between two reads, the result is
-/// that of the moment before or after the suspend.
+/// duration of the reads. If the machine suspends between two reads, the result is that of the moment before or after
+/// the suspend.
 fn moment(read: impl Fn(ClockId) -> Duration) -> Duration {
     let mut best = (Duration::MAX, Duration::ZERO);
     for _ in 0..READS {
@@ -113,8 +103,7 @@ fn moment(read: impl Fn(ClockId) -> Duration) -> Duration {
     best.1
 }
 
-/// Returns for how long to set a kernel timer that is to expire within `span`. NTP can slow kernel timers by 10 %, and
-/// 0.1 % more for frequency errors (adjtimex(2)): less than an eighth.
+/// NTP can slow kernel timers by 10 %, and 0.1 % more for frequency errors (adjtimex(2)): less than an eighth.
 fn early(span: Duration) -> Duration {
     if span > EXACT { span - span / 8 } else { span }
 }
@@ -135,7 +124,7 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// Returns the time in suspend since the boot: `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`.
+/// The time in suspend since the boot.
 pub fn slept() -> Duration {
     let awake = kernel(ClockId::CLOCK_MONOTONIC);
     kernel(ClockId::CLOCK_BOOTTIME).saturating_sub(awake)
@@ -149,16 +138,14 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads both clocks.
     pub fn now() -> Self {
         let (disciplined, raw) = (kernel(ClockId::CLOCK_MONOTONIC), kernel(ClockId::CLOCK_MONOTONIC_RAW));
         Self { disciplined, raw }
     }
 
-    /// The reading at boot.
     pub const BOOT: Self = Self { disciplined: Duration::ZERO, raw: Duration::ZERO };
 
-    /// Returns how long after `earlier` this is, without time in suspend.
+    /// Without time in suspend.
     pub fn since(self, earlier: Self) -> Duration {
         self.raw.saturating_sub(earlier.raw)
     }
@@ -184,7 +171,6 @@ struct Pausable {
 }
 
 impl Clock {
-    /// Returns the machine's clock: [`Moment::now`].
     pub const fn real() -> Self {
         Self(None)
     }
@@ -194,7 +180,6 @@ impl Clock {
         Self(Some(Arc::new(Pausable { started: (Moment::now(), Instant::now()), slept: AtomicU64::new(0) })))
     }
 
-    /// Returns the present moment.
     pub fn now(&self) -> Moment {
         match &self.0 {
             None => Moment::now(),
@@ -207,8 +192,7 @@ impl Clock {
 
     /// Simulates a suspend of this length that ends now: the clock jumps, and timers do not.
     ///
-    /// # Panics
-    /// If this is the machine's clock.
+    /// # Panics If this is the machine's clock.
     pub fn suspend(&self, span: Duration) {
         let clock = self.0.as_ref().expect("only a clock of tests can be put to sleep");
         clock.slept.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -220,7 +204,7 @@ impl Clock {
         early(then.since(self.now())).min(LONGEST_NAP)
     }
 
-    /// Waits until `then`. After a suspend it may return up to [`LONGEST_NAP`] late, but never early.
+    /// After a suspend it may return up to [`LONGEST_NAP`] late, but never early.
     pub async fn sleep_until(&self, then: Moment) {
         while self.now() < then {
             sleep(self.nap(then)).await;

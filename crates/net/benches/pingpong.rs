@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 const LENGTH: usize = 128;
-/// The kinds alternate, so that a moment of load does not affect only one.
+/// Alternating, so that load affects both.
 const TURNS: usize = 5;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -44,7 +44,6 @@ fn quantile(times: &mut [Duration], share: f64) -> Duration {
     times[((times.len() - 1) as f64 * share) as usize]
 }
 
-/// Two tasks and a socket between them.
 async fn bare(rounds: usize) -> Result<Vec<Duration>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -61,7 +60,7 @@ async fn bare(rounds: usize) -> Result<Vec<Duration>> {
     stream.set_nodelay(true)?;
     let mut buffer = [0; LENGTH];
     let mut times = Vec::with_capacity(rounds);
-    // In a task like its partner, not on the blocking thread.
+    // In a task like its partner.
     let times = tokio::spawn(async move {
         for _ in 0..rounds {
             let start = Instant::now();

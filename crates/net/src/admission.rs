@@ -1,9 +1,8 @@
 //! Admission of incoming connections before they have proved the secret.
 //!
-//! Any host can connect, send nothing, and occupy a place for as long as a proof may take. Places are therefore few,
-//! and a new connection always gets one: when all are taken, the oldest connection of the address with the most places
-//! is closed. A member needs only a few round trips to prove itself, so silent connections do not keep it out; and
-//! addresses of members have separate places.
+//! Any host can connect, send nothing, and occupy a place. Places are therefore few, and a new connection always gets
+//! one: when all are taken, the oldest connection of the address with the most places is closed. A member proves itself
+//! within a few round trips, so silent connections do not keep it out; and addresses of members have separate places.
 //!
 //! ```text
 //!   connection ── arrives ──▶ handshake ──▶ proof ──▶ link, or refused: leaves
@@ -21,18 +20,15 @@ use crate::table::Table;
 /// Resolves when an unproved connection must close.
 pub(crate) type Goes = oneshot::Receiver<()>;
 
-/// The places of unproved connections.
 pub(crate) struct Admission {
     table: Arc<Table>,
-    /// Limit of unproved connections, and again of those from addresses of members.
     most: usize,
     waiting: Mutex<VecDeque<Unauthenticated>>,
 }
 
-/// An unproved connection. Dropping it closes the connection.
 struct Unauthenticated {
     address: SocketAddr,
-    /// Whether it comes from an address of a member.
+    /// From an address of a member.
     is_known: bool,
     _stays: oneshot::Sender<()>,
 }
@@ -43,7 +39,6 @@ impl Admission {
         Self { table, most: most.max(1), waiting: Mutex::default() }
     }
 
-    /// Gives a new connection a place.
     pub fn arrive(&self, address: SocketAddr) -> Goes {
         let is_known = self.table.knows(address.ip());
         let mut waiting = self.lock();
@@ -55,7 +50,6 @@ impl Admission {
         goes
     }
 
-    /// Frees the place of a connection that has proved itself or closed.
     pub fn leave(&self, address: SocketAddr) {
         let mut waiting = self.lock();
         let place = waiting.iter().position(|unauthenticated| unauthenticated.address == address);
@@ -81,8 +75,7 @@ fn make_room(waiting: &mut VecDeque<Unauthenticated>, is_known: bool) {
     oldest.and_then(|oldest| waiting.remove(oldest));
 }
 
-/// Returns the source that a connection is counted for. For IPv6 it is the /64 network, since its owner has every
-/// address in it.
+/// Counts an IPv6 /64 network as one source, since its owner has every address in it.
 fn source(address: SocketAddr) -> IpAddr {
     match address.ip() {
         IpAddr::V4(ip) => ip.into(),
@@ -107,7 +100,6 @@ mod tests {
         SocketAddr::new(ip.parse().unwrap(), port)
     }
 
-    /// Returns the remaining connections, by port.
     fn left(admission: &Admission) -> Vec<u16> {
         admission.lock().iter().map(|unauthenticated| unauthenticated.address.port()).collect()
     }
@@ -122,7 +114,7 @@ mod tests {
         assert_eq!(left(&admission), [1, 3, 4, 5]);
         assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it is told to go");
         assert_eq!(goes[1].try_recv(), Err(TryRecvError::Empty));
-        // Among equals the oldest of all goes.
+        // Among equals the oldest is closed.
         admission.leave(at("10.0.0.2", 3));
         admission.leave(at("10.0.0.2", 3));
         drop(admission.arrive(at("10.0.0.4", 6)));

@@ -1,4 +1,4 @@
-//! An encrypted connection between two members that have identified each other ([`handshake`](crate::handshake)).
+//! An encrypted connection between two members.
 //!
 //! It carries Noise messages of at most 65,535 bytes (Noise, section 3), each preceded by its length (two bytes, big
 //! endian). At most one of them is buffered, besides the last read.
@@ -14,52 +14,44 @@ use crate::handshake::{Role, shake};
 use crate::identity::{Identity, Name};
 use crate::{Fingerprint, Refusal, Secret};
 
-/// Bytes of a message's length on the wire.
 const LENGTH: usize = 2;
 /// The longest message, and its overhead over the plaintext.
 const LONGEST: usize = 65_535;
 const TAG: usize = 16;
-/// Read size, unless a message is longer: hundreds of usual messages.
+/// Read size, unless a message is longer.
 const CHUNK: usize = 16 * 1024;
 
-/// Both directions of an encrypted connection.
 pub(crate) struct Channel<R, W> {
     pub reader: Reader<R>,
     pub writer: Writer<W>,
-    /// The identity of the other end.
     pub name: Name,
-    /// The secret that both ends know.
+    /// Both ends know it.
     pub proved: Fingerprint,
 }
 
-/// The receiving direction.
 pub(crate) struct Reader<R> {
     from: R,
     keys: Arc<StatelessTransportState>,
-    /// Messages decrypted so far.
     opened: u64,
     sealed: Vec<u8>,
-    /// The part of `sealed` that has been decrypted.
+    /// Decrypted so far.
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
-    /// Bytes received; readable while a message is incomplete.
     came: Arc<AtomicUsize>,
 }
 
-/// The sending direction.
 pub(crate) struct Writer<W> {
     to: W,
     keys: Arc<StatelessTransportState>,
-    /// Messages encrypted so far.
     sealed: u64,
     buffer: Vec<u8>,
-    /// The last message was written partially, so nothing can follow it.
+    /// A message was written partially, so nothing can follow it.
     is_torn: bool,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
-    /// Performs the handshake. The caller bounds the time.
+    /// The caller bounds the time.
     pub async fn open(
         mut from: R,
         mut to: W,
@@ -84,15 +76,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
     }
 
-    /// Returns the counter of received bytes, which includes incomplete messages; its reader resets it.
+    /// Counts received bytes, also of incomplete messages; its reader resets it.
     pub fn came(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.came)
     }
 
     /// Returns the plaintext of the next message.
     ///
-    /// # Errors
-    /// The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
+    /// # Errors The connection has ended: closed, broken, or it received bytes that the other end did not encrypt.
     pub async fn next(&mut self) -> io::Result<&[u8]> {
         let length = loop {
             let wanted = match self.sealed[self.taken..self.filled].split_first_chunk::<LENGTH>() {
@@ -115,7 +106,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(&self.plain[..said])
     }
 
-    /// Reads available bytes, with room for a message of at least this length.
     async fn fill(&mut self, wanted: usize) -> io::Result<()> {
         self.sealed.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
@@ -143,7 +133,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Self { to, keys, sealed: 0, buffer: Vec::new(), is_torn: false }
     }
 
-    /// Encrypts and writes this, in as many messages as needed.
+    /// Writes as many messages as needed.
     pub async fn write(&mut self, plain: &[u8]) -> io::Result<()> {
         for piece in plain.chunks(LONGEST - TAG) {
             let length = piece.len() + TAG;
@@ -159,12 +149,10 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Ok(())
     }
 
-    /// Returns whether a write was cancelled in the middle of a message.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
 
-    /// Closes the sending direction.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.to.shutdown().await
     }
@@ -179,7 +167,6 @@ mod tests {
 
     type Pipe = Channel<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
 
-    /// Returns both ends of a connection over a pipe of this capacity.
     async fn connected(room: usize) -> (Pipe, Pipe) {
         let (near, far) = duplex(room);
         let ((from, to), (back, forth)) = (split(near), split(far));
@@ -219,7 +206,6 @@ mod tests {
         }
     }
 
-    /// Returns the encrypted messages, with the receiving end.
     async fn sealed(messages: &[&[u8]]) -> (Vec<Vec<u8>>, Pipe, WriteHalf<DuplexStream>) {
         let (near, far) = connected(1 << 16).await;
         let mut wire = Vec::new();
@@ -232,7 +218,6 @@ mod tests {
         (wire, far, near.writer.to)
     }
 
-    /// Returns the messages decrypted until the end.
     async fn received(mut far: Pipe, mut wire: WriteHalf<DuplexStream>, bytes: &[Vec<u8>]) -> Vec<Vec<u8>> {
         wire.write_all(&bytes.concat()).await.unwrap();
         wire.shutdown().await.unwrap();

@@ -14,16 +14,12 @@ use crate::handshake::Role;
 use crate::session::{Session, Shared};
 use crate::{Refusal, Unreached, interfaces};
 
-/// The outcome of a connection.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It became the link with this peer.
     Linked(PeerId),
-    /// It is not needed: there is another connection with this peer, or will be shortly.
+    /// Another connection with this peer is the link, or will be shortly.
     Duplicate(PeerId),
-    /// It failed.
     Failed(Unreached),
-    /// It was the link with this peer, and has ended.
     Ended(PeerId),
 }
 
@@ -31,9 +27,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Report {
     number: u64,
     hub: mpsc::UnboundedSender<(u64, Outcome)>,
-    /// The other end, once it is known.
     peer: Option<PeerId>,
-    /// The outcome to report on drop.
+    /// Reported on drop.
     last: Option<Outcome>,
 }
 
@@ -44,7 +39,7 @@ impl Report {
 
     fn linked(&mut self) {
         if let Some(peer) = self.peer {
-            // The hub is gone if the whole peer stops.
+            // Fails if the whole peer stops.
             _ = self.hub.send((self.number, Outcome::Linked(peer)));
             self.last = Some(Outcome::Ended(peer));
         }
@@ -64,7 +59,6 @@ impl Drop for Report {
     }
 }
 
-/// Dials an address, and runs the connection as long as it is the link.
 pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Shared>) {
     let stream = match timeout(shared.config.handshake, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
@@ -87,7 +81,6 @@ pub(crate) async fn dial(address: SocketAddr, mut report: Report, shared: Arc<Sh
     }
 }
 
-/// Handles an incoming connection, and runs it as long as it is the link.
 pub(crate) async fn answer(
     (stream, address, entry): (TcpStream, SocketAddr, OwnedSemaphorePermit),
     mut report: Report,
@@ -122,7 +115,7 @@ async fn open(
     shared: &Arc<Shared>,
     report: &mut Report,
 ) -> Result<Session<OwnedReadHalf, OwnedWriteHalf>, Refusal> {
-    // Send without delay. A failure costs only latency.
+    // A failure costs only latency.
     _ = stream.set_nodelay(true);
     let (from, to) = stream.into_split();
     let secret = shared.table.secret();

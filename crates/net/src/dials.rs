@@ -1,4 +1,4 @@
-//! When to dial which address: once, or repeatedly with back-off. Pure: no clock, no socket.
+//! When to dial which address. Pure: no clock, no socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 
 use peerlock_types::{PeerId, Rng};
 
-/// Limit of addresses.
 pub(crate) const MOST: usize = 4096;
 
-/// The addresses to be linked with.
 pub(crate) struct Dials {
     wanted: BTreeMap<SocketAddr, Wanted>,
-    /// Connection attempts in progress, including those to addresses that have been forgotten; and their limit.
+    /// Connections, also to addresses that have been forgotten; and their limit.
     under_way: BTreeSet<u64>,
     at_a_time: usize,
     least: Duration,
@@ -22,7 +20,7 @@ pub(crate) struct Dials {
 
 struct Wanted {
     maintain: bool,
-    /// Attempts since the last lasting link.
+    /// Since the last lasting link.
     failures: u32,
     state: State,
 }
@@ -30,23 +28,22 @@ struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Due(Instant),
-    /// Attempted by the connection with this number.
+    /// By the connection with this number.
     Dialling(u64),
-    /// Linked with this peer since then, as of the last report.
+    /// Since then, as of the last report.
     Linked(PeerId, Instant),
 }
 
 impl Dials {
-    /// Starts empty; back-off runs from `least` to `most`.
     pub fn new(at_a_time: usize, (least, most): (Duration, Duration), rng: Rng) -> Self {
         Self { wanted: BTreeMap::new(), under_way: BTreeSet::new(), at_a_time, least, most, rng }
     }
 
-    /// Requests a dial now, and repeatedly if `maintain`. Returns false if the list is full.
+    /// Returns false if the list is full.
     pub fn want(&mut self, address: SocketAddr, maintain: bool, now: Instant) -> bool {
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.maintain |= maintain;
-            // The caller has reason to expect an answer: end the back-off.
+            // The caller expects an answer: end the back-off.
             if let State::Due(when) = &mut wanted.state {
                 *when = now;
             }
@@ -59,12 +56,11 @@ impl Dials {
         room
     }
 
-    /// Stops dialling this address. An existing link stays.
     pub fn forget(&mut self, address: SocketAddr) {
         self.wanted.remove(&address);
     }
 
-    /// Returns when the next dial is due, unless an attempt must end first.
+    /// When the next dial is due, unless an attempt must end first.
     pub fn next(&self) -> Option<Instant> {
         self.first().map(|(when, ..)| when)
     }
@@ -74,8 +70,7 @@ impl Dials {
         self.first().filter(|(when, ..)| *when <= now).map(|(_, address, again)| (address, again))
     }
 
-    /// Returns when which address is dialled next, and whether it was before: the one that has waited longest, so that
-    /// each gets its turn.
+    /// The address that has waited longest: when it is due, and whether it was dialled before.
     fn first(&self) -> Option<(Instant, SocketAddr, bool)> {
         if self.under_way.len() >= self.at_a_time {
             return None;
@@ -87,7 +82,6 @@ impl Dials {
         due.min()
     }
 
-    /// Records that the address is being dialled.
     pub fn dialling(&mut self, address: SocketAddr, connection: u64) {
         self.under_way.insert(connection);
         if let Some(wanted) = self.wanted.get_mut(&address) {
@@ -95,7 +89,6 @@ impl Dials {
         }
     }
 
-    /// Records that the dial reached this peer, which is up.
     pub fn found(&mut self, connection: u64, peer: PeerId, now: Instant) {
         self.under_way.remove(&connection);
         let Some(address) = self.dialled(connection) else { return };
@@ -105,7 +98,7 @@ impl Dials {
         }
     }
 
-    /// Records that the dial failed, permanently if `hopeless`. Returns the address.
+    /// Returns the address. It is forgotten if `hopeless`.
     pub fn failed(&mut self, connection: u64, hopeless: bool, now: Instant) -> Option<SocketAddr> {
         self.under_way.remove(&connection);
         let address = self.dialled(connection)?;
@@ -120,8 +113,7 @@ impl Dials {
         Some(address)
     }
 
-    /// Schedules a redial of the addresses of a peer that is down: soon if the link had lasted; with growing delay if
-    /// it keeps breaking.
+    /// Schedules redials: soon if the link had lasted, with growing delay if it keeps breaking.
     pub fn down(&mut self, peer: PeerId, now: Instant) {
         for wanted in self.wanted.values_mut() {
             let State::Linked(linked, since) = wanted.state else { continue };
@@ -143,8 +135,7 @@ impl Dials {
     }
 }
 
-/// Doubles with every failure up to `most`; then takes between half and all of it, so that peers that lost each other
-/// simultaneously do not all redial simultaneously.
+/// Doubles with every failure, with jitter, so that peers that lost each other do not redial simultaneously.
 fn backoff(least: Duration, most: Duration, failures: u32, rng: &mut Rng) -> Duration {
     let wait = least.saturating_mul(1 << failures.min(20)).min(most);
     wait.mul_f64(0.5 + rng.unit() / 2.0)

@@ -8,116 +8,61 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The key file exists but cannot be read.
     #[error("cannot read the identity in {path}: {source}. Make it readable for this user, or name another file")]
-    IdentityUnreadable {
-        /// The key file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The key file could not be created.
+    IdentityUnreadable { path: PathBuf, source: io::Error },
     #[error("cannot create an identity in {path}: {source}. Create its directory and make it writable for this user")]
-    IdentityUncreatable {
-        /// The key file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The key file is malformed.
+    IdentityUncreatable { path: PathBuf, source: io::Error },
     #[error(
         "{path} is not an identity: it must hold one line of 64 hexadecimal digits. Name another file, or move this \
          one away to get a new identity"
     )]
-    IdentityMalformed {
-        /// The key file.
-        path: PathBuf,
-    },
-    /// Users other than its owner can access the key file.
+    IdentityMalformed { path: PathBuf },
     #[error(
         "others can use the identity in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
     )]
-    IdentityTooOpen {
-        /// The key file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The secret cannot be read.
+    IdentityTooOpen { path: PathBuf, mode: u32 },
     #[error(
         "cannot read the cluster secret in {path}: {source}. On the first machine of a \
          cluster make it with `peerlock secret new`; on any other copy the file from a member (mode 600)"
     )]
-    SecretUnreadable {
-        /// The file with the secret.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The secret could not be created.
+    SecretUnreadable { path: PathBuf, source: io::Error },
     #[error("cannot create a cluster secret in {path}: {source}. Make its directory writable, or name another file")]
-    SecretUncreatable {
-        /// The file with the secret.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Users other than its owner can access the secret.
+    SecretUncreatable { path: PathBuf, source: io::Error },
     #[error(
         "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it \
          leaked"
     )]
-    SecretTooOpen {
-        /// The file with the secret.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The file does not have one secret, or two during a rotation.
+    SecretTooOpen { path: PathBuf, mode: u32 },
     #[error(
         "there are more secrets than one and the one before it, or twice the same: while it is replaced a secret file \
          has two lines, the new one first. `peerlock secret finish` takes the old one out"
     )]
     SecretLines,
-    /// The secret is guessable.
     #[error(
         "the cluster secret can be guessed: {why}. Make one with `openssl rand -hex 32`, and give the same file to all \
          members; an agent that starts a cluster makes a good one by itself"
     )]
-    SecretWeak {
-        /// What makes it weak.
-        why: &'static str,
-    },
-    /// The peer cannot listen on the address.
+    SecretWeak { why: &'static str },
     #[error("cannot listen on {address}: {source}. Choose an address of this machine and a port that is free")]
-    Listen {
-        /// The configured address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
 }
 
-/// Too many dial requests are waiting. Nothing has changed; try again later.
+/// Try again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("too many dials are waiting: try again in a moment")]
 pub struct Busy;
 
-/// Why a message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unsent {
-    /// The epoch has ended, or the peer was never up.
     #[error("the link to the peer is down")]
     Down,
-    /// The message is longer than a frame may be.
     #[error("the message is longer than a frame may be")]
     TooLong,
-    /// The peer reads too slowly: its queue was full, and the link has been closed.
+    /// The peer's queue was full, and the link has been closed.
     #[error("the peer does not read what it is sent: its link is down")]
     Slow,
 }
 
-/// Why a link went down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
     /// The peer sent a goodbye.
@@ -126,17 +71,16 @@ pub enum Why {
     Lost,
     /// The peer did not answer several probes: it is frozen, overloaded or unreachable. A suspicion, not a fact.
     Silent,
-    /// The peer read more slowly than this one sent.
+    /// The peer reads more slowly than this one sends.
     Slow,
-    /// The peer sent a malformed frame.
     Malformed,
-    /// The application rejected the peer's messages ([`crate::Net::hang_up`]).
+    /// The application rejected the peer's messages.
     HungUp,
-    /// The application no longer needs the link ([`crate::Net::hang_up`]).
+    /// The application no longer needs the link.
     Unneeded,
-    /// A newer connection with the same peer replaced it: the peer restarted, or noticed the loss first.
+    /// A newer connection: the peer restarted, or noticed the loss first.
     Replaced,
-    /// The cluster secret was replaced, and the link must be proved again ([`crate::Keyring`]).
+    /// The cluster secret was replaced, and the link must be proved again.
     Secret,
 }
 
@@ -156,51 +100,45 @@ impl fmt::Display for Why {
     }
 }
 
-/// Why a connection never became a link.
+/// Why a connection did not become a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Refusal {
-    /// The other side does not know the secret, or reports that this one does not.
+    /// Either side does not know the other's secret.
     #[error("the cluster secrets differ: compare the two secret files")]
     Secret,
-    /// The proof took too long.
     #[error("it did not prove in time that it belongs to the cluster")]
     Timeout,
-    /// The connection ended during the proof, or an invalid proof was received.
+    /// The connection ended during the proof, or a proof is invalid.
     #[error("the connection broke before both sides had proved that they belong to the cluster")]
     Broken,
-    /// The other side does not send this version's greeting: another version, or not a peer.
+    /// Another version, or not a peer.
     #[error("it does not speak this version of peerlock")]
     Version,
-    /// The limit of links or unproved connections is reached.
+    /// Of links or unproved connections.
     #[error("it has as many peers as it allows")]
     Crowded,
-    /// Another peer has the same number.
     #[error("another peer has the same number: give one of the two a new identity")]
     Collision,
-    /// Another process has the same identity: its file was copied, for instance in a machine image.
+    /// The identity file was copied, for instance in a machine image.
     #[error(
         "another process has this identity: if it runs on another machine, move the file `identity` of one of the two \
          away and start that one again"
     )]
     Twin,
-    /// The connection leads to this peer.
     #[error("this is our own address")]
     Myself,
-    /// The two peers are linked already. Normal.
+    /// Normal.
     #[error("there is a link already")]
     Duplicate,
-    /// The other side is shutting down.
     #[error("it is shutting down")]
     Leaving,
 }
 
-/// Why a dial failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unreached {
-    /// No connection could be made.
     #[error("no connection: {0}")]
     Connection(String),
-    /// A connection was made, and one of the two sides refused it.
+    /// Either side may have refused the connection.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }

@@ -1,7 +1,5 @@
-//! Frames on a link whose two sides have proved themselves.
-//!
-//! A frame is the length of its body (four bytes, big endian), its kind (one byte) and its body. Data is opaque here.
-//! The version is in the connection's greeting, `peerlock/3`.
+//! Frames on a link: the length of the body (four bytes, big endian), the kind (one byte) and the body. The
+//! [handshake](crate::handshake) has the version.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -12,38 +10,33 @@ use crate::Refusal;
 const HEADER: usize = 5;
 const HELLO: usize = 8 + 8 + 8 + 16 + 2;
 
-/// A frame between two peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Sent first by both sides. The peer with the smaller number answers with `Take` or `Refuse`.
+    /// Sent first by both sides.
     Hello(Hello),
     /// Sent by the peer with the smaller number: this connection is now the link, with this number.
     Take(u64),
     /// Sent by either side: this connection does not become a link. Nothing follows.
     Refuse(Refusal),
-    /// A message of the application.
     Data(Bytes),
-    /// Sent after a silence, to probe the other side. Answered with `Beat`, or any later frame.
+    /// Probes the other side. Answered with `Beat`, or any later frame.
     Ask,
-    /// The answer to `Ask`.
     Beat,
     /// Sent by a peer that leaves for good. Nothing follows.
     Bye,
 }
 
-/// A peer's self-description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A number drawn by the process at its start.
+    /// Drawn by the process at its start.
     pub incarnation: u64,
-    /// The newest link with the other side that has ended: the incarnation of the process that numbered it, and its
-    /// number. Zeros if there is none.
+    /// The newest ended link with the other side: the incarnation of the process that numbered it, and its number.
+    /// Zeros if there is none.
     pub over: (u64, u64),
-    /// The peer's TCP listening address, as far as it knows.
+    /// As far as the peer knows.
     pub listen: SocketAddr,
 }
 
-/// The other side violates the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -57,12 +50,11 @@ mod kind {
     pub const ASK: u8 = 7;
 }
 
-/// The refusals that are sent to members, by their number on the wire.
+/// Sent to members, by their number on the wire.
 const REFUSALS: [Refusal; 5] =
     [Refusal::Crowded, Refusal::Collision, Refusal::Duplicate, Refusal::Leaving, Refusal::Twin];
 
 impl Frame {
-    /// Appends the frame to `buffer`.
     pub fn encode(&self, buffer: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => {
@@ -83,7 +75,6 @@ impl Frame {
             }
             Self::Refuse(refusal) => {
                 header(buffer, 1, kind::REFUSE);
-                // Other reasons are not revealed to the other side.
                 let number = REFUSALS.iter().position(|listed| listed == refusal).unwrap_or(REFUSALS.len());
                 buffer.push(number as u8);
             }
@@ -135,34 +126,31 @@ fn header(buffer: &mut Vec<u8>, length: usize, kind: u8) {
     buffer.push(kind);
 }
 
-/// Splits a byte stream into frames. Buffers at most one frame beyond the last chunk, whatever lengths are announced.
+/// Splits a byte stream into frames. Buffers at most one frame beyond the last chunk.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     longest: usize,
     buffer: Vec<u8>,
-    /// How much of the buffer has been consumed.
     taken: usize,
 }
 
 impl Decoder {
-    /// Accepts bodies up to this length.
+    /// `longest`: of a body.
     pub fn new(longest: usize) -> Self {
-        // No control frame is longer than `Hello`, and a small limit must not keep peers out.
+        // A small limit must not keep peers out.
         Self { longest: longest.max(HELLO), buffer: Vec::new(), taken: 0 }
     }
 
-    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         if self.buffer.is_empty() {
-            // Release the memory of a large message.
             self.buffer.shrink_to(64 * 1024);
         }
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete frame. An error is final.
+    /// An error is final.
     pub fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         let rest = &self.buffer[self.taken..];
         let Some(([a, b, c, d, kind], rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
@@ -256,8 +244,6 @@ mod tests {
         assert_eq!(decoder.next(), Ok(Some(Frame::Refuse(Refusal::Broken))), "a reason of a later version");
     }
 
-    /// Fuzzes with valid streams that are flipped, cut and repeated, and with noise. The decoder returns an error or
-    /// waits for more; its memory is bounded; and its frames can be encoded again.
     #[test]
     fn fuzzed_bytes_neither_panic_nor_grow_the_decoder() {
         let longest = 400;

@@ -42,37 +42,33 @@ const STATIC_KEY: &[u8] = b"peerlock key of a connection ";
 const FIRST: &[u8] = b"peerlock/4 first message ";
 const PRE_SHARED: &[u8] = b"peerlock/4 pre-shared key";
 
-/// Bytes of a message's length on the wire.
 const LENGTH: usize = 2;
 const TAG: usize = 32;
 const KEY: usize = 32;
-/// What encryption adds to a plaintext.
+/// Added by encryption.
 const SEAL: usize = 16;
-/// The length of the first message, and of the longest: the listener's.
+/// The first message, and the longest: the listener's.
 const INITIAL: usize = KEY + SEAL;
 const LONGEST: usize = KEY + (KEY + SEAL) + (VOUCHER + SEAL);
-/// A listener's answer if it does not know the secret of the tag.
+/// The listener does not know the secret of the tag.
 const UNKNOWN_SECRET: [u8; LENGTH] = [0; LENGTH];
-/// How many secrets a dialler may try: the new and the old one.
+/// The new secret and the old one.
 const TRIES: usize = 2;
 
-/// A peer's end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Dialler,
     Listener,
 }
 
-/// The result of a handshake.
 pub(crate) struct Agreed {
     pub keys: StatelessTransportState,
-    /// The identity of the other end.
     pub name: Name,
-    /// The secret that both ends know.
+    /// Both ends know it.
     pub proved: Fingerprint,
 }
 
-/// Performs the handshake. The caller bounds the time.
+/// The caller bounds the time.
 pub(crate) async fn shake<R, W>(
     from: &mut R,
     to: &mut W,
@@ -93,7 +89,6 @@ where
     Ok(Agreed { keys: noise.into_stateless_transport_mode().map_err(broken)?, name, proved })
 }
 
-/// The state after the last message, the other end's voucher, and the secret.
 type Shaken = (HandshakeState, Vec<u8>, Fingerprint);
 
 async fn dial<R, W>(from: &mut R, to: &mut W, identity: &Identity, secret: &Secret) -> Result<Shaken, Refusal>
@@ -134,12 +129,12 @@ where
 {
     let met = greeted(from).await;
     if met == Err(Greeted::OtherVersion) {
-        // Best effort: the other side may have closed.
+        // The other side may have closed.
         _ = to.write_all(GREETING).await;
     }
     met?;
     let mut greeting = &GREETING[..];
-    // How a connection that ends now has ended: after an answer, for want of a common secret.
+    // After an answer, a connection ends for want of a common secret.
     let mut ended = Refusal::Broken;
     for _ in 0..TRIES {
         let mut theirs = [0; TAG];
@@ -162,7 +157,6 @@ where
     Err(Refusal::Secret)
 }
 
-/// A key pair of one connection, with the voucher for its public part.
 struct StaticKey {
     private: Vec<u8>,
     voucher: [u8; VOUCHER],
@@ -186,12 +180,10 @@ fn builder<'a>() -> Builder<'a> {
     Builder::new(PATTERN.parse().expect("it is a pattern of Noise"))
 }
 
-/// Derives Noise's pre-shared key.
 fn pre_shared(key: &Key) -> [u8; KEY] {
     key.mac().chain_update(PRE_SHARED).finalize().into_bytes().into()
 }
 
-/// Returns the tag of a first message.
 fn tag(key: &Key, first: &[u8]) -> [u8; TAG] {
     key.mac().chain_update(FIRST).chain_update(first).finalize().into_bytes().into()
 }
@@ -205,10 +197,8 @@ fn broken<E>(_: E) -> Refusal {
     Refusal::Broken
 }
 
-/// Why a greeting was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Greeted {
-    /// The connection ended before it.
     Not,
     OtherVersion,
     OtherProtocol,
@@ -233,7 +223,6 @@ async fn greeted<R: AsyncRead + Unpin>(from: &mut R) -> Result<(), Greeted> {
     }
 }
 
-/// Returns the next message of the handshake.
 fn next_message(noise: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut message = vec![0; LONGEST];
     let length = noise.write_message(payload, &mut message).map_err(broken)?;
@@ -241,12 +230,10 @@ fn next_message(noise: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, R
     Ok(message)
 }
 
-/// Prepends the length.
 fn framed(message: &[u8]) -> Vec<u8> {
     [&(message.len() as u16).to_be_bytes()[..], message].concat()
 }
 
-/// Reads a message of at most this length.
 async fn message<R: AsyncRead + Unpin>(from: &mut R, longest: usize) -> Result<Vec<u8>, Refusal> {
     let length = usize::from(from.read_u16().await.map_err(broken)?);
     if length > longest {
@@ -257,7 +244,6 @@ async fn message<R: AsyncRead + Unpin>(from: &mut R, longest: usize) -> Result<V
     Ok(message)
 }
 
-/// Returns the payload of a message of the handshake.
 fn opened(message: &[u8], noise: &mut HandshakeState) -> Result<Vec<u8>, Refusal> {
     let mut payload = vec![0; message.len()];
     let length = noise.read_message(message, &mut payload).map_err(broken)?;
@@ -277,7 +263,6 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// How many key pairs were created.
         pub(super) static KEYS: Cell<u32> = const { Cell::new(0) };
     }
 
@@ -327,7 +312,6 @@ mod tests {
         (shaken, received, KEYS.get())
     }
 
-    /// Returns the first bytes of a dialler with this secret.
     async fn dialled(secret: Secret) -> Vec<u8> {
         let (near, mut far) = duplex(1000);
         let (mut from, mut to) = split(near);
@@ -347,7 +331,7 @@ mod tests {
         far.write_all(b"peerlock/3\n").await.unwrap();
         let shaken = shake(&mut from, &mut to, Role::Dialler, &Identity::generate(), &secret("1")).await;
         assert_eq!(shaken.err(), Some(Refusal::Version));
-        // A dialler of another version gets this version's greeting; other protocols get no reply.
+        // Another protocol gets no reply.
         for said in [&b"peerlock/5\n"[..], b"peerlock/10\n and more"] {
             assert_eq!(listened_to(said).await, (Some(Refusal::Version), GREETING.to_vec(), 0));
         }
@@ -355,7 +339,7 @@ mod tests {
         assert_eq!(listened_to(b"").await, (Some(Refusal::Broken), Vec::new(), 0));
     }
 
-    /// The answer to a wrong tag depends on neither the secret nor the identity, and costs no key.
+    /// The answer depends on neither the secret nor the identity.
     #[tokio::test]
     async fn wrong_tag_costs_no_keys() {
         let refused = [GREETING, &UNKNOWN_SECRET[..]].concat();
@@ -370,7 +354,6 @@ mod tests {
         }
     }
 
-    /// A recorded first message is answered, and its sender cannot continue.
     #[tokio::test]
     async fn replayed_first_message_is_no_proof() {
         let recorded = dialled(secret("1")).await;
@@ -380,7 +363,6 @@ mod tests {
         }
     }
 
-    /// Any bytes of any length behind the greeting are refused.
     #[tokio::test(start_paused = true)]
     async fn random_messages_are_no_proof() {
         let (ours, mut rng) = (secret("1"), Rng::new(7));
@@ -401,11 +383,9 @@ mod tests {
         }
     }
 
-    /// Returns the results of a dialler and a listener with these secrets.
     async fn meet(dialler: &Secret, listener: &Secret) -> (Result<Fingerprint, Refusal>, Result<Fingerprint, Refusal>) {
         let (near, far) = duplex(4096);
         let (a, b) = (Identity::generate(), Identity::generate());
-        // Each side closes when it has finished.
         let dial = async {
             let (mut from, mut to) = split(near);
             shake(&mut from, &mut to, Role::Dialler, &a, dialler).await
@@ -421,7 +401,7 @@ mod tests {
         (near.map(|agreed| agreed.proved), far.map(|agreed| agreed.proved))
     }
 
-    /// A listener without a place or time, or that restarts, closes whatever the secrets are.
+    /// A listener without a place, or that restarts, closes whatever the secrets are.
     #[tokio::test]
     async fn early_close_is_not_a_secret_mismatch() {
         let both = Secret::new(format!("{}\n{}", digits("2"), digits("1")).as_bytes()).unwrap();
@@ -443,7 +423,6 @@ mod tests {
         }
     }
 
-    /// Peers with a common secret accept each other and agree on it; others are refused.
     #[tokio::test]
     async fn rotation_accepts_both_secrets_then_one() {
         let (old, new) = (secret("1"), secret("2"));

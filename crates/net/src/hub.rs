@@ -1,5 +1,4 @@
-//! The task that listens, dials and redials. Each connection has its own task, which ends with this one; messages do
-//! not pass through here.
+//! The task that listens, dials and redials. Each connection has its own task, which ends with this one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,24 +18,22 @@ use crate::random::random;
 use crate::session::Shared;
 use crate::{Refusal, Unreached};
 
-/// Length of the accept queue, as many as systems usually allow.
+/// As many as systems usually allow.
 const BACKLOG: i32 = 1024;
-/// Pause after a failed accept, for instance without free descriptors.
+/// After a failed accept, for instance without free descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A command from the application.
 pub(crate) enum Command {
     Dial { address: SocketAddr, maintain: bool },
     Forget(SocketAddr),
 }
 
-/// Opens the listening socket, for one address family.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Allow a port with connections in TIME_WAIT. Elsewhere than on Unix this would take the port from others.
+    // Allow a port with connections in TIME_WAIT. Elsewhere this would take the port from others.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
@@ -48,17 +45,14 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 struct Hub {
     shared: Arc<Shared>,
     dials: Dials,
-    /// An accepted connection holds a permit until it has proved itself or closes. There are more permits than places,
-    /// for connections that have just arrived or are closing; otherwise all that arrive at once would be accepted
-    /// before the first closes.
+    /// An accepted connection holds a permit until it has proved itself or closes. There are more permits than places;
+    /// otherwise all connections that arrive at once would be accepted before the first closes.
     entries: Arc<Semaphore>,
-    /// One task per connection, and the number of the last one.
     connections: JoinSet<()>,
     last: u64,
     reports: mpsc::UnboundedSender<(u64, Outcome)>,
 }
 
-/// Runs until the application drops its end.
 pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let rng = Rng::new(u64::from_ne_bytes(random()));
     let config = &shared.config;
@@ -80,7 +74,7 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
                 hub.connections.spawn(answer((stream, address, entry), report, Arc::clone(&hub.shared)));
             }
             Some((connection, outcome)) = outcomes.recv() => hub.on_outcome(connection, outcome),
-            // The connection's report has its outcome.
+            // The report has the outcome.
             Some(_) = hub.connections.join_next() => {}
             command = commands.recv() => match command {
                 Some(command) => hub.on_command(command),
@@ -91,7 +85,6 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
     }
 }
 
-/// Accepts the next connection.
 async fn accept(
     listener: &TcpListener,
     entries: &Arc<Semaphore>,
@@ -130,7 +123,6 @@ impl Hub {
         }
     }
 
-    /// Dials all due addresses.
     fn dial(&mut self) {
         while let Some((address, again)) = self.dials.due(Instant::now()) {
             let report = self.report();
@@ -144,7 +136,7 @@ impl Hub {
         let (now, table) = (Instant::now(), &self.shared.table);
         match outcome {
             Outcome::Linked(peer) => self.dials.found(connection, peer, now),
-            // Normal. If the other link has not come up on this side yet, dial again later.
+            // Normal. If the other link has not come up here yet, dial again later.
             Outcome::Duplicate(peer) if table.is_up(peer) => self.dials.found(connection, peer, now),
             Outcome::Duplicate(_) => _ = self.dials.failed(connection, false, now),
             Outcome::Failed(why) => {

@@ -11,25 +11,23 @@ use crate::random::random;
 
 const KEY: usize = 32;
 
-/// A peer's identity: an ed25519 key pair. The holder of the file is the peer: do not copy it to another machine.
+/// A peer's ed25519 key pair. The holder of the file is the peer: do not copy it to another machine.
 #[derive(Clone)]
 pub struct Identity(SigningKey);
 
-/// A peer's public key, which identifies it to other peers.
+/// A peer's public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name([u8; KEY]);
 
-/// Length of a public key with its owner's signature.
+/// A public key with its owner's signature.
 pub(crate) const VOUCHER: usize = KEY + Signature::BYTE_SIZE;
 
 impl Identity {
-    /// Generates an identity without storing it.
     pub fn generate() -> Self {
         Self::from_key(random())
     }
 
-    /// Loads the identity in `path`. If there is no such file, creates it and its directory, readable by the owner
-    /// only.
+    /// Creates a missing file and its directory, readable by the owner only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::IdentityUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -38,13 +36,13 @@ impl Identity {
         let key = random();
         match create(path, &hex(&key)) {
             Ok(()) => Ok(Self::from_key(key)),
-            // Another process created it first. The file is complete, because creation is atomic.
+            // Another process created the file, atomically.
             Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
             Err(source) => Err(Error::IdentityUncreatable { path: path.to_owned(), source }),
         }
     }
 
-    /// Returns the number that identifies this peer in the rest of peerlock.
+    /// Identifies this peer in the rest of peerlock.
     pub fn peer(&self) -> PeerId {
         self.name().number()
     }
@@ -53,7 +51,6 @@ impl Identity {
         Name(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs `what` with this peer's key.
     pub(crate) fn vouch(&self, what: &[u8]) -> [u8; VOUCHER] {
         let mut voucher = [0; VOUCHER];
         let (name, signature) = voucher.split_at_mut(KEY);
@@ -79,7 +76,6 @@ impl Identity {
 }
 
 impl Name {
-    /// Returns the signer of `what`, if the signature is valid.
     pub fn vouched(voucher: &[u8], what: &[u8]) -> Option<Self> {
         let (name, signature) = voucher.split_first_chunk::<KEY>()?;
         let signature = Signature::from_slice(signature).ok()?;
@@ -87,13 +83,13 @@ impl Name {
         Some(Self(*name))
     }
 
-    /// Returns a peer's number: 64 bits of a hash of its key.
+    /// Returns 64 bits of a hash of the key.
     ///
     /// Two of n honest peers share a number with a probability of about n² / 2⁶⁵: 3 · 10⁻¹² for ten thousand. Peers
     /// linked with the first of them then refuse the second ([`crate::Refusal::Collision`]).
     pub fn number(&self) -> PeerId {
-        // The prefix marks a 32-byte ed25519 key in libp2p. It has been hashed since the first version, and registries
-        // store peers by their numbers.
+        // The prefix marks a 32-byte ed25519 key in libp2p. Registries store peers by their numbers, so it cannot
+        // change.
         let hash = Sha256::new_with_prefix(b"peerlock peer \x00\x24\x08\x01\x12\x20").chain_update(self.0).finalize();
         PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
@@ -170,7 +166,7 @@ mod tests {
         assert!(matches!(Identity::load_or_create(nowhere), Err(Error::IdentityUncreatable { .. })));
     }
 
-    /// Pinned: peers must agree on it.
+    /// Peers must agree on it.
     #[test]
     fn peer_number_never_changes() {
         assert_eq!(Identity::from_key([7; KEY]).peer(), PeerId::new(8_211_119_110_698_976_474));

@@ -1,6 +1,5 @@
-//! Log lines of the network. They never contain messages or the secret.
-//!
-//! Other peers appear by address: host names are unknown here, so the application logs links that come up or go down.
+//! Log lines of the network. They contain neither messages nor the secret. The application logs links, since it knows
+//! the host names.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -9,11 +8,10 @@ use std::{fmt, io};
 
 use crate::{Refusal, Unreached};
 
-/// Any host that reaches the port can cause a line, so there are at most this many per [`WINDOW`].
+/// Any host that reaches the port can cause lines, so there are at most this many per [`WINDOW`].
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Logs a dial that failed.
 pub(crate) fn unreached(address: SocketAddr, why: &Unreached) {
     match why {
         Unreached::Refused(Refusal::Twin) => {
@@ -25,17 +23,15 @@ pub(crate) fn unreached(address: SocketAddr, why: &Unreached) {
     }
 }
 
-/// Logs that a member sent an invalid frame.
 pub(crate) fn malformed(address: SocketAddr) {
     tracing::warn!(%address, "a link was given up: what came on it is no message of peerlock");
 }
 
-/// Logs that the other side refused a connection that was already a link here.
+/// The connection was already a link here.
 pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
     tracing::warn!(%address, why = %refusal, "a peer does not want this link");
 }
 
-/// Rate-limits lines that remote hosts can cause.
 #[derive(Default)]
 pub(crate) struct Log {
     refused: Mutex<Tap>,
@@ -43,14 +39,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Logs that the system lacks resources to accept a connection.
     pub fn not_accepted(&self, why: &io::Error) {
         if let Some(held_back) = open(&self.not_accepted) {
             tracing::warn!(%why, held_back, "a connection cannot be taken: others wait until there is room for them");
         }
     }
 
-    /// Logs an incoming connection that did not become a link.
     pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
         // Normal in a healthy cluster.
         if matches!(refusal, Refusal::Duplicate | Refusal::Myself | Refusal::Leaving) {
@@ -71,7 +65,6 @@ fn open(tap: &Mutex<Tap>) -> Option<u64> {
     tap.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now())
 }
 
-/// A rate limiter.
 #[derive(Default)]
 struct Tap {
     since: Option<Instant>,
@@ -80,7 +73,7 @@ struct Tap {
 }
 
 impl Tap {
-    /// Returns how many lines were suppressed before this one, or `None` to suppress this one.
+    /// Returns how many lines were suppressed before this one, or `None` to suppress it.
     fn open(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
             (self.since, self.through) = (Some(now), 0);

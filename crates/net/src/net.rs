@@ -17,47 +17,42 @@ use crate::session::Shared;
 use crate::table::{Table, cost};
 use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, dials, interfaces};
 
-/// How many commands may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
 
-/// Network configuration of a peer. `docs/design/network.md` explains the defaults.
+/// `docs/design/network.md` explains the defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Address to listen on; port 0 selects a free one.
+    /// Port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Address at which others reach this peer, if it is neither `listen` nor, where `listen` is unspecified, the
-    /// source address they see: behind a forwarded port, or in a container. Port 0 means the listening port.
+    /// Address at which others reach this peer, if it differs from what they see: behind a forwarded port, or in a
+    /// container. Port 0 means the listening port.
     pub advertise: Option<SocketAddr>,
-    /// How often a silent peer is probed on a link in use.
+    /// Interval of probes to a silent peer on a link in use.
     pub beat: Duration,
     /// How many probes in a row may stay unanswered.
     pub missed: u32,
-    /// How long after the last message a link counts as in use, and how often the peer is probed after that.
+    /// How long after the last message a link counts as in use, and the interval of probes after that.
     pub rest: Duration,
     /// Time limit for connecting, and again for the handshake and the hellos.
     pub handshake: Duration,
     /// How long to wait until others have read the goodbye.
     pub goodbye: Duration,
-    /// First delay before a kept address is dialled again; doubled with every failure.
+    /// First delay before a redial; doubled with every failure.
     pub redial: Duration,
-    /// Longest such delay.
     pub redial_most: Duration,
-    /// Longest message in bytes. Must be the same in the whole cluster: longer frames end the link.
+    /// In bytes. Longer frames end the link, so it must be the same in the whole cluster.
     pub max_message: usize,
-    /// How many bytes may be queued for one peer.
+    /// Bytes queued for one peer.
     pub outbox: usize,
-    /// How many bytes from one peer may wait for the application before reading stops.
+    /// Bytes from one peer that wait for the application before reading stops.
     pub inbox: usize,
-    /// Limit of links.
     pub max_peers: usize,
-    /// Limit of incoming unproved connections; the same number again for addresses of members.
+    /// Incoming unproved connections; the same number again for addresses of members.
     pub max_unauthenticated: usize,
-    /// Limit of concurrent dials.
     pub max_dials: usize,
 }
 
 impl Config {
-    /// Returns the defaults with this listening address.
     pub const fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -89,14 +84,12 @@ impl Config {
         self
     }
 
-    /// Returns the limit of incoming unproved connections: places of both kinds, and as many connections that have just
-    /// arrived or are closing.
+    /// Unproved connections: places of both kinds, and as many connections that have just arrived or are closing.
     pub fn max_entries(&self) -> usize {
         3 * self.max_unauthenticated.max(1)
     }
 }
 
-/// Corrects values that cannot work.
 fn sound(mut config: Config) -> Config {
     // A length on the wire has four bytes.
     config.max_message = config.max_message.min(u32::MAX as usize);
@@ -105,50 +98,37 @@ fn sound(mut config: Config) -> Config {
     // Without a pause, probes would saturate the link.
     config.beat = config.beat.max(Duration::from_millis(1));
     config.rest = config.rest.max(config.beat);
-    // Otherwise nothing would ever be dialled.
     config.max_dials = config.max_dials.max(1);
     config
 }
 
-/// One lifetime of the link with a peer. Increases over all peers of this process.
+/// One lifetime of a link. Increases over all peers of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub(crate) u64);
 
-/// An event for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A link with a member has come up.
+    /// Others can dial the peer at `address`.
     Up {
-        /// The member, by its proved number.
         peer: PeerId,
-        /// This lifetime of the link.
         epoch: Epoch,
-        /// Where others can dial it.
         address: SocketAddr,
     },
-    /// The link has ended. Messages that the other side has not read yet may be lost.
+    /// Messages that the other side has not read yet may be lost.
     Down {
-        /// The other member.
         peer: PeerId,
-        /// The lifetime that has ended.
         epoch: Epoch,
-        /// The reason, as far as it is known here.
+        /// As far as it is known here.
         why: Why,
     },
-    /// A message has arrived.
     Message {
-        /// The sender, by its proved key.
         from: PeerId,
-        /// The lifetime of the link.
         epoch: Epoch,
-        /// The payload of one send, without its frame.
         bytes: Bytes,
     },
-    /// A dial has failed. A kept address is dialled again nevertheless.
+    /// A maintained address is dialled again nevertheless.
     Unreached {
-        /// The dialled address.
         address: SocketAddr,
-        /// Why the dial failed.
         why: Unreached,
     },
 }
@@ -165,7 +145,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Starts listening. Must be called in a tokio runtime.
+    /// Must be called in a tokio runtime.
     pub async fn start(config: Config, identity: Identity, secret: Secret) -> Result<Self, Error> {
         let config = sound(config);
         let me = identity.peer();
@@ -175,7 +155,6 @@ impl Net {
         let failed = |source| Error::Listen { address: config.listen, source };
         let listener = hub::listen(config.listen).map_err(failed)?;
         let address = SocketAddr::new(config.listen.ip(), listener.local_addr().map_err(failed)?.port());
-        // Set once: this is the only call.
         let _ = table.listen.set(address);
         let advertised = table.advertised();
         let shared = Arc::new(Shared { identity, config, table: Arc::clone(&table), admission, log: Log::default() });
@@ -184,38 +163,35 @@ impl Net {
         Ok(Self { me, address, advertised, goodbye, table, commands, hub })
     }
 
-    /// Returns this peer's number.
     pub fn me(&self) -> PeerId {
         self.me
     }
 
-    /// Returns the listening address with the actual port.
+    /// With the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the address that others receive. If it is unspecified, each uses the source address it sees.
+    /// The address that others receive. If it is unspecified, each uses the source address it sees.
     pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
 
-    /// Returns the addresses at which others can dial this peer, the likeliest first: see
-    /// [`dialable`](crate::dialable).
+    /// Others can [dial](crate::dialable) these, the likeliest first.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         interfaces::dialable(self.advertised)
     }
 
-    /// Dials an address once. Success is an `Up`, unless its peer is up already; failure is an `Unreached`.
+    /// Dials once. Success is an `Up`, unless the peer is up already; failure is an `Unreached`.
     pub fn dial(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Dial { address, maintain: false })
     }
 
-    /// Stays linked with the peer at this address: dials it now, and again whenever the link ends.
     pub fn maintain(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Dial { address, maintain: true })
     }
 
-    /// Stops dialling this address. An existing link stays.
+    /// An existing link stays.
     pub fn forget(&self, address: SocketAddr) -> Result<(), Busy> {
         self.command(Command::Forget(address))
     }
@@ -224,32 +200,29 @@ impl Net {
         self.commands.try_send(command).map_err(|_| Busy)
     }
 
-    /// Queues a message for a peer in this epoch.
-    ///
-    /// The epoch is that of the last `Up` the caller has seen. A message for an ended link therefore never travels on
-    /// the next one.
+    /// Queues a message for a peer. The epoch is that of the last `Up` that the caller has received, so a message for
+    /// an ended link never travels on the next one.
     pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send(to, epoch, bytes)
     }
 
-    /// Like [`send`](Self::send), but may delay the message until the next one to the same peer or a
-    /// [flush](Self::flush). Messages sent together share a packet and one wake-up of the receiver.
+    /// May delay the message until the next one to the same peer or a [flush](Self::flush). Messages sent together
+    /// share a packet and one wake-up of the receiver.
     pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send_soon(to, epoch, bytes)
     }
 
-    /// Sends all delayed messages.
     pub fn flush(&self) {
         self.table.flush();
     }
 
-    /// Ends the link with a peer that sends nonsense or is not needed, unless that epoch has ended already. Messages
-    /// queued before are still sent, for a bounded time. The peer may connect again, in a new epoch.
+    /// Ends the link, unless that epoch has ended already. Queued messages are still sent, for a bounded time. The peer
+    /// may connect again, in a new epoch.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         self.table.hang_up(peer, epoch, why);
     }
 
-    /// Returns the next event. Cancel-safe.
+    /// Cancel-safe.
     pub async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.try_next() {
@@ -259,7 +232,6 @@ impl Net {
         }
     }
 
-    /// Returns the next event if there is one.
     pub fn try_next(&mut self) -> Option<Event> {
         let event = self.table.pop()?;
         if let Event::Unreached { address, why } = &event {
@@ -268,17 +240,15 @@ impl Net {
         Some(event)
     }
 
-    /// Returns the peers that are up, with epoch and address, including those whose `Up` has not been taken yet.
+    /// Includes peers whose `Up` has not been taken yet.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.table.peers()
     }
 
-    /// Returns a handle to replace the cluster secret while the peer runs.
     pub fn keyring(&self) -> Keyring {
         Keyring(Arc::clone(&self.table))
     }
 
-    /// Returns the counters.
     pub fn metrics(&self) -> Metrics {
         self.table.metrics()
     }
@@ -307,18 +277,18 @@ impl Net {
 pub struct Keyring(Arc<Table>);
 
 impl Keyring {
-    /// Replaces the secret. Links proved with a secret that is no longer accepted end at once and are proved again. If
-    /// the preferred secret changes, so are all links proved with another one.
+    /// Links proved with a secret that is no longer accepted end at once and are proved again. If the preferred secret
+    /// changes, so are all links proved with another one.
     pub fn replace(&self, secret: Secret) {
         self.0.replace_secret(secret);
     }
 
-    /// Returns the fingerprints of the accepted secrets: the preferred one, then the previous one if there is one.
+    /// The preferred secret first.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.0.secret().fingerprints()
     }
 
-    /// Returns the secret that each peer that is up has proved.
+    /// The secret that each peer has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.0.proved()
     }

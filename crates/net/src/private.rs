@@ -4,11 +4,9 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Creates a file with one line, atomically: it is written under a temporary name and renamed. Creates a missing
-/// directory.
+/// Creates a file with one line, atomically, and a missing directory.
 ///
-/// # Errors
-/// The system's error; `AlreadyExists` if `path` exists.
+/// # Errors `AlreadyExists` if `path` exists.
 pub fn create(path: &Path, line: &str) -> io::Result<()> {
     let dir = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_private_dir(dir)?;
@@ -19,10 +17,7 @@ pub fn create(path: &Path, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the content of an existing file atomically. Keeps its owner; the mode is private to that user.
-///
-/// # Errors
-/// The system's error. The file is unchanged.
+/// Replaces an existing file atomically. Keeps its owner; the mode is private to that user.
 pub fn replace(path: &Path, lines: &str) -> io::Result<()> {
     // Follow symbolic links.
     let path = fs::canonicalize(path)?;
@@ -34,7 +29,6 @@ pub fn replace(path: &Path, lines: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a new file the owner of another one.
 #[cfg(unix)]
 fn own_as(other: &Path, file: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, chown};
@@ -59,19 +53,17 @@ fn create_private_dir(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// Returns a key in hexadecimal digits.
 pub(crate) fn hex(key: &[u8; 32]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the permission bits of a file.
 #[cfg(unix)]
 pub fn mode(metadata: &fs::Metadata) -> u32 {
     use std::os::unix::fs::PermissionsExt as _;
     metadata.permissions().mode() & 0o777
 }
 
-/// Without permission bits, files of a user are private by default.
+/// Files of a user are private by default.
 #[cfg(not(unix))]
 pub fn mode(_: &fs::Metadata) -> u32 {
     0o600

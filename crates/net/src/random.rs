@@ -1,4 +1,3 @@
-/// Returns unpredictable bytes for keys and nonces.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     // Guessable nonces would be worse than a crash.

@@ -12,9 +12,8 @@ use crate::random::random;
 
 /// The key that the members of a cluster share; during a rotation also the previous one.
 ///
-/// A party that gets a member to connect can test guesses offline, so the secret must be random rather than a phrase:
-/// 32 or more random bytes, written as hexadecimal digits. Other texts are rejected, since their entropy cannot be
-/// measured.
+/// A party that gets a member to connect can test guesses offline, so the secret must be 32 or more random bytes, in
+/// hexadecimal digits.
 ///
 /// *Rotation.* Members with a common secret can be linked, by the first one of the dialler that the listener accepts.
 /// The new secret is added on every member beside the old one, and then the old one is removed from each.
@@ -24,7 +23,6 @@ pub struct Secret {
     before: Option<Key>,
 }
 
-/// One secret, as the key of a MAC.
 #[derive(Clone)]
 pub(crate) struct Key(Hmac<Sha256>);
 
@@ -33,16 +31,15 @@ pub(crate) struct Key(Hmac<Sha256>);
 pub struct Fingerprint(u64);
 
 impl Secret {
-    /// The minimum number of digits: 256 bits.
+    /// 256 bits.
     pub const LEAST: usize = 64;
     /// Random digits have fewer different values with a probability of 10⁻¹².
     const LEAST_DIFFERENT: usize = 10;
 
-    /// Parses a secret of hexadecimal digits, or two lines: the new one and the previous one.
+    /// Parses a secret, or two lines: the new one and the previous one.
     ///
-    /// # Errors
-    /// [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if there are
-    /// more lines, or equal ones.
+    /// # Errors [`Error::SecretWeak`] if there are too few digits, or they cannot be random; [`Error::SecretLines`] if
+    /// there are more lines, or equal ones.
     pub fn new(digits: &[u8]) -> Result<Self, Error> {
         let mut lines = digits.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let first = Key::new(lines.next().unwrap_or_default())?;
@@ -51,26 +48,25 @@ impl Secret {
         if is_same || lines.next().is_some() { Err(Error::SecretLines) } else { Ok(Self { first, before }) }
     }
 
-    /// Generates a secret, for peers of one process.
+    /// For peers of one process.
     pub fn generate() -> Self {
         let bytes: [u8; 32] = random();
         Self { first: Key::of(&bytes), before: None }
     }
 
-    /// Loads the secret from a file that only its owner can read, ignoring a final line end.
+    /// Only the owner may be able to read the file. A final line end is ignored.
     pub fn load(path: &Path) -> Result<Self, Error> {
         Self::new(&read(path)?)
     }
 
-    /// Loads the secret from a file. If there is no such file, creates it and its directory, readable by the owner
-    /// only.
+    /// Creates a missing file and its directory, readable by the owner only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::SecretUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             loaded => return loaded,
         }
         match create(path, &hex(&random())) {
-            // Another process created it first. The file is complete, because creation is atomic.
+            // Another process created the file, atomically.
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 Err(Error::SecretUncreatable { path: path.to_owned(), source })
             }
@@ -78,10 +74,9 @@ impl Secret {
         }
     }
 
-    /// Creates a file with a new secret, and its directory if there is none.
+    /// Creates a file with a new secret, and its directory.
     ///
-    /// # Errors
-    /// [`Error::SecretUncreatable`], also if the file exists: it is not replaced.
+    /// # Errors [`Error::SecretUncreatable`], also if the file exists.
     pub fn create(path: &Path) -> Result<Self, Error> {
         create(path, &hex(&random())).map_err(|source| Error::SecretUncreatable { path: path.to_owned(), source })?;
         Self::load(path)
@@ -89,8 +84,7 @@ impl Secret {
 
     /// Adds a new secret before the current one in a file, and returns both.
     ///
-    /// # Errors
-    /// The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
+    /// # Errors The file is unchanged. [`Error::SecretLines`] if it has two secrets already.
     pub fn rotate(path: &Path) -> Result<Self, Error> {
         let old = read(path)?;
         if Self::new(&old)?.before.is_some() {
@@ -101,8 +95,7 @@ impl Secret {
 
     /// Removes the previous secret from a file, and returns the remaining one.
     ///
-    /// # Errors
-    /// The file is unchanged.
+    /// # Errors The file is unchanged.
     pub fn finish(path: &Path) -> Result<Self, Error> {
         let both = read(path)?;
         Self::new(&both)?;
@@ -116,22 +109,19 @@ impl Secret {
         Ok(secret)
     }
 
-    /// Returns the fingerprints: the preferred secret, then the previous one if it is accepted.
+    /// The preferred secret first.
     pub fn fingerprints(&self) -> Vec<Fingerprint> {
         self.keys().map(Key::fingerprint).collect()
     }
 
-    /// Returns the accepted secrets, the preferred one first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         [&self.first].into_iter().chain(&self.before)
     }
 
-    /// Returns whether a proof of this secret is accepted.
     pub(crate) fn accepts(&self, proved: Fingerprint) -> bool {
         self.keys().any(|key| key.fingerprint() == proved)
     }
 
-    /// Returns the secret that is proved first.
     pub(crate) fn preferred(&self) -> Fingerprint {
         self.first.fingerprint()
     }
@@ -157,13 +147,11 @@ impl Key {
         Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length"))
     }
 
-    /// Returns the fingerprint.
     pub fn fingerprint(&self) -> Fingerprint {
         let hash = self.mac().chain_update(b"peerlock fingerprint").finalize().into_bytes();
         Fingerprint(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// Returns a new MAC computation.
     pub fn mac(&self) -> Hmac<Sha256> {
         self.0.clone()
     }
@@ -176,7 +164,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Reads a file that only its owner can read.
+/// Only the owner may be able to read the file.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::SecretUnreadable { path: path.to_owned(), source };
     let mode = mode(&fs::metadata(path).map_err(unreadable)?);
@@ -267,7 +255,6 @@ mod tests {
         assert_eq!(tag(&Secret::finish(&path).unwrap()), new, "there is nothing more to take out");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
         assert!(matches!(Secret::rotate(&directory.path().join("none")), Err(Error::SecretUnreadable { .. })));
-        // Through a symbolic link.
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(tag(&Secret::rotate(&link).unwrap())[1], new[0]);

@@ -12,14 +12,12 @@
 //! ```
 //!
 //! *Failure detection.* A side that receives nothing probes the other: at every beat if either has sent data recently,
-//! until it receives something or too many probes stay unanswered; otherwise after a long rest. A peer with a thousand
-//! links thus pays only for those in use.
+//! until too many probes stay unanswered; otherwise after a long rest. So a peer with a thousand links pays only for
+//! those in use.
 //!
 //! *Every byte counts as life*, also of an incomplete frame: on a slow network a long frame takes longer than the
 //! allowed silence. A side that receives much data sends a `Beat` at every beat, because the other side's probe would
 //! queue behind that data.
-//!
-//! A session runs on any [`Channel`].
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -39,13 +37,12 @@ use crate::log::Log;
 use crate::table::{LinkGuard, Newcomer, Table, Work};
 use crate::{Config, Fingerprint, Identity, Refusal, Why, log};
 
-/// Size of a write batch.
 const BATCH: usize = 64 * 1024;
 /// A side that receives more than this between two beats sends a `Beat`: more than a few probes and answers, and so
 /// little that a network on which it takes a beat is useless.
 const MUCH: usize = 1024;
 
-/// State that all sessions of a peer share.
+/// Shared by all links of a peer.
 pub(crate) struct Shared {
     pub identity: Identity,
     pub config: Config,
@@ -54,33 +51,29 @@ pub(crate) struct Shared {
     pub log: Log,
 }
 
-/// A running link.
 pub(crate) struct Session<R, W> {
     guard: LinkGuard,
-    /// The `Take` still to be sent.
     take: Option<Frame>,
     incoming: Incoming<R>,
     writer: Writer<W>,
     shared: Arc<Shared>,
 }
 
-/// State shared by reader, writer and failure detector.
 #[derive(Default)]
 struct Pulse {
-    /// Bytes received since the detector's last beat.
+    /// Since the detector's last beat.
     received: Arc<AtomicUsize>,
-    /// Whether either side has sent data since then.
+    /// Either side has sent data since then.
     said: AtomicBool,
     stirred: Notify,
     /// The local application lags, so nothing is read.
     lagging: AtomicBool,
-    /// Whether an `Ask`, or a `Beat`, is to be sent.
+    /// An `Ask`, or a `Beat`, is to be sent.
     asks: AtomicBool,
     owes: AtomicBool,
 }
 
 impl Pulse {
-    /// Counts received bytes in `received`.
     fn new(received: Arc<AtomicUsize>) -> Self {
         Self { received, ..Self::default() }
     }
@@ -97,8 +90,7 @@ struct Incoming<R> {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
-    /// Exchanges hellos, up to the first message. `first` was the preferred secret before the handshake. The caller
-    /// bounds the time.
+    /// Exchanges hellos. `first` was the preferred secret before the handshake. The caller bounds the time.
     pub async fn open(
         channel: Channel<R, W>,
         first: Fingerprint,
@@ -123,8 +115,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }
-        // From here to `run` nothing waits and nothing can fail: a connection that has its entry in the table is a
-        // link, and ends as one.
+        // From here to `run` nothing waits or fails: a connection that has its entry in the table is a link, and ends
+        // as one.
         let (guard, take) = if shared.table.decides(peer) {
             match shared.table.take(newcomer) {
                 Ok(guard) => {
@@ -143,7 +135,6 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         Ok(Self { guard, take, incoming, writer, shared })
     }
 
-    /// Carries messages until the link ends.
     pub async fn run(self) {
         let Self { guard, take, mut incoming, mut writer, shared } = self;
         let pulse = Pulse::new(incoming.reader.came());
@@ -180,7 +171,7 @@ where
     }
 }
 
-/// Returns the address at which others reach a peer: its own statement, or the source address if that is unspecified.
+/// The peer's own statement, or the source address if that is unspecified.
 fn reachable(hello: &Hello, found: SocketAddr) -> SocketAddr {
     let ip = if hello.listen.ip().is_unspecified() { found.ip() } else { hello.listen.ip() };
     SocketAddr::new(ip, hello.listen.port())
@@ -192,7 +183,7 @@ async fn say<W: AsyncWrite + Unpin>(writer: &mut Writer<W>, frame: &Frame) -> Re
     writer.write(&buffer).await.map_err(|_| Refusal::Broken)
 }
 
-/// Sends a refusal to a member and waits until it closes: closing first could overtake the reason.
+/// Waits until the other side closes: closing first could overtake the reason.
 async fn refuse<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, refusal: Refusal) -> Refusal
 where
     R: AsyncRead + Unpin,
@@ -251,14 +242,14 @@ async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R
     }
 }
 
-/// Delivers a message as soon as there is room. Returns false if the link has ended.
+/// Waits for room. Returns false if the link has ended.
 async fn deliver(guard: &LinkGuard, mut bytes: Bytes, pulse: &Pulse) -> bool {
     loop {
         match guard.deliver(bytes) {
             Ok(is_up) => return is_up,
             Err(back) => bytes = back,
         }
-        // The local application lags: not a silence of the peer. Unread bytes slow the peer down.
+        // Not a silence of the peer. Unread bytes slow the peer down.
         pulse.lagging.store(true, Ordering::Relaxed);
         guard.room().await;
         pulse.lagging.store(false, Ordering::Relaxed);
@@ -298,7 +289,7 @@ async fn write<W: AsyncWrite + Unpin>(
             Work::Leave => {
                 let said = say(writer, &Frame::Bye).await;
                 if said.is_ok() {
-                    // The other side closes after reading it. Closing first could overtake it.
+                    // The other side closes after reading the goodbye. Closing first could overtake it.
                     sleep(config.goodbye).await;
                 }
                 return Why::Left;
@@ -312,7 +303,6 @@ async fn write<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Writes a batch, in one piece unless it is large.
 async fn write_all<W>(writer: &mut Writer<W>, messages: VecDeque<Bytes>, buffer: &mut Vec<u8>) -> Result<(), Refusal>
 where
     W: AsyncWrite + Unpin,
@@ -335,20 +325,18 @@ where
 /// It counts ticks rather than time: if this process was frozen, the next tick comes together with the bytes that
 /// arrived meanwhile, and no peer is suspected.
 async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -> Why {
-    // A new link is in use.
     let mut rested = 0;
     loop {
         if let Some(why) = listen_in_use(guard, pulse, config, rested).await {
             return why;
         }
         pulse.received.store(0, Ordering::Relaxed);
-        // Bytes that arrive meanwhile count as an answer; otherwise the peer is probed at the next beat.
+        // Bytes that arrive meanwhile count as an answer.
         _ = timeout(config.rest, used(pulse)).await;
         rested = config.rest_beats();
     }
 }
 
-/// Returns when either side sends data.
 async fn used(pulse: &Pulse) {
     // Notifications from before the rest are stale.
     while !pulse.said.load(Ordering::Relaxed) {
@@ -427,7 +415,7 @@ mod tests {
         }
     }
 
-    /// A link's failure detector with default times. Time is paused.
+    /// With default times. Time is paused.
     struct Listener {
         guard: LinkGuard,
         pulse: Pulse,
@@ -460,7 +448,7 @@ mod tests {
             Self { guard, pulse: Pulse::default(), config }
         }
 
-        /// Returns the number of probes in each period, and why the link has ended, if it has.
+        /// Returns the number of probes in each period, and why the link has ended.
         async fn asked(self, times: &[While]) -> (Vec<u32>, Option<Why>) {
             let counts = RefCell::new(Vec::new());
             let count = async {
@@ -494,7 +482,7 @@ mod tests {
         let (asked, why) = Listener::new().asked(&times).await;
         assert_eq!(why, None);
         for (asked, While(seconds, ..)) in asked.iter().zip(&times) {
-            // A peer that answers is probed at every second beat, or after a rest of twenty beats.
+            // Probed at every second beat, or after a rest of twenty beats.
             assert!((8..=11).contains(asked), "{asked} times in {seconds} s");
         }
     }
@@ -517,7 +505,6 @@ mod tests {
         Secret::new("0123456789abcdef".repeat(4).as_bytes()).unwrap()
     }
 
-    /// Returns two peers, the first of which decides.
     fn two() -> [Arc<Shared>; 2] {
         let mut identities = [Identity::generate(), Identity::generate()];
         identities.sort_by_key(Identity::peer);
@@ -545,7 +532,7 @@ mod tests {
         Session::open(channel, secret().preferred(), "127.0.0.1:1".parse().unwrap(), Arc::clone(shared)).await
     }
 
-    /// Returns both ends of a line that carries this many bytes a second, each way.
+    /// A pipe that carries this many bytes a second, each way.
     fn line(speed: usize) -> (DuplexStream, DuplexStream) {
         let ((near, one), (far, other)) = (duplex(64 * 1024), duplex(64 * 1024));
         let ((from, to), (back, forth)) = (split(one), split(other));
@@ -563,7 +550,6 @@ mod tests {
         (near, far)
     }
 
-    /// Returns the next event.
     async fn next(shared: &Shared) -> Event {
         loop {
             if let Some(event) = shared.table.pop() {
@@ -573,8 +559,7 @@ mod tests {
         }
     }
 
-    /// A long message takes ten seconds here, and many shorter ones as long together. Neither end is silent, though one
-    /// side has no complete frame and the other's probes are delayed.
+    /// One side has no complete frame for ten seconds, and the other's probes are delayed.
     #[tokio::test(start_paused = true)]
     async fn slow_network_is_not_silence() {
         let [us, them] = two();
@@ -594,8 +579,7 @@ mod tests {
         assert!(us.table.pop().is_none() && them.table.pop().is_none());
     }
 
-    /// A connection in the table reports a link's end even if it closes at once: the application may have seen its
-    /// `Up`.
+    /// The application may have seen its `Up`.
     #[tokio::test]
     async fn admitted_connection_is_a_link_until_its_end() {
         let [us, them] = two();

@@ -1,7 +1,7 @@
-//! The links, and the queues between them and the application. This module implements the contract of the crate.
+//! The links, and the queues between them and the application. Implements the contract of the crate.
 //!
-//! One lock protects everything. It is held for a few instructions and never across an await, so the end of an epoch,
-//! its `Down` and the start of the next epoch are one step: no message of an old epoch can follow.
+//! One lock protects everything. It is never held across an await, so the end of an epoch, its `Down` and the start of
+//! the next epoch are one step: no message of an old epoch can follow.
 //!
 //! *Which connection is the link.* Two peers may dial each other simultaneously, lose a connection on one side only, or
 //! restart. The peer with the smaller number decides for both. It numbers the links it takes and keeps the current one,
@@ -21,25 +21,22 @@ use crate::identity::Name;
 use crate::random::random;
 use crate::{Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
 
-/// The cost of a queued message beside its bytes, so that empty ones are bounded, too.
+/// The cost of a message beside its bytes, so that empty ones are bounded, too.
 const OVERHEAD: usize = 64;
 
-/// Returns the cost of a queued message of this length.
 pub(crate) const fn cost(length: usize) -> usize {
     length.saturating_add(OVERHEAD)
 }
 
-/// How many failed dials are queued for an application that does not read; further ones are only counted.
+/// Failed dials queued for an application that does not read; further ones are only counted.
 const UNREACHED: usize = 256;
 
-/// A peer that has proved itself on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newcomer {
     pub peer: PeerId,
-    /// Its public key.
     pub name: Name,
     pub hello: Hello,
-    /// The address at which others can reach it.
+    /// At which others can reach it.
     pub address: SocketAddr,
     /// The source address of this connection.
     pub found: IpAddr,
@@ -48,32 +45,29 @@ pub(crate) struct Newcomer {
     pub first: Fingerprint,
 }
 
-/// Links, queues and counters of one peer.
 pub(crate) struct Table {
     me: PeerId,
     incarnation: u64,
     config: Config,
-    /// The TCP listening address, once it is known.
     pub listen: OnceLock<SocketAddr>,
     state: Mutex<State>,
-    /// Notified when there is an event for the application.
+    /// For the application.
     pub changed: Notify,
-    /// Notified when a link has ended.
     pub ended: Notify,
 }
 
 struct State {
-    /// The cluster secret. Under this lock, so that no link can come up with a replaced one.
+    /// Under this lock, so that no link can come up with a replaced one.
     secret: Secret,
     links: HashMap<PeerId, Link>,
-    /// The newest ended link, as sent in `Hello`, and when it ended; kept until the other side has surely noticed.
+    /// The newest ended link, as sent in `Hello`, until the other side has surely noticed.
     past: HashMap<PeerId, ((u64, u64), Instant)>,
-    /// Addresses where members are or may be; the latest last.
+    /// Where members are or may be; the latest last.
     known: VecDeque<IpAddr>,
     inbox: VecDeque<Event>,
-    /// The inbox's cost by sender, over all its links.
+    /// By sender, over all its links.
     inbox_costs: HashMap<PeerId, usize>,
-    /// Links with delayed messages.
+    /// With delayed messages.
     unhurried: Vec<(PeerId, Epoch)>,
     /// How many inbox entries are `Up` or `Down`, and how many are `Unreached`.
     changes: usize,
@@ -86,9 +80,9 @@ struct State {
 struct Link {
     newcomer: Newcomer,
     epoch: Epoch,
-    /// The link's number, assigned by the peer with the smaller number.
+    /// Assigned by the peer with the smaller number.
     number: u64,
-    /// The previous process of the same peer, which this one has replaced.
+    /// The process of this peer that this one has replaced.
     before: Option<u64>,
     outbox: VecDeque<Bytes>,
     outbox_cost: usize,
@@ -97,23 +91,21 @@ struct Link {
 
 #[derive(Default)]
 struct Signals {
-    /// Notified when there is something to write, or the link has ended.
+    /// There is something to write, or the link has ended.
     write: Notify,
-    /// Notified when there is room in the inbox, or the link has ended.
+    /// There is room in the inbox, or the link has ended.
     room: Notify,
-    /// Messages that were queued when the application hung up.
+    /// Queued when the application hung up.
     last_words: Mutex<VecDeque<Bytes>>,
 }
 
-/// The next step of a link's writer.
 pub(crate) enum Work {
-    /// Write these messages, then report their cost.
+    /// Then report their cost.
     Messages(VecDeque<Bytes>, usize),
     /// Send a goodbye and end the link.
     Leave,
-    /// Wait until there is something to write.
     Nothing,
-    /// Stop: the link has ended.
+    /// The link has ended.
     Over,
 }
 
@@ -123,7 +115,6 @@ pub(crate) struct LinkGuard {
     peer: PeerId,
     pub address: SocketAddr,
     epoch: Epoch,
-    /// The link's number, for the other side.
     pub number: u64,
     signals: Arc<Signals>,
 }
@@ -141,12 +132,11 @@ impl Table {
         }
     }
 
-    /// Returns whether this peer decides between connections with that one.
+    /// This peer decides between connections with that one.
     pub fn decides(&self, peer: PeerId) -> bool {
         self.me < peer
     }
 
-    /// Returns the address that others receive.
     pub fn advertised(&self) -> SocketAddr {
         let listen = self.listen.get().copied().unwrap_or(self.config.listen);
         match self.config.advertise {
@@ -156,7 +146,7 @@ impl Table {
         }
     }
 
-    /// Returns the `Hello` for this peer, or the reason why there can be no link with it.
+    /// Fails if there can be no link with this peer.
     pub fn greet(&self, peer: PeerId, name: Name) -> Result<Hello, Refusal> {
         let state = self.lock();
         self.admissible(&state, peer, name)?;
@@ -167,7 +157,7 @@ impl Table {
         })
     }
 
-    /// Makes this connection the link, as the deciding peer; or returns the reason why not.
+    /// Makes this connection the link, as the deciding peer.
     pub fn take(self: &Arc<Self>, newcomer: Newcomer) -> Result<LinkGuard, Refusal> {
         let mut state = self.lock();
         state.still_proved(&newcomer)?;
@@ -199,8 +189,8 @@ impl Table {
         Ok(self.guard(&mut state, newcomer, number))
     }
 
-    /// Returns whether another process with the same identity has replaced this one and is linked. A restarted process
-    /// never returns with its old incarnation, so both processes run.
+    /// Another process with the same identity has replaced this one and is linked. A restarted process never returns
+    /// with its old incarnation, so both processes run.
     pub fn is_twin(&self, newcomer: &Newcomer) -> bool {
         let state = self.lock();
         let link = state.links.get(&newcomer.peer).filter(|link| link.newcomer.name == newcomer.name);
@@ -208,12 +198,11 @@ impl Table {
         link.is_some_and(|link| link.newcomer.hello.incarnation != incarnation && link.before == Some(incarnation))
     }
 
-    /// Records that a member is, or may be, at this address.
+    /// A member is, or may be, at this address.
     pub fn know(&self, ip: IpAddr) {
         self.lock().know(ip, self.config.max_peers);
     }
 
-    /// Returns whether a member is or was at this address.
     pub fn knows(&self, ip: IpAddr) -> bool {
         self.lock().known.contains(&ip)
     }
@@ -265,13 +254,11 @@ impl Table {
         LinkGuard { table: Arc::clone(self), peer, address: newcomer.address, epoch, number, signals }
     }
 
-    /// Returns the current secret.
     pub fn secret(&self) -> Secret {
         self.lock().secret.clone()
     }
 
-    /// Replaces the secret. Ends the links that were proved with a secret no longer accepted; if the preferred secret
-    /// changes, also those proved with another one, so that the new proofs show which peers know it.
+    /// The new proofs show which peers know the preferred secret.
     pub fn replace_secret(&self, secret: Secret) {
         let mut state = self.lock();
         let replace = state.secret.preferred() != secret.preferred();
@@ -284,18 +271,15 @@ impl Table {
         }
     }
 
-    /// Returns the secret that each peer that is up has proved.
     pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
         self.lock().links.iter().map(|(peer, link)| (*peer, link.newcomer.proved)).collect()
     }
 
-    /// Ends a link, unless it has ended already.
     pub fn end(&self, peer: PeerId, epoch: Epoch, why: Why) {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
-    /// Ends a link for the application, unless it has ended already. Its queued messages are still written: they may
-    /// contain the reason.
+    /// Queued messages are still written: they may contain the reason.
     pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
         let mut state = self.lock();
         if let Some(link) = state.link(peer, epoch) {
@@ -324,7 +308,6 @@ impl Table {
         self.ended.notify_waiters();
     }
 
-    /// Queues a message and wakes the writer.
     pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         let mut state = self.lock();
         let signals = Arc::clone(&self.queue(&mut state, to, epoch, bytes)?.signals);
@@ -333,7 +316,6 @@ impl Table {
         Ok(())
     }
 
-    /// Queues a message without waking the writer.
     pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         let mut state = self.lock();
         self.queue(&mut state, to, epoch, bytes)?;
@@ -341,7 +323,6 @@ impl Table {
         Ok(())
     }
 
-    /// Wakes the writers of all delayed messages.
     pub fn flush(&self) {
         let mut state = self.lock();
         let mut unhurried = std::mem::take(&mut state.unhurried);
@@ -374,7 +355,6 @@ impl Table {
         Err(unsent)
     }
 
-    /// Returns the next event for the application.
     pub fn pop(&self) -> Option<Event> {
         let mut state = self.lock();
         let event = state.inbox.pop_front()?;
@@ -395,7 +375,6 @@ impl Table {
         Some(event)
     }
 
-    /// Reports a failed dial to the application.
     pub fn unreached(&self, address: SocketAddr, why: Unreached) {
         let mut state = self.lock();
         state.metrics.unreached += 1;
@@ -406,17 +385,14 @@ impl Table {
         }
     }
 
-    /// Counts a connection that did not become a link.
     pub fn refused(&self, refusal: Refusal) {
         *self.lock().metrics.refused.entry(refusal).or_default() += 1;
     }
 
-    /// Counts a connection that could not be accepted.
     pub fn not_accepted(&self) {
         self.lock().metrics.not_accepted += 1;
     }
 
-    /// Counts a dial.
     pub fn dialled(&self, again: bool) {
         let mut state = self.lock();
         state.metrics.dials += 1;
@@ -427,7 +403,6 @@ impl Table {
         self.lock().links.contains_key(&peer)
     }
 
-    /// Returns all peers that are up, by number.
     pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.lock().links.iter().map(|(peer, link)| (*peer, (link.epoch, link.newcomer.address))).collect()
     }
@@ -472,9 +447,8 @@ impl State {
         }
     }
 
-    /// Checks a proof again after the handshake: its secret may have been dropped meanwhile. If the preferred secret
-    /// has changed and this proof used another one, the connection is refused, so that the next one proves the new
-    /// secret.
+    /// Checks a proof again after the handshake: its secret may have been dropped meanwhile. If another one is
+    /// preferred since, the connection is refused, so that the next one proves the new secret.
     fn still_proved(&self, newcomer: &Newcomer) -> Result<(), Refusal> {
         let preferred = self.secret.preferred();
         match newcomer.proved {
@@ -484,7 +458,7 @@ impl State {
         }
     }
 
-    /// Records an address of a member, and drops the least recently recorded one if there are too many.
+    /// Drops the least recently recorded address if there are too many.
     fn know(&mut self, ip: IpAddr, most: usize) {
         self.known.retain(|known| *known != ip);
         self.known.push_back(ip);
@@ -499,7 +473,6 @@ impl State {
 }
 
 impl LinkGuard {
-    /// Returns the next step.
     pub fn work(&self) -> Work {
         let mut state = self.table.lock();
         let leaving = state.leaving;
@@ -516,17 +489,15 @@ impl LinkGuard {
         }
     }
 
-    /// Wakes the writer for a control frame.
     pub fn stir(&self) {
         self.signals.write.notify_one();
     }
 
-    /// Waits until there may be work.
     pub async fn worked(&self) {
         self.signals.write.notified().await;
     }
 
-    /// Records that messages of this cost have been handed to the connection.
+    /// Messages of this cost have been handed to the connection.
     pub fn written(&self, messages: usize, cost: usize) {
         let mut state = self.table.lock();
         state.metrics.sent += messages as u64;
@@ -536,7 +507,7 @@ impl LinkGuard {
         }
     }
 
-    /// Delivers a message to the application, or returns it if there is no room. `Ok(false)`: the link has ended.
+    /// Returns the message if there is no room. `Ok(false)`: the link has ended.
     pub fn deliver(&self, bytes: Bytes) -> Result<bool, Bytes> {
         let mut state = self.table.lock();
         if state.link(self.peer, self.epoch).is_none() {
@@ -555,7 +526,7 @@ impl LinkGuard {
         Ok(true)
     }
 
-    /// Takes the messages still to be written on a link that the application has ended, with their cost.
+    /// Takes the messages to be written on a link that the application has ended, with their cost.
     pub fn last_words(&self) -> (VecDeque<Bytes>, usize) {
         let mut last_words = self.signals.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let messages = std::mem::take(&mut *last_words);
@@ -563,17 +534,14 @@ impl LinkGuard {
         (messages, cost)
     }
 
-    /// Returns whether the application or a newer connection has ended the link.
     pub fn is_over(&self) -> bool {
         self.table.lock().link(self.peer, self.epoch).is_none()
     }
 
-    /// Waits until there may be room in the inbox.
     pub async fn room(&self) {
         self.signals.room.notified().await;
     }
 
-    /// Ends the link.
     pub fn end(self, why: Why) {
         self.table.end(self.peer, self.epoch, why);
     }
@@ -586,12 +554,12 @@ impl Drop for LinkGuard {
 }
 
 impl Config {
-    /// Returns for how many beats a link counts as in use after a message.
+    /// For this many beats a link counts as in use after a message.
     pub(crate) fn rest_beats(&self) -> u32 {
         u32::try_from(self.rest.as_nanos() / self.beat.as_nanos().max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Returns the longest time until a silent peer is detected.
+    /// The longest time until a silent peer is detected.
     pub(crate) fn silence(&self) -> Duration {
         2 * self.rest + self.beat * (self.missed + 1)
     }

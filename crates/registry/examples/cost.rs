@@ -67,7 +67,6 @@ fn bare(dir: &Path) -> io::Result<f64> {
     Ok(WRITES as f64 / started.elapsed().as_secs_f64())
 }
 
-/// A single voter, with this many commands at a time.
 fn registry(dir: &Path, at_once: u64) -> io::Result<f64> {
     let host = PeerId::new(1);
     let mut disk = FileDisk::new(dir.join("registry"));
@@ -149,7 +148,7 @@ enum Event {
     Bytes(usize, usize, Vec<u8>),
 }
 
-/// Consecutive messages until a new process of a cluster with three voters has its session.
+/// Messages until a new process of a cluster with three voters has its session.
 fn opening() -> f64 {
     let mut members: Vec<Member> = Vec::new();
     // Suits such a slow network.

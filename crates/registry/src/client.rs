@@ -1,4 +1,4 @@
-//! A process's session, seen from the process: until when it may use tokens. `leases.rs` has the safety argument.
+//! A process's session, seen from the process. `leases.rs` has the safety argument.
 //!
 //! ```text
 //!   Out ──Open──► In ──Yes to renewal n──► may use tokens until sent(n) + ttl ──┐
@@ -16,32 +16,23 @@ use peerlock_types::{Rng, Span, Time};
 use crate::mutation::Mutation;
 use crate::{SessionId, Ttl};
 
-/// Unanswered renewals. The oldest are given up.
 const MOST_OPEN: usize = 16;
-/// A renewal is due after a fifth of the session, 3 s of 15 s. Our choice: an election and two lost messages fit
-/// between.
+/// 3 s of 15 s. Our choice: an election and two lost messages fit between.
 const RENEWALS: u64 = 5;
-/// The interval of the first attempts.
 pub(crate) const RETRY: Span = Span::from_millis(300);
-/// Attempts before the interval is doubled, each time. By then an election is over, so the leader is overloaded, and
-/// frequent retries would add to that.
+/// Attempts before the interval is doubled, each time. By then an election is over, so the leader is overloaded.
 pub(crate) const TRIES: u32 = 4;
 
-/// A request to the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRequest {
-    /// Open a session.
     Open {
-        /// A random number that identifies the request.
         nonce: u64,
         /// How many sessions this process has requested before.
         opening: u64,
-        /// The previous session, which the process has stopped.
+        /// The process has stopped it.
         replaces: Option<SessionId>,
     },
-    /// Renew a session.
     Renew {
-        /// The session to renew.
         session: SessionId,
         /// Repeated in the answer.
         renewal: u64,
@@ -62,7 +53,6 @@ enum Phase {
     },
 }
 
-/// The session of one process.
 #[derive(Clone, Debug)]
 pub struct SessionClient {
     ttl: Span,
@@ -71,19 +61,17 @@ pub struct SessionClient {
     renewals: u64,
     openings: u64,
     due: Time,
-    /// Requests since the last answer.
+    /// Since the last answer.
     tries: u32,
     stops: u64,
     #[cfg(feature = "mutation")]
     mutation: Option<Mutation>,
-    /// For `Mutation::NoLatch`.
     #[cfg(feature = "mutation")]
     stopped: Option<Phase>,
 }
 
 impl SessionClient {
-    /// Starts without a session; the first one replaces `replaces`. `rng` draws the nonces: another stream for each
-    /// process.
+    /// The first session replaces `replaces`. `rng` must be another stream for each process.
     pub fn new(ttl: Ttl, replaces: Option<SessionId>, mut rng: Rng) -> Self {
         let phase = Phase::Out { nonce: rng.bits(), replaces };
         Self {
@@ -102,7 +90,6 @@ impl SessionClient {
         }
     }
 
-    /// Leaves a rule out.
     #[cfg(feature = "mutation")]
     pub fn mutated(self, mutation: Option<Mutation>) -> Self {
         Self { mutation, ..self }
@@ -113,7 +100,7 @@ impl SessionClient {
         self.until().filter(|(_, until)| now < *until).map(|(session, _)| session)
     }
 
-    /// Returns the session and its end as far as known: an upper bound of every client's deadline.
+    /// The end is an upper bound of every client's deadline.
     pub fn until(&self) -> Option<(SessionId, Time)> {
         match self.phase {
             Phase::In { session, until: Some(until), .. } => Some((session, until)),
@@ -121,7 +108,7 @@ impl SessionClient {
         }
     }
 
-    /// Returns the session that was opened and not stopped, usable or not.
+    /// The session that was opened and not stopped, usable or not.
     pub fn session(&self) -> Option<SessionId> {
         match self.phase {
             Phase::In { session, .. } => Some(session),
@@ -129,12 +116,10 @@ impl SessionClient {
         }
     }
 
-    /// Returns how many sessions have ended.
     pub fn stops(&self) -> u64 {
         self.stops
     }
 
-    /// Returns when to call [`SessionClient::wake`].
     pub fn next(&self) -> Time {
         self.until().map_or(self.due, |(_, until)| self.due.min(until))
     }
@@ -162,8 +147,7 @@ impl SessionClient {
         }
     }
 
-    /// Handles the opening of the session with this nonce. Not usable yet: the first `Open` may have been sent longer
-    /// ago than the session's duration.
+    /// The session is not usable yet: the first `Open` may have been sent longer ago than the ttl.
     pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
@@ -171,8 +155,7 @@ impl SessionClient {
         }
     }
 
-    /// Handles a refusal: the registry knows a later session. Usually it has opened this one, and ended it before the
-    /// answer arrived. Requests another one.
+    /// Requests another session. Usually the registry has opened this one, and ended it before the answer arrived.
     pub fn on_outdated(&mut self, nonce: u64) {
         if let Phase::Out { nonce: asked, .. } = &mut self.phase
             && *asked == nonce
@@ -182,7 +165,6 @@ impl SessionClient {
         }
     }
 
-    /// Handles a confirmed renewal.
     pub fn on_yes(&mut self, session: SessionId, renewal: u64, now: Time) {
         self.look(now);
         #[cfg(feature = "mutation")]
@@ -204,7 +186,6 @@ impl SessionClient {
         }
     }
 
-    /// Handles the answer that this session has ended.
     pub fn on_over(&mut self, session: SessionId, now: Time) {
         self.look(now);
         if self.session() == Some(session) {
@@ -212,21 +193,21 @@ impl SessionClient {
         }
     }
 
-    /// Makes a pending request due now, since a voter that can answer was found.
+    /// Makes a pending request due now: a voter that can answer was found.
     pub fn hurry(&mut self, now: Time) {
         if !matches!(&self.phase, Phase::In { sent, .. } if sent.is_empty()) {
             self.due = now;
         }
     }
 
-    /// Ends the session locally. The caller reports it to the registry.
+    /// The caller reports the end to the registry.
     pub fn leave(&mut self, now: Time) -> Option<SessionId> {
         let session = self.session();
         self.stop(session, now);
         session
     }
 
-    /// The latch: a session whose time has passed ends here, whatever arrives later.
+    /// The latch: an expired session ends here, whatever arrives later.
     fn look(&mut self, now: Time) {
         if let Some((session, until)) = self.until()
             && now >= until
@@ -245,8 +226,7 @@ impl SessionClient {
     }
 }
 
-/// Returns the interval before the next attempt. Later ones have jitter, so that sessions lost together are not
-/// requested together.
+/// Later attempts have jitter, so that sessions lost together are not requested together.
 pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
     match tries / TRIES {
         0 => RETRY.min(most),
@@ -353,7 +333,7 @@ mod tests {
         assert_eq!(client.session(), Some(SessionId::new(9)));
     }
 
-    /// The session has expired before the answer arrived. The same nonce would be refused forever.
+    /// The same nonce would be refused forever.
     #[test]
     fn client_requests_another_session_when_outdated() {
         let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), Some(S), Rng::new(1));

@@ -1,28 +1,21 @@
-//! Configuration.
-
 use peerlock_types::Span;
 
 use crate::mutation::Mutation;
 
-/// Timeouts of the registry. The defaults are the product's.
+/// The defaults are the product's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The interval of [`Registry::tick`](crate::Registry::tick).
     pub tick: Span,
-    /// An election starts after this many ticks without a leader, or up to twice as many, at random.
+    /// Without a leader before an election, or up to twice as many, at random.
     pub election_ticks: usize,
-    /// Ticks between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
-    /// How long a leader waits beyond `ttl · (1 + 3ρ)`, at most an eighth of the ttl. Not needed for safety: it gives a
-    /// killed process time to exit.
+    /// A leader waits for this beyond `ttl · (1 + 3ρ)`. Not needed for safety: it gives a killed process time to exit.
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,
     /// A voter whose write takes longer does not lead.
     pub disk_patience: Span,
-    /// Entries after which a snapshot is written.
     pub compact_after: u64,
-    /// The rule to leave out.
     #[cfg(feature = "mutation")]
     pub mutation: Option<Mutation>,
 }

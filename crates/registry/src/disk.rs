@@ -1,7 +1,4 @@
-//! The registry's file, and the thread that writes it.
-//!
-//! The registry emits one [`Write`] at a time, and continues when it is done. So the thread that hands tokens over
-//! never waits for a disk.
+//! The registry's file, and the thread that writes it: the thread that hands tokens over never waits for a disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -10,20 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// A write. Complete when it would survive a power loss.
+/// Complete when it would survive a power loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Append to the file.
     Append(Vec<u8>),
-    /// Replace the file atomically.
     Replace(Vec<u8>),
-    /// Delete the file.
     Remove,
 }
 
-/// Storage for a registry file.
 pub trait Disk {
-    /// Reads the whole file, if it exists.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
     /// Writes and syncs. After an error this process must not write again: the content is unknown.
@@ -43,7 +35,7 @@ impl FileDisk {
         Self { path: path.into(), file: None }
     }
 
-    /// The name of a file is durable only once its directory is synced.
+    /// A name is durable only once its directory is synced.
     fn sync_dir(&self) -> io::Result<()> {
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
         File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
@@ -88,7 +80,7 @@ impl Disk for FileDisk {
     }
 }
 
-/// A failed write. Nothing that depends on it is ever confirmed.
+/// Nothing that depends on a failed write is ever confirmed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the registry file could not be written ({0}), so this process ends: it must not confirm anything that is not \
@@ -105,7 +97,6 @@ impl Failure {
     }
 }
 
-/// The thread that writes.
 #[derive(Debug)]
 pub struct DiskThread {
     jobs: Option<Sender<(u64, Write)>>,
@@ -113,8 +104,8 @@ pub struct DiskThread {
 }
 
 impl DiskThread {
-    /// Starts a thread. It calls `done` with the number of each completed write, and ends with a call of `failed` on
-    /// the first error; a process with a voter then exits: [`Failure::end_process`].
+    /// Calls `done` with the number of each completed write, and `failed` on the first error. A process with a voter
+    /// then exits: [`Failure::end_process`].
     pub fn start(
         disk: impl Disk + Send + 'static,
         done: impl FnMut(u64) + Send + 'static,
@@ -125,7 +116,7 @@ impl DiskThread {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Queues a write. Never blocks.
+    /// Never blocks.
     pub fn write(&self, number: u64, write: Write) {
         // Fails only after a reported error.
         if let Some(jobs) = &self.jobs {

@@ -1,10 +1,8 @@
 //! The interface to TiKV's `raft`. Only this file, `form.rs` and `log.rs` use it.
 //!
-//! Published implementations of Raft have had faults that took years to find, so this one is not our own. It has no
-//! clock, no I/O and, with its election timeout set before each tick, no random source. Its advisories:
-//! RUSTSEC-2024-0437 (recursion in protobuf's decoder) does not apply, since it decodes only bounded configuration
-//! changes from outside (`form.rs`); nor does RUSTSEC-2025-0057 (fxhash), which hashes numbers of our own. Proposals
-//! forwarded by a follower are neither sent nor made.
+//! The engine has no clock, no I/O and, with its election timeout set before each tick, no random source. Its
+//! advisories: RUSTSEC-2024-0437 (recursion in protobuf's decoder) does not apply, since it decodes only bounded
+//! configuration changes from outside; nor does RUSTSEC-2025-0057 (fxhash), which hashes numbers of our own.
 //!
 //! ```text
 //!   step, tick, propose ─► Ready ─┬─ messages of a leader ──────────────────────────────────► immediately
@@ -14,7 +12,7 @@
 //!
 //! A leader's messages assume that its vote is on disk. A leader elected by others has sent them its vote from there. A
 //! single voter leads before it has written its vote, and after a crash would lead in the same term again, so its
-//! messages wait.
+//! messages wait. One write is in progress at a time, and the next record collects what becomes due meanwhile.
 //!
 //! # A restarted voter cannot decide alone by an old configuration
 //!
@@ -22,23 +20,19 @@
 //! record, so a voter may restart with an older configuration than the one that has committed entries since. If voter 1
 //! restarted with {1} after a change to {1, 2, 3}, it would lead alone. This does not happen:
 //!
-//! 1. *A leader proposes a change only when it has applied the previous one.* The engine refuses it otherwise, and a
-//!    new leader treats every unapplied entry as a change. A change of voters is two entries: one enters a joint
-//!    configuration, in which decisions need a majority of the old and of the new set; one leaves it.
+//! 1. *A leader proposes a change only when it has applied the previous one.* A new leader treats every unapplied entry
+//!    as a change. A change of voters is two entries: one enters a joint configuration, in which decisions need a
+//!    majority of the old and of the new set; one leaves it.
 //! 2. *Every message that carries a change carries a commit index not before the previous change*, by 1. The receiver's
 //!    commit index is the smaller of that and its last entry, so it is not before it either.
-//! 3. *The record that contains a change contains that commit index, or an earlier one does*: a synced record contains
-//!    the newest (`lazy`), and is on disk as a whole or not at all. So no file has a change after another one not known
-//!    to be committed, which [`Engine::new`] asserts. The engine applies what is known to be committed before it
-//!    campaigns.
+//! 3. *The record that contains a change contains that commit index, or an earlier one does* (`lazy`). So no file has a
+//!    change after another one not known to be committed, which [`Engine::new`] asserts. The engine applies what is
+//!    known to be committed before it campaigns.
 //! 4. *The entry that leaves a joint configuration is committed by both majorities*, so a majority of the old set has
 //!    it on disk. A voter that has it restarts with at least the joint configuration, by 3, and needs both majorities.
 //!    A voter without it may count by the old set alone, but some voter of each majority of that set has the entry, and
 //!    votes for no log without it. Before that entry is committed, every decision needs a majority of the old set, so
 //!    any two have a voter in common.
-//!
-//! One write is in progress at a time, and the next record collects what becomes due meanwhile: a slow disk makes
-//! records longer, not the queue.
 
 use std::mem::take;
 
@@ -58,12 +52,10 @@ use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
 /// How far ahead the term of an unknown voter may be: twelve days of one election per second. A voter near the bound of
-/// terms (`form.rs`) could never be elected again. A known voter is always believed, or it would be ignored forever
-/// once misled.
+/// terms could never be elected again. A known voter is always believed, or it would be ignored forever once misled.
 const MOST_TERMS: u64 = 1 << 20;
-/// Messages that wait for the disk.
 const MAX_RETAINED: usize = 1024;
-/// Approximate length of a message with entries, well below the network's limit.
+/// Well below the network's limit.
 const LONG_MESSAGE: u64 = 256 << 10;
 /// A learner that lacks at most this many entries has caught up.
 const BEHIND: u64 = 256;
@@ -71,11 +63,9 @@ const BEHIND: u64 = 256;
 #[derive(Default)]
 pub(crate) struct Turn {
     pub send: Vec<Message>,
-    /// Replaces the state.
     pub snapshot: Option<Snapshot>,
-    /// To be applied in this order.
     pub committed: Vec<Entry>,
-    /// Confirmed by a majority, with the index up to which the state must be applied.
+    /// Confirmed by a majority, with the index to apply before they count.
     pub rounds: Vec<(u64, u64)>,
 }
 
@@ -100,7 +90,6 @@ pub(crate) struct Engine {
     next: Option<Job>,
     /// A newer commit index, which needs no write of its own.
     lazy: Option<Hard>,
-    /// These waited for the disk.
     send: Vec<Message>,
     /// When this voter, or one that voted for it, last took part in a leader's round, at the latest. `None` before the
     /// first tick: earlier processes took part before that.
@@ -108,7 +97,6 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts with a log whose file is being written since `now`.
     pub fn new(voter: VoterId, log: Log, config: Config, versions: Versions, rng: Rng, now: Time) -> Self {
         let raft_config = raft::Config {
             id: voter.get(),
@@ -126,7 +114,7 @@ impl Engine {
             "the file of {voter:?} has a configuration change after one that is not known to be committed"
         );
         let raw = RawNode::new(&raft_config, log, &Logger::root(Discard, o!()))
-            // The configuration is valid by the config test, and the log never fails.
+            // The configuration is constant, and the log never fails.
             .unwrap_or_else(|error| panic!("the Raft engine does not start: {error}"));
         let writing = Some((Job::default(), now));
         let timeout = config.election_ticks;
@@ -145,12 +133,12 @@ impl Engine {
         Some(self.raw.raft.leader_id).filter(|id| *id != 0).map(VoterId::new)
     }
 
-    /// Returns whether an entry of its own term is committed. Before that a leader may not know everything committed.
+    /// An entry of its own term is committed. Before that a leader may not know everything committed.
     pub fn is_settled(&self) -> bool {
         self.is_leader() && self.raw.raft.commit_to_current_term()
     }
 
-    /// No confirmed round of an earlier leader started after this. For a newly elected leader.
+    /// For a new leader: no confirmed round of an earlier one started after this.
     pub fn received(&self, now: Time) -> Time {
         self.received.unwrap_or(now)
     }
@@ -176,7 +164,7 @@ impl Engine {
         }
     }
 
-    /// Campaigns immediately if this is the only voter. Returns whether it leads now.
+    /// Campaigns if this is the only voter. Returns whether it leads now.
     pub fn lead_alone(&mut self) -> bool {
         let is_alone = self.raw.raft.promotable() && self.raw.raft.prs().is_singleton();
         if !is_alone || self.is_leader() || !self.is_recorded() {
@@ -223,7 +211,7 @@ impl Engine {
         if !is_possible && message.term >= self.term() {
             return Err("a message that contradicts committed entries");
         }
-        // A file with such an entry could not be read again.
+        // The file could not be read again.
         let is_ours = |entry: &Entry| {
             entry.kind != EntryKind::Commands || entry.data.is_empty() || {
                 !matches!(decode_batch(&entry.data, self.versions), Err(Undecodable::Format))
@@ -234,13 +222,13 @@ impl Engine {
         }
         self.note_round(&message, now);
         let Ok(message) = message.into_raft(self.versions) else { return Err("an invalid snapshot") };
-        // A message that the engine rejects has no effect.
+        // The engine ignores an invalid message.
         _ = self.raw.step(message);
         Ok(())
     }
 
-    /// Notes a leader's message, or a vote. A vote reports how long ago the voter last received one, by another clock,
-    /// so a little less counts.
+    /// A vote reports how long ago the voter last received a leader's message, by another clock, so a little less
+    /// counts.
     fn note_round(&mut self, message: &Message, now: Time) {
         match message.kind {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.received = Some(now),
@@ -255,7 +243,6 @@ impl Engine {
         }
     }
 
-    /// Returns the index of the new entry, if it was accepted.
     pub fn propose(&mut self, data: Vec<u8>) -> Option<u64> {
         let is_taken = self.is_leader() && self.raw.propose(Vec::new(), data).is_ok();
         is_taken.then(|| self.last_index())
@@ -272,8 +259,7 @@ impl Engine {
         }
     }
 
-    /// Applies a committed change, and returns the configuration if valid. A leader that is not a voter any more steps
-    /// down, which the engine leaves to its user.
+    /// A leader that is not a voter any more steps down, which the engine leaves to its user.
     pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
         let conf = self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))?;
         if ![&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&VoterId::new(self.raw.raft.id))) {
@@ -297,7 +283,7 @@ impl Engine {
         self.raw.read_index(round.to_le_bytes().to_vec());
     }
 
-    /// Returns whether a voter has all but the newest entries: under load, many are in flight.
+    /// Up to the newest entries: under load, many are in flight.
     pub fn has_caught_up(&self, voter: VoterId) -> bool {
         let committed = self.raw.raft.raft_log.committed;
         let progress = self.raw.raft.prs().get(voter.get());
@@ -306,7 +292,6 @@ impl Engine {
         })
     }
 
-    /// Returns whether this voter needs a snapshot.
     pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
         let first = self.raw.raft.raft_log.first_index();
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)
@@ -316,7 +301,6 @@ impl Engine {
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched >= index)
     }
 
-    /// Returns whether this voter has ever replied.
     pub fn has_started(&self, voter: VoterId) -> bool {
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched > 0)
     }
@@ -325,7 +309,6 @@ impl Engine {
         self.raw.has_ready() || !self.send.is_empty()
     }
 
-    /// Returns the next actions, if any.
     pub fn turn(&mut self, now: Time) -> Option<Turn> {
         if !self.raw.has_ready() {
             let has_some = !self.send.is_empty();
@@ -367,7 +350,6 @@ impl Engine {
         Some(turn)
     }
 
-    /// Returns whether a vote is not on disk yet.
     fn writes_vote(&self) -> bool {
         let (writing, next) = (self.writing.iter().map(|(job, _)| job), self.next.iter());
         writing.chain(next).any(|job| job.votes)
@@ -377,7 +359,6 @@ impl Engine {
         self.raw.advance_apply_to(index);
     }
 
-    /// Adds a job to the next write.
     fn remaining(&mut self, job: Job, must_sync: bool) {
         if self.writing.is_none() && self.next.is_none() && !must_sync {
             return self.finish(job);
@@ -398,7 +379,6 @@ impl Engine {
         next.votes |= job.votes;
     }
 
-    /// Returns the next record, if the disk is free.
     pub fn next_write(&mut self, now: Time) -> Option<Record> {
         if self.writing.is_some() {
             return None;
@@ -413,7 +393,7 @@ impl Engine {
         Some(record)
     }
 
-    /// Starts a new file, which includes the next record.
+    /// The new file includes the next record.
     pub fn begin_whole(&mut self, now: Time) -> Record {
         let job = self.next.take().unwrap_or_default();
         self.lazy = None;

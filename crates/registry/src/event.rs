@@ -8,10 +8,8 @@
 //! ```
 //!
 //! The events to send follow from the state, so no leader can lose one. They may arrive twice, late and in any order. A
-//! process drops events for another session of its host: the end of that session opens another generation.
-//!
-//! An unreachable coordinator needs no further rule. Events and confirmed renewals take the same path, so a coordinator
-//! that receives no events loses its session, which opens the next generation.
+//! process drops events for another session of its host: the end of that session opens another generation. A
+//! coordinator that receives no events cannot renew its session either, and its end opens the next generation.
 
 use peerlock_types::PeerId;
 use serde::{Deserialize, Serialize};
@@ -24,20 +22,14 @@ pub enum EventKind {
     /// The addressed session coordinates this new generation. Repetitions have the same content. Answered by
     /// [`Command::Close`](crate::Command::Close) when the census is complete.
     Opened {
-        /// The number of slots.
         slots: u32,
         /// The parties when it was opened, and their hosts.
         asked: Vec<(SessionId, PeerId)>,
         /// Grants that were detached then: slot and fencing number.
         detached: Vec<(u32, u64)>,
     },
-    /// Sent to the coordinator: a grant of `detached` has ended.
-    Expired {
-        /// The slot.
-        slot: u32,
-        /// Identifies the grant.
-        fencing: u64,
-    },
+    /// A grant of `detached` has ended. Sent to the coordinator.
+    Expired { slot: u32, fencing: u64 },
     /// The session was evicted: others may already hold its slots.
     Expelled,
 }
@@ -45,16 +37,13 @@ pub enum EventKind {
 /// Identifies an event within one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Topic {
-    /// [`EventKind::Opened`].
     Opened,
-    /// [`EventKind::Expired`], of this fencing number.
+    /// Has the fencing number.
     Expired(u64),
-    /// [`EventKind::Expelled`].
     Expelled,
 }
 
 impl EventKind {
-    /// Returns its topic.
     pub fn topic(&self) -> Topic {
         match *self {
             Self::Opened { .. } => Topic::Opened,

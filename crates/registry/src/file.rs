@@ -35,19 +35,17 @@ const SECTOR: usize = 512;
 /// fills the sector: it is not all zeros if it was written.
 const ALIGNED: usize = 16;
 
-/// A record. Later records supersede earlier ones.
+/// Later records supersede earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Replaces everything before.
     pub snapshot: Option<Snapshot>,
-    /// Replace existing entries from the first one's index on.
+    /// Replace entries from the first one's index on.
     pub entries: Vec<Entry>,
-    /// The engine's hard state.
     pub hard: Option<Hard>,
 }
 
 impl Record {
-    /// Adds a later record.
     pub fn merge(&mut self, later: Self) {
         if let Some(snapshot) = later.snapshot {
             self.entries.clear();
@@ -61,69 +59,45 @@ impl Record {
     }
 }
 
-/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// A file of another one is refused.
     pub cluster: ClusterId,
-    /// Its number is allocated once.
     pub voter: VoterId,
-    /// Increases with every file of the voter.
     pub file: u64,
 }
 
-/// The contents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Its header.
     pub header: Header,
-    /// All records merged.
     pub record: Record,
-    /// The length of the torn record that was cut off.
+    /// Bytes of the torn record that was cut off.
     pub torn: usize,
 }
 
-/// Why a file cannot be used. Nothing was changed.
+/// Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Not a registry file, or inconsistent.
     #[error("this is not a usable registry file: {0}")]
     NoRegister(&'static str),
-    /// Another format.
     #[error(
         "the registry file has format {0}, and this program reads format {FORMAT}: a newer program wrote it. Start \
          that program again; or move the file away, and this host becomes a new voter while a majority of the others \
          is available"
     )]
     Format(u16),
-    /// A confirmed record is damaged.
     #[error(
         "record {number} at byte {at} of the registry file is damaged ({what}): confirmed data may be lost, so this \
          voter does not start. Move the file away, and this host becomes a new voter while a majority of the others \
          is available"
     )]
-    Record {
-        /// From 1.
-        number: u64,
-        /// Its offset.
-        at: usize,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// The content has a version that this program does not understand.
+    Record { number: u64, at: usize, what: &'static str },
     #[error(
         "the registry in this file has version {version}, and this program understands {ours}: start the program that \
          wrote it"
     )]
-    Version {
-        /// The content's version.
-        version: u16,
-        /// Those of this program.
-        ours: Versions,
-    },
+    Version { version: u16, ours: Versions },
 }
 
-/// Encodes the records of one file.
 #[derive(Clone, Debug)]
 pub struct Writer {
     header: Header,
@@ -133,7 +107,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a file with a first record. Sync the bytes before the file replaces another.
+    /// Sync the bytes before the file replaces another.
     pub fn begin(header: Header, record: &Record) -> (Self, Vec<u8>) {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
@@ -148,7 +122,6 @@ impl Writer {
         (writer, bytes)
     }
 
-    /// Returns the bytes of the next record.
     pub fn append(&mut self, record: &Record) -> Vec<u8> {
         let payload = to_bytes(record, Vec::new());
         self.number += 1;
@@ -160,18 +133,15 @@ impl Writer {
         bytes
     }
 
-    /// Returns the header.
     pub fn header(&self) -> Header {
         self.header
     }
 
-    /// Returns the length of the file in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 }
 
-/// Reads a file.
 pub fn read(bytes: &[u8]) -> Result<Contents, Damage> {
     let (header, sum) = read_header(bytes)?;
     let mut contents = Contents { header, record: Record::default(), torn: 0 };
@@ -199,7 +169,6 @@ pub fn read(bytes: &[u8]) -> Result<Contents, Damage> {
     Ok(contents)
 }
 
-/// Returns the cluster of a file from its header.
 pub fn cluster_of(bytes: &[u8]) -> Result<ClusterId, Damage> {
     read_header(bytes).map(|(header, _)| header.cluster)
 }
@@ -259,7 +228,7 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     Ok((record, at + end))
 }
 
-/// Returns whether all bytes of some sector in this range are zeros.
+/// Some sector in this range is zeros.
 fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     let mut at = from;
     while at < to {
@@ -272,7 +241,7 @@ fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     false
 }
 
-/// Returns whether a later record follows, so that this was not the last.
+/// A later record follows, so this was not the last.
 fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> bool {
     let window = 1 << 32;
     bytes[at..].windows(HEAD).step_by(ALIGNED).skip(1).any(|here| {

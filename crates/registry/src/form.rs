@@ -1,7 +1,5 @@
-//! The engine's messages and entries in our own encoding.
-//!
-//! The engine's is protobuf, whose decoder must not read bytes from outside (RUSTSEC-2024-0437: unbounded recursion),
-//! except a configuration change of up to [`MOST_CHANGE`] bytes.
+//! The engine's messages and entries in our own encoding: protobuf's decoder must not read bytes from outside
+//! (RUSTSEC-2024-0437: unbounded recursion), except a configuration change of up to [`MOST_CHANGE`] bytes.
 
 use raft::eraftpb::{self, ConfState, EntryType, HardState, MessageType};
 use serde::{Deserialize, Serialize};
@@ -12,53 +10,42 @@ use crate::{Versions, VoterId};
 
 /// Of an entry's data, in bytes.
 pub const MOST_ENTRY: usize = 1 << 20;
-/// Of a configuration change.
 const MOST_CHANGE: usize = 256;
-/// Of the context of an entry or message.
 const MOST_CONTEXT: usize = 64;
 /// As many of the smallest as the engine puts into one message.
 const MOST_ENTRIES: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
-    /// Empty at the start of a term.
     Commands,
-    /// A configuration change.
     Change,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// From 1.
     pub index: u64,
     pub term: u64,
     pub kind: EntryKind,
-    /// Commands, or a configuration change.
     pub data: Vec<u8>,
     /// The new learner of a configuration change.
     pub context: Vec<u8>,
 }
 
-/// The engine's persistent state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hard {
     pub term: u64,
-    /// The vote in that term; 0 for none.
     pub vote: u64,
-    /// Known to be committed up to here.
     pub commit: u64,
 }
 
-/// The state up to an entry, in place of all entries up to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub index: u64,
     pub term: u64,
-    /// From [`State::encode`].
     pub state: Vec<u8>,
 }
 
-/// Named as in Ongaro's thesis (chapters 3, 6 and 9). Proposals and reads forwarded to a leader are not sent.
+/// Named as in Ongaro's thesis (chapters 3, 6 and 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     Append,
@@ -126,7 +113,6 @@ impl Message {
         }
     }
 
-    /// Converts a message, if it is of a kind that is sent.
     pub(crate) fn from_raft(message: eraftpb::Message) -> Option<Self> {
         let &(kind, _) = KINDS.iter().find(|(_, theirs)| *theirs == message.get_msg_type())?;
         Some(Self {
@@ -162,7 +148,7 @@ impl Message {
         Ok(message)
     }
 
-    /// Checks the bounds and everything that the engine relies on. The error names what is wrong.
+    /// Checks the bounds and everything that the engine relies on.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let numbers = [self.from.get(), self.to.get(), self.term, self.log_term, self.index, self.commit]
             .into_iter()
@@ -239,7 +225,7 @@ impl Snapshot {
         Self { index: metadata.index, term: metadata.term, state: snapshot.data.to_vec() }
     }
 
-    /// Adds the configuration, which the state contains.
+    /// The state contains the configuration.
     pub(crate) fn into_raft(self, versions: Versions) -> Result<eraftpb::Snapshot, Undecodable> {
         let mut snapshot = eraftpb::Snapshot::default();
         if self.index > 0 {

@@ -1,9 +1,8 @@
 //! When a leader may end a session, and why no peer uses a token after that. `client.rs` has the peer's half.
 //!
-//! A session is a lease in the sense of Gray and Cheriton ("Leases: an efficient fault-tolerant mechanism for
-//! distributed file cache consistency", SOSP 1989): the holder acts until a time by its own clock, and the grantor
-//! waits for longer by its own. The clocks must run at about the same rate, but need not agree on the time. Here, in
-//! addition, the grantor may be replaced.
+//! A session is a lease in the sense of Gray and Cheriton ("Leases", SOSP 1989): the holder acts until a time by its
+//! own clock, and the grantor waits for longer by its own. The clocks must run at about the same rate, but need not
+//! agree on the time. Here the grantor may also be replaced.
 //!
 //! ```text
 //!   peer      ──●────────────────────────●·······  uses tokens until t₀ + ttl by its own clock; its stop is latched
@@ -14,14 +13,12 @@
 //! ```
 //!
 //! ρ is the maximum error of a clock's rate: 1 %. Such a clock shows between (1 − ρ) · t and (1 + ρ) · t after a real
-//! time t. NTP does not slew it, and it counts suspend (`peerlock-clock`), so only the oscillator's error remains,
-//! below 0.1 %.
+//! time t.
 //!
 //! *Lemma.* While one clock counts (1 + 3ρ) · d, any other counts at least d. The first takes at least (1 + 3ρ) · d /
-//! (1 + ρ), the second at most d / (1 − ρ). The first is not less than the second if (1 + 3ρ)(1 − ρ) ≥ 1 + ρ, that is
-//! 2ρ − 3ρ² ≥ ρ, or ρ ≤ 1/3. So the factor suffices for sessions of any length; the slack covers a kernel timer (3 ms)
-//! and the exit of a killed process. Conversely, at least 1 − 3ρ of what another clock has counted has passed by any
-//! clock, since (1 − 3ρ)(1 + ρ) ≤ 1 − ρ.
+//! (1 + ρ), the second at most d / (1 − ρ), and (1 + 3ρ)(1 − ρ) ≥ 1 + ρ if ρ ≤ 1/3. So the factor suffices for sessions
+//! of any length; the slack covers a kernel timer (3 ms) and the exit of a killed process. Conversely, at least 1 − 3ρ
+//! of what another clock has counted has passed by any clock, since (1 − 3ρ)(1 + ρ) ≤ 1 − ρ.
 //!
 //! Let `End(s)` take effect, decided at (real) time D by the leader L of term T. Claim: at D the peer has stopped, and
 //! it never continues with s.
@@ -38,27 +35,21 @@
 //!    - *A leader of a later term* gives no `Yes`: it answers only with an entry of its own term applied. The committed
 //!      `End` precedes that entry in the log and has taken effect.
 //! 2. *The peer never continues.* Its stop is latched: a later `Yes` changes nothing, even if its t₀ + ttl has not
-//!    passed. It may come from T', or the peer may have ended the session itself.
+//!    passed.
 //! 3. *An effective `End` was decided in the term of its entry.* Otherwise L could decide, lose the leadership, and
-//!    have the entry appended in a later term whose leader has answered `Yes`. The comparison uses the entry's own
-//!    term, which is the same at all voters.
+//!    have the entry appended in a later term whose leader has answered `Yes`.
 //!
-//! By 1, a round already in progress does not suffice, and the peer has to count from the sending, since the answer may
-//! be delayed for any time. A leader takes part in its own rounds. A restarted voter counts from its start. A vote
-//! without a report counts as one of this moment.
-//!
-//! An end that the process requests itself (`Leave`, or `replaces` in `Open`) needs only 2: the process stops before it
-//! sends the request.
+//! By 1, a round already in progress does not suffice. A leader takes part in its own rounds. A restarted voter counts
+//! from its start. A vote without a report counts as one of this moment. An end that the process requests itself needs
+//! only 2: the process stops before it sends the request.
 //!
 //! *Changes of voters* do not affect "a voter of that majority also voted for L". Every change goes through a joint
 //! configuration, which needs both majorities, and a leader starts the next change only when it has applied the last.
-//! So the majority of a leader's round and that of the next leader's election have a voter in common. Suppose that L'
-//! asked no voter of L. Then the last change before L's election was decided by a leader that was elected, or still
-//! led, after the round. A majority of L's voters received the change from that leader, so after t₀, and one of these
-//! voted for L.
+//! Suppose that L' asked no voter of L. Then the last change before L's election was decided by a leader that was
+//! elected, or still led, after the round. A majority of L's voters received the change from that leader, so after t₀,
+//! and one of these voted for L.
 //!
-//! *Not covered:* a clock that stops while its machine is paused from outside, by a hypervisor. Only fencing numbers
-//! protect then.
+//! *Not covered:* a clock that stops while a hypervisor pauses its machine. Only fencing numbers protect then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,18 +61,16 @@ fn drift(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().div_ceil(100) * 3)
 }
 
-/// Returns how long a leader waits after a `Yes` before it may end the session: `ttl · (1 + 3ρ) + slack`. The slack is
-/// at most an eighth of the ttl, so that a short session has a short wait.
+/// Returns how long a leader waits after a `Yes` before it may end the session. A short session has less slack.
 pub fn patience(ttl: Span, slack: Span) -> Span {
     ttl + drift(ttl) + slack.min(Span::from_nanos(ttl.as_nanos() / 8))
 }
 
-/// Returns how much of a span that another clock has counted has passed for certain: 1 − 3ρ of it.
+/// Returns how much of a span counted by another clock has passed for certain.
 pub(crate) fn surely(span: Span) -> Span {
     Span::from_nanos(span.as_nanos().saturating_sub(drift(span).as_nanos()))
 }
 
-/// The renewals that one leader has confirmed in one term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leases {
     /// Every `Yes` of an earlier leader answered a renewal sent before this.
@@ -89,26 +78,24 @@ pub struct Leases {
     slack: Span,
     /// When each session was opened or last confirmed.
     said: BTreeMap<SessionId, Time>,
-    /// Sessions whose end is proposed, which is final.
+    /// Their end is proposed, which is final.
     ending: BTreeSet<SessionId>,
-    /// No session is due before this. A `Yes` only makes it later.
+    /// No session is due before this.
     earliest: Option<Time>,
 }
 
 impl Leases {
-    /// Starts a term. Earlier leaders have confirmed only renewals sent before `since`.
     pub fn new(since: Time, slack: Span) -> Self {
         Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new(), earliest: None }
     }
 
-    /// Counts a new session from now on.
     pub fn on_opened(&mut self, session: SessionId, now: Time) {
         self.said.insert(session, now);
         self.earliest = None;
     }
 
-    /// Returns whether a renewal may be confirmed, and counts from now on if so. Call it once the round that started
-    /// after the renewal is complete, and everything up to it is applied.
+    /// Confirms a renewal, unless the session is ending. Call it once the round that started after the renewal is
+    /// complete, and everything up to it is applied.
     pub fn may_say_yes(&mut self, session: SessionId, now: Time) -> bool {
         let may = !self.ending.contains(&session);
         if may {
@@ -117,14 +104,12 @@ impl Leases {
         may
     }
 
-    /// Removes an ended session.
     pub fn on_ended(&mut self, session: SessionId) {
         self.said.remove(&session);
         self.ending.remove(&session);
         self.earliest = None;
     }
 
-    /// Returns the sessions to end now, all in one entry.
     pub fn due(&mut self, now: Time, sessions: impl Iterator<Item = (SessionId, Span)>) -> Vec<SessionId> {
         let mut due = Vec::new();
         if self.earliest.is_some_and(|earliest| now < earliest) {
@@ -151,7 +136,6 @@ impl Leases {
 pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
 
 impl Grants {
-    /// Returns whether a grant's time has passed since this renewal was first seen here.
     pub fn has_expired(&mut self, grant: (&Label, u64), stretch: u64, ttl: Span, slack: Span, now: Time) -> bool {
         let key = (grant.0.clone(), grant.1);
         let found = self.0.entry(key).or_insert((stretch, now));
@@ -161,7 +145,6 @@ impl Grants {
         now >= found.1 + patience(ttl, slack)
     }
 
-    /// Forgets grants that the registry does not contain.
     pub fn retain(&mut self, holds: impl Fn(&Label, u64) -> bool) {
         self.0.retain(|(resource, fencing), _| holds(resource, *fencing));
     }
@@ -182,8 +165,8 @@ mod tests {
         !leases.due(now, [(S, Span::from_secs(10))].into_iter()).is_empty()
     }
 
-    /// Returns, in real nanoseconds rounded against the claim, when the peer with the slowest clock stops, and when the
-    /// leader with the fastest one ends its session.
+    /// In real nanoseconds, rounded against the claim: when the peer with the slowest clock stops, and when the leader
+    /// with the fastest one ends its session.
     fn stops_and_ends(ttl: Span, slack: Span, ppm: u128) -> (u128, u128) {
         let stops = (u128::from(ttl.as_nanos()) * 1_000_000).div_ceil(1_000_000 - ppm);
         let ends = u128::from(patience(ttl, slack).as_nanos()) * 1_000_000 / (1_000_000 + ppm);

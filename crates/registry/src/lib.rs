@@ -1,8 +1,8 @@
-//! The replicated registry: the part of a cluster's state that survives every crash.
+//! The replicated registry: members with their addresses, *sessions* of processes, resources with their slots and
+//! *generations*, and the voters.
 //!
-//! It holds the members with their addresses, the *sessions* of processes, the resources with their slots and
-//! *generations*, and the voters. It is a Raft log on the disks of 1, 3 or 5 hosts. Tokens move between peers without
-//! it; starting a process, renewing a session and ending one involve it.
+//! It is a Raft log on the disks of 1, 3 or 5 hosts. Starting a process, renewing a session and ending one involve it;
+//! tokens move between peers without it. Design: `docs/design/registry.md`.
 //!
 //! ```text
 //!   Member            one process's access to the registry: pure           member.rs
@@ -19,8 +19,9 @@
 //!   Disk              the file's location, and the thread that writes it   disk.rs
 //! ```
 //!
-//! Pure except for `disk.rs`: no clock, no random source, no waiting. Links std because the Raft engine does. Design:
-//! `docs/design/registry.md`.
+//! Everything but `disk.rs` is pure: no clock, no random source, no waiting. It links std because the Raft engine does.
+
+#![allow(missing_docs, reason = "internal: comments say only what the names do not")]
 
 mod client;
 mod command;

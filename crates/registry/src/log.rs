@@ -40,13 +40,12 @@ impl Log {
         Ok(Self { hard, snapshot, conf, entries, versions, wants_newer: Cell::new(false) })
     }
 
-    /// Returns whether the last configuration change but one is known to be committed: see [`crate::engine`].
+    /// For the assertion in [`crate::engine`].
     pub fn knows_last_change_but_one(&self) -> bool {
         let is_change = |entry: &&eraftpb::Entry| entry.get_entry_type() != EntryType::EntryNormal;
         self.entries.iter().rev().filter(is_change).nth(1).is_none_or(|change| change.index <= self.hard.commit)
     }
 
-    /// Returns everything, for a new file.
     pub fn whole(&self) -> Record {
         Record {
             snapshot: (self.snapshot.index > 0).then(|| self.snapshot.clone()),
@@ -63,7 +62,6 @@ impl Log {
         self.snapshot.index
     }
 
-    /// The term, and the vote in it.
     pub fn vote(&self) -> (u64, u64) {
         (self.hard.term, self.hard.vote)
     }
@@ -72,7 +70,7 @@ impl Log {
         self.hard = hard;
     }
 
-    /// Discards existing entries from the first one's index on.
+    /// Discards entries from the first one's index on.
     pub fn append(&mut self, entries: &[eraftpb::Entry]) {
         if let Some(first) = entries.first() {
             let retained = first.index - self.snapshot.index - 1;
@@ -88,7 +86,6 @@ impl Log {
         self.entries.clear();
     }
 
-    /// Replaces the entries up to `index` by the state there.
     pub fn compact(&mut self, index: u64, state: Vec<u8>, conf: ConfState) {
         let Ok(term) = self.term(index) else { return };
         self.wants_newer.set(false);

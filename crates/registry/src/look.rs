@@ -10,30 +10,23 @@ use crate::command::{Info, MOST_ADDRESSES};
 use crate::state::{Resource, State};
 use crate::{Label, SessionId, Ttl, VoterId};
 
-/// Resources on one page.
 pub const MOST_ON_PAGE: u32 = 1000;
-/// Hosts in one query.
 pub const MOST_HOSTS: usize = 1024;
-/// The approximate length of a page, in bytes.
+/// In bytes, roughly.
 const LONG_PAGE: usize = 256 << 10;
 
-/// A query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
-    /// Voters, and the first members. Answered by [`Found::Cluster`].
     Cluster,
-    /// Resources by name. Answered by [`Found::Resources`].
+    /// Names begin with `prefix` and follow `after`.
     Resources {
-        /// Only names with this prefix.
         prefix: Option<Label>,
-        /// Only names after this.
         after: Option<Label>,
-        /// The number of resources, at most [`MOST_ON_PAGE`].
+        /// At most [`MOST_ON_PAGE`].
         most: u32,
         /// Only those with a detached grant of this host.
         granted_by: Option<PeerId>,
     },
-    /// One resource. Answered by [`Found::Resources`].
     Resource(Label),
     /// Like `Cluster`, with the members after this host.
     Further(PeerId),
@@ -41,12 +34,9 @@ pub enum Look {
     Hosts(Vec<PeerId>),
 }
 
-/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Found {
-    /// Members and voters.
     Cluster(View),
-    /// A page of resources.
     Resources(Page),
 }
 
@@ -55,81 +45,52 @@ pub enum Found {
 pub struct View {
     /// The last applied entry.
     pub index: u64,
-    /// The registry's version.
     pub version: u16,
-    /// The leader's host, if known.
     pub leader: Option<PeerId>,
-    /// The members.
     pub members: Vec<(PeerId, Info)>,
-    /// Whether more members follow.
     pub more: bool,
-    /// Their sessions, with host and duration.
     pub sessions: Vec<(SessionId, PeerId, Ttl)>,
-    /// The voters and their hosts.
     pub voters: Vec<(VoterId, PeerId)>,
-    /// The learners and their hosts.
     pub learners: Vec<(VoterId, PeerId)>,
-    /// The voters chosen by an administrator.
     pub chosen: Option<Vec<PeerId>>,
-    /// The number of choices of the voters so far.
     pub choices: u64,
 }
 
-/// A page of resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The last applied entry.
     pub index: u64,
-    /// The resources.
     pub resources: Vec<ResourceView>,
-    /// Whether more resources follow.
     pub more: bool,
 }
 
-/// A resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceView {
-    /// Its name.
     pub name: Label,
-    /// The number of slots.
     pub slots: u32,
-    /// The current generation.
     pub generation: u64,
-    /// Whether this generation's census is complete.
     pub closed: bool,
-    /// The coordinator's session and host, if there is a party.
     pub coordinator: Option<(SessionId, PeerId)>,
-    /// The parties.
     pub parties: Vec<PartyView>,
-    /// The detached grants.
     pub detached: Vec<GrantView>,
 }
 
-/// A party of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartyView {
-    /// The session.
     pub session: SessionId,
-    /// Its host.
     pub host: PeerId,
-    /// The generation in which it became a party.
     pub since: u64,
 }
 
-/// A detached grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantView {
-    /// Its fencing number.
     pub fencing: u64,
-    /// The slot.
     pub slot: u32,
-    /// The host, whose sessions may renew and release it.
     pub host: PeerId,
-    /// The session that last renewed it, which may have ended.
+    /// Last renewed it. May have ended.
     pub session: SessionId,
-    /// Its duration since that.
     pub ttl: Ttl,
-    /// Opaque text for the host.
+    /// Opaque to the registry.
     pub note: Label,
 }
 

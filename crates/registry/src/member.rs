@@ -24,70 +24,52 @@ use crate::wire::{self, Answer, Malformed, Question, RegistryMessage};
 use crate::{ClusterId, Config, Label, Registry, SessionClient, SessionId, SessionRequest, Ttl, VoterId};
 use questions::{Questions, RETRY};
 
-/// Minimum interval between retransmissions after an `Elsewhere`.
+/// Between retransmissions after an `Elsewhere`.
 const HURRY: Span = Span::from_millis(300);
-/// [`Member::missing`] reports after this long without a decision.
+/// Without a decision, until [`Member::missing`] reports.
 const PATIENCE: Span = Span::from_secs(1);
 /// A leader that has not answered for this long is given up. Our choice: the shortest election timeout, and longer than
 /// any round trip.
 const DEAF: Span = Span::from_secs(1);
-/// Hosts kept as possible voters.
 const MOST_CONTACTS: usize = 64;
 
-/// An action for the driver, or a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send to this host, once. May be lost.
+    /// May be lost.
     Send(PeerId, Vec<u8>),
-    /// Execute, then call [`Member::on_written`].
     Write {
-        /// The argument of `on_written`.
         number: u64,
-        /// The write.
         write: Write,
     },
-    /// The outcome of this command.
     Answered(u64, Outcome),
-    /// The result of this query.
     Found(u64, Found),
-    /// An event for the own session. May be repeated.
+    /// For the own, valid session. May be repeated.
     Event {
-        /// The resource.
         resource: Label,
-        /// The own session, which is valid.
         session: SessionId,
-        /// The generation.
         generation: u64,
-        /// The event.
         kind: EventKind,
     },
-    /// The registry refuses to open a session. The process keeps requesting one.
+    /// The process keeps requesting a session.
     Refused(Refusal),
 }
 
-/// The identity of a process.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its cluster.
     pub cluster: ClusterId,
-    /// Its host.
     pub host: PeerId,
     /// Higher than that of every earlier process of the host.
     pub process: u64,
-    /// The description of the host.
     pub info: Info,
-    /// The duration of its sessions.
     pub ttl: Ttl,
-    /// The process that it continues.
     pub predecessor: Option<Predecessor>,
 }
 
 /// An earlier process of the host, which has exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predecessor {
-    /// It ends when the new session is opened.
+    /// Ends when the new session is opened.
     pub session: SessionId,
-    /// Resources in which its clients may hold slots.
     pub names: Vec<Label>,
 }
 
@@ -105,18 +87,16 @@ pub struct Missing {
 #[derive(Clone, Copy, Debug)]
 struct Lead {
     host: PeerId,
-    /// When the oldest unanswered question was sent to it.
     asked: Option<Time>,
 }
 
-/// One process's access to the registry.
 pub struct Member {
     identity: Identity,
     config: Config,
     rng: Rng,
     client: SessionClient,
     registry: Option<Registry>,
-    /// The highest voter so far: none is started twice.
+    /// None is started twice.
     been: Option<VoterId>,
     questions: Questions,
     /// All questions have higher numbers.
@@ -125,36 +105,33 @@ pub struct Member {
     /// Of any answer.
     index: u64,
     leader: Option<Lead>,
-    /// At the last check of the own voter.
     leads: bool,
     /// Of questions: the oldest that this process understands, or the newest received.
     version: u16,
     contacts: Vec<PeerId>,
-    /// The last voters that a message named.
+    /// As last named by a message.
     voters: Vec<PeerId>,
     /// The leader that last renewed the session, and the voters that it named.
     trusted: Vec<PeerId>,
-    /// The last message of each contact or voter.
+    /// By contact or voter.
     received: BTreeMap<PeerId, Time>,
-    /// The oldest undecided question.
     waiting_since: Option<Time>,
     turn: usize,
-    /// The number of the question that opens the session, and its nonce.
+    /// The question that opens the session, and its nonce.
     opening: Option<(u64, u64)>,
-    /// The latest `Open` was refused as outdated.
     is_outdated: bool,
     /// Set by [`Member::stop`]: the question that ends the session, if there was one.
     stopping: Option<Option<u64>>,
     next_tick: Time,
     next_hurry: Time,
-    /// Writes of earlier voters of this process.
+    /// Of earlier voters of this process.
     writes: u64,
     unexpected: u64,
     out: Vec<Output>,
 }
 
 impl Member {
-    /// Starts a process without a voter, which asks `contacts`. `rng` must be another stream for each process.
+    /// `rng` must be another stream for each process.
     pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
         let before = identity.predecessor.as_ref().map(|predecessor| predecessor.session);
         let client = SessionClient::new(identity.ttl, before, Rng::new(rng.bits()));
@@ -193,7 +170,6 @@ impl Member {
         }
     }
 
-    /// Starts the first voter of a new cluster.
     pub fn found(identity: Identity, config: Config, rng: Rng, now: Time) -> Self {
         let mut member = Self::new(identity, config, Vec::new(), rng, now);
         let Identity { cluster, host, info, .. } = member.identity.clone();
@@ -202,7 +178,6 @@ impl Member {
         member
     }
 
-    /// Starts a process that has a voter's file.
     pub fn restart(
         identity: Identity,
         config: Config,
@@ -221,22 +196,20 @@ impl Member {
         Ok(member)
     }
 
-    /// Returns the client of the own session.
     pub fn client(&self) -> &SessionClient {
         &self.client
     }
 
-    /// Returns the own voter, which may have halted: see [`Registry::halted`].
+    /// It may have [halted](Registry::halted).
     pub fn registry(&self) -> Option<&Registry> {
         self.registry.as_ref()
     }
 
-    /// Returns the leader's host, as far as known.
     pub fn leader(&self) -> Option<PeerId> {
         self.leader.map(|lead| lead.host)
     }
 
-    /// Returns the known hosts of the leader, voters and learners, with duplicates.
+    /// The known hosts of the leader, voters and learners, with duplicates.
     pub fn seated(&self) -> impl Iterator<Item = PeerId> {
         let own = self
             .registry
@@ -245,17 +218,15 @@ impl Member {
         own.chain(self.voters.iter().copied()).chain(self.leader())
     }
 
-    /// Returns how many messages were malformed, without those to the voter and those of other versions and clusters.
+    /// Without messages to the voter, and those of other versions and clusters.
     pub fn unexpected(&self) -> u64 {
         self.unexpected
     }
 
-    /// Takes the outputs since the last call, in order.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.out)
     }
 
-    /// Returns when to call [`Member::wake`] next.
     pub fn next(&self) -> Time {
         let asked = self.questions.next().into_iter();
         let tick = self.registry.as_ref().map(|_| self.next_tick);
@@ -263,7 +234,6 @@ impl Member {
         asked.chain(tick).chain(client).min().unwrap_or(Time::END)
     }
 
-    /// Checks the session, and handles other timeouts.
     pub fn wake(&mut self, now: Time) {
         self.session_request(now);
         let has_left = self.has_left();
@@ -287,8 +257,7 @@ impl Member {
         self.begin(Question::Do(command), now)
     }
 
-    /// Queries the registry: [`Output::Found`] has the returned number. The result reflects every answer received so
-    /// far.
+    /// [`Output::Found`] has the returned number. The result reflects every answer received so far.
     pub fn look(&mut self, look: Look, now: Time) -> u64 {
         self.begin(Question::Look { look, since: self.index }, now)
     }
@@ -296,7 +265,6 @@ impl Member {
     fn begin(&mut self, question: Question, now: Time) -> u64 {
         let number = self.number();
         match question {
-            // Not queued: nothing else matters after it.
             Question::Do(Command::Leave { .. }) => self.ask_now(number, question, now),
             question => self.questions.enqueue(number, question),
         }
@@ -316,26 +284,25 @@ impl Member {
         }
     }
 
-    /// Ends the own session, which has been stopped. The next `wake` opens another.
+    /// The caller has stopped the session. The next `wake` opens another.
     pub fn leave(&mut self, now: Time) -> Option<u64> {
         let session = self.client.leave(now)?;
         Some(self.ask(Command::Leave { session }, now))
     }
 
-    /// Ends the own session, opens no other, and transfers the leadership. Drive the member until
-    /// [`Member::has_stopped`], or for a moment.
+    /// Ends the session, opens no other, and transfers the leadership. Drive the member until [`Member::has_stopped`],
+    /// or for a moment.
     pub fn stop(&mut self, now: Time) {
         let leave = self.leave(now);
         self.stopping = Some(leave);
     }
 
-    /// Returns whether [`Member::stop`] is complete.
     pub fn has_stopped(&self) -> bool {
         let leads = self.registry.as_ref().is_some_and(|it| it.is_leader() && it.state().conf().voters.len() > 1);
         self.has_left() && !leads
     }
 
-    /// Returns whether the end of the session is committed, or there was none.
+    /// The end of the session is committed, or there was none.
     pub fn has_left(&self) -> bool {
         self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.questions.has(leave)))
     }
@@ -351,17 +318,17 @@ impl Member {
         Some(Missing { since, silent, received: received.into_iter().map(|(host, _)| host).collect() })
     }
 
-    /// Handles bytes from another host. The error is for the log.
+    /// The error is for the log.
     pub fn on_bytes(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
         let read = wire::decode(bytes, self.identity.info.versions, self.identity.cluster);
         match read {
             Err(Malformed::Format | Malformed::Bounds(_)) => self.unexpected += 1,
-            // From a predecessor of our cluster: the ID in the reply shows that it was recovered.
+            // The ID in the reply shows that our cluster was recovered.
             Err(Malformed::Cluster { theirs, ours }) if ours.follows(theirs) => {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, self.identity.info.versions.min, RegistryMessage::Answer { number: 0, answer });
             }
-            // Too old for us: the sender may understand our version, which the reply shows.
+            // The sender may understand our version, which the reply shows.
             Err(Malformed::Version(theirs, ours)) if theirs < ours.min => {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, ours.min, RegistryMessage::Answer { number: 0, answer });
@@ -381,7 +348,6 @@ impl Member {
         Ok(())
     }
 
-    /// Handles a completed write.
     pub fn on_written(&mut self, number: u64, now: Time) {
         if let (Some(registry), Some(number)) = (&mut self.registry, number.checked_sub(self.writes)) {
             registry.on_written(number, now);
@@ -497,7 +463,7 @@ impl Member {
             {
                 self.on_retired(voter);
             }
-            // A host that neither leads nor votes as far as this process knows. If it does, it repeats the message.
+            // Not a leader or voter as far as this process knows. If it is one, it repeats the message.
             RegistryMessage::Enlist { .. } | RegistryMessage::Retired { .. } => {}
             RegistryMessage::Answer { number, answer } => self.on_answer(from, number, answer, now),
             // An event before the session is usable is dropped, and repeated later.
@@ -521,7 +487,6 @@ impl Member {
         host == self.identity.host || voter_records.into_iter().any(|voter_record| voter_record.host == host)
     }
 
-    /// Such a voter has nothing to lose.
     fn is_blank(&self) -> bool {
         self.registry.as_ref().is_some_and(|registry| registry.state().voter_records().is_empty())
     }
@@ -624,7 +589,7 @@ impl Member {
         }
     }
 
-    /// Adds a reachable host. A process without a session asks it immediately.
+    /// A process without a session asks the host immediately.
     pub fn meet(&mut self, host: PeerId, now: Time) {
         if host != self.identity.host && !self.contacts.contains(&host) && self.contacts.len() < MOST_CONTACTS {
             self.contacts.push(host);
@@ -634,7 +599,7 @@ impl Member {
         }
     }
 
-    /// Removes an unreachable host, except a voter: the network layer looks for a route to it.
+    /// Keeps voters: the network layer looks for a route to them.
     pub fn part(&mut self, host: PeerId) {
         let voters = &self.voters;
         self.contacts.retain(|contact| *contact != host || voters.contains(contact));

@@ -1,12 +1,11 @@
 //! Mutations: rules left out on purpose, to show that a test notices.
 
-/// A rule to leave out.
 #[cfg_attr(not(feature = "mutation"), allow(dead_code, reason = "some variants are used only with the feature"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// A leader confirms a renewal without a round.
     YesWithoutRound,
-    /// A renewal is confirmed by a round in progress when it arrived.
+    /// A round in progress confirms a renewal that arrived later.
     RoundBeforeRequest,
     /// A round counts before everything up to it is applied.
     YesBeforeApplied,
@@ -14,40 +13,30 @@ pub enum Mutation {
     EndsAtOnce,
     /// A new leader ignores the rounds that its voters report.
     ReceivesAlone,
-    /// A former leader does not count its own rounds.
     ForgetsOwnRounds,
-    /// A decision is applied in a later term.
     OldTermEnds,
     /// The peer counts from the answer.
     CountsFromAnswer,
-    /// Messages are sent before the write that they depend on.
     AckBeforeDisk,
     /// A single voter sends before its vote is on disk.
     LeadsBeforeDisk,
     /// A record without a new term or vote has no commit index.
     ForgetsCommit,
-    /// A late confirmation revives a stopped session.
     NoLatch,
-    /// A leader sends each event once.
     SendsOnce,
     /// The next session of a host ends the previous one.
     ReplacesSession,
-    /// A query is answered by a voter that lags behind.
+    /// A voter that lags behind answers a query.
     LooksAnywhere,
-    /// A resource is deleted although it is in use.
     RemovesUsed,
     /// Resources are created with the first generation after a deletion.
     ForgetsFloor,
     /// A recovered registry announces generations at once.
     NoQuarantine,
-    /// A session is evicted although it has joined again.
     ExpelsLate,
-    /// A late `Resize` takes effect.
     ResizesLate,
-    /// A late `Open` takes effect.
     OpensLate,
     /// A session that was never stored does not end with the one it replaced.
     KeepsUnwritten,
-    /// A late choice of voters takes effect.
     VotersLate,
 }

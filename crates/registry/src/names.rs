@@ -1,5 +1,3 @@
-//! Identifiers, names and durations, checked where they are decoded.
-
 use std::fmt;
 
 use peerlock_types::Span;
@@ -12,17 +10,14 @@ macro_rules! number {
         pub struct $name(u64);
 
         impl $name {
-            /// Wraps a number.
             pub const fn new(number: u64) -> Self {
                 Self(number)
             }
 
-            /// Returns the number.
             pub const fn get(self) -> u64 {
                 self.0
             }
 
-            /// Returns the next number.
             pub const fn next(self) -> Self {
                 Self(self.0 + 1)
             }
@@ -58,18 +53,16 @@ number! {
 pub struct ClusterId(u128);
 
 impl ClusterId {
-    /// Wraps a number.
     pub const fn new(number: u128) -> Self {
         Self(number)
     }
 
-    /// Returns the number.
     pub const fn get(self) -> u128 {
         self.0
     }
 
-    /// Returns the ID of the recovered cluster: see [`recover`](crate::recover). Random, since two files of one cluster
-    /// may be recovered.
+    /// Returns the ID of the [recovered](crate::recover) cluster. Random, since two files of one cluster may be
+    /// recovered.
     pub const fn recovered(self, chance: u64) -> Self {
         Self(self.0.wrapping_add(1 + (chance % ((1 << 15) - 1)) as u128))
     }
@@ -104,7 +97,6 @@ pub struct Label(String);
 impl Label {
     const MOST_BYTES: usize = 255;
 
-    /// Checks a text.
     pub fn new(text: impl Into<String>) -> Result<Self, &'static str> {
         let text = text.into();
         match text.len() {
@@ -115,7 +107,6 @@ impl Label {
         }
     }
 
-    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -150,7 +141,6 @@ impl Ttl {
     pub(crate) const LEAST: u64 = 100;
     pub(crate) const MOST: u64 = 30 * 24 * 60 * 60 * 1000;
 
-    /// Checks a number of milliseconds.
     pub const fn from_millis(millis: u64) -> Result<Self, &'static str> {
         match millis {
             Self::LEAST..=Self::MOST => Ok(Self(millis)),
@@ -158,7 +148,6 @@ impl Ttl {
         }
     }
 
-    /// Returns it as a [`Span`].
     pub const fn span(self) -> Span {
         Span::from_millis(self.0)
     }
@@ -178,28 +167,23 @@ impl From<Ttl> for u64 {
     }
 }
 
-/// The versions of files, messages and commands that a process understands.
-///
-/// The registry has one version at a time, [`State::version`](crate::State::version). An entry increases it when every
-/// voter and session understands the next one. Afterwards an older process is refused.
+/// The versions of files, messages and commands that a process understands. The registry has one version at a time
+/// ([`State::version`](crate::State::version)). An entry increases it when every voter and session understands the next
+/// one. Afterwards an older process is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// The oldest version.
     pub min: u16,
-    /// The newest version.
     pub max: u16,
 }
 
 impl Versions {
-    /// Those of this program.
     pub const OURS: Self = Self { min: 1, max: 1 };
 
-    /// Returns whether this version is among them.
     pub const fn has(self, version: u16) -> bool {
         self.min <= version && version <= self.max
     }
 
-    /// Returns the newest version that both include.
+    /// The newest version that both include.
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)

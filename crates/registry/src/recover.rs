@@ -1,19 +1,18 @@
 //! Recovery from a permanent loss of quorum: makes one voter's file the only one.
 //!
 //! Run it with the process stopped, and only if the majority does not return. Committed entries that had not reached
-//! this file are lost. Otherwise it is as safe as possible:
+//! this file are lost.
 //!
 //! - *Two histories never mix.* The recovered registry is another cluster: its ID succeeds the old one
 //!   ([`ClusterId::recovered`]), and is in every message and file. Otherwise two of three old voters that return would
 //!   be a majority, and would confirm sessions with the same numbers. A process that receives a succeeding ID
 //!   ([`Malformed::Recovered`](crate::wire::Malformed)) stops, and joins the new cluster without its voter's file.
-//! - *Nothing is granted while an old session may be in use.* The sessions in this file stay valid until the new leader
-//!   has counted them out. Those that the lost voters opened since are unknown. They expire when their duration has
-//!   passed since the last renewal that the lost leader confirmed. So no generation is announced during a *quarantine*
-//!   of the longest duration that the file has ever recorded, and at least [`LEAST_QUARANTINE`]. A longer session that
-//!   only the lost voters recorded is not covered.
-//! - *Numbers continue.* The lost voters may have allocated sessions, voters and generations since. All three continue
-//!   beyond them, and fencing numbers with the generations, also for resources that this file lacks.
+//! - *Nothing is granted while an old session may be in use.* The new leader counts out the sessions in this file.
+//!   Those that the lost voters opened since are unknown. So no generation is announced during a *quarantine* of the
+//!   longest duration that the file has ever recorded, and at least [`LEAST_QUARANTINE`]. A longer session that only
+//!   the lost voters recorded is not covered.
+//! - *Numbers continue* beyond the sessions, voters and generations that the lost voters may have allocated, and
+//!   fencing numbers with the generations, also for resources that this file lacks.
 
 use peerlock_types::{PeerId, Span};
 
@@ -24,24 +23,19 @@ use crate::registry::decode_batch;
 use crate::state::{State, Undecodable};
 use crate::{ClusterId, Config, Ttl, Versions, VoterId};
 
-/// The minimum quarantine. Our choice: the default session duration.
+/// Our choice: the default session duration.
 pub const LEAST_QUARANTINE: Ttl = match Ttl::from_millis(15_000) {
     Ok(ttl) => ttl,
     Err(_) => panic!("15 s is a valid duration"),
 };
 
-/// A recovered registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Replaces the old file.
     pub file: Vec<u8>,
-    /// The new ID.
     pub cluster: ClusterId,
-    /// The only voter.
     pub voter: VoterId,
-    /// Its host.
     pub host: PeerId,
-    /// Term and index of the last entry. Of several files recover the one with the highest.
+    /// Of the last entry. Of several files recover the one with the highest.
     pub last: (u64, u64),
     /// How long nothing is granted after the start.
     pub quarantine: Span,
@@ -60,14 +54,13 @@ pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), D
     }
 }
 
-/// Returns the state after all entries of a voter's file, committed or not.
+/// Applies all entries, committed or not.
 pub fn last_state(bytes: &[u8], versions: Versions) -> Result<State, Damage> {
     let record = file::read(bytes)?.record;
     let snapshot = record.snapshot.ok_or(Damage::NoRegister("its voter has not received a snapshot yet"))?;
     apply_all(&snapshot, &record.entries, versions).map(|(state, _)| state)
 }
 
-/// Also returns term and index of the last entry.
 fn apply_all(snapshot: &Snapshot, entries: &[Entry], versions: Versions) -> Result<(State, (u64, u64)), Damage> {
     let damage = |why| damage(why, versions);
     let mut state = State::decode(&snapshot.state, versions).map_err(damage)?;
@@ -95,12 +88,12 @@ pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     }
 }
 
-/// Makes the voter of this file the only one, once the result is written. `chance` is a random number.
+/// Makes the voter of this file the only one, once the result is written. `chance` is random.
 pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovered, Damage> {
     recover_within(bytes, versions, chance, LEAST_QUARANTINE)
 }
 
-/// Like [`recover`], with another minimum quarantine, for simulations without longer sessions.
+/// For simulations without longer sessions.
 pub fn recover_within(bytes: &[u8], versions: Versions, chance: u64, least: Ttl) -> Result<Recovered, Damage> {
     let contents = file::read(bytes)?;
     let Record { snapshot, entries, hard } = contents.record;

@@ -12,8 +12,7 @@
 //!   registry.rs           the state, the messages, the file
 //! ```
 //!
-//! The time is that of the local clock (`peerlock-clock`), read *after* the input was received: a leader elected by a
-//! message counts from then.
+//! The local clock is read *after* an input was received: a leader elected by a message counts from then.
 
 mod delivery;
 mod lead;
@@ -40,28 +39,18 @@ use crate::state::{State, Undecodable, VoterRecord};
 use crate::wire::{Answer, RegistryMessage, to_bytes};
 use crate::{ClusterId, Versions, VoterId};
 
-/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Send a message.
     Send {
-        /// The receiving host.
         to: PeerId,
         /// That of the registry, or of the question.
         version: u16,
-        /// The message.
         registry_message: RegistryMessage,
     },
-    /// Execute, then call [`Registry::on_written`].
-    Write {
-        /// Consecutive.
-        number: u64,
-        /// The write.
-        write: Write,
-    },
+    /// Then call [`Registry::on_written`]. Numbers are consecutive.
+    Write { number: u64, write: Write },
 }
 
-/// The question of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Origin {
     host: PeerId,
@@ -69,11 +58,10 @@ struct Origin {
     version: u16,
 }
 
-/// An entry of commands, after its version.
+/// Follows its version.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch(pub Vec<Command>);
 
-/// A voter.
 pub struct Registry {
     config: Config,
     versions: Versions,
@@ -88,11 +76,10 @@ pub struct Registry {
     /// Never reset: a round of one term is not mistaken for one of another.
     rounds: u64,
     grants: Grants,
-    /// When this voter learned of the quarantine after a recovery.
+    /// When this voter learned of it.
     quarantined: Option<Time>,
     lead: Option<Lead>,
     pieces: Pieces,
-    /// The sender of the last message, and its host.
     received: Option<(VoterId, PeerId)>,
     unexpected: BTreeMap<&'static str, u64>,
     halted: Option<String>,
@@ -100,7 +87,6 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Creates a cluster with this voter.
     pub fn found(config: Config, cluster: ClusterId, host: PeerId, info: Info, rng: Rng, now: Time) -> Self {
         let versions = info.versions;
         let state = State::found(cluster, host, info);
@@ -112,14 +98,12 @@ impl Registry {
             .unwrap_or_else(|damage| panic!("a new registry file is damaged: {damage}"))
     }
 
-    /// Starts a new voter, which receives everything from the leader.
     pub fn enlist(config: Config, versions: Versions, cluster: ClusterId, voter: VoterId, rng: Rng, now: Time) -> Self {
         let header = Header { cluster, voter, file: 1 };
         Self::begin(config, versions, header, Record::default(), rng, now)
             .unwrap_or_else(|damage| panic!("an empty registry file is damaged: {damage}"))
     }
 
-    /// Starts the voter of this file.
     pub fn restart(config: Config, versions: Versions, bytes: &[u8], rng: Rng, now: Time) -> Result<Self, Damage> {
         let contents = file::read(bytes)?;
         let header = Header { file: contents.header.file + 1, ..contents.header };
@@ -169,37 +153,31 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Returns this voter's number.
     pub fn voter(&self) -> VoterId {
         self.voter
     }
 
-    /// Returns its cluster.
     pub fn cluster(&self) -> ClusterId {
         self.writer.header().cluster
     }
 
-    /// Returns the state of all applied entries.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Returns the index of the last applied entry.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Returns whether it leads, as far as it knows.
+    /// As far as it knows.
     pub fn is_leader(&self) -> bool {
         self.engine.is_leader()
     }
 
-    /// Returns Raft's term.
     pub fn term(&self) -> u64 {
         self.engine.term()
     }
 
-    /// Returns the leader's host, if known.
     pub fn leader(&self) -> Option<PeerId> {
         self.engine
             .leader()
@@ -207,15 +185,13 @@ impl Registry {
             .map(|voter_record| voter_record.host)
     }
 
-    /// Returns whether it votes and has a leader. A removed voter loses its leader within an election timeout; a
-    /// learner may not notice its removal.
+    /// A removed voter loses its leader within an election timeout; a learner may not notice its removal.
     pub fn is_led(&self) -> bool {
         let conf = self.state.conf();
         let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));
         votes && self.halted.is_none() && self.engine.leader().is_some()
     }
 
-    /// Returns the numbers of unexpected messages by reason.
     pub fn unexpected(&self) -> &BTreeMap<&'static str, u64> {
         &self.unexpected
     }
@@ -224,32 +200,29 @@ impl Registry {
         *self.unexpected.entry(why).or_default() += 1;
     }
 
-    /// Returns why it has halted: this program does not understand its log.
+    /// This program does not understand its log.
     pub fn halted(&self) -> Option<&str> {
         self.halted.as_deref()
     }
 
-    /// Returns the length of its file.
     pub fn file_length(&self) -> usize {
         self.writer.length()
     }
 
-    /// Returns the number of writes so far.
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// Returns roughly how many items it holds for pending requests and snapshots.
     pub fn retained(&self) -> usize {
         self.lead.as_ref().map_or(0, Lead::retained) + self.pieces.retained() / 64
     }
 
-    /// Takes the effects since the last call, in order.
+    /// In order.
     pub fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.out)
     }
 
-    /// Handles a tick. Missed ticks are not repeated.
+    /// Missed ticks are not repeated.
     pub fn tick(&mut self, now: Time) {
         if self.halted.is_some() {
             return;
@@ -270,7 +243,6 @@ impl Registry {
         }
     }
 
-    /// Handles a message from any host, this one included.
     pub fn on_registry_message(&mut self, from: PeerId, registry_message: RegistryMessage, version: u16, now: Time) {
         if self.halted.is_some() {
             return;
@@ -304,7 +276,6 @@ impl Registry {
         self.settle(now);
     }
 
-    /// Handles a completed write.
     pub fn on_written(&mut self, number: u64, now: Time) {
         if number == self.writes && self.halted.is_none() {
             self.engine.on_written();
@@ -334,7 +305,6 @@ impl Registry {
         }
     }
 
-    /// Returns whether it is from the current leader.
     fn follows(&self, message: &Message) -> bool {
         self.engine.leader() == Some(message.from) && self.engine.term() == message.term
     }
@@ -376,7 +346,6 @@ impl Registry {
         }
     }
 
-    /// Returns whether a configuration change was among them.
     fn apply(&mut self, entries: Vec<Entry>, now: Time) -> bool {
         let Some(last) = entries.last().map(|entry| entry.index) else { return false };
         let has_changed = entries.iter().any(|entry| entry.kind == EntryKind::Change);
@@ -444,12 +413,11 @@ impl Registry {
                 (self.snapshot_version, self.applied) = (state.version(), snapshot.index);
                 self.state = state;
             }
-            // Cannot happen: it was decoded on receipt.
+            // It was decoded on receipt.
             Err(_) => self.halted = Some("the leader's snapshot cannot be decoded".to_owned()),
         }
     }
 
-    /// Replaces the entries by a snapshot, in a new file.
     fn compact(&mut self, now: Time) {
         self.engine.compact(self.applied, self.state.encode(), self.state.conf());
         self.snapshot_version = self.state.version();
@@ -527,7 +495,6 @@ mod tests {
         voter
     }
 
-    /// Takes the effects. Returns the first write.
     fn written(voter: &mut Registry) -> Option<(u64, Write)> {
         voter.effects().into_iter().find_map(|effect| match effect {
             Effect::Write { number, write } => Some((number, write)),
@@ -535,7 +502,7 @@ mod tests {
         })
     }
 
-    /// Otherwise the file would grow while the load lasts, and no learner would receive a snapshot.
+    /// Otherwise the file would grow under load, and no learner would receive a snapshot.
     #[test]
     fn voter_with_busy_disk_compacts() {
         let mut voter = leader();
@@ -560,7 +527,6 @@ mod tests {
         panic!("no new file was started at {} bytes", voter.file_length());
     }
 
-    /// Delivers a message from an unknown voter.
     fn say(voter: &mut Registry, kind: Kind, term: u64, entries: Vec<Entry>) {
         let message = Message {
             kind,
@@ -581,7 +547,7 @@ mod tests {
         voter.on_registry_message(PeerId::new(9), RegistryMessage::Voter(Box::new(message)), 1, Time::ZERO);
     }
 
-    /// With a term near the bound it could never be elected again, nor read its own file.
+    /// It could never be elected again, nor read its own file.
     #[test]
     fn term_far_ahead_is_rejected() {
         let mut voter = leader();
@@ -593,7 +559,7 @@ mod tests {
         assert_eq!(voter.unexpected().values().sum::<u64>(), 2);
     }
 
-    /// It would stop the voter, and the file could not be read again.
+    /// The file could not be read again.
     #[test]
     fn invalid_entry_is_not_written() {
         let mut voter = leader();

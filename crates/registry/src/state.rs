@@ -1,7 +1,5 @@
-//! The replicated state machine.
-//!
-//! Deterministic: the same entries give the same state at every voter. So no time is counted here: `leases.rs` counts,
-//! and its decisions become entries.
+//! The replicated state machine: the same entries give the same state at every voter. So it has no clock: `leases.rs`
+//! measures time, and its decisions become entries.
 //!
 //! ```text
 //!   members    hosts, as their latest process described them     never removed by time
@@ -31,59 +29,45 @@ use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
 pub const MOST_MEMBERS: usize = 16_384;
 pub const MOST_SESSIONS: usize = 32_768;
-/// More than one exist while those of ended processes have not expired.
+/// Sessions of ended processes exist until they expire.
 pub const MOST_SESSIONS_OF_HOST: usize = 256;
 pub const MOST_RESOURCES: usize = 131_072;
 /// Of one resource.
 pub const MOST_DETACHED: usize = 2048;
 /// Of all resources.
 const MOST_GRANTS: usize = 65_536;
-/// Resources of this generation and later are never deleted: each deletion raises the generations of all later
-/// resources.
+/// Later resources are never deleted: a deletion raises the generations of all resources.
 const MOST_REMOVED: u64 = MOST_GENERATION / 2;
-/// Voters and learners.
 const MOST_VOTERS: usize = 64;
-/// How far a recovery increases sessions, voters and generations: more than the lost voters have allocated.
+/// More sessions, voters or generations than the lost voters have allocated.
 const GAP: u64 = 1 << 16;
 
-/// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// The process's host.
     pub host: PeerId,
-    /// The nonce of its `Open`.
     pub nonce: u64,
-    /// How long it is valid after a renewal is sent.
     pub ttl: Ttl,
-    /// The voter whose file the process had.
+    /// Whose file the process had.
     pub voter: Option<VoterId>,
-    /// The order of its `Open`.
     pub incarnation: Incarnation,
-    /// The session that it replaced.
     pub replaces: Option<SessionId>,
 }
 
-/// A voter or a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterRecord {
-    /// The host of its file.
     pub host: PeerId,
     /// The session for which its number was allocated. Only that process may start its file.
     pub session: Option<SessionId>,
 }
 
-/// The Raft configuration. During a joint change both majorities decide.
+/// During a joint change both majorities decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conf {
-    /// The voters.
     pub voters: BTreeSet<VoterId>,
-    /// The former voters, during a joint change.
     pub outgoing: BTreeSet<VoterId>,
-    /// Without a vote.
     pub learners: BTreeSet<VoterId>,
 }
 
-/// The state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     cluster: ClusterId,
@@ -102,19 +86,17 @@ pub struct State {
     settled: u64,
     chosen: Option<BTreeSet<PeerId>>,
     choices: u64,
-    /// Resources are created above this: above deleted ones, and those used before a recovery.
+    /// Above the generations of deleted resources, and of those used before a recovery.
     floor: u64,
-    /// The longest duration of any session so far.
+    /// The longest ttl so far.
     longest: Option<Ttl>,
-    /// Set by a recovery. The lost voters may have opened sessions unknown here, so no generation is announced for this
-    /// long.
     quarantine: Option<Ttl>,
     #[serde(skip)]
     index: Index,
 }
 
 impl State {
-    /// Returns the state of a new cluster: one member, which votes and has no session.
+    /// The state of a new cluster: one member, which votes and has no session.
     pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
         let (first, versions) = (VoterId::new(1), info.versions);
         let members = BTreeMap::from([(host, info)]);
@@ -129,7 +111,7 @@ impl State {
         }
     }
 
-    /// Returns the state of a voter that has received nothing.
+    /// The state of a voter that has received nothing.
     pub(crate) fn blank(cluster: ClusterId, versions: Versions) -> Self {
         Self {
             cluster,
@@ -153,62 +135,56 @@ impl State {
         }
     }
 
-    /// Returns the cluster's ID.
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }
 
-    /// Returns its version.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// Returns the members.
     pub fn members(&self) -> &BTreeMap<PeerId, Info> {
         &self.members
     }
 
-    /// Returns the valid sessions.
     pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
         &self.sessions
     }
 
-    /// Returns whether this session has ended, which is final.
+    /// An end is final.
     pub fn is_over(&self, session: SessionId) -> bool {
         session <= self.last_session && !self.sessions.contains_key(&session)
     }
 
-    /// Returns the newest session of a host.
     pub fn session_of(&self, host: PeerId) -> Option<(SessionId, &Session)> {
         self.sessions_of(host).next_back()
     }
 
-    /// Returns the sessions of a host, oldest first.
+    /// Oldest first.
     pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, &Session)> {
         self.index.sessions_of(host).filter_map(|id| self.sessions.get(&id).map(|session| (id, session)))
     }
 
-    /// Returns the number of members with a data directory.
     pub fn keepers(&self) -> usize {
         self.index.keepers()
     }
 
-    /// Returns the resources.
     pub fn resources(&self) -> &BTreeMap<Label, Resource> {
         &self.resources
     }
 
-    /// Returns a generation that no deleted resource has exceeded.
+    /// No deleted resource has exceeded this generation.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Returns the quarantine after a recovery, until it is lifted.
+    /// For this long after a recovery no generation is announced: the lost voters may have opened sessions unknown
+    /// here.
     pub fn quarantine(&self) -> Option<Ttl> {
         self.quarantine
     }
 
-    /// Returns the resources whose names begin with `prefix` and follow `after`.
+    /// Filters by the beginning of the name, and starts after `after`.
     pub fn resources_after(
         &self,
         prefix: Option<&Label>,
@@ -224,7 +200,6 @@ impl State {
         self.resources.range::<Label, _>((from, Bound::Unbounded)).take_while(move |(name, _)| begins(name))
     }
 
-    /// Returns the resources with pending events, from this name on.
     pub fn with_events(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
         let names = self
             .index
@@ -233,12 +208,10 @@ impl State {
         names.filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
-    /// Returns the resources with detached grants.
     pub fn granted(&self) -> impl Iterator<Item = (&Label, &Resource)> {
         self.index.granted.keys().filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
-    /// Returns the host and content of a pending event.
     pub fn event(&self, name: &Label, to: SessionId, generation: u64, topic: Topic) -> Option<(PeerId, EventKind)> {
         let resource = self.resources.get(name)?;
         let host = |session| self.sessions.get(&session).map(|it| it.host);
@@ -258,32 +231,29 @@ impl State {
         Some((host(to)?, kind))
     }
 
-    /// Returns the voters and learners.
+    /// Voters and learners.
     pub fn voter_records(&self) -> &BTreeMap<VoterId, VoterRecord> {
         &self.voter_records
     }
 
-    /// Returns the configuration.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }
 
-    /// Returns the voters chosen by an administrator.
     pub fn chosen(&self) -> Option<&BTreeSet<PeerId>> {
         self.chosen.as_ref()
     }
 
-    /// Returns the number of choices so far.
+    /// Counts the choices.
     pub fn choices(&self) -> u64 {
         self.choices
     }
 
-    /// Returns the number of the next voter.
     pub fn next_voter(&self) -> VoterId {
         self.last_voter.next()
     }
 
-    /// Returns whether this voter has been removed, which is final.
+    /// A removal is final.
     pub fn is_retired(&self, voter: VoterId) -> bool {
         voter <= self.last_voter && !self.voter_records.contains_key(&voter)
     }
@@ -294,7 +264,6 @@ impl State {
         (self.settled < self.changes).then_some(self.changes)
     }
 
-    /// Returns the voters' hosts.
     pub fn voter_hosts(&self) -> Vec<PeerId> {
         self.conf
             .voters
@@ -304,7 +273,7 @@ impl State {
             .collect()
     }
 
-    /// Returns whether this is the next version, and every voter's host and session understands it.
+    /// Every voter's host and session understands this next version.
     pub fn can_raise(&self, version: u16) -> bool {
         let hosts = self
             .sessions
@@ -315,19 +284,17 @@ impl State {
             && hosts.filter_map(|host| self.members.get(&host)).all(|info| info.versions.has(version))
     }
 
-    /// Applies a command of an entry of this term.
     pub fn apply(&mut self, term: u64, command: Command) -> Outcome {
         self.apply_but(term, command, |_| false)
     }
 
-    /// Leaves some rules out.
     pub fn apply_but(&mut self, term: u64, command: Command, makes: impl Fn(Mutation) -> bool) -> Outcome {
         match command {
             Command::Open { host, nonce, incarnation, ttl, info, voter, replaces, takes } => {
                 self.open(Session { host, nonce, ttl, voter, incarnation, replaces }, info, &takes, makes)
             }
             Command::Leave { session } => self.end(vec![session]),
-            // Never with the voter's term, which differs between replicas.
+            // Not the voter's own term, which differs between replicas.
             Command::End { term: decided, .. } if decided != term => Outcome::Refused(Refusal::OldTerm),
             Command::End { sessions, .. } => self.end(sessions),
             Command::Join { session, resource, slots } => self.join(session, resource, slots),
@@ -382,7 +349,7 @@ impl State {
         }
     }
 
-    /// Returns whether a learner may be added. Another one may have its number by now.
+    /// Another learner may have received this number.
     pub fn may_enlist(&self, voter: VoterId, voter_record: VoterRecord) -> bool {
         let understands = self.members.get(&voter_record.host).is_some_and(|info| info.versions.has(self.version));
         voter == self.next_voter()
@@ -390,7 +357,6 @@ impl State {
             && voter_record.session.is_some_and(|it| self.sessions.contains_key(&it))
     }
 
-    /// Applies a configuration change, perhaps with a new learner.
     pub fn configure(&mut self, conf: Conf, enlisted: Option<(VoterId, VoterRecord)>) {
         if let Some((voter, voter_record)) = enlisted {
             self.voter_records.insert(voter, voter_record);
@@ -422,7 +388,7 @@ impl State {
         if full {
             return Outcome::Refused(Refusal::Full);
         }
-        // Before `end`, which would remove a member without a data directory along with its last session.
+        // Before `end`, which removes a member without a data directory along with its last session.
         self.last_session = self.last_session.next();
         self.longest = self.longest.max(Some(session.ttl));
         self.incarnations.insert(host, session.incarnation);
@@ -443,9 +409,9 @@ impl State {
     }
 
     /// Returns the sessions that end when `new` is opened: the one that it names, and those that earlier processes
-    /// opened to replace that one, directly or indirectly. Such a process was killed before it stored its session,
-    /// since the file still names the one before; so no client has a grant of it. Other sessions belong to processes
-    /// with another file, whose clients may continue.
+    /// opened to replace that one. Such a process was killed before it stored its session, since the file still names
+    /// the one before; so no client has a grant of it. Other sessions belong to processes with another file, whose
+    /// clients may continue.
     fn replaced_by(&self, new: &Session, makes: impl Fn(Mutation) -> bool) -> Vec<SessionId> {
         let Some(named) = new.replaces else { return Vec::new() };
         let mut replaced = Vec::new();
@@ -459,7 +425,7 @@ impl State {
         replaced
     }
 
-    /// Each resource gets at most one generation, however many of its parties end.
+    /// Opens at most one generation per resource.
     fn end(&mut self, sessions: Vec<SessionId>) -> Outcome {
         let mut ended = Vec::new();
         for id in sessions {
@@ -500,8 +466,7 @@ impl State {
         outcome
     }
 
-    /// A later resource of the name starts above the floor, so late messages about this one are of an earlier
-    /// generation.
+    /// Later resources start above the floor, so late messages about this one are of an earlier generation.
     fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Mutation) -> bool) -> Outcome {
         let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
         if resource.generation() != generation && !makes(Mutation::RemovesUsed) {
@@ -522,8 +487,7 @@ impl State {
         Outcome::Done
     }
 
-    /// Makes this host's file the only one: see `recover.rs`. Returns its new number. The quarantine is the longest
-    /// session ever opened, at least `least`.
+    /// Makes this host's file the only one: see `recover.rs`. The quarantine is at least `least`.
     pub(crate) fn recover(&mut self, host: PeerId, chance: u64, least: Ttl) -> VoterId {
         self.quarantine = self.longest.max(Some(least));
         self.cluster = self.cluster.recovered(chance);
@@ -590,12 +554,11 @@ impl State {
         }
     }
 
-    /// Encodes the state. The version comes first, for programs that do not understand it.
+    /// The version comes first, for programs that do not understand it.
     pub fn encode(&self) -> Vec<u8> {
         to_bytes(self, self.version.to_le_bytes().to_vec())
     }
 
-    /// Decodes a state, if this program understands its version.
     pub fn decode(bytes: &[u8], versions: Versions) -> Result<Self, Undecodable> {
         let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
         let version = u16::from_le_bytes(*version);
@@ -612,12 +575,9 @@ impl State {
     }
 }
 
-/// Why bytes are not a state or entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecodable {
-    /// This program does not understand the version.
     Version(u16),
-    /// Not a state or entry.
     Format,
 }
 

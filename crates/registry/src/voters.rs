@@ -1,8 +1,7 @@
 //! Chooses the voters, one configuration change at a time.
 //!
-//! One voter for one or two hosts with a data directory, three from three on, five from seven on: an even number
-//! tolerates no more failures than the odd one below it. A new voter starts as a learner, so that no majority waits for
-//! an empty log. Then the old and the new set both have to agree (a joint configuration), and then the old one is left.
+//! An even number tolerates no more failures than the odd one below it. A new voter starts as a learner, so that no
+//! majority waits for an empty log. A joint configuration then needs the agreement of the old and the new set.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +12,17 @@ use crate::{SessionId, VoterId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Add a learner.
     Enlist(VoterId, VoterRecord),
-    /// Start a joint configuration.
-    Switch { add: Vec<VoterId>, remove: Vec<VoterId> },
-    /// End a joint configuration.
+    Switch {
+        add: Vec<VoterId>,
+        remove: Vec<VoterId>,
+    },
     Leave,
-    /// Remove a learner.
     Drop(VoterId),
     /// Transfer the leadership: the leader is to be removed.
     Resign,
 }
 
-/// Returns the number of voters for this many hosts with data directories.
 pub fn target(hosts: usize) -> usize {
     match hosts {
         0..=2 => 1,
@@ -34,7 +31,6 @@ pub fn target(hosts: usize) -> usize {
     }
 }
 
-/// Returns the leader's next change.
 pub fn plan(
     leader: VoterId,
     state: &State,
@@ -116,8 +112,8 @@ fn can_vote(state: &State, host: PeerId) -> bool {
     state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
 }
 
-/// Returns the host with the oldest session among those that can vote and do not. A host without its file replaces its
-/// own voter.
+/// The host with the oldest session among those that can vote and do not. A host without its file replaces its own
+/// voter.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
     let is_seated = |host| {
         state.voter_records().iter().any(|(voter, voter_record)| voter_record.host == host && !lost.contains(voter))

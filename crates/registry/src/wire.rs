@@ -17,9 +17,9 @@ use crate::look::{Found, Look, MOST_HOSTS, MOST_ON_PAGE};
 use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
-/// Of an accepted message, in bytes. Those sent are less than half as long.
+/// In bytes, of an accepted message. Those sent are less than half as long.
 pub const MAX_MESSAGE: usize = 1 << 20;
-/// Of a snapshot, in bytes.
+/// In bytes.
 pub const MOST_SNAPSHOT: usize = 256 << 20;
 
 /// Enough for most messages.
@@ -28,67 +28,52 @@ const USUAL: usize = 128;
 /// A process that knows no voter names the hosts that it has met.
 const MOST_NAMED_VOTERS: usize = 64;
 
-/// A message between processes and voters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RegistryMessage {
-    /// Sent between voters: a message of the Raft engine.
     Voter(Box<Message>),
     /// Sent by the leader to a process whose host becomes a voter, until that replies. If `session` is its own, the
     /// process starts the voter's file.
     Enlist {
-        /// The new voter.
         voter: VoterId,
-        /// The session for which the number was allocated.
+        /// The number was allocated for it.
         session: SessionId,
-        /// Whether the host has no other voter, so that the process removes the file of a former one. A removed learner
-        /// sends nothing, so it never receives [`Retired`](Self::Retired).
+        /// The host has no other voter, so the process removes the file of a former one. A removed learner sends
+        /// nothing, so it never receives [`Retired`](Self::Retired).
         alone: bool,
     },
     /// Sent to a former voter that still acts as one. The receiver removes its file.
     Retired {
-        /// The former voter.
         voter: VoterId,
     },
     /// Sent by a process to a voter. Answered by `Answer` with the same number, unless the leadership is lost
     /// meanwhile.
     Ask {
-        /// Drawn by the sender.
         number: u64,
-        /// The question.
         question: Question,
     },
     /// Sent by a voter in reply to `Ask`.
     Answer {
-        /// The question's.
         number: u64,
-        /// Of a kind that fits the question.
         answer: Answer,
     },
-    /// Sent by the leader to a session until it has taken effect: see [`EventKind`].
+    /// Sent by the leader to a session until it has taken effect: see [`EventKind`]. Another session of the host drops
+    /// it.
     Event {
-        /// The resource.
         resource: Label,
-        /// Another session of the host drops the event.
         session: SessionId,
-        /// The generation.
         generation: u64,
-        /// The event.
         kind: EventKind,
     },
-    /// Acknowledges an event other than [`EventKind::Opened`], which `Close` acknowledges.
+    /// Acknowledges an event other than [`EventKind::Opened`].
     EventAck {
-        /// The event's.
         resource: Label,
-        /// The event's.
         session: SessionId,
-        /// The event's.
         generation: u64,
-        /// The event's.
         topic: Topic,
     },
     /// Sent between voters: a part of a long snapshot. Answered by `Had` until the last.
     Piece {
-        /// With this part in place of the whole snapshot.
+        /// With this part in place of the snapshot.
         message: Box<Message>,
         /// Its offset.
         at: u32,
@@ -99,7 +84,6 @@ pub enum RegistryMessage {
     Had {
         /// The receiver of the piece.
         from: VoterId,
-        /// The sender of the piece.
         to: VoterId,
         /// The last entry in the snapshot.
         index: u64,
@@ -108,94 +92,58 @@ pub enum RegistryMessage {
     },
 }
 
-/// A question to a voter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// Propose this. Answered by the leader once it is applied.
+    /// Answered by the leader once the command is applied.
     Do(Command),
-    /// Renew this session.
     Renew {
-        /// The session.
         session: SessionId,
-        /// Repeated in the answer.
         renewal: u64,
     },
-    /// Answered by any voter that has applied enough.
+    /// Answered by any voter that has applied the entries up to `since`, the last one that the sender knows of.
     Look {
-        /// The query.
         look: Look,
-        /// The last entry that the sender knows of.
         since: u64,
     },
 }
 
-/// An answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// The command was applied.
     Done {
-        /// The outcome.
         outcome: Outcome,
-        /// Its entry.
         index: u64,
     },
-    /// The result of a query.
     Found(Found),
-    /// The session was valid when the renewal arrived, and is.
     Yes {
-        /// The session.
         session: SessionId,
-        /// The renewal.
         renewal: u64,
-        /// The hosts of the voters.
         voters: Vec<PeerId>,
     },
-    /// The session has ended.
     Over {
-        /// The session.
         session: SessionId,
     },
     /// This voter does not lead, and has done nothing.
     Elsewhere {
-        /// The leader's host, if known.
         leader: Option<PeerId>,
-        /// The hosts of the voters.
         voters: Vec<PeerId>,
     },
 }
 
-/// Why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A version that this program does not understand.
     #[error("the message has version {0}, and this program understands {1}: upgrade the older of the two")]
     Version(u16, Versions),
-    /// Another cluster.
     #[error("the message is of cluster {theirs}, and this host belongs to {ours}: two clusters cannot be merged")]
-    Cluster {
-        /// The sender's.
-        theirs: ClusterId,
-        /// The receiver's.
-        ours: ClusterId,
-    },
-    /// A recovered successor of our cluster. The receiver has to stop its session and join that, without its voter's
-    /// file.
+    Cluster { theirs: ClusterId, ours: ClusterId },
+    /// The receiver has to stop its session and join the successor of our cluster, without its voter's file.
     #[error("the cluster was recovered as {theirs}, and this process belongs to its predecessor {ours}")]
-    Recovered {
-        /// The sender's.
-        theirs: ClusterId,
-        /// The receiver's.
-        ours: ClusterId,
-    },
-    /// Not a registry message.
+    Recovered { theirs: ClusterId, ours: ClusterId },
     #[error("not a registry message")]
     Format,
-    /// A field is out of bounds.
     #[error("invalid registry message: {0}")]
     Bounds(&'static str),
 }
 
-/// Encodes a message.
 pub fn encode(registry_message: &RegistryMessage, version: u16, cluster: ClusterId) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(USUAL);
     bytes.extend(version.to_le_bytes());
@@ -207,7 +155,7 @@ pub(crate) fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, start).expect("a Vec can grow, and every sequence has a known length")
 }
 
-/// Decodes and checks a message. Returns its version, too.
+/// Also returns the version.
 pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(RegistryMessage, u16), Malformed> {
     let (version, rest) = bytes.split_first_chunk().ok_or(Malformed::Format)?;
     let version = u16::from_le_bytes(*version);
@@ -396,7 +344,7 @@ mod tests {
             |it| it.context = vec![0; 65],
             |it| it.kind = Kind::Heartbeat,
             |it| it.kind = Kind::Snapshot,
-            // The engine has no such index: to it, the term is 0, which would end the process.
+            // To the engine, the term of an unknown index is 0, which would end the process.
             |it| (it.log_term, it.index, it.entries) = (0, 1 << 40, Vec::new()),
             |it| (it.log_term, it.index, it.entries) = (1, 0, Vec::new()),
         ];

@@ -4,7 +4,7 @@
 //! Assumptions about the engine: the majority is in one term at any time. A round is confirmed by a majority that is in
 //! the leader's term after the round was started. An entry takes effect while the majority is in its term, or later if
 //! the next leader has it. A new leader learns of a time not before the start of the last confirmed round. A former
-//! leader may learn that it was replaced at any later time. Messages arrive late or never.
+//! leader may learn late that it was replaced. Messages arrive late or never.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -21,7 +21,7 @@ const S: SessionId = SessionId::new(1);
 /// A leader may have existed before.
 const BEGIN: u64 = 100;
 const SECONDS: u64 = 5;
-/// Renewals, rounds and answers in flight. Older ones are lost.
+/// Older renewals, rounds and answers are lost.
 const UNDER_WAY: usize = 1;
 
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ struct Leader {
     leases: Leases,
     waiting: Vec<u64>,
     rounds: Vec<Round>,
-    /// Proposed, and not replicated yet.
+    /// Not replicated yet.
     ends: Vec<Command>,
     knows_end: bool,
     /// It has not applied its whole log yet.
@@ -50,15 +50,13 @@ struct Model {
     terms: u64,
     now: u64,
     client: SessionClient,
-    /// The committed state.
+    /// Committed.
     state: State,
-    /// The last one is that of the majority's term.
     leaders: Vec<Leader>,
     renewals: Vec<u64>,
     yeses: Vec<u64>,
-    /// The process has requested the end of its session.
     leaves: bool,
-    /// Proposals of a former leader, with `Mutation::OldTermEnds`.
+    /// With `Mutation::OldTermEnds`.
     retried: Vec<Command>,
     /// The start of the last confirmed round.
     received: u64,
@@ -67,12 +65,10 @@ struct Model {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Tick,
-    /// A renewal reaches a leader.
     Ask(usize, usize),
     Begin(usize),
     /// A majority answers a round.
     Confirm(usize, usize),
-    /// The leader receives the confirmation.
     Receive(usize, usize),
     /// A new leader has applied its log.
     Apply,
@@ -81,7 +77,6 @@ enum Step {
     Commit,
     /// With or without the predecessor's last entries.
     Elect(bool),
-    /// A former leader steps down.
     Learn(usize),
     Leave,
 }
@@ -149,7 +144,7 @@ impl Model {
                     steps.push(Step::Confirm(at, number));
                 }
             }
-            // Otherwise a leader that steps down can do nothing that others cannot.
+            // A leader that steps down can do nothing else.
             if at < last && self.mutation == Some(Mutation::OldTermEnds) {
                 steps.push(Step::Learn(at));
             }
@@ -261,7 +256,6 @@ impl Model {
         }
     }
 
-    /// The newest leader's entries take effect.
     fn commit(&mut self) {
         let term = self.term();
         let ends = self.leaders.last_mut().map(|leader| std::mem::take(&mut leader.ends)).unwrap_or_default();
@@ -306,7 +300,6 @@ impl Model {
         self.client.session() != Some(S) && self.mutation != Some(Mutation::NoLatch)
     }
 
-    /// Returns whether the client uses a session that has ended.
     fn is_broken(&self) -> bool {
         self.state.is_over(S) && self.client.stands(time(self.now)) == Some(S)
     }
@@ -316,7 +309,6 @@ impl Model {
         // Only a later election reads it.
         let received = (self.term() < self.terms).then_some(self.received);
         (self.now, received, self.state.is_over(S), self.leaves, &self.renewals, &self.yeses).hash(&mut hasher);
-        // It is woken at every tick.
         self.client.what_matters().hash(&mut hasher);
         format!("{:?} {:?}", self.leaders, self.retried).hash(&mut hasher);
         hasher.finish()

@@ -1,4 +1,4 @@
-//! Clusters with many resources, on a network that may lose messages.
+//! Clusters with many resources.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,14 +27,13 @@ struct World {
     members: BTreeMap<u64, Member>,
     now: Time,
     rng: Rng,
-    /// One of this many messages is lost; none if 0.
+    /// None if 0.
     loses: u64,
-    /// Only one long message arrives per tick.
     is_slow: bool,
     too_long: usize,
     /// Generations whose `Close` was requested.
     closed: BTreeSet<(Label, u64)>,
-    /// How many censuses complete per tick, and pending ones.
+    /// Censuses that complete per tick, and pending ones.
     pace: usize,
     uncounted: VecDeque<(u64, Command)>,
     sent: usize,
@@ -43,7 +42,6 @@ struct World {
 }
 
 impl World {
-    /// A founder, and others that know it.
     fn of(hosts: u64) -> Self {
         let mut members = BTreeMap::new();
         members.insert(1, Member::found(identity(1), Config::default(), Rng::new(1), Time::ZERO));
@@ -139,7 +137,6 @@ impl World {
         }
     }
 
-    /// Makes these hosts parties of this many resources.
     fn join(&mut self, hosts: &[u64], resources: usize) {
         let before = self.joined;
         for &host in hosts {
@@ -158,7 +155,6 @@ impl World {
         panic!("{} of {} joined, {} open", self.joined - before, hosts.len() * resources, self.open());
     }
 
-    /// Returns the number of open generations.
     fn open(&self) -> usize {
         let state = self.members[&1].registry().expect("it votes").state();
         state.resources().values().filter(|resource| resource.coordinator().is_some() && !resource.is_closed()).count()
@@ -234,7 +230,7 @@ fn end_of_session_with_many_resources_is_immediate() {
     assert_eq!(world.ended, 1, "the session ends within 100 ms");
     let mut ticks = 0;
     while world.open() > 0 {
-        // A request in the meantime does not wait for all of them.
+        // The request does not wait for all of them.
         let (session, joined) = (world.session(2), world.joined);
         let resource = Label::new(format!("new-{ticks}")).unwrap();
         world.members.get_mut(&2).unwrap().ask(Command::Join { session, resource, slots: 1 }, world.now);

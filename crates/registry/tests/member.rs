@@ -55,7 +55,6 @@ fn valid(session: SessionId) -> Member {
     member
 }
 
-/// Also returns the number of its first renewal.
 fn renewing(session: SessionId, keeps: bool) -> (Member, u64) {
     let mut member = Member::new(identity(keeps), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);
@@ -72,7 +71,7 @@ fn voter_starts_once_and_in_the_named_session() {
     let (mine, others) = (SessionId::new(3), SessionId::new(2));
     let enlist = |voter, session| RegistryMessage::Enlist { voter: VoterId::new(voter), session, alone: false };
     let mut member = valid(mine);
-    // For the previous process, whose file is lost.
+    // The previous process's file is lost.
     assert_eq!(delivery(&mut member, &enlist(5, others)), []);
     assert!(member.registry().is_none());
     let started = delivery(&mut member, &enlist(5, mine));
@@ -119,14 +118,12 @@ fn voter_with_a_leader_is_not_removed() {
     assert_eq!(member.registry().map(|registry| registry.voter()), Some(voter));
 }
 
-/// Its question was sent before it was leader.
 #[test]
 fn founder_has_its_session_after_the_first_round() {
     let (_, answered) = founder();
     assert!(matches!(answered[..], [Output::Answered(_, Outcome::Refused(Refusal::NoResource))]), "{answered:?}");
 }
 
-/// Creates a cluster and opens its session. Returns the answers to a first question.
 fn founder() -> (Member, Vec<Output>) {
     let mut member = Member::found(identity(true), Config::default(), Rng::new(1), Time::ZERO);
     let resource = Label::new("r").expect("a short name");
@@ -271,7 +268,7 @@ fn refused_process_reports_why() {
     assert_eq!(member.unexpected(), 0, "a message of another cluster is not malformed");
 }
 
-/// That session will end, which opens another generation.
+/// The end of that session opens another generation.
 #[test]
 fn event_without_valid_session_is_dropped() {
     let (mut member, number) = renewing(SessionId::new(3), true);
@@ -331,13 +328,11 @@ fn missing_names_silent_voters() {
     assert_eq!(member.missing(at(1099)), None, "the question is recent");
     let silent = vec![(OTHER, None), (third, None)];
     assert_eq!(member.missing(at(1100)), Some(Missing { since: at(100), silent, received: Vec::new() }));
-    // Without a decision.
     let answer = Answer::Elsewhere { leader: None, voters: vec![OTHER, third] };
     let registry_message = RegistryMessage::Answer { number, answer };
     member.on_bytes(OTHER, &wire::encode(&registry_message, 1, CLUSTER), at(1200)).expect("a valid message");
     let missing = Missing { since: at(100), silent: vec![(third, None)], received: vec![OTHER] };
     assert_eq!(member.missing(at(1300)), Some(missing));
-    // A decision.
     let registry_message = RegistryMessage::Answer { number, answer: Answer::Over { session: SessionId::new(1) } };
     member.on_bytes(third, &wire::encode(&registry_message, 1, CLUSTER), at(1400)).expect("a valid message");
     assert_eq!(member.missing(at(1400)), None);

@@ -26,7 +26,6 @@ fn identity(host: u64) -> Identity {
 struct World {
     members: BTreeMap<u64, Member>,
     now: Time,
-    /// These do not reach each other.
     cut: Vec<(u64, u64)>,
 }
 
@@ -101,13 +100,13 @@ impl World {
 }
 
 struct Outcome {
-    /// The peer's session ended while the peer used it.
+    /// While the peer used it.
     is_broken: bool,
-    /// After the last possible round.
+    /// Since the last possible round.
     ended_after: Span,
 }
 
-/// Renews the peer's session while voter 3 does not reach the leader, cuts the peer off, and kills `dies`.
+/// Voter 3 does not reach the leader. Then the peer is cut off, and `dies` is killed.
 fn run(dies: u64, mutation: Option<Mutation>, seed: u64) -> Outcome {
     let mut world = World::new(mutation, seed);
     world.cut.push((1, 3));

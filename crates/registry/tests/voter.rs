@@ -1,5 +1,3 @@
-//! A single voter and its file.
-
 use peerlock_registry::disk::{Disk, DiskThread, FileDisk, Write};
 use peerlock_registry::file::{Damage, cluster_of};
 use peerlock_registry::wire::{self, Answer, Question, RegistryMessage};
@@ -16,7 +14,6 @@ fn info(versions: Versions) -> Info {
     Info { name: Label::new("host").expect("a short name"), addresses: Vec::new(), versions, keeps: true }
 }
 
-/// Its writes complete immediately.
 struct Voter {
     registry: Registry,
     file: Option<Vec<u8>>,
@@ -24,7 +21,6 @@ struct Voter {
     numbers: u64,
     answers: Vec<Answer>,
     sent: Vec<(Label, u64, EventKind)>,
-    /// Writes never complete.
     hangs: bool,
     writes: u64,
 }
@@ -138,7 +134,7 @@ fn single_voter_retains_confirmed_state_over_restart() {
     assert_eq!(again.registry.state(), &before);
 }
 
-/// But it owes the sessions of the previous leader their time.
+/// It owes the sessions of the previous leader their time.
 #[test]
 fn single_voter_leads_once_its_file_is_written() {
     let registry = Registry::found(Config::default(), CLUSTER, HOST, info(Versions::OURS), Rng::new(1), Time::ZERO);
@@ -160,7 +156,7 @@ fn single_voter_leads_once_its_file_is_written() {
     assert!(again.registry.state().is_over(session));
 }
 
-/// After a crash before that it would lead in the same term again, with other entries.
+/// It would lead in the same term again, with other entries.
 #[test]
 fn single_voter_sends_nothing_before_its_vote_is_written() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
@@ -239,7 +235,6 @@ fn commands_for_other_hosts_are_refused() {
     assert!(!voter.registry.state().is_over(session));
 }
 
-/// Set `SESSIONS=100000` for more.
 #[test]
 fn file_does_not_grow_with_ended_sessions() {
     let sessions = std::env::var("SESSIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
@@ -319,7 +314,7 @@ fn recovered_registry_continues_beyond_lost_numbers() {
 fn recovered_registry_announces_nothing_in_quarantine() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
-    // One of the same duration may be in use.
+    // One of the same ttl may be in use.
     let long = voter.open_for(1, None, 60_000);
     voter.ask(Question::Do(Command::Leave { session: long }));
     let recovered = recover(&voter.file.clone().unwrap(), Versions::OURS, 7).expect("an intact file");
@@ -336,7 +331,6 @@ fn recovered_registry_announces_nothing_in_quarantine() {
     again.ask(join(session, "r"));
     again.ticks(20 * 58);
     assert_eq!(again.sent, [], "61 s after the start");
-    // A restart starts the count again.
     let mut again = restart(&again.file.clone().unwrap());
     again.ticks(20 * 61);
     assert_eq!(again.sent, []);
@@ -468,7 +462,6 @@ fn queries_are_answered_in_pages() {
         let Some(Answer::Found(Found::Resources(page))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
         assert_eq!((names(&page), page.more), (found, false), "{name}");
     }
-    // A voter that lags behind does not answer.
     voter.answers.clear();
     voter.ask(Question::Look { look: Look::Cluster, since: 1 << 20 });
     assert_eq!(voter.answers, []);
@@ -502,7 +495,7 @@ fn old_program_refuses_a_newer_file() {
 #[test]
 fn old_program_halts_at_a_newer_entry() {
     let newer = Versions { min: 1, max: 2 };
-    // The snapshot has version 1, and the entries after it have version 2.
+    // With version 1, and entries of version 2.
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let file = voter.file.clone().unwrap();
@@ -527,7 +520,7 @@ fn old_program_halts_at_a_newer_entry() {
     }
     upgraded.ask(Question::Do(open(2)));
     let file = upgraded.file.clone().unwrap();
-    // Now a new file is written, which the release after this one can read.
+    // The release after this one can read it.
     upgraded.ticks(1);
     let later = Versions { min: 2, max: 3 };
     assert!(inspect(&file, later).is_err() && inspect(upgraded.file.as_ref().unwrap(), later).is_ok());

@@ -18,26 +18,23 @@ use crate::lease::OnLost;
 use crate::supervise::Job;
 use crate::terminal;
 
-/// Process name before it becomes the command.
 pub const NAME: &str = "peerlock-child";
 
-/// Exit codes as in a shell: the command could not be run, or was not found.
+/// As in a shell.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// A state change of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEvent {
     Stopped(Signal),
-    /// It has exited. Its PID stays reserved until [`Child::reap`], so that no signal can reach another process.
+    /// Its PID stays reserved until [`Child::reap`], so that no signal can reach another process.
     Ended,
 }
 
-/// A running command.
 pub struct Child {
     process: Process,
     group: Pid,
-    /// Whether it must not outlive its supervisor.
+    /// It must not outlive its supervisor.
     dies: bool,
     events: mpsc::UnboundedReceiver<ChildEvent>,
 }
@@ -46,8 +43,8 @@ impl Child {
     /// Starts a command in its own process group, in the foreground if `foreground`.
     ///
     /// A thread that lives as long as the command starts it and waits for it: the parent-death signal is sent when the
-    /// *thread* that created the process ends (prctl(2)). The process waits for [`Child::go`] before it becomes the
-    /// command, so that the guard can be informed first.
+    /// *thread* that created the process ends (prctl(2)). The process waits for [`Child::go`], so that the guard can be
+    /// informed first.
     pub async fn start(job: &Job, foreground: bool) -> io::Result<Self> {
         let dies = job.on_lost != OnLost::Leave;
         let mut command = errand::send(NAME, [std::process::id(), dies.into(), foreground.into()]);
@@ -58,7 +55,7 @@ impl Child {
             let process = command.spawn();
             let id = process.as_ref().ok().map(pid);
             if let Some(id) = id {
-                next_event(id); // It has stopped itself; or it failed to start, and `watch` sees its end again.
+                next_event(id); // It has stopped itself, or failed to start.
             }
             // Fails if the supervision was dropped; the parent-death signal follows.
             if started.send(process).is_ok()
@@ -71,20 +68,18 @@ impl Child {
         Ok(Self { group: pid(&process), process, dies, events })
     }
 
-    /// Lets the process become the command.
     pub fn go(&self) {
         // Fails if it has exited already.
         let _ended = self.signal(Signal::SIGCONT);
     }
 
-    /// Returns its process group, which has the PID of the command.
+    /// Its ID is the PID of the command.
     pub fn group(&self) -> Pid {
         self.group
     }
 
-    /// Returns the next state change.
     pub async fn event(&mut self) -> ChildEvent {
-        // The thread ends after it has sent `Ended`, or if the kernel no longer knows the process.
+        // The thread ends after `Ended`, or if the kernel does not know the process.
         self.events.recv().await.unwrap_or(ChildEvent::Ended)
     }
 
@@ -93,7 +88,6 @@ impl Child {
         killpg(self.group, signal)
     }
 
-    /// Reaps the command. Its PID becomes free, unless its group still has members.
     pub fn reap(&mut self) -> io::Result<ExitStatus> {
         self.process.wait()
     }
@@ -128,12 +122,12 @@ fn next_event(id: Pid) -> ChildEvent {
     loop {
         match waitid(Id::Pid(id), either) {
             Ok(WaitStatus::Stopped(_, signal)) => {
-                // Consumes the state that WNOWAIT only peeked at. It may have been continued in between.
+                // Consumes the state that WNOWAIT only peeked at.
                 let _continued = waitid(Id::Pid(id), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
                 return ChildEvent::Stopped(signal);
             }
             Err(Errno::EINTR) => {}
-            // Includes errors, which result from an exit by a real-time signal: nix cannot represent it.
+            // Also an error: nix cannot represent an exit by a real-time signal.
             _ => return ChildEvent::Ended,
         }
     }
@@ -161,7 +155,6 @@ pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         io::ErrorKind::NotFound => (NOT_FOUND, "is it installed, and in the PATH?"),
         _ => (NOT_EXECUTABLE, "is it a program, and may you run it?"),
     };
-    // A failed write must not change the exit code.
     let _lost = writeln!(io::stderr(), "peerlock: cannot run {program:?}: {error}; {hint}");
     ExitCode::from(code)
 }

@@ -12,7 +12,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use peerlock_clock::Moment;
 use tokio::sync::mpsc;
 
-/// A kernel timer that expires at a moment or shortly before, or right after the machine or the process resumes.
+/// Expires at a moment or shortly before, or right after the machine or the process resumes.
 pub struct Timer(TimerFd);
 
 impl Timer {
@@ -20,8 +20,8 @@ impl Timer {
         Ok(Self(TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?))
     }
 
-    /// Arms the timer for `at`. On expiry read the clock, and arm it again if it is early: NTP slews kernel timers, but
-    /// not the clock of leases.
+    /// On expiry read the clock, and arm the timer again if it is early: NTP slews kernel timers, but not the clock of
+    /// leases.
     pub fn set(&self, at: Moment) -> io::Result<()> {
         // Zero would disarm it, and the kernel counts in signed seconds.
         let at = at.timer().clamp(Duration::from_nanos(1), Duration::from_secs(u32::MAX.into()));
@@ -35,7 +35,7 @@ impl AsFd for Timer {
     }
 }
 
-/// An async timer. A thread waits for it, because tokio offers no safe way to wait for a foreign file descriptor.
+/// A thread waits for the timer, because tokio offers no safe way to wait for a foreign file descriptor.
 pub struct Alarm {
     timer: Arc<Timer>,
     rings: Option<mpsc::UnboundedReceiver<()>>,
@@ -51,7 +51,7 @@ impl Alarm {
         Ok(Self { timer, rings: Some(rings) })
     }
 
-    /// Waits until `at`; forever if it is `None`.
+    /// Pends forever if `at` is `None`.
     pub async fn until(&mut self, at: Option<Moment>) -> io::Result<()> {
         let (Some(at), Some(rings)) = (at, &mut self.rings) else { return pending().await };
         // Timers expire early, and a notification may be left from an earlier setting.
@@ -64,7 +64,7 @@ impl Alarm {
 }
 
 impl Drop for Alarm {
-    /// Wakes the thread, which then ends because the receiver is gone.
+    /// Wakes the thread, which then ends without a receiver.
     fn drop(&mut self) {
         self.rings = None;
         let _cannot_fail = self.timer.set(Moment::from_nanos(0));

@@ -1,8 +1,8 @@
 //! Ends this process by the signal that ended the command.
 //!
-//! At Ctrl-C a shell ends its script only if it receives SIGINT itself and its child dies of SIGINT; exit code 130
-//! means that the child has handled the signal. Signal handlers cannot be removed without unsafe code, but exec(2)
-//! removes them: the process executes this program again, which raises the signal first.
+//! At Ctrl-C a shell ends its script only if it receives SIGINT itself and its child dies of SIGINT. Signal handlers
+//! cannot be removed without unsafe code, but exec(2) removes them: the process executes this program again, which
+//! raises the signal first.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -12,7 +12,6 @@ use nix::sys::prctl::set_dumpable;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 
-/// The name of the process that raises the signal.
 pub const NAME: &str = "peerlock-signalled";
 
 /// The keyboard signals that shells treat in this way.
@@ -22,7 +21,7 @@ const RAISED: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 pub fn die(signal: u8, group: bool) {
     if RAISED.iter().any(|raised| *raised as i32 == i32::from(signal)) {
         let numbers = [i32::from(signal), group.into()];
-        // Fails only without memory; then the exit code has to do.
+        // Fails only without memory.
         let _failed = Command::new("/proc/self/exe").arg0(NAME).args(numbers.map(|number| number.to_string())).exec();
     }
 }

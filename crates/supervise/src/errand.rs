@@ -1,15 +1,13 @@
-//! Helper processes, which execute this program again.
-//!
-//! The guard and the command need system calls between fork and exec, which are unsafe in Rust, or a separate process.
-//! Executing this program again is safe code and costs a millisecond or two.
+//! Helper processes, which execute this program again: the guard and the command need system calls between fork and
+//! exec, which are unsafe in Rust. This costs a millisecond or two.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use crate::{child, death, guard};
 
-/// Must be called first in `main`, before any thread is started. If this process is a guard, a command about to start,
-/// or a process about to die of a signal, does its work and returns the exit code for `main`.
+/// Must be called first in `main`, before any thread is started. If this process is a helper, does its work and returns
+/// the exit code for `main`.
 #[must_use]
 pub fn errand() -> Option<ExitCode> {
     let mut args = std::env::args_os();
@@ -21,7 +19,7 @@ pub fn errand() -> Option<ExitCode> {
     }
 }
 
-/// Prepares to execute this program as a helper, even if its file was replaced or removed.
+/// Works even if the program's file was replaced or removed.
 pub fn send(name: &str, numbers: impl IntoIterator<Item = u32>) -> Command {
     let mut command = Command::new("/proc/self/exe");
     // The command and the guard each lead their own group.

@@ -1,5 +1,3 @@
-//! Detects whether a process group still has running members.
-
 use std::fs;
 
 use nix::errno::Errno;
@@ -8,24 +6,23 @@ use nix::unistd::Pid;
 
 /// Returns whether a group has a member that is not a zombie. Zombies are harmless, and may never be reaped.
 pub fn is_alive(group: Pid) -> bool {
-    // Any result other than ESRCH means a member, even one of another user.
+    // Any other result means a member, perhaps of another user.
     killpg(group, None) != Err(Errno::ESRCH) && some_run(group, &stats())
 }
 
-/// Returns `/proc/*/stat` of all processes.
 fn stats() -> Vec<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok()).collect()
 }
 
-/// Returns whether a member of a non-empty group runs, as far as visible; true if none is visible (`hidepid`).
+/// True if no member of the group is visible (`hidepid`).
 fn some_run(group: Pid, stats: &[String]) -> bool {
     let mut states = stats.iter().filter_map(|stat| member(stat)).filter(|(_, of)| *of == group).peekable();
     states.peek().is_none() || states.any(|(runs, _)| runs)
 }
 
-/// Parses a line of proc(5): whether the process runs, and its group. State, parent and group follow the name, which
-/// may contain anything.
+/// Parses a line of proc(5): whether the process runs, and its group. These fields follow the name, which may contain
+/// anything.
 fn member(stat: &str) -> Option<(bool, Pid)> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let (state, group) = (fields.next()?, fields.nth(1)?);
@@ -45,7 +42,7 @@ mod tests {
             (&["12 (sh) X 1 34 34 0"], false),
             (&["12 (sh) Z 1 34 34 0", "13 (sh) D 12 34 34 0"], true),
             (&["12 (sh) Z 1 34 34 0", "13 (sh) R 1 35 34 0", "14 (sh"], false),
-            // It has members, but they are hidden.
+            // Its members are hidden.
             (&["13 (sh) R 1 35 34 0", ""], true),
         ] {
             let stats: Vec<String> = stats.iter().map(|&stat| stat.to_owned()).collect();

@@ -1,17 +1,14 @@
 //! The guard: a separate process that kills the command when the supervisor cannot.
 //!
-//! The supervisor may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on and its
-//! lease expires. The guard knows that moment. It kills the command's whole group then, or as soon as the supervisor is
-//! gone, which it detects by the end of its input: the kernel closes the supervisor's side of the socket. It exits when
-//! the group is empty, and with it the last copy of the connection that the slot belongs to is closed, so that the next
-//! waiter acquires the slot after that.
+//! The supervisor may be killed or frozen while the command runs on and its lease expires. The guard kills the
+//! command's group at that moment, or when the supervisor's side of the socket is closed. It exits when the group is
+//! empty. This closes the last copy of the connection that the slot belongs to, so the next waiter acquires the slot
+//! after that.
 //!
 //! ```text
 //!   peerlock run ──(stdin: group, end, end, …)──▶ guard ──SIGKILL──▶ the command's group
 //!        └───────────────connection──────────────┴──▶ agent
 //! ```
-//!
-//! If the slot moves to another agent, the guard gets a copy of the new connection, too.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
@@ -32,18 +29,15 @@ use crate::clock::Timer;
 use crate::errand;
 use crate::group::is_alive;
 
-/// The guard's process name.
 pub const NAME: &str = "peerlock-guard";
 
-/// A message is two numbers of this width.
+/// A message is two numbers.
 const WIDTH: usize = size_of::<u64>();
 
-/// First and longest interval between two checks whether the group is empty: it may have members that cannot be killed
-/// and live for hours.
+/// Between checks whether the group is empty. A member that cannot be killed may live for hours.
 const LOOK: Duration = Duration::from_millis(1);
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// The supervisor's handle of a guard.
 pub struct Guard {
     process: Child,
     socket: OwnedFd,
@@ -56,7 +50,7 @@ impl Guard {
         // A pipe could not carry a connection or preserve message boundaries.
         let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(io::Error::from)?;
-        // It must not inherit the supervisor's output, whose end others may wait for.
+        // It must not inherit the supervisor's output: others may wait for its end.
         let process = errand::send(NAME, [])
             .current_dir("/")
             .stdin(Stdio::from(theirs))
@@ -66,15 +60,15 @@ impl Guard {
         Ok(Self { process, socket })
     }
 
-    /// Sends the group to kill and when, and optionally another connection to keep open. Replaces an earlier task;
-    /// earlier connections stay open. Returns whether the guard is alive.
+    /// Sends the group to kill and when, and optionally another connection to keep open, as when the slot moves to
+    /// another agent. Returns whether the guard is alive.
     pub fn notify(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) -> bool {
         let group = u64::from(group.as_raw().unsigned_abs()).to_le_bytes();
         let message = [group, end.nanos().to_le_bytes()].concat();
         let connection: Vec<RawFd> = connection.map(OwnedFd::as_raw_fd).into_iter().collect();
         let rights = ControlMessage::ScmRights(&connection);
         let rights = if connection.is_empty() { &[][..] } else { std::slice::from_ref(&rights) };
-        // A frozen guard with a full socket must not block the supervisor. A killed one has no reader.
+        // A frozen guard with a full socket must not block the supervisor.
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None);
         !matches!(sent, Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN))
@@ -89,13 +83,12 @@ impl Drop for Guard {
     }
 }
 
-/// Runs the guard.
 pub fn watch() -> ExitCode {
-    // Signals for ending the command go to the supervisor; those that arrive here were sent to all processes.
+    // Signals that arrive here were sent to all processes.
     let deaf = SigSet::all().thread_block();
     match deaf.map_err(io::Error::from).and_then(|()| wait()) {
         Ok(Some(group)) => {
-            // Fails if the command has exited and its group is empty.
+            // Fails if the group is empty.
             let _ended = killpg(group, Signal::SIGKILL);
             let mut pause = LOOK;
             while is_alive(group) {
@@ -135,7 +128,7 @@ fn wait() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Reads the next message; `None` if the supervisor is gone. A received connection stays open until the guard exits.
+/// Returns `None` after the last message. A received connection stays open until the guard exits.
 fn next(input: &io::Stdin) -> io::Result<Option<(Pid, Moment)>> {
     let mut message = [0; 2 * WIDTH];
     let mut rights = nix::cmsg_space!([RawFd; 1]);

@@ -12,18 +12,16 @@ use std::time::Duration;
 
 use peerlock_clock::Moment;
 
-/// What happens to the command when its grant is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLost {
-    /// It is asked to end (SIGTERM), and killed at the lease's end if it has not.
+    /// Send SIGTERM, and SIGKILL at the end of the lease.
     Term,
-    /// It is killed at once (SIGKILL).
+    /// Send SIGKILL at once.
     Kill,
-    /// It is left alone, and so it is if its supervisor dies: for work that must not be broken off at any price.
+    /// Leave it alone, even if its supervisor dies: for work that must never be interrupted.
     Leave,
 }
 
-/// An action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     Ask,
@@ -31,7 +29,7 @@ pub enum Due {
     Warn,
 }
 
-/// Progress towards the end. A late renewal does not undo a SIGTERM.
+/// A late renewal does not undo a SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Running,
@@ -39,7 +37,6 @@ enum Stage {
     Over,
 }
 
-/// The countdown of a lease.
 pub struct Countdown {
     on_lost: OnLost,
     grace: Duration,
@@ -54,23 +51,21 @@ impl Countdown {
         Self { on_lost, grace, end, granted: end, stage: Stage::Running }
     }
 
-    /// Moves the end: later by a renewal, earlier by a revocation.
+    /// A renewal moves the end later, a revocation earlier.
     pub fn ends(&mut self, end: Moment) {
         self.end = if self.stage == Stage::Running { end } else { end.min(self.end) };
         self.granted = self.granted.max(self.end);
     }
 
-    /// Returns when the command must have ended.
     pub fn end(&self) -> Moment {
         self.end
     }
 
-    /// Returns when the lease ends regardless of a revocation.
     pub fn granted(&self) -> Moment {
         self.granted
     }
 
-    /// Returns whether the time is up before anything has started.
+    /// The time is up before anything has started.
     pub fn is_late(&mut self, now: Moment) -> bool {
         let late = now >= self.dead_by().unwrap_or(self.end);
         if late {
@@ -97,7 +92,7 @@ impl Countdown {
         }
     }
 
-    /// Returns the action due at `now`. After a late wake-up there is no grace: another holder may exist already.
+    /// After a late wake-up there is no grace: another holder may exist already.
     pub fn due(&mut self, now: Moment) -> Option<Due> {
         if self.next().is_none_or(|at| now < at) {
             return None;
@@ -111,7 +106,7 @@ impl Countdown {
         Some(due)
     }
 
-    /// Returns whether the moment to kill has passed unnoticed, for a command found to have exited at `now`.
+    /// The moment to kill has passed unnoticed, for a command found to have exited at `now`.
     pub fn is_over(&mut self, now: Moment) -> bool {
         let over = self.stage != Stage::Over && self.dead_by().is_some_and(|end| now >= end);
         if over {
@@ -120,7 +115,6 @@ impl Countdown {
         over
     }
 
-    /// Returns whether the lease is lost and the command had to end for it.
     pub fn is_lost(&self) -> bool {
         self.stage != Stage::Running && self.on_lost != OnLost::Leave
     }
@@ -134,7 +128,7 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Returns a lease until second 100 with 10 s of grace.
+    /// A lease until second 100 with 10 s of grace.
     fn lease(on_lost: OnLost) -> Countdown {
         Countdown::new(on_lost, Duration::from_secs(10), at(100))
     }
@@ -197,7 +191,7 @@ mod tests {
     #[test]
     fn end_is_in_time_or_late() {
         let table = [
-            (OnLost::Term, 99, false), // It ended by itself in time.
+            (OnLost::Term, 99, false), // It ended in time.
             (OnLost::Term, 100, true),
             (OnLost::Kill, 89, false),
             (OnLost::Kill, 90, true),

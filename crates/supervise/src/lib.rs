@@ -1,7 +1,7 @@
 //! Runs a command while a lease is valid, and returns how it ended.
 //!
-//! Covers everything between a grant and the exit code, without knowledge of peers: the caller renews the lease and
-//! moves its end, and this crate ensures that the command's process group is dead after that end.
+//! The caller renews the lease and moves its end; this crate ensures that the command's process group is dead after
+//! that end. Linux only.
 //!
 //! ```no_run
 //! use peerlock_supervise::{Job, Moment, OnLost, errand, supervise};
@@ -9,7 +9,7 @@
 //! use std::time::Duration;
 //!
 //! fn main() -> ExitCode {
-//!     // First of all: is this process one that `supervise` started, as the guard or as the command to be?
+//!     // `supervise` runs this program again as the guard and as the command to be.
 //!     if let Some(code) = errand() {
 //!         return code;
 //!     }
@@ -24,15 +24,17 @@
 //!             slack: Duration::from_secs(1),
 //!             connection: None,
 //!         };
-//!         let tell = |notice| eprint!("{}", format!("peerlock: {notice}\n"));
-//!         let outcome = supervise(&job, lease, tell).await.unwrap();
-//!         drop(renewed); // Whoever renews the grant has sent later ends to it meanwhile.
+//!         let notify = |notice| eprint!("{}", format!("peerlock: {notice}\n"));
+//!         let outcome = supervise(&job, lease, notify).await.unwrap();
+//!         drop(renewed); // Renewals of the grant have sent later ends to it meanwhile.
 //!         outcome.end()
 //!     })
 //! }
 //! ```
 //!
-//! `docs/guide.md` has the guarantees for users, `docs/notes/2026-11-19-run.md` the design. Linux only.
+//! `docs/guide.md` has the guarantees, `docs/notes/2026-11-19-run.md` the design.
+
+#![allow(missing_docs, reason = "internal: comments say only what the names do not")]
 
 mod child;
 mod clock;

@@ -1,5 +1,3 @@
-//! Forwarding of signals to the command.
-
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -28,14 +26,14 @@ const FORWARDED: [Signal; 15] = [
     Signal::SIGCONT,
 ];
 
-/// The signals that request a process to end. Servers use the last one differently.
+/// Servers use the last one differently.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// Signal handlers.
 pub struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    /// Handles all forwarded signals. From here on they no longer end this process.
+    /// From here on the forwarded signals do not end this process.
     pub(crate) fn listen() -> io::Result<Self> {
         // If SIGCHLD is ignored, the exit status of children is lost.
         drop(signal(SignalKind::child())?);
@@ -43,34 +41,20 @@ impl Signals {
     }
 
     /// Handles the signals that request an end.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn ending() -> io::Result<Self> {
         Self::listen_to(&ENDING)
     }
 
     /// Like [`ending`](Self::ending) without SIGHUP, which makes a server reload its files.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn ending_a_server() -> io::Result<Self> {
         Self::listen_to(&ENDING[..3])
     }
 
-    /// Handles SIGHUP alone.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn hangup() -> io::Result<Self> {
         Self::listen_to(&ENDING[3..])
     }
 
-    /// Handles SIGXFSZ, so that exceeding the file size limit (`ulimit -f`) is a write error. Otherwise the signal ends
-    /// this process silently.
-    ///
-    /// # Errors
-    /// The system's error.
+    /// Handles SIGXFSZ, so that exceeding the file size limit (`ulimit -f`) is a write error instead of a silent end.
     pub fn outlive_file_limit() -> io::Result<()> {
         Self::listen_to(&[Signal::SIGXFSZ]).map(drop)
     }
@@ -83,13 +67,12 @@ impl Signals {
         received.map(|name| Ok((name, signal(SignalKind::from_raw(name as i32))?))).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Returns the number of the next signal. Cancel-safe.
+    /// Cancel-safe.
     pub async fn number(&mut self) -> u8 {
         // All numbers are below 65.
         self.next().await as u8
     }
 
-    /// Returns the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             let mut came =
@@ -104,7 +87,7 @@ fn mask(name: Signal) -> u64 {
     1 << (name as i32 - 1)
 }
 
-/// Parses the set of ignored signals in `/proc/self/status`; empty if it is missing.
+/// Parses `/proc/self/status`.
 fn ignored(status: &str) -> u64 {
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)

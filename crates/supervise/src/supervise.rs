@@ -1,5 +1,3 @@
-//! The supervision loop.
-
 use std::ffi::OsString;
 use std::fmt;
 use std::future::pending;
@@ -26,48 +24,40 @@ use crate::lease::{Countdown, Due, OnLost};
 use crate::signals::Signals;
 use crate::terminal::{OnStop, Terminal, holding_back};
 
-/// First and longest interval between two checks whether a group is empty. Its members are not children, so there is no
-/// notification.
+/// Between checks whether a group is empty: its members are not children, so there is no notification.
 const LOOK: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_millis(200);
 
-/// The command, and what happens to it when its lease expires.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The program, searched for in the PATH, and its arguments.
     pub command: Vec<OsString>,
-    /// Additional environment variables.
+    /// Additional variables.
     pub env: Vec<(OsString, OsString)>,
-    /// What happens when the grant is lost.
     pub on_lost: OnLost,
-    /// How long before the end of the lease the grant counts as lost.
     pub grace: Duration,
     /// How long after the end of the lease other clients wait, so that killed processes can exit.
     pub slack: Duration,
-    /// The connection that holds the slot, if there is one. If the supervisor is killed, the connection stays open
-    /// until the command's group is dead.
+    /// The connection that holds the slot. If the supervisor is killed, the connection stays open until the command's
+    /// group is dead.
     pub connection: Option<watch::Receiver<Arc<OwnedFd>>>,
 }
 
-/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// By exiting with this code; 127 if it was not found, 126 if it could not be run, after an error message on
-    /// stderr.
+    /// 127 if the command was not found, 126 if it could not be run, after an error message on stderr.
     Exited(u8),
-    /// By a signal.
     Signalled {
-        /// The signal's number.
         signal: u8,
-        /// Whether the command had the terminal, so that its keyboard signals did not reach this group.
+        /// The command had the terminal, so its keyboard signals did not reach this group.
         in_foreground: bool,
     },
-    /// By the supervisor, because the lease was lost.
+    /// The supervisor ended the command, because the lease was lost.
     Lost,
 }
 
 impl Outcome {
-    /// Returns the exit code: the command's own, 128 + n after signal n, 76 (`EX_PROTOCOL`) if the lease was lost.
+    /// Returns the command's own exit code, 128 + n after signal n, 76 (`EX_PROTOCOL`) if the lease was lost.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -76,9 +66,9 @@ impl Outcome {
         }
     }
 
-    /// Ends this process as the command ended, for a `main` that has nothing else to do. If the command died of SIGINT
-    /// or SIGQUIT, raises that signal: a shell ends its script only then. If the command had the terminal, raises it
-    /// for the whole process group, as the terminal would have. Otherwise returns the exit code.
+    /// Ends this process as the command ended. If the command died of SIGINT or SIGQUIT, raises that signal: a shell
+    /// ends its script only then. If the command had the terminal, raises it for the whole process group, as the
+    /// terminal would have. Otherwise returns the exit code.
     pub fn end(self) -> ExitCode {
         if let Self::Signalled { signal, in_foreground } = self {
             die(signal, in_foreground);
@@ -101,17 +91,14 @@ impl From<ExitStatus> for Outcome {
 /// A message for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The lease expires soon: the command has received SIGTERM.
+    /// The lease expires soon, and the command has received SIGTERM.
     Asked,
-    /// The lease has expired: the command has been killed.
     Killed,
     /// The lease has expired, and the command runs on as configured.
     RunsOn,
-    /// The supervisor cannot signal the command.
     Untouchable(Errno),
-    /// The command was killed, but some of its processes are alive while other clients may hold the slot.
+    /// Some killed processes are alive while other clients may hold the slot.
     Outlives,
-    /// The lease had expired before the command could start.
     NotStarted,
     /// The command has ended, and its child processes run on.
     LeftBehind,
@@ -144,10 +131,9 @@ impl fmt::Display for Notice {
 /// Runs a command while a lease is valid.
 ///
 /// `lease` is the moment at which the command's group must be dead; renewals move it. To revoke the grant, send an
-/// earlier moment: `Moment::now() + grace` sends SIGTERM now and kills it then, `Moment::now()` kills it. A dropped
-/// sender renews no more.
+/// earlier moment: `Moment::now() + grace` sends SIGTERM now and SIGKILL then.
 ///
-/// The error means that nothing was started. Dropping this future kills the command (except with [`OnLost::Leave`]).
+/// Nothing was started if it returns an error. Dropping this future kills the command (except with [`OnLost::Leave`]).
 /// `notify` should write a notice atomically (`eprintln!` does not), because the command may use the same terminal. The
 /// program must call [`errand`](crate::errand::errand) first in its `main`.
 pub async fn supervise(
@@ -187,7 +173,6 @@ pub async fn supervise(
     }
 }
 
-/// Returns the next value; pends forever if the sender is gone.
 async fn change<V: Clone>(update: &mut watch::Receiver<V>) -> V {
     match update.changed().await {
         Ok(()) => update.borrow_and_update().clone(),
@@ -195,7 +180,6 @@ async fn change<V: Clone>(update: &mut watch::Receiver<V>) -> V {
     }
 }
 
-/// Returns the next connection; pends forever if there is none.
 async fn another(connection: &mut Option<watch::Receiver<Arc<OwnedFd>>>) -> Arc<OwnedFd> {
     match connection {
         Some(connection) => change(connection).await,
@@ -203,19 +187,16 @@ async fn another(connection: &mut Option<watch::Receiver<Arc<OwnedFd>>>) -> Arc<
     }
 }
 
-/// Returns a copy of the current connection.
 fn latest(connection: &Option<watch::Receiver<Arc<OwnedFd>>>) -> io::Result<Option<OwnedFd>> {
     connection.as_ref().map(|connection| connection.borrow().try_clone()).transpose()
 }
 
-/// A running command.
 struct Supervision<T> {
     lease: Countdown,
     guard: Option<Guard>,
     connection: Option<watch::Receiver<Arc<OwnedFd>>>,
     slack: Duration,
     has_started: bool,
-    /// Whether `Outlives` has been reported.
     outlives: bool,
     terminal: Option<Terminal>,
     child: Child,
@@ -280,7 +261,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// Reports a notice. The command may have the terminal.
+    /// The command may have the terminal.
     fn say(&mut self, notice: Notice) {
         holding_back(|| (self.notify)(notice));
     }
@@ -293,7 +274,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// Forwards a signal to the command. A terminal signals one group, either the command's or this one.
+    /// A terminal signals one group, either the command's or this one.
     fn on_signal(&mut self, signal: Signal) {
         if signal == Signal::SIGCONT
             && let Some(terminal) = &mut self.terminal
@@ -324,8 +305,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
     }
 
-    /// Handles the command's exit. If the lease was lost, the rest of its group is killed; otherwise its remaining
-    /// processes may run on.
+    /// If the lease was lost, the rest of the command's group is killed; otherwise its remaining processes may run on.
     fn on_ended(&mut self) -> io::Result<Outcome> {
         let was_lost = self.lease.is_lost() || !self.has_started;
         // This process may have been frozen; the guard has killed the group at the end of the lease.
@@ -354,9 +334,8 @@ impl<T: FnMut(Notice)> Supervision<T> {
         Ok(if was_lost || (over && killed) { Outcome::Lost } else { outcome })
     }
 
-    /// Returns whether a group that must end still has members: they have their grace, or are dying of SIGKILL. The
-    /// exit of this process may free the slot, so it waits; but no longer than until the lease ends, because other
-    /// clients do not wait longer either.
+    /// Returns whether a group that must end still has members. The exit of this process may free the slot, so it waits
+    /// for them; but not beyond the end of the lease, since other clients do not wait longer either.
     fn is_ending(&mut self) -> bool {
         if !self.lease.is_lost() || !is_alive(self.child.group()) {
             return false;

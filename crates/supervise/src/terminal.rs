@@ -11,19 +11,17 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, getsid, tcgetpgrp, tcsetpgrp};
 
-/// The controlling terminal.
 pub struct Terminal {
     tty: File,
     ours: Pid,
-    /// The modes before the command: echo, line mode, and so on.
+    /// Before the command.
     modes: Termios,
-    /// Whether the command gets it whenever possible.
+    /// The command gets it whenever possible.
     wanted: bool,
-    /// Whether the command has it.
+    /// The command has it.
     given: bool,
 }
 
-/// The reaction to a stopped command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStop {
     /// Stop, too: the shell sees a stopped job.
@@ -32,23 +30,22 @@ pub enum OnStop {
     Give,
     /// Continue it: no shell could continue this process later.
     GoOn,
-    /// Do nothing: the process that stopped it can continue it. The lease is renewed meanwhile.
+    /// The process that stopped it can continue it. The lease is renewed meanwhile.
     Leave,
 }
 
 impl Terminal {
     /// Returns the controlling terminal; `None` for services, cron and ssh without -t.
     ///
-    /// A command whose input and output are the terminal gets it from the start. Otherwise this is part of a pipeline,
-    /// as in `peerlock run … -- cmd | less`, where `less` wants the keyboard: the command gets the terminal when it is
-    /// stopped for using it.
+    /// A command whose input and output are the terminal gets it from the start. In a pipeline (`peerlock run … -- cmd
+    /// | less`) `less` wants the keyboard, so the command gets the terminal when it is stopped for using it.
     pub fn find() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
         let wanted = io::stdin().is_terminal() && io::stdout().is_terminal();
         Some(Self { ours: getpgrp(), modes: tcgetattr(&tty).ok()?, tty, wanted, given: false })
     }
 
-    /// Returns whether the command starts in the foreground. It takes the terminal itself before exec.
+    /// The command takes the terminal itself before exec.
     pub fn starts_in_foreground(&mut self) -> bool {
         self.given = self.wanted && self.is_ours();
         self.given
@@ -61,11 +58,11 @@ impl Terminal {
         }
     }
 
-    /// Takes the terminal back. Returns whether the command had it.
+    /// Returns whether the command had the terminal.
     pub fn take(&mut self) -> bool {
         let given = std::mem::take(&mut self.given);
         if given {
-            // Fails if the terminal is gone.
+            // Fails if the terminal is closed.
             let _gone = put_in_foreground(&self.tty, self.ours);
         }
         given
@@ -78,7 +75,6 @@ impl Terminal {
         }
     }
 
-    /// Decides what to do after the command was stopped by `signal`.
     pub fn on_stop(&mut self, signal: Signal) -> OnStop {
         let ours = self.given || self.is_ours();
         // Shells give each job its own group. A process in the session leader's group has no shell above it that could
@@ -100,7 +96,7 @@ impl Drop for Terminal {
     }
 }
 
-/// The pure decision: `ours` if this job has the terminal, `shell` if there is a shell above.
+/// `ours`: this job has the terminal. `shell`: there is a shell above.
 fn on_stop(signal: Signal, ours: bool, shell: bool) -> OnStop {
     match signal {
         Signal::SIGTTIN | Signal::SIGTTOU if ours => OnStop::Give,
@@ -111,10 +107,10 @@ fn on_stop(signal: Signal, ours: bool, shell: bool) -> OnStop {
     }
 }
 
-/// Takes the foreground in the process that becomes the command, if there is a terminal.
+/// Called in the process that becomes the command.
 pub fn take_foreground() {
     if let Ok(tty) = File::open("/dev/tty") {
-        // Fails if the terminal is gone, which the command will notice, too.
+        // Fails if the terminal is closed, which the command will notice, too.
         let _gone = put_in_foreground(&tty, getpgrp());
     }
 }
@@ -141,7 +137,7 @@ mod tests {
     fn stop_signal_decides_the_reaction() {
         use OnStop::{Give, GoOn, Leave, StopToo};
         use Signal::{SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
-        // (signal, the terminal is ours, there is a shell)
+        // (signal, ours, shell)
         let table = [
             (SIGTSTP, true, true, StopToo),
             (SIGTSTP, false, true, StopToo),

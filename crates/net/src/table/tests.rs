@@ -1,5 +1,3 @@
-//! Links without a network.
-
 use super::*;
 use crate::Identity;
 
@@ -13,7 +11,6 @@ fn table(change: impl FnOnce(&mut Config)) -> Arc<Table> {
     Arc::new(Table::new(ME, config, ours()))
 }
 
-/// Returns a secret of these digits, the preferred one first.
 fn secret(digits: &str) -> Secret {
     let lines = digits.chars().map(|digit| format!("{digit}{}", "0123456789abcdef".repeat(4)));
     Secret::new(lines.collect::<Vec<_>>().join("\n").as_bytes()).unwrap()
@@ -40,7 +37,7 @@ fn refusal(guard: Result<LinkGuard, Refusal>) -> Option<Refusal> {
     guard.err()
 }
 
-/// Returns the events so far, without addresses: `+` up, `-` down, otherwise the message.
+/// `+` up, `-` down, otherwise the message.
 fn events(table: &Table) -> Vec<String> {
     std::iter::from_fn(|| table.pop())
         .map(|event| match event {
@@ -207,7 +204,7 @@ fn full_inbox_blocks_only_its_own_peer() {
     assert_eq!(one.deliver("c".into()), Ok(true));
 }
 
-/// A peer that reconnects repeatedly must not get a new inbox each time.
+/// A peer that reconnects must not get a new inbox each time.
 #[tokio::test]
 async fn inbox_counts_messages_of_ended_links() {
     let table = table(|config| config.inbox = 2 * OVERHEAD);
@@ -227,7 +224,7 @@ async fn inbox_counts_messages_of_ended_links() {
     assert!(table.lock().inbox_costs.is_empty(), "nothing is kept of who has nothing in it");
 }
 
-/// A proof of a dropped secret does not lead to a link, even if the hello follows later.
+/// Even if the hello follows later.
 #[test]
 fn dropped_secret_is_refused() {
     let table = table(|_| {});

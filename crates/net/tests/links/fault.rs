@@ -18,7 +18,6 @@ async fn a_killed_peer_is_down() {
     assert_eq!(down(&mut a).await, (peer, epoch, Why::Lost));
 }
 
-/// A frozen process is detected by probes.
 #[tokio_test]
 async fn a_silent_peer_is_down() {
     let mut net = start(impatient()).await;
@@ -32,7 +31,7 @@ async fn a_silent_peer_is_down() {
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Silent));
 }
 
-/// Returns the next frame other than a probe.
+/// Skips probes.
 async fn receive_more(stream: &mut Stream) -> (u8, Vec<u8>) {
     loop {
         let frame = receive(stream).await;
@@ -42,7 +41,7 @@ async fn receive_more(stream: &mut Stream) -> (u8, Vec<u8>) {
     }
 }
 
-/// After recent data the other side is probed at every beat, however long the rest is.
+/// However long the rest is.
 #[tokio_test]
 async fn peer_not_answering_probes_is_down() {
     let mut net = start(restful()).await;
@@ -102,7 +101,6 @@ async fn peer_that_does_not_read_loses_its_link() {
             Ok(()) => queued += 1,
             Err(unsent) => break unsent,
         }
-        // Let the connection write.
         tokio::task::yield_now().await;
     };
     assert_eq!(unsent, Unsent::Slow);
@@ -110,12 +108,12 @@ async fn peer_that_does_not_read_loses_its_link() {
     let metrics = net.metrics();
     let waiting = (queued - metrics.sent) * 10_000;
     assert!(waiting <= 1 << 20, "{waiting} bytes were queued");
-    // Sent bytes are in the other side's window and in kernel buffers.
+    // In the other side's window and in kernel buffers.
     assert!(metrics.sent_bytes < 64 << 20, "{metrics:?}");
     drop(stream);
 }
 
-/// A lagging application makes its peer wait. The link stays up, no message is lost, and memory is bounded.
+/// No message is lost, and memory is bounded.
 #[tokio_test]
 async fn lagging_application_slows_its_peer() {
     let inbox = 64 * 1024;
@@ -159,7 +157,6 @@ async fn invalid_frame_ends_the_link() {
         stream.write_all(&bytes).await.unwrap();
         assert_eq!(down(&mut net).await, (peer, epoch, Why::Malformed), "{what}");
     }
-    // An incomplete frame is not delivered.
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
     let (peer, epoch, _) = up(&mut net).await;
@@ -168,7 +165,7 @@ async fn invalid_frame_ends_the_link() {
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Lost));
 }
 
-/// A second connection of the same peer: refused while the first is good, taken if the peer has lost it or restarted.
+/// Refused while the first is good, taken if the peer has lost it or restarted.
 #[tokio_test]
 async fn only_one_of_two_connections_is_the_link() {
     let mut net = start(config()).await;
@@ -199,7 +196,6 @@ async fn only_one_of_two_connections_is_the_link() {
     assert!(up(&mut net).await.1 > later);
 }
 
-/// After a hang-up the link has ended on both sides, and the next one starts a new epoch.
 #[tokio_test]
 async fn peer_hung_up_on_may_reconnect() {
     let (mut a, mut b) = (start(config()).await, start(config()).await);
@@ -221,8 +217,7 @@ async fn peer_hung_up_on_may_reconnect() {
     assert_eq!(a.metrics().downs.get(&Why::HungUp), Some(&1));
 }
 
-/// Messages sent just before hanging up may contain the reason, as when two clusters meet: they arrive. A link that is
-/// only unneeded is not reported as nonsense.
+/// They may contain the reason, as when two clusters meet.
 #[tokio_test]
 async fn messages_before_hang_up_arrive() {
     let ((mut a, peer, epoch), (mut b, to, epoch_b)) = pair().await;
@@ -241,14 +236,13 @@ async fn messages_before_hang_up_arrive() {
     until(&b, |metrics| (metrics.sent, metrics.dropped) == (2, 1)).await;
 }
 
-/// A peer that reads nothing but sends beats keeps neither the link nor the connection.
+/// It keeps neither the link nor the connection.
 #[tokio_test]
 async fn hang_up_closes_connection_of_nonreading_peer() {
     let mut net = start(Config { missed: 1000, ..impatient() }).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
     let (peer, epoch, _) = up(&mut net).await;
-    // More than the windows take, so that the writer blocks.
     for _ in 0..100 {
         net.send(peer, epoch, vec![0; 60_000].into()).unwrap();
     }

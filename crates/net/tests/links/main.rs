@@ -16,7 +16,7 @@ use peerlock_types::PeerId;
 use tokio::time::timeout;
 
 const SECRET: &[u8] = b"0123456789abcdef00112233445566778899aabbccddeeff0123456789abcdef";
-/// Long enough for a loaded machine; a test that waits for it has failed.
+/// For a loaded machine; a test that waits for it has failed.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn config() -> Config {
@@ -25,12 +25,11 @@ fn config() -> Config {
     config
 }
 
-/// Probes so often that silence shows soon.
 fn impatient() -> Config {
     Config { beat: Duration::from_millis(40), missed: 4, rest: Duration::from_millis(200), ..config() }
 }
 
-/// Probes as often, and a link is always in use.
+/// A link is always in use.
 fn restful() -> Config {
     Config { rest: Duration::from_secs(3600), ..impatient() }
 }
@@ -75,7 +74,6 @@ async fn unreached(net: &mut Net) -> (SocketAddr, Unreached) {
     }
 }
 
-/// Waits until the metrics satisfy a condition.
 async fn until(net: &Net, what: impl Fn(&peerlock_net::Metrics) -> bool) {
     let counted = async {
         while !what(&net.metrics()) {
@@ -85,8 +83,7 @@ async fn until(net: &Net, what: impl Fn(&peerlock_net::Metrics) -> bool) {
     timeout(DEADLINE, counted).await.unwrap_or_else(|_| panic!("{:?}", net.metrics()));
 }
 
-/// Returns two linked peers, of which the second dialled the first, with the number and epoch of each as the other
-/// knows them.
+/// The second peer dialled the first. Returns number and epoch of each as the other knows them.
 async fn pair() -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
     let (mut a, mut b) = (start(config()).await, start(config()).await);
     b.dial(a.address()).unwrap();
@@ -96,7 +93,6 @@ async fn pair() -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
     ((a, of_a, epoch_a), (b, of_b, epoch_b))
 }
 
-/// Returns reproducible random bytes.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut rng = peerlock_types::Rng::new(seed);
     (0..length).map(|_| rng.bits() as u8).collect()

@@ -13,14 +13,13 @@ fn bytes(rng: &mut Rng, most: u64) -> Vec<u8> {
     (0..rng.below(most + 1)).map(|_| rng.bits() as u8).collect()
 }
 
-/// Returns a valid frame of any kind, a corrupted one, or noise.
 fn frame(rng: &mut Rng) -> Vec<u8> {
     let body = match rng.below(3) {
         0 => Vec::new(),
         1 => bytes(rng, 50),
         _ => bytes(rng, 2_000),
     };
-    // Mostly data, which is valid at any time.
+    // Data is valid at any time.
     let kind = if rng.below(20) == 0 { rng.below(9) as u8 } else { 4 };
     let mut frame = [&(body.len() as u32).to_be_bytes()[..], &[kind], &body].concat();
     let place = rng.below(frame.len() as u64) as usize;
@@ -34,7 +33,7 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-/// Thousands of frames from members: each link ends in a defined way, and the next peer's messages arrive.
+/// Each link ends in a defined way, and the next peer's messages arrive.
 #[tokio_test]
 async fn fuzzed_frames_of_a_member_are_harmless() {
     let mut net = start(Config { max_message: 4_000, ..config() }).await;
@@ -48,7 +47,6 @@ async fn fuzzed_frames_of_a_member_are_harmless() {
         let mut stream = rogue.link(net.address()).await;
         let (peer, ..) = up(&mut net).await;
         for _ in 0..40 {
-            // It may be closed already.
             if stream.write_all(&frame(&mut rng)).await.is_err() {
                 break;
             }
@@ -78,7 +76,6 @@ async fn fuzzed_handshakes_are_harmless() {
     for seed in 0..ROGUES {
         let mut rng = Rng::new(seed);
         let mut tcp = TcpStream::connect(net.address()).await.unwrap();
-        // It may be closed in the middle.
         let _ = tcp.write_all(&[&b"peerlock/4\n"[..], &bytes(&mut rng, 500)].concat()).await;
         let _ = tcp.shutdown().await;
         let mut arrived = Vec::new();

@@ -11,40 +11,34 @@ use super::*;
 
 const GREETING: &[u8] = b"peerlock/4\n";
 
-/// A peer controlled by a test.
 pub struct Rogue {
     key: SigningKey,
-    /// What is wrong with its voucher.
+    /// Defects of its voucher.
     pub spoil: Option<Spoil>,
 }
 
-/// Defects of a voucher.
 #[derive(Debug, Clone, Copy)]
 pub enum Spoil {
-    /// It names another peer's key.
     Key,
     Signature,
-    /// It signs another connection's key.
     Connection,
     Length,
 }
 
-/// An encrypted connection.
 pub struct Stream {
     tcp: TcpStream,
     noise: TransportState,
-    /// Bytes decrypted and not consumed.
+    /// Not consumed.
     plain: Vec<u8>,
 }
 
-/// Returns a peer's number as documented.
 pub fn number(key: &SigningKey) -> u64 {
     let name = [b"peerlock peer \x00\x24\x08\x01\x12\x20", &key.verifying_key().to_bytes()[..]].concat();
     u64::from_be_bytes(Sha256::digest(name)[..8].try_into().unwrap())
 }
 
 impl Rogue {
-    /// Returns a rogue with a larger number than `than`, which therefore decides.
+    /// Has a larger number, so `than` decides.
     pub async fn follower(than: &Net) -> Self {
         Self::with(|key| number(key) > than.me().get()).await
     }
@@ -64,7 +58,6 @@ impl Rogue {
         }
     }
 
-    /// Returns a connection's private key and its voucher.
     fn static_key(&self) -> (snow::Builder<'static>, Vec<u8>, Vec<u8>) {
         let builder = snow::Builder::new("Noise_XXpsk0_25519_ChaChaPoly_SHA256".parse().unwrap());
         let pair = builder.generate_keypair().unwrap();
@@ -85,10 +78,7 @@ impl Rogue {
         (builder, pair.private, voucher)
     }
 
-    /// Connects and completes the handshake under this secret.
-    ///
-    /// # Errors
-    /// The listener does not know the secret, or closes.
+    /// Fails if the listener does not know the secret, or closes.
     pub async fn connect_by(&mut self, to: SocketAddr, secret: &[u8]) -> std::io::Result<Stream> {
         let (builder, private, voucher) = self.static_key();
         let psk = hmac(secret, &[b"peerlock/4 pre-shared key"]);
@@ -106,12 +96,11 @@ impl Rogue {
         Ok(Stream::new(tcp, noise))
     }
 
-    /// Connects as a member, and completes the handshake.
     pub async fn connect(&mut self, to: SocketAddr) -> Stream {
         self.connect_by(to, SECRET).await.unwrap()
     }
 
-    /// Connects and sends a hello with this incarnation and ended link. Returns the kind and body of the answer.
+    /// Sends a hello with this incarnation and ended link. Returns the kind and body of the answer.
     pub async fn join(&mut self, to: SocketAddr, incarnation: u64, over: (u64, u64)) -> (Stream, u8, Vec<u8>, u64) {
         let mut stream = self.connect(to).await;
         let listen = [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes()].concat();
@@ -123,7 +112,6 @@ impl Rogue {
         (stream, kind, body, u64::from_be_bytes(hello[..8].try_into().unwrap()))
     }
 
-    /// Becomes a link.
     pub async fn link(&mut self, to: SocketAddr) -> Stream {
         let (stream, kind, _, _) = self.join(to, 1, (0, 0)).await;
         assert_eq!(kind, 2, "taken");
@@ -172,7 +160,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns the next message.
     pub async fn next(&mut self) -> std::io::Result<Vec<u8>> {
         let mut message = vec![0; usize::from(self.tcp.read_u16().await?)];
         self.tcp.read_exact(&mut message).await?;
@@ -192,7 +179,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns all bytes up to the end.
     pub async fn read_to_end(&mut self) -> Vec<u8> {
         let mut arrived = std::mem::take(&mut self.plain);
         while let Ok(more) = self.next().await {
@@ -201,7 +187,6 @@ impl Stream {
         arrived
     }
 
-    /// Closes the sending direction.
     pub async fn close(&mut self) {
         _ = self.tcp.shutdown().await;
     }

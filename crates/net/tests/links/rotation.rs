@@ -20,7 +20,6 @@ fn which(secret: &Secret) -> Fingerprint {
     secret.fingerprints()[0]
 }
 
-/// Waits until all these peers are linked by proofs of this secret.
 async fn linked_by(nets: &mut [Net], secret: &Secret) {
     let numbers: Vec<_> = nets.iter().map(Net::me).collect();
     for net in nets {
@@ -38,7 +37,7 @@ async fn linked_by(nets: &mut [Net], secret: &Secret) {
     }
 }
 
-/// On each of three machines in turn: both secrets, the new one first; then the new one alone.
+/// First both secrets, then the new one alone.
 #[tokio_test]
 async fn rotation_keeps_all_members_linked() {
     let mut nets = [start(config()).await, start(config()).await, start(config()).await];
@@ -65,12 +64,12 @@ async fn rotation_keeps_all_members_linked() {
     for net in &nets {
         net.keyring().replace(new());
     }
-    // They know it already: no link has to be proved again.
+    // No link has to be proved again.
     assert_eq!(nets.each_ref().map(|net| net.metrics().ups), ups);
     linked_by(&mut nets, &new()).await;
 }
 
-/// A peer that was off during the rotation stays a member until the old secret is dropped.
+/// It stays a member until the old secret is dropped.
 #[tokio_test]
 async fn peer_with_dropped_secret_is_refused_until_updated() {
     let mut ours = Net::start(config(), Identity::generate(), both()).await.unwrap();
@@ -91,7 +90,7 @@ async fn peer_with_dropped_secret_is_refused_until_updated() {
     assert_eq!(ours.keyring().proved()[&late.me()], which(&new()));
 }
 
-/// The rogue proves the old secret in time, and sends its hello after that secret was dropped.
+/// Its hello follows after the old secret was dropped.
 #[tokio_test]
 async fn proof_of_a_secret_dropped_meanwhile_is_refused() {
     let mut net = Net::start(config(), Identity::generate(), both()).await.unwrap();

@@ -1,5 +1,3 @@
-//! Well-behaved peers.
-
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -28,7 +26,7 @@ async fn three_peers_talk_in_order() {
     }
 }
 
-/// Sends numbered messages to each peer that comes up, and checks the order of theirs. Returns how many arrived.
+/// Checks the order of numbered messages. Returns how many arrived.
 async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<PeerId, u32> {
     let (mut epochs, mut arrived) = (BTreeMap::new(), BTreeMap::new());
     while arrived.values().sum::<u32>() < 2 * MESSAGES {
@@ -51,7 +49,7 @@ async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<P
     arrived
 }
 
-/// Both keep each other's address at once: there is one link, and it never flaps.
+/// There is one link, and it never flaps.
 #[tokio_test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_that_dial_each_other_at_once_have_one_link() {
     for round in 0..8 {
@@ -61,7 +59,7 @@ async fn peers_that_dial_each_other_at_once_have_one_link() {
         let (peer_a, epoch_a, _) = up(&mut a).await;
         let (peer_b, epoch_b, _) = up(&mut b).await;
         assert_eq!((peer_a, peer_b), (b.me(), a.me()));
-        // One of the two connections is the link, and both sides see the other one refused.
+        // Both sides see one of the two connections refused.
         let settled = |net: &Net| {
             let metrics = net.metrics();
             metrics.dials == 1 + metrics.redials && metrics.refused.values().sum::<u64>() >= 1
@@ -114,7 +112,7 @@ async fn a_message_may_be_empty_or_as_long_as_the_limit_but_no_longer() {
     assert_eq!(message(&mut a).await.2, b"still up");
 }
 
-/// A kept peer that crashes and returns with its identity is found again, in a later epoch.
+/// In a later epoch.
 #[tokio_test]
 async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
     let identity = Identity::generate();
@@ -134,7 +132,7 @@ async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
     let mut b = loop {
         match Net::start(again.clone(), identity.clone(), secret()).await {
             Ok(net) => break net,
-            // The sockets of the crashed one close with its tasks, shortly after.
+            // The sockets close with their tasks, shortly after.
             Err(Error::Listen { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
             Err(error) => panic!("{error}"),
         }
@@ -164,7 +162,6 @@ async fn dead_address_is_reported() {
     a.maintain(own).unwrap();
     assert_eq!(unreached(&mut a).await, (own, Unreached::Refused(Refusal::Myself)));
 
-    // A port that was free just before.
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     a.dial(free).unwrap();
     let (address, why) = unreached(&mut a).await;

@@ -25,7 +25,7 @@ async fn another_secret_is_refused_both_ways() {
     }
 }
 
-/// A rogue that speaks the protocol under another secret receives nothing that depends on the secret.
+/// It receives nothing that depends on the secret.
 #[tokio_test]
 async fn guessed_secret_gets_no_connection() {
     let mut net = start(config()).await;
@@ -36,7 +36,7 @@ async fn guessed_secret_gets_no_connection() {
     assert_eq!((net.metrics().ups, net.metrics().received, net.try_next()), (0, 0, None));
 }
 
-/// A relay without the secret can pass bytes on, and no more: a recorded first message opens no connection later.
+/// A recorded first message opens no connection later.
 #[tokio_test]
 async fn recorded_first_message_opens_no_connection() {
     let (mut a, b) = (start(config()).await, start(config()).await);
@@ -60,7 +60,6 @@ async fn recorded_first_message_opens_no_connection() {
     assert_eq!((a.metrics().ups, b.metrics().ups), (0, 0));
 }
 
-/// Invalid greetings, a greeting with noise behind it, greetings of earlier versions, and silent connections.
 #[tokio_test]
 async fn noise_on_the_port_is_counted_and_does_no_harm() {
     let mut net = start(config()).await;
@@ -73,7 +72,6 @@ async fn noise_on_the_port_is_counted_and_does_no_harm() {
             2 => b"GET / HTTP/1.1\r\n",
             _ => b"peerlock/3\n",
         };
-        // It may be closed in the middle.
         for chunk in [begins, &noise(seed, 4_000)].concat().chunks(100) {
             tcp.writable().await.unwrap();
             if tcp.try_write(chunk).is_err() {
@@ -89,7 +87,6 @@ async fn noise_on_the_port_is_counted_and_does_no_harm() {
     assert_eq!(up(&mut member).await.0, net.me());
 }
 
-/// A dialled host that sends another greeting has another version, or is not a peer.
 #[tokio_test]
 async fn other_version_is_reported() {
     let mut net = start(config()).await;
@@ -101,7 +98,7 @@ async fn other_version_is_reported() {
     assert_eq!(unreached(&mut net).await.1, Unreached::Refused(Refusal::Version));
 }
 
-/// Two peers with the version changed in between: both report it.
+/// Both report it.
 #[tokio_test]
 async fn version_mismatch_is_reported_on_both_sides() {
     let (mut old, new) = (start(config()).await, start(config()).await);
@@ -109,7 +106,7 @@ async fn version_mismatch_is_reported_on_both_sides() {
     old.dial(between.local_addr().unwrap()).unwrap();
     let (mut from_old, _) = timeout(DEADLINE, between.accept()).await.unwrap().unwrap();
     let mut to_new = TcpStream::connect(new.address()).await.unwrap();
-    // The dialler's greeting and its first message.
+    // The greeting and the first message.
     let mut said = [0; 11 + 32 + 2 + 48];
     from_old.read_exact(&mut said).await.unwrap();
     said[..11].copy_from_slice(b"peerlock/3\n");
@@ -122,7 +119,6 @@ async fn version_mismatch_is_reported_on_both_sides() {
     until(&new, |metrics| metrics.refused.get(&Refusal::Version) == Some(&1)).await;
 }
 
-/// A voucher with another key, or of another connection, is refused.
 #[tokio_test]
 async fn a_key_is_vouched_for_on_each_connection() {
     let net = start(config()).await;
@@ -137,11 +133,11 @@ async fn a_key_is_vouched_for_on_each_connection() {
     assert_eq!(net.metrics().ups, 0);
 }
 
-/// Unproved connections have few places and little time: each gets a place, at the expense of the oldest.
+/// Each gets a place, at the expense of the oldest.
 #[tokio_test]
 async fn unproved_connections_are_few_and_short() {
     let net = start(Config { max_unauthenticated: 3, handshake: Duration::from_millis(500), ..config() }).await;
-    // The first one completes the cryptographic handshake and then sends no hello.
+    // It completes the handshake and sends no hello.
     let mut rogue = Rogue::anybody().await;
     let mut stream = rogue.connect(net.address()).await;
     let mut idle = Vec::new();
@@ -154,7 +150,7 @@ async fn unproved_connections_are_few_and_short() {
     drop(idle);
 }
 
-/// A member is admitted however many silent connections there are, from however many addresses.
+/// From however many addresses.
 #[tokio_test]
 async fn member_joins_despite_silent_connections() {
     let mut net = start(Config { listen: "0.0.0.0:0".parse().unwrap(), ..config() }).await;
@@ -178,7 +174,6 @@ async fn member_joins_despite_silent_connections() {
     drop(silent);
 }
 
-/// A member beyond the limit is refused with the reason; other links stay.
 #[tokio_test]
 async fn member_beyond_the_limit_is_refused_with_reason() {
     let mut net = start(Config { max_peers: 2, ..config() }).await;
@@ -202,7 +197,7 @@ async fn member_beyond_the_limit_is_refused_with_reason() {
     assert_eq!(up(&mut another).await.0, net.me(), "there is room again");
 }
 
-/// Runs this test again in a child process with few file descriptors.
+/// In a child process with few file descriptors.
 #[test]
 fn connection_without_descriptor_is_counted_and_waits() {
     const IS_CHILD: &str = "PEERLOCK_TEST_FEW_FILES";
@@ -221,7 +216,7 @@ fn connection_without_descriptor_is_counted_and_waits() {
         while let Ok(file) = std::fs::File::open("/dev/null") {
             files.push(file);
         }
-        // One descriptor for the dial, and none for the accepted connection.
+        // One descriptor for the dial, none for the accepted connection.
         files.pop();
         member.maintain(net.address()).unwrap();
         until(&net, |metrics| metrics.not_accepted > 0).await;
@@ -231,8 +226,7 @@ fn connection_without_descriptor_is_counted_and_waits() {
     });
 }
 
-/// A machine image was copied with its data directory. The second process is admitted as a restarted one; the first is
-/// refused as a twin, and the peer in between logs it.
+/// The second process is admitted as a restarted one; the first is refused, and the peer in between logs it.
 #[tokio_test]
 async fn a_copied_identity_is_recognized() {
     for follows in [true, false] {

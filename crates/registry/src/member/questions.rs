@@ -1,5 +1,3 @@
-//! The questions of a process to the registry, open and queued.
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerlock_types::{Rng, Span, Time};
@@ -10,14 +8,12 @@ use crate::wire::Question;
 
 pub(super) use crate::client::RETRY;
 
-/// Maximum interval between retransmissions.
 const LONGEST: Span = Span::from_secs(2);
-/// The same while at least `MANY_OUT` questions are open and the leader answers. The interval doubles at once then.
+/// While at least `MANY_OUT` questions are open and the leader answers. The interval doubles at once then.
 const LONGEST_OF_MANY: Span = Span::from_millis(4800);
 const MANY_OUT: usize = 64;
-/// Open questions. Further ones are queued.
 const MOST_OUT: usize = 512;
-/// Open questions up to which low-priority ones are sent.
+/// Up to this many, low-priority questions are sent.
 const MOST_OUT_LATER: usize = 384;
 
 struct Out {
@@ -30,9 +26,8 @@ struct Out {
 #[derive(Default)]
 pub(super) struct Questions {
     out: BTreeMap<u64, Out>,
-    /// By due time: the first is needed in every step.
     dues: BTreeSet<(Time, u64)>,
-    /// `later` has reports of completed censuses and the like, of which there may be one per resource.
+    /// `later` has reports of completed censuses and the like, perhaps one per resource.
     soon: VecDeque<(u64, Question)>,
     later: VecDeque<(u64, Question)>,
 }
@@ -47,7 +42,6 @@ impl Questions {
         }
     }
 
-    /// Returns the next question that may be sent.
     pub fn turn(&mut self) -> Option<(u64, Question)> {
         let out = self.out.len();
         let soon = if out < MOST_OUT { self.soon.pop_front() } else { None };
@@ -59,8 +53,7 @@ impl Questions {
         self.dues.insert((now, number));
     }
 
-    /// Schedules the next retransmission, and returns the question. A leader that answers others of many is busy, and
-    /// retransmissions would add to its load.
+    /// A leader that answers others of many is busy, and retransmissions would add to its load.
     pub fn attempt(&mut self, number: u64, answers: bool, now: Time, rng: &mut Rng) -> Option<Question> {
         let is_busy = answers && self.out.len() >= MANY_OUT;
         let out = self.out.get_mut(&number)?;
@@ -72,13 +65,13 @@ impl Questions {
         Some(out.question.clone())
     }
 
-    /// Makes all questions due soon, after a change of leader.
+    /// Follows a change of leader.
     pub fn hasten(&mut self, now: Time) {
         self.out.values_mut().for_each(|out| (out.due, out.tries) = (out.due.min(now + RETRY), 0));
         self.dues = self.out.iter().map(|(number, out)| (out.due, *number)).collect();
     }
 
-    /// Removes an answered question. Returns false if it is not open.
+    /// Returns false if the question is not open.
     pub fn answered(&mut self, number: u64) -> bool {
         let out = self.out.remove(&number);
         out.is_some_and(|out| self.dues.remove(&(out.due, number)))
@@ -113,7 +106,6 @@ mod tests {
         Question::Do(Command::Leave { session: SessionId::new(1) })
     }
 
-    /// Returns when the first of `count` questions is sent, in milliseconds.
     fn attempts(count: u64, answers: bool) -> Vec<u64> {
         let (mut questions, mut rng) = (Questions::default(), Rng::new(1));
         (1..=count).for_each(|number| questions.begin(number, leave(), Time::ZERO));

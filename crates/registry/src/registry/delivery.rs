@@ -11,16 +11,15 @@ use crate::state::State;
 use crate::wire::RegistryMessage;
 use crate::{Label, SessionId};
 
-/// The interval between repetitions.
 const AGAIN: Span = Span::from_millis(300);
-/// The longest, reached by doubling while at least `MANY_OPENED` generations are open at a session that closes others.
+/// While at least `MANY_OPENED` generations are open at a session that closes others.
 const LONGEST: Span = Span::from_millis(4800);
 const MANY_OPENED: usize = 64;
-/// Events sent, and resources examined, per call. The next call continues.
+/// Per call.
 const MAX_SENT: usize = 256;
 const MOST_LOOKED_AT: usize = 2048;
-/// Open generations of one coordinator, since each costs it memory. Our choice: more than its limit of open questions,
-/// so that it never waits for an event.
+/// Of one coordinator, since each costs it memory. Our choice: more than its limit of open questions, so that it never
+/// waits for an event.
 const MOST_OPENED: usize = 1024;
 
 /// Resource, session, generation, topic.
@@ -36,16 +35,13 @@ struct Sending {
 #[derive(Default)]
 pub(super) struct SentEvents {
     events: BTreeMap<Announcement, Sending>,
-    /// The last `Close` of each coordinator.
+    /// By coordinator.
     closed: BTreeMap<SessionId, Time>,
-    /// The number of open generations of each coordinator.
     opened: BTreeMap<SessionId, usize>,
-    /// Where the next call continues.
     next: Option<Label>,
 }
 
 impl SentEvents {
-    /// Removes events that are not pending.
     fn forget(&mut self, state: &State) {
         self.events.retain(|(name, session, generation, topic), _| {
             let pending = state.resources().get(name).into_iter().flat_map(|it| it.words());
@@ -66,8 +62,7 @@ impl SentEvents {
         self.events.get(event).is_none_or(|sent| sent.pause.is_some_and(|pause| now >= sent.at + pause))
     }
 
-    /// A coordinator that has closed other generations since the last repetition is busy, and more repetitions would
-    /// add to its load.
+    /// A coordinator that closes other generations is busy, and more repetitions would add to its load.
     fn pause(&self, event: &Announcement) -> Span {
         let Some(Sending { at, pause: Some(pause) }) = self.events.get(event) else { return AGAIN };
         let closes = self.closed.get(&event.1).is_some_and(|closed| closed > at);
@@ -81,12 +76,11 @@ impl SentEvents {
 }
 
 impl Registry {
-    /// Sends the due events.
     pub(super) fn delivery(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
         }
-        // During the quarantine after a recovery nothing may be granted.
+        // Nothing may be granted in the quarantine.
         let is_quarantined = self.state.quarantine().is_some() && !self.config.makes(Mutation::NoQuarantine);
         let Some(lead) = &mut self.lead else { return };
         let sent = &mut lead.sent;

@@ -18,41 +18,38 @@ use crate::voters::{self, Change};
 use crate::wire::{Answer, Question, RegistryMessage, to_bytes};
 use crate::{SessionId, VoterId};
 
-/// Commands of one entry.
 const MOST_BATCH: usize = 256;
-/// The length of an entry with several commands, which is sent in one message.
+/// An entry is sent in one message.
 const LONG_ENTRY: usize = 128 << 10;
-/// Queued commands. Their senders retransmit further ones.
+/// Senders retransmit further ones.
 const MOST_QUEUED: usize = 8192;
-/// Of one host, so that others are served too.
+/// So that others are served too.
 const MOST_OF_HOST: usize = 1024;
 
-/// A renewal to be answered.
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
     origin: Origin,
     renewal: u64,
 }
 
-/// A command and the question to answer.
 type Wanted = (Command, Option<Origin>);
 
 pub(super) struct Lead {
     term: u64,
     leases: Leases,
-    /// For the next entry, proposed once the current one is applied.
+    /// Proposed once the current entry is applied.
     queue: VecDeque<Wanted>,
-    /// Each host's questions in `queue` or `flight`, so that no retransmission is proposed.
+    /// Questions in `queue` or `flight`, so that no retransmission is proposed.
     asked: BTreeMap<PeerId, BTreeSet<u64>>,
-    /// The index of the current entry, and its commands.
+    /// The current entry.
     flight: Option<(u64, Vec<Wanted>)>,
-    /// Received since the last round was started.
+    /// Since the last round was started.
     waiting: BTreeMap<SessionId, Renewal>,
-    /// In progress, with the renewals received before.
+    /// With the renewals received before.
     rounds: BTreeMap<u64, BTreeMap<SessionId, Renewal>>,
-    /// By a majority, with the index to be applied before they count.
+    /// With the index to be applied before they count.
     confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
-    /// When the host of each voter was first seen without a session.
+    /// Since when the voter's host has had no session.
     absent: BTreeMap<VoterId, Time>,
     pub(super) sent: SentEvents,
     ticks: u64,
@@ -81,7 +78,6 @@ impl Lead {
         asked + self.waiting.len() + rounds.map(BTreeMap::len).sum::<usize>()
     }
 
-    /// Returns the commands that are proposed or queued.
     fn under_way(&self) -> impl Iterator<Item = &Command> {
         let flying = self.flight.iter().flat_map(|(_, flying)| flying);
         flying.chain(&self.queue).map(|(command, _)| command)
@@ -97,7 +93,7 @@ impl Lead {
 }
 
 impl Registry {
-    /// A new term starts with nothing: whatever is in progress belongs to another.
+    /// Whatever is in progress belongs to another term.
     pub(super) fn check_leader(&mut self, now: Time) {
         let term = self.engine.is_leader().then(|| self.engine.term());
         if self.lead.as_ref().map(|lead| lead.term) == term {
@@ -112,7 +108,6 @@ impl Registry {
         let since = if self.config.makes(Mutation::EndsAtOnce) { Time::ZERO } else { self.engine.received(now) };
         let mut lead = Lead::new(term, Leases::new(since, self.config.slack));
         if let Some(before) = self.lead.take() {
-            // With `Mutation::OldTermEnds`.
             lead.queue = before.flight.into_iter().flat_map(|(_, flying)| flying).chain(before.queue).collect();
         }
         self.lead = Some(lead);
@@ -162,8 +157,7 @@ impl Registry {
         }
     }
 
-    /// Every voter counts from the moment when it learns of the quarantine, so a change of leader does not restart the
-    /// count.
+    /// As above.
     fn lift_quarantine(&mut self, now: Time) -> Option<Command> {
         let Some(ttl) = self.state.quarantine() else {
             self.quarantined = None;
@@ -173,8 +167,7 @@ impl Registry {
         (now >= since + patience(ttl.span(), self.config.slack)).then_some(Command::LiftQuarantine)
     }
 
-    /// Ends an applied change immediately: until it is settled, a power loss may leave voters that wait for a majority
-    /// of the old ones.
+    /// At once: until a change is settled, a power loss may leave voters that wait for a majority of the old ones.
     pub(super) fn end_change(&mut self, now: Time) {
         if !self.engine.is_settled() {
             return;
@@ -304,7 +297,7 @@ impl Registry {
         }
     }
 
-    /// Returns whether a host may ask this: for itself or its own sessions, and nothing that only a leader proposes.
+    /// A host may ask for itself and its own sessions, and nothing that only a leader proposes.
     fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
         let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
         match question {
@@ -315,7 +308,6 @@ impl Registry {
         }
     }
 
-    /// Proposes the queued commands as one entry, if none is in progress.
     pub(super) fn propose(&mut self) -> bool {
         let version = self.state.version();
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.flight.is_none() && !lead.queue.is_empty()) else {
@@ -335,7 +327,6 @@ impl Registry {
         }
     }
 
-    /// Answers the questions of an applied entry.
     pub(super) fn answer(&mut self, index: u64, term: u64, outcomes: Vec<Outcome>) {
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
         let Some((_, flown)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
@@ -352,7 +343,7 @@ impl Registry {
         }
     }
 
-    /// Returns the lost voters: their host has had no session for too long, or its session has another file or none.
+    /// Lost: the host has had no session for too long, or its session has another file or none.
     fn lost_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
         let Some(lead) = &mut self.lead else { return BTreeSet::new() };
         let mut lost = BTreeSet::new();
@@ -404,7 +395,7 @@ impl Registry {
                 vec![single(ConfChangeType::AddLearnerNode, voter)]
             }
             Change::Switch { add, remove } => {
-                // Ended by an entry of ours. The engine's automatic way depends on which voter led when.
+                // The engine's automatic way depends on which voter led when.
                 proposed.set_transition(ConfChangeTransition::Explicit);
                 let add = add.into_iter().map(|voter| single(ConfChangeType::AddNode, voter));
                 add.chain(remove.into_iter().map(|voter| single(ConfChangeType::RemoveNode, voter))).collect()
@@ -414,8 +405,7 @@ impl Registry {
         self.engine.propose_change(proposed, context);
     }
 
-    /// Transfers the leadership to another voter, which campaigns immediately. Returns whether there is one. May fail;
-    /// then call it again.
+    /// Transfers the leadership to another voter. Returns whether there is one. May fail; then call it again.
     pub fn resign(&mut self, now: Time) -> bool {
         let is_received = self.halted.is_none() && self.hand_over();
         self.settle(now);

@@ -1,13 +1,12 @@
-//! Transfers a snapshot longer than a message:
+//! Transfers a snapshot longer than a message. The engine repeats a snapshot until it is answered, which sends the
+//! unconfirmed piece again.
 //!
 //! ```text
-//!   leader ──Piece 0──► follower      each is sent when the previous one has arrived: at most one is in flight,
-//!          ◄─Had 256k──               however long the snapshot and however slow the network
+//!   leader ──Piece 0──► follower      each is sent when the previous one has arrived
+//!          ◄─Had 256k──
 //!          ──Piece 256k►
 //!          ◄─Had all───               the engine receives the whole as one message
 //! ```
-//!
-//! The engine repeats a snapshot until it is answered, which sends the unconfirmed piece again.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,6 @@ use crate::VoterId;
 use crate::form::{Message, Snapshot};
 use crate::wire::{MOST_SNAPSHOT, RegistryMessage};
 
-/// In bytes.
 const PIECE: usize = 256 << 10;
 /// Unanswered repetitions until the transfer restarts with a newer snapshot.
 const PATIENCE: u32 = 16;
@@ -31,7 +29,7 @@ pub(super) struct Pieces {
 
 struct Going {
     message: Message,
-    /// Bytes received by the follower.
+    /// Received by the follower.
     had: usize,
     /// By the engine, since then.
     repeated: u32,
@@ -45,7 +43,6 @@ struct Coming {
 }
 
 impl Pieces {
-    /// In bytes.
     pub(super) fn retained(&self) -> usize {
         self.coming.as_ref().map_or(0, |coming| coming.state.len())
     }
@@ -56,7 +53,7 @@ fn snapshot_of(message: &Message) -> Option<&Snapshot> {
 }
 
 impl Registry {
-    /// Sends the next piece of a message with a long snapshot. Returns whether it has one.
+    /// Returns whether the message has a long snapshot.
     pub(super) fn sends_in_pieces(&mut self, message: &Message, host: PeerId) -> bool {
         let Some(snapshot) = snapshot_of(message).filter(|snapshot| snapshot.state.len() > PIECE) else {
             return false;

@@ -1,5 +1,4 @@
-//! Indexes, derived from the state and not part of snapshots: frequent questions must not cost more with every
-//! resource.
+//! Indexes, so that frequent queries do not visit every resource. Not part of snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +11,9 @@ use crate::{Label, SessionId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     pub(super) with_events: BTreeSet<Label>,
-    /// Their numbers.
     pub(super) granted: BTreeMap<Label, usize>,
     grants: usize,
     sessions: BTreeMap<PeerId, BTreeSet<SessionId>>,
-    /// Members with a data directory.
     keepers: usize,
 }
 

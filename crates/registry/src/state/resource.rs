@@ -1,5 +1,3 @@
-//! One resource: its parties, generation and detached grants.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_types::{Key, MOST_GENERATION, MOST_SLOTS, PeerId, mix};
@@ -14,69 +12,60 @@ use crate::{Label, SessionId, Ttl};
 /// The fencing numbers of generation g begin at g times this.
 const NUMBERS: u64 = 1 << 32;
 
-/// From here on, requests open no further generation.
+/// From here on, generations are reserved for ended sessions.
 const MOST_RESIZED: u64 = MOST_GENERATION / 2;
 
-/// A named resource.
-///
-/// Stores no fencing numbers. The next one of a slot is at least generation · 2³², so they increase even if all peers
-/// restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,
     /// The first generation with this number of slots.
     resized: u64,
     generation: u64,
-    /// The census is complete.
     closed: bool,
-    /// A party, if there is one.
     coordinator: Option<SessionId>,
     parties: BTreeMap<SessionId, Party>,
     /// By fencing number.
     detached: BTreeMap<u64, Detached>,
-    /// Ended grants known to this generation's coordinator: slots by fencing number.
+    /// Slots by fencing number: ended grants known to this generation's coordinator.
     expired: BTreeMap<u64, u32>,
-    /// The generations opened by evictions. Kept if the session joins again: that may have been a late copy.
+    /// The generations opened by evictions. Kept when the session joins again: that may be a late copy.
     expelled: BTreeMap<SessionId, u64>,
-    /// The highest fencing number of each slot's ended detached grants, so that a late `Detach` does not restore one.
+    /// The highest fencing number of each slot's ended detached grants: a late `Detach` does not restore one.
     over: BTreeMap<u32, u64>,
 }
 
-/// The participation of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
     /// The generation in which it became a party. It is in the census of every later one.
     pub since: u64,
-    /// The generation of its latest `Join`, whose census does not remove it: it may have reported nothing there before
-    /// it joined again.
+    /// The generation of its latest `Join`, whose census does not remove it: it may have reported nothing before it
+    /// joined again.
     pub joined: u64,
 }
 
-/// A detached grant.
+/// No token is created for its slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
-    /// No token is created for this slot meanwhile.
     pub slot: u32,
-    /// The session that last renewed it.
+    /// Last renewed it.
     pub session: SessionId,
-    /// Any session of this host may renew or release it.
+    /// Its sessions may renew or release it.
     pub host: PeerId,
-    /// The generation in which it was detached. Coordinators of later ones know of it.
+    /// Coordinators of later generations know of it.
     pub generation: u64,
     /// Counted by each voter since it has applied the entry.
     pub ttl: Ttl,
-    /// The number of its renewals.
     pub stretch: u64,
-    /// Opaque text for the host.
+    /// Opaque to the registry.
     pub note: Label,
 }
 
 impl Resource {
-    /// The first `Join` opens the generation after this.
+    /// The first `Join` opens the next generation.
     pub(super) fn found(slots: u32, generation: u64) -> Self {
         Self {
             slots,
-            // Later than every generation of an earlier resource of this name.
+            // Above every generation of an earlier resource of this name.
             resized: generation + 1,
             generation,
             closed: false,
@@ -89,7 +78,7 @@ impl Resource {
         }
     }
 
-    /// Checks the invariants. `stands` returns whether a session is valid.
+    /// `stands`: a session is valid.
     pub(super) fn is_possible(&self, stands: impl Fn(SessionId) -> bool) -> bool {
         let detached = self.detached.iter().map(|(fencing, grant)| (grant.slot, *fencing));
         let expired = self.expired.iter().map(|(fencing, slot)| (*slot, *fencing));
@@ -104,42 +93,38 @@ impl Resource {
             && detached.chain(expired).chain(over).all(|(slot, it)| slot < MOST_SLOTS && it < MOST_FENCING)
     }
 
-    /// Returns the number of slots.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Returns the generation. The first is 1.
+    /// The first is 1.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns whether this generation's census is complete.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Returns the coordinator's session.
     pub fn coordinator(&self) -> Option<SessionId> {
         self.coordinator
     }
 
-    /// Returns the parties.
     pub fn parties(&self) -> &BTreeMap<SessionId, Party> {
         &self.parties
     }
 
-    /// Returns the detached grants.
+    /// By fencing number.
     pub fn detached(&self) -> &BTreeMap<u64, Detached> {
         &self.detached
     }
 
-    /// Returns whether an evicted session is valid and may not have been notified.
+    /// An evicted session is valid and may not have been notified.
     pub(super) fn has_forced(&self) -> bool {
         !self.expelled.is_empty()
     }
 
-    /// Returns the pending events: session, generation and topic.
+    /// Returns session, generation and topic of the pending events.
     pub fn words(&self) -> impl Iterator<Item = (SessionId, u64, Topic)> {
         let opened = self.coordinator.filter(|_| !self.closed).map(|it| (it, self.generation, Topic::Opened));
         let expired = self.coordinator.into_iter().flat_map(move |it| {
@@ -156,7 +141,7 @@ impl Resource {
         self.parties.iter().filter(is_asked).map(|(id, _)| *id)
     }
 
-    /// Returns the grants that were detached when this generation was opened: slot and fencing number.
+    /// Returns slot and fencing number of the grants detached before this generation.
     pub fn detached_before(&self) -> Vec<(u32, u64)> {
         let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
         let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
@@ -164,12 +149,11 @@ impl Resource {
         all.into_iter().collect()
     }
 
-    /// Returns those of them that have ended.
     pub fn expired(&self) -> impl Iterator<Item = (u64, u32)> {
         self.expired.iter().map(|(&fencing, &slot)| (fencing, slot))
     }
 
-    /// Opens the next generation. The coordinator is pseudorandom, so that the end of a session with many resources
+    /// Opens the next generation. Its coordinator is pseudorandom, so that the end of a session with many resources
     /// does not make another one coordinate them all.
     fn advance(&mut self, name: &Label) -> Opening {
         let draw = mix(Key::of(name.as_str().as_bytes()).get() as u64 ^ (self.generation + 1));
@@ -179,15 +163,14 @@ impl Resource {
         Opening { resource: name.clone(), generation: self.generation, coordinator }
     }
 
-    /// Opens a generation above `floor`.
     pub(super) fn recover(&mut self, name: &Label, floor: u64) {
         self.generation = floor;
         self.advance(name);
     }
 
     fn open(&mut self, coordinator: Option<SessionId>) {
-        // The last generation stays: a higher one would make the state undecodable. Late messages can then be mistaken
-        // for current ones, but only of this resource.
+        // A higher one would make the state undecodable. Late messages can then be mistaken for current ones, but only
+        // of this resource.
         self.generation = (self.generation + 1).min(MOST_GENERATION - 1);
         self.coordinator = coordinator;
         self.closed = false;
@@ -211,7 +194,6 @@ impl Resource {
         Outcome::Joined { generation, coordinator: (coordinator, host), opened, slots: self.slots }
     }
 
-    /// Opens a generation if an ended session was a party.
     pub(super) fn lose(&mut self, name: &Label, ended: &[SessionId]) -> Option<Opening> {
         let before = self.parties.len();
         for session in ended {
@@ -221,8 +203,8 @@ impl Resource {
         (self.parties.len() < before).then(|| self.advance(name))
     }
 
-    /// Replaces earlier sessions of the host as parties, in a new generation. Also if they have ended before: only the
-    /// census reports to the new session what became of their tokens.
+    /// Replaces earlier sessions of the host as parties. Also if they have ended before: only a census reports to the
+    /// new session what became of their tokens.
     pub(super) fn take_over(&mut self, name: &Label, from: &[SessionId], to: SessionId) -> Opening {
         for from in from {
             self.parties.remove(from);
@@ -246,7 +228,6 @@ impl Resource {
         if is_superseded && !makes(Mutation::ResizesLate) {
             return Outcome::Refused(Refusal::Superseded);
         }
-        // Half of all generations are reserved for ended sessions.
         if self.generation >= MOST_RESIZED {
             return Outcome::Refused(Refusal::Full);
         }
@@ -266,7 +247,7 @@ impl Resource {
         }
     }
 
-    /// Only parties that joined before were in the census. A copy has no effect.
+    /// Only parties that joined before were in the census.
     pub(super) fn close(&mut self, session: SessionId, generation: u64, remaining: &[SessionId]) -> Outcome {
         if self.generation != generation {
             return Outcome::Refused(Refusal::OldGeneration);
@@ -289,7 +270,7 @@ impl Resource {
         }
         match self.parties.remove(&session) {
             Some(_) => {
-                // It knows this generation, so it knows of evictions in earlier ones.
+                // A session that knows this generation knows of evictions in earlier ones.
                 self.expelled.remove(&session);
                 Outcome::Advanced(self.advance(name))
             }
@@ -297,11 +278,10 @@ impl Resource {
         }
     }
 
-    /// Records a party's grant, or renews one of the host.
     pub(super) fn detach(&mut self, grant: Detached, fencing: u64) -> Outcome {
         match self.detached.get_mut(&fencing) {
             Some(known) if known.host == grant.host => {
-                // This may be a late copy of an earlier renewal, and the client knows the end of the later one.
+                // This may be a late copy of an earlier renewal, and the client knows the later end.
                 known.ttl = known.ttl.max(grant.ttl);
                 known.session = known.session.max(grant.session);
                 (known.stretch, known.note) = (known.stretch + 1, grant.note);
@@ -326,10 +306,9 @@ impl Resource {
         Outcome::Done
     }
 
-    /// A late copy names another fencing number than the grant of the next holder.
     pub(super) fn drop_detached(&mut self, session: SessionId, host: PeerId, fencing: u64) -> Outcome {
         match self.detached.get(&fencing) {
-            // A later session has renewed it, and its client was notified.
+            // A later session has renewed it.
             Some(grant) if grant.host == host && session < grant.session => {}
             Some(grant) if grant.host == host => self.forget(fencing),
             Some(_) => return Outcome::Refused(Refusal::NotYours),
@@ -348,7 +327,7 @@ impl Resource {
         }
     }
 
-    /// The coordinator is notified if it knows of the grant, since the slot may wait for it.
+    /// Notifies a coordinator that knows of the grant, since the slot may wait for its end.
     fn forget(&mut self, fencing: u64) {
         let Some(grant) = self.detached.remove(&fencing) else { return };
         let over = self.over.entry(grant.slot).or_insert(fencing);
@@ -358,7 +337,6 @@ impl Resource {
         }
     }
 
-    /// Evicts a party, whose clients may continue.
     pub(super) fn expel(
         &mut self,
         name: &Label,

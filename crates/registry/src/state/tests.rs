@@ -1,7 +1,6 @@
 use super::*;
 use crate::command::{Incarnation, Opening};
 
-/// The fencing numbers of the first generation.
 const N: u64 = 1 << 32;
 
 fn label(text: &str) -> Label {
@@ -92,7 +91,6 @@ fn resource(state: &State) -> &Resource {
 fn first_join_creates_the_resource() {
     let (mut state, [first, ..]) = three();
     assert_eq!(resource(&state).parties().len(), 3);
-    // The answer to a copy is the same.
     for slots in [2, 5] {
         let again = Command::Join { session: first, resource: label("r"), slots };
         let coordinator = (first, PeerId::new(1));
@@ -326,7 +324,6 @@ fn end_decided_in_another_term_has_no_effect() {
         assert_eq!(state.apply(entry, end(&[a])), Outcome::Refused(Refusal::OldTerm));
     }
     assert_eq!(state, before);
-    // A process ends its own session in any term.
     assert!(matches!(state.apply(7, Command::Leave { session: a }), Outcome::Ended { .. }));
 }
 
@@ -434,7 +431,6 @@ fn ended_grant_is_not_restored() {
         assert_eq!(state.apply(1, detach(a, N + 99)), Outcome::Refused(Refusal::NoSuchGrant), "nor an older one");
         assert_eq!(state.apply(1, detach(a, N + 101)), Outcome::Done);
     }
-    // Of two grants the newer one may end first.
     state.apply(1, detach(a, N + 100));
     state.apply(1, detach(a, N + 101));
     state.apply(1, drop_detached(a, N + 101));
@@ -659,7 +655,6 @@ fn takeover_opens_one_generation_with_new_session() {
     assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, new]);
     assert!(state.is_over(a));
     assert_eq!(state.resources()[&label("other")].parties().len(), 0, "only named resources are taken over");
-    // A copy.
     assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: new });
     assert_eq!(resource(&state).generation(), 2);
     // A session that reports nothing is removed.

@@ -11,26 +11,21 @@ const DELIVERED_WITHIN: Span = Span::from_secs(1);
 /// Longer than any delay of a message or freeze of a host.
 const FORGOTTEN: Span = Span::from_secs(15);
 
-/// Resource and fencing number.
 type Grant = (Label, u64);
 
 #[derive(Default)]
 pub struct Deliveries {
     cluster: Option<ClusterId>,
-    /// When it was first observed, and in which cluster.
+    /// First observed, and in which cluster.
     generations: BTreeMap<(Label, u64), (ClusterId, Time)>,
     /// The content of each `Opened`.
     opened: BTreeMap<(Label, u64), EventKind>,
     sent: BTreeSet<(Label, SessionId, u64, Topic)>,
-    /// When each `Close` was answered.
     closed: BTreeMap<(Label, u64), Time>,
-    /// Of each resource, including deleted ones.
     latest: BTreeMap<Label, u64>,
-    /// The generation and confirmation of the latest eviction.
+    /// Generation and confirmation of the latest eviction.
     expelled: BTreeMap<(Label, SessionId), (u64, Time)>,
-    /// The latest generation of a `Quit`.
     quit: BTreeMap<(Label, SessionId), u64>,
-    /// Grants in the newest state, ended ones, and confirmed ones.
     held: BTreeMap<Grant, SessionId>,
     over: BTreeMap<Grant, Time>,
     given: BTreeMap<Grant, (PeerId, Time)>,
@@ -68,7 +63,6 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Returns whether the event is new.
     pub fn on_event(
         &mut self,
         now: Time,
@@ -107,7 +101,6 @@ impl Deliveries {
                 self.expelled.insert((resource.clone(), *session), (opening.generation, now));
             }
             (Command::Detach { resource, fencing, .. }, Outcome::Done) => {
-                // It may have ended in the same step.
                 let grant = (resource.clone(), *fencing);
                 if self.held.contains_key(&grant) {
                     self.given.entry(grant).or_insert((by, now));
@@ -122,7 +115,7 @@ impl Deliveries {
         }
     }
 
-    /// A host's grants: all that were confirmed before the query and have not ended.
+    /// All grants of the host that were confirmed before the query and have not ended.
     pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
         let found: BTreeSet<Grant> = page
             .resources
@@ -167,7 +160,6 @@ impl Deliveries {
             let is_it = |event: &&(Label, SessionId, u64, Topic)| {
                 (&event.0, event.1, event.3) == (name, *session, Topic::Expelled) && event.2 >= *generation
             };
-            // It knows of the eviction.
             let knows = self.quit.get(&(name.clone(), *session)).is_some_and(|quit| quit >= generation);
             let was_notified = knows || self.sent.iter().any(|event| is_it(&event));
             if there.contains(session) && state.sessions().contains_key(session) && is_due(Some(since)) && !was_notified

@@ -1,21 +1,16 @@
-//! A disk with simulated power losses.
-
 use std::collections::VecDeque;
 use std::io;
 
 use peerlock_registry::disk::{Disk, Write};
 use peerlock_types::Rng;
 
-/// The remains of an unconfirmed write after a crash.
+/// After a crash, of an unconfirmed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// Nothing.
     Lost,
-    /// All of it.
     Done,
-    /// A prefix.
     Torn,
-    /// Its whole length, with some sectors zero.
+    /// Some sectors are zero.
     Holes,
 }
 
@@ -44,7 +39,6 @@ impl FakeDisk {
         let before = self.safe.as_ref().map_or(0, Vec::len);
         match (crash, &write) {
             (Crash::Lost, _) => {}
-            // A new file replaces the old one atomically.
             (Crash::Done, _) | (_, Write::Remove) => self.write(&write).expect("a fake disk has room"),
             (Crash::Torn | Crash::Holes, Write::Replace(_)) => {}
             (Crash::Torn, Write::Append(bytes)) => {
@@ -66,7 +60,7 @@ impl FakeDisk {
         }
     }
 
-    /// Flips a confirmed bit. Returns whether there was one.
+    /// Returns whether there was a confirmed bit.
     pub fn flip(&mut self, rng: &mut Rng) -> bool {
         let Some(file) = &mut self.safe else { return false };
         let confirmed = file.len() - self.unconfirmed;

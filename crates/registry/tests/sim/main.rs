@@ -28,7 +28,6 @@ fn run(setting: Setting) -> (Counts, Result<(), Violation>) {
     (world.watch.counts, result)
 }
 
-/// Repeats a failed run. Returns the end of its trace.
 fn replay(setting: Setting, violation: &Violation) -> String {
     let seed = setting.seed;
     let mut world = World::new(setting, true);
@@ -59,7 +58,7 @@ fn seeded_runs_satisfy_all_invariants() {
     }
 }
 
-/// Each with a seed that detects it. If the seed does not any more, another one is searched and printed.
+/// Each with a seed that detects it. If it does not any more, another one is searched and printed.
 #[test]
 fn every_mutation_is_detected() {
     type Case = (Mutation, u64, fn(&Violation) -> bool);
@@ -103,7 +102,7 @@ fn every_mutation_is_detected() {
     }
 }
 
-/// With the product's slack, and clocks beyond the promised error. The bound is 2.28 % (`leases.rs`).
+/// With clocks beyond the promised error. The bound is 2.28 % (`leases.rs`).
 #[test]
 fn session_of_15_s_tolerates_clocks_2_percent_off_and_not_8() {
     let drifting = |ppm| {
@@ -111,7 +110,7 @@ fn session_of_15_s_tolerates_clocks_2_percent_off_and_not_8() {
         let mut ended = Vec::new();
         for seed in 0..number("RUNS").unwrap_or(RUNS) {
             let (ttl, slack) = (Span::from_secs(15), peerlock_registry::Config::default().slack);
-            // Too short for sessions of this length to end and be replaced.
+            // Too short for such sessions to end and be replaced.
             let (counts, result) = run(Setting { ppm, ttl, slack, is_judged: false, ..Setting::draw(seed) });
             all.add(counts);
             match result {

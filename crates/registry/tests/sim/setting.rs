@@ -1,37 +1,30 @@
-//! The parameters of a run, drawn from its seed.
-
 use peerlock_registry::{Config, Mutation, Ttl};
 use peerlock_types::{Rng, Span};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub seed: u64,
-    /// Hosts with data directories: 1, 3 or 7 give 1, 3 or 5 voters.
+    /// 1, 3 or 7 give 1, 3 or 5 voters.
     pub keepers: usize,
-    /// Peers that never vote.
     pub others: usize,
     pub loss: f64,
     pub duplication: f64,
-    /// The fraction of delayed messages.
     pub late: f64,
     pub late_by: Span,
-    /// On average.
     pub fault_every: Span,
-    /// No crashes, but partitions and long delays: several leaders at once.
+    /// No crashes, but several leaders at once.
     pub is_cut: bool,
-    /// Restarted processes have the next version.
+    /// To the next version.
     pub upgrades: bool,
-    /// An administrator chooses the voters; no voter is lost then.
+    /// No voter is lost then.
     pub chooses: bool,
-    /// Processes also stop gracefully.
+    /// Gracefully.
     pub stops: bool,
-    /// All voters but one are lost, and the cluster is recovered.
+    /// After the loss of all voters but one.
     pub recovers: bool,
-    /// Maximum error of clocks.
     pub ppm: u64,
     pub ttl: Span,
     pub slack: Span,
-    /// The final state is checked.
     pub is_judged: bool,
     pub mutation: Option<Mutation>,
 }
@@ -40,7 +33,7 @@ impl Setting {
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::stream(seed, 1);
         let keepers = [1, 3, 3, 4, 5, 7, 8][rng.below(7) as usize];
-        // Most runs are small, because faults coincide there most often.
+        // Faults coincide most often in small runs.
         let others = if rng.chance(0.1) { rng.below(13) } else { rng.below(4) } as usize;
         let rate = |rng: &mut Rng, most: f64| if rng.chance(0.4) { 0.0 } else { most * rng.unit() };
         let is_cut = rng.chance(0.3);
@@ -82,7 +75,7 @@ impl Setting {
         setting
     }
 
-    /// Short timeouts, so that more happens. No slack, which would hide an error of the rule.
+    /// No slack, which would hide an error of the rule.
     pub fn config(&self) -> Config {
         Config {
             slack: self.slack,

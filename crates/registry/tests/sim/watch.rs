@@ -1,4 +1,4 @@
-//! Invariants, checked at every event, without changing the run.
+//! Invariants, checked at every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,19 +13,16 @@ use crate::deliveries::Deliveries;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A peer uses a session that has ended.
+    /// The session has ended.
     TwoMayUse(PeerId, SessionId),
-    /// Two processes use one session.
     Shared(PeerId, SessionId),
-    /// Two voters have applied different entries.
+    /// They have applied different entries.
     Disagree(PeerId, u64),
     /// A confirmed command has no effect.
     Lost(String),
-    /// A voter's first file: the voter may have forgotten a vote.
+    /// The voter may have forgotten a vote.
     StartedTwice(VoterId),
-    /// A flipped bit.
     Unnoticed(PeerId),
-    /// A file, after a mere power loss.
     Refused(PeerId, String),
     /// Although there are no faults.
     NoSession(PeerId),
@@ -33,46 +30,36 @@ pub enum Violation {
     WrongEvent(PeerId, String),
     /// A session needs the event.
     Undelivered(String),
-    /// A grant that had ended.
     Revived(String),
-    /// A generation.
     Reused(String),
     /// A query does not reflect what the process knows.
     Unseen(PeerId, String),
-    /// A late copy of a command changes something.
     Late(String),
-    /// Two sessions of a host replaced the same one: the process of one was killed before it received its session.
+    /// They replaced the same session: one process was killed before it received its own.
     Unwritten(SessionId, SessionId),
-    /// The voters are not the chosen ones.
     SetVoters(String),
-    /// A malformed message.
     Unexpected(PeerId, String),
 }
 
 #[derive(Default)]
 pub struct Watch {
-    /// Every session ever used, with its peer and process.
+    /// With peer and process.
     believed: BTreeMap<SessionId, (PeerId, u64)>,
-    /// Those that any voter has ended.
     ended: BTreeSet<SessionId>,
-    /// Those that a recovered registry ended in its quarantine: they may be in use.
+    /// A recovered registry ended them in its quarantine: they may be in use.
     doubtful: BTreeSet<SessionId>,
-    /// Of the state after each entry.
     digests: BTreeMap<(ClusterId, u64), Key>,
     pub deliveries: Deliveries,
-    /// The last entry observed.
     applied: BTreeMap<PeerId, u64>,
-    /// Voters that have started their first file.
     started: BTreeSet<VoterId>,
     confirmed: Vec<(Command, Outcome)>,
     mutation: Option<Mutation>,
-    /// Of each session.
     opened: BTreeMap<SessionId, Command>,
     recovered: bool,
     pub counts: Counts,
 }
 
-/// Statistics, to show that a run has covered something.
+/// Show that a run has covered something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub events: u64,
@@ -81,7 +68,7 @@ pub struct Counts {
     pub answers: u64,
     pub most_voters: usize,
     pub crashes: u64,
-    /// Voters that lost their file or host, and replaced ones.
+    /// Lost and replaced voters.
     pub wounds: u64,
     pub healed: u64,
     pub torn: u64,
@@ -90,15 +77,15 @@ pub struct Counts {
     pub partitions: u64,
     pub freezes: u64,
     pub compactions: u64,
-    /// Clusters that have reached the next version.
+    /// To the next version.
     pub raised: u64,
     /// Events received, and some kinds of them.
     pub sent: u64,
     pub expired: u64,
     pub expelled: u64,
-    /// By a later session than the one that gave them.
+    /// By a later session.
     pub given_back: u64,
-    /// Processes that stopped gracefully, those that led, and those that transferred the leadership.
+    /// Graceful stops, those of leaders, and transfers of the leadership.
     pub stops: u64,
     pub led: u64,
     pub resigned: u64,
@@ -107,7 +94,6 @@ pub struct Counts {
     pub removed: u64,
     pub resized: u64,
     pub taken_back: u64,
-    /// Late copies.
     pub repeated: u64,
 }
 
@@ -143,7 +129,6 @@ impl Counts {
         self.repeated += run.repeated;
     }
 
-    /// The runs have covered enough.
     pub fn check(&self) {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
@@ -184,7 +169,7 @@ impl Watch {
         Self { mutation, ..Self::default() }
     }
 
-    /// `beliefs` are all sessions that processes consider valid now.
+    /// `beliefs`: sessions that processes consider valid now.
     pub fn look(
         &mut self,
         now: Time,
@@ -236,7 +221,6 @@ impl Watch {
         Ok(())
     }
 
-    /// Slots are granted from now on.
     pub fn on_opened(&self, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
         match beliefs.iter().find(|(_, _, session)| self.doubtful.contains(session)) {
             Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
@@ -256,7 +240,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Applies a late copy of a confirmed command: one per state, since a run has hundreds.
+    /// One late copy per state, since a run has hundreds.
     fn look_at_late_copy(&mut self, state: &State, index: u64) -> Result<(), Violation> {
         for (id, it) in state.sessions().iter().filter(|(id, _)| !self.opened.contains_key(id)).collect::<Vec<_>>() {
             let Session { host, nonce, ttl, voter, incarnation, replaces } = it.clone();
@@ -304,7 +288,6 @@ impl Watch {
         self.recovered = true;
     }
 
-    /// Returns whether the event is new.
     pub fn on_event(
         &mut self,
         now: Time,
@@ -335,12 +318,12 @@ impl Watch {
         if self.recovered { Ok(()) } else { self.deliveries.on_grants(at, asked, page) }
     }
 
-    /// After a period without faults: every live session has received its events.
+    /// After a period without faults.
     pub fn check_deliveries(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
         self.deliveries.check_deliveries(now, state, there)
     }
 
-    /// After a period without faults: everything confirmed is in this voter's state.
+    /// After a period without faults.
     pub fn look_for_confirmed(&self, registry: &Registry) -> Result<(), Violation> {
         let state = registry.state();
         // Of a deleted resource only the floor is known.
@@ -375,8 +358,8 @@ impl Watch {
     }
 }
 
-/// Harmless changes by late copies: a `Join` makes a valid session a party again, which reports nothing, or creates the
-/// resource again; a `Detach` renews a valid grant.
+/// Harmless changes: a `Join` makes a valid session a party again, which reports nothing, or creates the resource
+/// again; a `Detach` renews a valid grant.
 fn may_change(command: &Command, before: &State, after: &State) -> bool {
     let others = |name: &Label| {
         let of = |state: &State| state.resources().iter().filter(|it| it.0 != name).map(|it| it.1.clone()).collect();
@@ -411,7 +394,7 @@ fn may_change(command: &Command, before: &State, after: &State) -> bool {
                 && others(resource)
                 && of(before, resource).zip(of(after, resource)).is_some_and(|(before, after)| same(before, after))
         }
-        // A host without a data directory is removed with its last session, and has no later process.
+        // It is removed with its last session, and has no later process.
         Command::Open { host, .. } => !before.members().contains_key(host),
         _ => false,
     }

@@ -21,12 +21,11 @@ use crate::disk::FakeDisk;
 use crate::setting::Setting;
 use crate::watch::{Violation, Watch, stamp};
 
-/// When faults begin and end. Three election timeouts later every host must have a session.
+/// Three election timeouts after the last fault every host must have a session.
 const FAULT: Span = Span::from_secs(4);
 const QUIET: Span = Span::from_secs(24);
-/// Without commands before the end, so that all events can arrive.
+/// All events can arrive.
 const JUDGEMENT_CALM: Span = Span::from_secs(1);
-/// For a graceful stop.
 const STOP: Span = Span::from_secs(1);
 const CLUSTER: ClusterId = ClusterId::new(0xc1);
 
@@ -40,17 +39,14 @@ enum Event {
     },
     Written(usize, u64, u64),
     Start(usize),
-    /// Gracefully, and starts again, perhaps with the next version.
+    /// Starts again, perhaps with the next version.
     Stop(usize),
-    /// Whether the stop is complete or not.
     Off(usize, u64),
-    /// A coordinator has completed a census.
     Counted(usize, u64, Count),
     CutOff,
     Disaster,
     Recover,
     Thaw(usize),
-    /// Of a write.
     Fail(usize, u64),
     Load(usize),
     Fault,
@@ -63,7 +59,6 @@ enum Event {
 struct Host {
     member: Option<Member>,
     disk: FakeDisk,
-    /// Of its clock: rate in ppm, and initial value.
     rate: u64,
     offset: Span,
     process: u64,
@@ -73,21 +68,18 @@ struct Host {
     disk_busy: Time,
     is_full: bool,
     gone: bool,
-    /// In its data directory.
     cluster: ClusterId,
     asked: BTreeMap<u64, Command>,
-    /// Open queries: when they were sent, and in which session.
     looks: BTreeMap<u64, (Time, Option<SessionId>)>,
     /// These wait for a query.
     admin_commands: BTreeMap<u64, AdminCommand>,
-    /// The takeover file: its cluster and the last open session.
+    /// Of the takeover file.
     written: Option<(ClusterId, SessionId)>,
     /// The session in which it has queried its grants.
     looked_as: Option<SessionId>,
     grants: BTreeSet<Grant>,
-    /// The latest known generations.
     generations: BTreeMap<Label, u64>,
-    /// Set while it stops: whether it led.
+    /// While it stops: whether it led.
     stopping: Option<bool>,
     /// A restart must refuse its file.
     is_flipped: bool,
@@ -101,13 +93,13 @@ pub struct World {
     scheduled: u64,
     hosts: Vec<Host>,
     cut: BTreeSet<(usize, usize)>,
-    /// Messages to this host are delayed by this much until then.
+    /// Until then messages to this host are delayed.
     held: (usize, Time, Span),
-    /// Voters that were lost or damaged.
+    /// Lost or damaged.
     wounded: BTreeSet<VoterId>,
     quiet: bool,
     fencing: u64,
-    /// The host that will survive the loss of the other voters, cut off until then.
+    /// Cut off until the other voters are lost.
     survivor: Option<usize>,
     network: Rng,
     faults: Rng,
@@ -226,7 +218,7 @@ impl World {
         Time::ZERO + offset + Span::from_nanos((u128::from(self.now.as_nanos()) * u128::from(rate) / 1_000_000) as u64)
     }
 
-    /// The first moment at which a host's clock shows this time.
+    /// When a host's clock first shows this time.
     fn real(&self, host: usize, local: Time) -> Time {
         let Host { rate, offset, .. } = self.hosts[host];
         let since = local.since(Time::ZERO + offset).as_nanos();
@@ -293,7 +285,7 @@ impl World {
                 let now = self.local(to);
                 if let Some(member) = &mut self.hosts[to].member {
                     let received = member.on_bytes(peer(from), &bytes, now);
-                    // As in the node: a member with a session ignores it.
+                    // A node with a session ignores it.
                     let has_session = member.client().stands(now).is_some();
                     if let Err(Malformed::Recovered { theirs, .. }) = received
                         && !has_session
@@ -365,7 +357,6 @@ impl World {
         Ok(())
     }
 
-    /// All sessions that processes consider valid now.
     fn beliefs(&self) -> Vec<(PeerId, u64, SessionId)> {
         let beliefs = (0..self.hosts.len()).filter_map(|host| {
             let session = self.hosts[host].member.as_ref()?.client().stands(self.local(host))?;
@@ -464,7 +455,6 @@ impl World {
         // As in a member's address file.
         let contacts: Vec<PeerId> = (0..self.setting.keepers).filter(|it| *it != host).map(peer).collect();
         let file = self.hosts[host].disk.load().expect("a fake disk can be read");
-        // Of a cluster that was recovered since.
         let is_old = |file: &Vec<u8>| file::cluster_of(file).is_ok_and(|it| self.hosts[host].cluster.follows(it));
         let file = file.filter(|file| !is_old(file));
         let is_founder = host == 0 && process == 1;
@@ -533,7 +523,6 @@ impl World {
         }
     }
 
-    /// Three election timeouts after the last fault.
     fn judge(&mut self) -> Result<(), Violation> {
         for host in (0..self.hosts.len()).filter(|host| !self.hosts[*host].gone) {
             let Some(member) = &self.hosts[host].member else { return Err(Violation::NoSession(peer(host))) };

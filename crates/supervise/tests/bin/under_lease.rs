@@ -28,9 +28,8 @@ fn main() -> ExitCode {
     let ends = args.next().expect("LEASE");
     let (renewed, lease) = watch::channel(from_now(ends.to_str().and_then(|ms| ms.parse().ok()).unwrap_or(TEN_HOURS)));
     let (dropping, dropped) = oneshot::channel();
-    // The thread ends with the process.
     let _renewals = std::thread::spawn(move || {
-        // Opening a named pipe waits for the other side.
+        // Waits for the other side.
         let Ok(ends) = std::fs::File::open(ends) else { return };
         for end in BufReader::new(ends).lines() {
             let end = end.expect("a line");
@@ -69,7 +68,7 @@ fn from_now(ms: i64) -> Moment {
     if ms < 0 { Moment::now() - span } else { Moment::now() + span }
 }
 
-/// Writes a line atomically, because the command writes to the same terminal.
+/// Atomically, because the command writes to the same terminal.
 fn say(line: &str) {
     let _gone = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }

@@ -8,7 +8,6 @@ use nix::unistd::Pid;
 
 pub use crate::dir::{Dir, eventually, line};
 
-/// The command under test.
 pub const UNDER_LEASE: &str = env!("CARGO_BIN_EXE_under-lease");
 
 impl Dir {
@@ -20,7 +19,6 @@ impl Dir {
     }
 }
 
-/// Returns the PID that a script has written into a file.
 pub fn number(path: &Path) -> Pid {
     Pid::from_raw(line(path).trim().parse().unwrap())
 }
@@ -32,7 +30,6 @@ fn stat(process: Pid) -> Option<Vec<String>> {
     Some(rest.split(' ').map(str::to_owned).collect())
 }
 
-/// Returns whether a process is gone or a zombie.
 pub fn is_gone(process: Pid) -> bool {
     stat(process).is_none_or(|stat| stat[0] == "Z")
 }
@@ -46,7 +43,6 @@ pub fn is_in_front(process: Pid) -> bool {
     stat(process).is_some_and(|stat| stat[2] == stat[5])
 }
 
-/// Returns the parent of a process.
 pub fn parent(process: Pid) -> Pid {
     Pid::from_raw(stat(process).unwrap()[1].parse().unwrap())
 }
@@ -59,14 +55,12 @@ pub fn until_stopped(process: Pid, stopped: bool) {
     eventually(&format!("{process} stopped: {stopped}"), || (is_stopped(process) == stopped).then_some(()));
 }
 
-/// Returns the children of a process.
 pub fn children(parent: Pid) -> Vec<Pid> {
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let parent = parent.to_string();
     all.map(Pid::from_raw).filter(|&process| stat(process).is_some_and(|stat| stat[1] == parent)).collect()
 }
 
-/// Returns the guard among the children.
 pub fn guard(parent: Pid) -> Pid {
     eventually("a guard", || {
         children(parent).into_iter().find(|process| {

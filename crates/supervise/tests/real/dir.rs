@@ -10,7 +10,6 @@ use tempfile::TempDir;
 /// Longer than any step on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `look` returns a value.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -22,7 +21,6 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A temporary directory.
 pub struct Dir(TempDir);
 
 impl Dir {
@@ -35,7 +33,6 @@ impl Dir {
     }
 }
 
-/// Waits for a complete line in a file.
 pub fn line(path: &Path) -> String {
     eventually(&format!("a line in {}", path.display()), || {
         let text = fs::read_to_string(path).ok()?;

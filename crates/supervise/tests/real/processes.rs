@@ -18,7 +18,6 @@ use nix::unistd::{Pid, mkfifo};
 const LONG: &str = "3600000";
 const AGES: &str = "36000000";
 
-/// Returns a command under a lease, in its own session without a terminal.
 fn under_lease(options: [&str; 3], command: &[&str]) -> Command {
     let mut under = Command::new("setsid");
     under.arg(UNDER_LEASE).args(options).args(command);
@@ -34,7 +33,6 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A running command.
 struct Run {
     process: Child,
     out: BufReader<ChildStdout>,
@@ -67,7 +65,6 @@ impl Run {
         Pid::from_raw(self.process.id().cast_signed())
     }
 
-    /// Returns the exit code and the remaining output.
     fn code(mut self) -> (i32, String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
@@ -76,7 +73,6 @@ impl Run {
     }
 }
 
-/// A lease controlled by the test.
 struct Lease {
     path: String,
     ends: Option<File>,
@@ -89,7 +85,7 @@ impl Lease {
         Self { path: path.to_str().unwrap().to_owned(), ends: None }
     }
 
-    /// Sends new ends, in milliseconds from now.
+    /// In milliseconds from now.
     fn ends(&mut self, ends: &str) {
         let open = || OpenOptions::new().write(true).open(&self.path).unwrap();
         self.ends.get_or_insert_with(open).write_all(format!("{ends}\n").as_bytes()).unwrap();
@@ -181,7 +177,7 @@ fn signals_are_forwarded() {
     }
 }
 
-/// A shell that waits for its foreground process handles signals only after it has exited.
+/// A shell handles signals only after its foreground process has exited.
 #[test]
 fn signals_reach_the_whole_group() {
     let dir = Dir::new();
@@ -198,11 +194,11 @@ fn signals_reach_the_whole_group() {
 
 #[test]
 fn ignored_signals_stay_ignored() {
-    // As with nohup. Otherwise SIGHUP would end the command and the supervisor.
+    // As with nohup.
     let script = format!("trap '' HUP; exec {UNDER_LEASE} term 0 {AGES} sh -c 'kill -HUP $$ $PPID; exit 3'");
     let ended = Command::new("setsid").args(["sh", "-c", &script]).output().unwrap();
     assert_eq!(ended.status.code(), Some(3));
-    // The exception is SIGCHLD: ignoring it would lose the exit status of children.
+    // Ignoring SIGCHLD would lose the exit status of children.
     let arguments = ["env", "--ignore-signal=CHLD", UNDER_LEASE, "term", "0", AGES, "sh", "-c", "exit 3"];
     let ended = Command::new("setsid").args(arguments).output().unwrap();
     assert_eq!(ended.status.code(), Some(3), "{}", text(&ended.stderr));
@@ -280,7 +276,7 @@ fn child_processes_are_killed_with_the_command() {
     );
     let outer = dir.script("outer", &format!("sh {}\nexit 0\n", inner.display()));
     for on_lost in ["term", "kill"] {
-        lease.ends = None; // Closes the pipe, whose end the next run would take for the end of renewals.
+        lease.ends = None; // Closes the pipe.
         let run = Run::script([on_lost, "200", &lease.path], &outer);
         let grandchild = Ends(number(&pid));
         lease.ends("200");
@@ -290,8 +286,7 @@ fn child_processes_are_killed_with_the_command() {
     }
 }
 
-/// Killed processes take a moment to exit, more so if there are many. The slot may be released after the supervisor has
-/// exited.
+/// The slot may be released after the supervisor has exited, and many killed processes take a moment.
 #[test]
 fn killed_group_is_dead_when_the_supervisor_exits() {
     let dir = Dir::new();
@@ -318,7 +313,7 @@ fn kill_policy_sends_no_sigterm() {
     assert_eq!(run.code(), (76, String::new(), "notice: Killed\n".to_owned()));
 }
 
-/// As after a freeze: the lease has expired, another holder may exist, and there is no grace.
+/// As after a freeze: another holder may exist.
 #[test]
 fn late_supervisor_kills_without_grace() {
     let dir = Dir::new();
@@ -396,7 +391,6 @@ fn killed_supervisor_and_guard_take_the_command_along() {
     until_gone(child.0);
 }
 
-/// A killed guard is replaced at the next message to it.
 #[test]
 fn a_guard_that_was_killed_is_replaced() {
     let dir = Dir::new();
@@ -414,7 +408,7 @@ fn a_guard_that_was_killed_is_replaced() {
     until_gone(second.0);
 }
 
-/// As if started by `sudo`. It keeps the slot for as long as it runs.
+/// As if started by `sudo`.
 #[test]
 fn guard_waits_for_processes_it_may_not_kill() {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
@@ -442,7 +436,7 @@ fn guard_waits_for_processes_it_may_not_kill() {
     let (roots, guard) = (Ends(number(&pid)), Ends(guard(run.pid())));
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
-    // A guard that does not wait would be gone after another process has started and ended.
+    // Longer than the exit of a guard that does not wait.
     Command::new("sleep").arg("0.2").status().unwrap();
     assert!(!is_gone(roots.0) && !is_gone(guard.0));
     send(roots.0, Signal::SIGKILL);
@@ -468,12 +462,12 @@ fn command_left_running_outlives_the_supervisor() {
     assert_eq!(crate::common::children(run.pid()), [child.0], "nobody guards it");
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
-    // A process that received a signal would be gone after another one has started and ended.
+    // As above.
     Command::new("sleep").arg("0.2").status().unwrap();
     assert!(!is_gone(child.0) && !is_gone(grandchild.0));
 }
 
-/// While the supervisor is frozen the lease expires. The guard kills the command, and the supervisor reports it later.
+/// The guard kills the command, and the supervisor reports it later.
 #[test]
 fn a_frozen_supervisor_does_not_keep_the_command_alive() {
     let dir = Dir::new();
@@ -524,7 +518,7 @@ fn background_processes_of_a_command_run_on() {
     assert!(!is_gone(left.0));
 }
 
-/// Without a terminal nothing would continue the supervisor: it runs on and keeps the lease.
+/// Without a terminal nothing would continue the supervisor.
 #[test]
 fn a_command_that_is_stopped_and_continued() {
     let dir = Dir::new();

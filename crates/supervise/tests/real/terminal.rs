@@ -13,7 +13,6 @@ use nix::unistd::Pid;
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
-/// A pseudo-terminal with its session.
 struct Terminal {
     keys: File,
     screen: Arc<Mutex<String>>,
@@ -24,7 +23,6 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Runs a program as session leader on a new terminal.
     fn run(program: &[&str]) -> Self {
         let pty = openpty(None, None).unwrap();
         let clone = |end: &OwnedFd| end.try_clone().unwrap();
@@ -33,7 +31,7 @@ impl Terminal {
         command.arg("-c").args(program).env("PS1", "prompt> ").env_remove("ENV");
         command.stdin(clone(&pty.slave)).stdout(clone(&pty.slave)).stderr(pty.slave);
         let process = command.spawn().unwrap();
-        drop(command); // Closes the copies of the terminal, whose end is the end of the session.
+        drop(command); // Closes the copies of the terminal.
         let screen = Arc::new(Mutex::new(String::new()));
         let (mut from, found) = (File::from(clone(&pty.master)), Arc::clone(&screen));
         std::thread::spawn(move || {
@@ -46,7 +44,6 @@ impl Terminal {
         Self { keys: pty.master.into(), screen, read: 0, process, _ends }
     }
 
-    /// Starts an interactive shell and waits for its prompt.
     fn shell() -> Self {
         let mut terminal = Self::run(&["sh", "-i"]);
         terminal.shows("prompt> ");
@@ -57,7 +54,7 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits for a text after the previous one. The terminal also echoes the input.
+    /// The terminal also echoes the input.
     fn shows(&mut self, text: &str) {
         let (screen, from) = (Arc::clone(&self.screen), self.read);
         let found = std::panic::catch_unwind(|| {
@@ -68,7 +65,7 @@ impl Terminal {
     }
 }
 
-/// A script that reports whether it is in the foreground, reads a line, and exits with 9. Its PID is in a file.
+/// Its PID is in a file.
 fn reads(dir: &Dir) -> String {
     let lines = format!(
         "echo $$ > {}\nset -- $(cat /proc/$$/stat)\n[ $5 = $8 ] && echo in-front || echo be-hind\n\
@@ -78,7 +75,7 @@ fn reads(dir: &Dir) -> String {
     dir.script("reads", &lines).to_str().unwrap().to_owned()
 }
 
-/// A script that handles Ctrl-C and does not read from the terminal. Its PID is in a file.
+/// Handles Ctrl-C and does not read from the terminal. Its PID is in a file.
 fn works(dir: &Dir) -> String {
     let lines = format!(
         "sleep 1000 &\ntrap 'echo caught-int; kill $!; exit 3' INT\necho $$ > {}\necho at-work\nwait\n",
@@ -100,7 +97,7 @@ fn a_command_has_the_terminal_and_gives_it_back() {
     terminal.press("hello\n");
     terminal.shows("got-hello");
     terminal.shows("code=9");
-    // A script does not take the terminal back by itself; the supervisor must do it.
+    // A script does not take the terminal back by itself.
     let script = dir.script("script", &format!("{}\nread line\necho \"after-$line\"\n", under_lease(&reads(&dir))));
     terminal.press(&format!("sh {}\n", script.display()));
     terminal.shows("in-front");
@@ -121,8 +118,7 @@ fn ctrl_c_reaches_the_command_once() {
     assert_eq!(terminal.screen.lock().unwrap().matches("caught-int").count(), 1);
 }
 
-/// A shell ends a script at Ctrl-C if it receives SIGINT and its child dies of SIGINT. Only the command receives
-/// Ctrl-C, because it has the terminal.
+/// A shell ends a script at Ctrl-C if it receives SIGINT and its child dies of SIGINT.
 #[test]
 fn ctrl_c_ends_the_script_around_the_command() {
     let dir = Dir::new();
@@ -144,7 +140,7 @@ fn ctrl_c_ends_the_script_around_the_command() {
     }
 }
 
-/// As for any command, the script goes on if its child handles SIGINT and exits.
+/// The script goes on if its child handles SIGINT and exits.
 #[test]
 fn ctrl_c_that_the_command_handles_ends_no_script() {
     let dir = Dir::new();
@@ -161,7 +157,7 @@ fn ctrl_c_that_the_command_handles_ends_no_script() {
 fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let dir = Dir::new();
     let mut terminal = Terminal::shell();
-    // Alone, and in a script that must stop with the command or the prompt does not return.
+    // Alone, and in a script that must stop with the command.
     let script = dir.script("script", &format!("{}\nexit $?\n", under_lease(&reads(&dir))));
     for command in [under_lease(&reads(&dir)), format!("sh {}", script.display())] {
         terminal.press(&format!("{command}\n"));
@@ -182,7 +178,6 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     }
 }
 
-/// `bg` and `fg` for a command that does not read.
 #[test]
 fn a_command_is_in_front_when_its_job_is() {
     let dir = Dir::new();
@@ -203,7 +198,7 @@ fn a_command_is_in_front_when_its_job_is() {
     terminal.shows("prompt> ");
 }
 
-/// In a pipeline (`… | less`) the command gets the keyboard only on request.
+/// In a pipeline the command gets the keyboard only on request.
 #[test]
 fn in_a_pipeline_the_command_gets_the_terminal_when_it_wants_it() {
     let dir = Dir::new();
@@ -246,7 +241,7 @@ fn in_the_background_the_terminal_is_not_taken_away() {
     terminal.shows("got-hello");
 }
 
-/// As in `docker run -it` and `ssh -t host peerlock run …`: no shell could continue the job.
+/// As in `docker run -it`: no shell could continue the job.
 #[test]
 fn without_a_shell_ctrl_z_stops_nothing() {
     let dir = Dir::new();
@@ -278,7 +273,6 @@ fn a_stopped_job_is_killed_at_its_leases_end() {
     terminal.shows("code=76");
 }
 
-/// The shell is killed or the connection is cut: the kernel signals the foreground group.
 #[test]
 fn end_of_the_session_ends_all_processes() {
     let dir = Dir::new();
@@ -302,12 +296,12 @@ fn a_command_that_dies_leaves_the_terminal_as_it_was() {
     terminal.press(&format!("{UNDER_LEASE} kill 0 1000 sh {}; stty -a\n", mute.display()));
     terminal.shows("mu-te");
     terminal.shows(" echo ");
-    // A command that exits normally may have wanted it, such as stty.
+    // A command that exits normally may have wanted it.
     terminal.press(&format!("{UNDER_LEASE} kill 0 36000000 stty -echo; stty -a\n"));
     terminal.shows(" -echo ");
 }
 
-/// With `stty tostop`, background processes that write are stopped. The supervisor's messages must not stop it.
+/// With `stty tostop`, background processes that write are stopped.
 #[test]
 fn notices_do_not_stop_the_supervisor() {
     let dir = Dir::new();

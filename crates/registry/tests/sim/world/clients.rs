@@ -1,12 +1,9 @@
-//! The clients and administrators of the peers.
-
 use peerlock_registry::{Command, EventKind, Found, Label, Look, MOST_ON_PAGE, Opening, Outcome, SessionId, Ttl};
 use peerlock_types::{PeerId, Span};
 
 use super::{Event, JUDGEMENT_CALM, World, peer};
 use crate::watch::Violation;
 
-/// A completed census.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Count {
     resource: Label,
@@ -15,13 +12,10 @@ pub(super) struct Count {
     remaining: Vec<SessionId>,
 }
 
-/// Follows a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminCommand {
     Resize(u32),
-    /// Of a random party.
     Expel(u64),
-    /// Of a random grant.
     TakeBack(u64),
     SetVoters(Option<Vec<PeerId>>),
 }
@@ -135,7 +129,6 @@ impl World {
         command.map_or(Ok(()), |command| self.ask(host, command))
     }
 
-    /// In each new session.
     pub(super) fn look_for_grants(&mut self, host: usize) -> Result<(), Violation> {
         let session = self.hosts[host].member.as_ref().and_then(|it| it.client().stands(self.local(host)));
         if session.is_none() || self.hosts[host].looked_as == session {

@@ -7,12 +7,11 @@ use peerlock_types::{Rng, Span, Time};
 use super::{Event, World};
 use crate::watch::Violation;
 
-/// One voter is cut off, so that it lags behind; the others are lost; and the latest recovery, when sessions of the
-/// lost voters may be in use.
+/// One voter is cut off; the others are lost; the latest recovery, when sessions of the lost voters may be in use.
 const CUT_OFF: Span = Span::from_secs(12);
 const LOST: Span = Span::from_secs(14);
 const DECIDED_WITHIN: Span = Span::from_secs(6);
-/// The minimum quarantine, in ms: the sessions in the file decide.
+/// The sessions in the file decide.
 const LEAST: u64 = 100;
 
 impl World {

@@ -1,5 +1,3 @@
-//! Fault injection.
-
 use peerlock_registry::Registry;
 use peerlock_types::{Span, Time};
 
@@ -12,19 +10,17 @@ enum Fault {
     Freeze(usize),
     SlowDisk(usize),
     FullDisk(usize),
-    /// Splits the hosts into two sides.
     Split(u64),
-    /// This host receives nothing, or no host receives from it.
+    /// This host receives nothing, or its messages are lost.
     OneWay(usize, bool),
-    /// These two do not reach each other.
     Pair(usize, usize),
-    /// Separates the leader and these peers from the other voters, which elect another one.
+    /// The other voters elect another leader.
     Usurp(u64),
     Heal,
 }
 
 impl World {
-    /// A majority has to remain, so one voter at a time is lost, and none during a change of voters.
+    /// One voter at a time is lost, and none during a change of voters, so that a majority remains.
     fn may_wound(&self) -> bool {
         let newest =
             self.hosts.iter().filter_map(|host| host.member.as_ref()?.registry()).max_by_key(|it| it.applied());
@@ -93,7 +89,6 @@ impl World {
                 let with_it: Vec<bool> = (0..count)
                     .map(|host| host == leader || !votes(&self.hosts[host]) && (retained >> host) & 1 == 1)
                     .collect();
-                // Messages to it are delayed from now on, and cut off a moment later.
                 let moment = self.now + Span::from_millis(300);
                 let late_by = self.faults.between(Span::from_millis(500), Span::from_millis(2500));
                 self.held = (leader, moment, late_by);
@@ -105,7 +100,6 @@ impl World {
         }
     }
 
-    /// Without its pending writes.
     pub(super) fn stop(&mut self, host: usize) {
         let it = &mut self.hosts[host];
         (it.member, it.frozen, it.disk_busy, it.stopping) = (None, false, Time::ZERO, None);
