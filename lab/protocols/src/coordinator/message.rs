@@ -7,13 +7,13 @@ use peerlock_types::{Span, Ticket, Time};
 
 use crate::token::Claim;
 
-/// A request's place in the queue: a number from the coordinator. In print, the client's time stamp.
+/// A place in the queue: a number from the coordinator; in print, the client's time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
-    /// The epoch of the coordinator that gave the number. Places of earlier epochs come first.
+    /// The epoch of the coordinator that gave the number.
     pub epoch: u64,
-    /// Counts from 1 in each epoch; in print, the time stamp.
+    /// Counts from 1 in each epoch.
     pub count: u64,
 }
 
@@ -21,9 +21,9 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Entry {
-    /// Its place in the queue.
+    /// The place.
     pub place: Place,
-    /// The waiting client and its peer.
+    /// The client.
     pub client: Claim,
 }
 
@@ -31,31 +31,31 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
-    /// The owner and its peer.
+    /// The client.
     pub client: Claim,
-    /// The fencing number of the grant. See [the numbers](super#numbers).
+    /// The fencing number. See [the numbers](super#numbers).
     pub number: u64,
 }
 
-/// A replica's memory, as sent to others.
+/// A replica's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
-    /// The highest epoch that it has voted for or followed.
+    /// The highest epoch voted for or followed.
     pub found: u64,
     /// The highest grant number known.
     pub number: u64,
-    /// The queue, as known to it.
+    /// The waiters.
     pub queue: Vec<Entry>,
 }
 
-/// The purpose of an `Update`.
+/// The purpose of an UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Telling {
     /// To a candidate: a promise to follow it for a term.
     Vote,
-    /// To a candidate: the sender has seen a higher epoch.
+    /// To a candidate: the sender knows a higher epoch.
     Refusal,
     /// To a replica without memory: the coordinator's memory.
     Recovery,
@@ -63,72 +63,57 @@ pub enum Telling {
     Blank,
 }
 
-/// The messages of Figure 1, and a receipt. `to` is the receiving replica, `from` the sending one: a peer may host
-/// several, and on an overlay they have no other identity.
+/// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one: a
+/// peer may host several. `sent` is the send time by the sender's clock, or that of the message answered.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// REQUEST: sent by a client to request the resource, to repeat the request, or to renew its lease. It goes to the
-    /// replica that the client considers coordinator, and to all if that does not answer. The coordinator appends the
-    /// client to the queue or renews its lease, and answers with `Response`. In print it goes to all, and the others
-    /// forward it.
+    /// REQUEST: sent by a client to request the resource, to repeat the request, or to renew its lease. The coordinator
+    /// appends the client to the queue or renews its lease, and answers with RESPONSE. `holds` is the number of its
+    /// grant, `inside` whether it is in the critical section, `newest` the highest number it knows. Another replica
+    /// forwards the request if it is the only copy (`alone`), in print always.
     Request {
-        /// The receiving replica.
         to: u32,
-        /// The client and its peer, which receives the answer even if another replica has forwarded this.
         client: Claim,
         /// *timestamp*: the client's Lamport clock at its first request.
         stamp: u64,
-        /// Its place in the queue, which it keeps under a new coordinator.
+        /// Kept under a new coordinator.
         place: Option<Place>,
-        /// The number of its grant, if it has one.
         holds: Option<u64>,
-        /// Whether it is in the critical section.
         inside: bool,
-        /// The highest number known to the client.
         newest: u64,
-        /// Whether this is the only copy: another replica than the coordinator then forwards it.
         alone: bool,
-        /// Send time, by the client's clock.
         sent: Time,
     },
-    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue and the
-    /// end of the lease, and enters if it is the owner.
+    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue, which
+    /// is omitted if the client has it, and enters if it is the owner.
     Response {
-        /// The receiving client.
         client: Ticket,
-        /// The coordinator.
         from: u32,
-        /// The client's place in the queue.
         place: Option<Place>,
-        /// The owner. If it is the receiver, it may enter.
         owner: Option<Holder>,
-        /// The queue, unless the client has it.
         queue: Option<Vec<Entry>>,
         /// End of the lease, by the client's clock: the coordinator does not reassign the resource before.
         until: Time,
-        /// t_cs: the mean time per client.
+        /// The mean time per client.
         t_cs: Option<Span>,
     },
     /// ADDREQUEST: sent by the coordinator for each new waiter, to the owner (not in print), to all waiters and to all
-    /// replicas. The receiver inserts the entry into its queue. No answer.
+    /// replicas. The receiver inserts the entry into its queue.
     AddRequest {
-        /// The receiving replica; `None` for a client.
         to: Option<u32>,
-        /// The new waiter.
         entry: Entry,
     },
     /// RELEASE: sent by a client that releases or withdraws, to all waiters and to the replicas, or by the coordinator
     /// on behalf of a silent client. The receiver removes the client; the successor enters. The coordinator answers
-    /// with `Got`.
+    /// with GOT.
     Release {
-        /// The receiving replica; `None` for a client.
         to: Option<u32>,
-        /// The client that releases.
         client: Claim,
         /// The number of its grant. `None`: it only waited. 0: the coordinator removes it.
         number: Option<u64>,
-        /// The next client, under the next number. `None`: the coordinator chooses. Not in print.
+        /// Enters under the next number. `None`: the coordinator chooses. Not in print.
         successor: Option<Claim>,
         /// The last place known to the client: the coordinator notifies the waiters behind it. Not in print.
         last: Option<Place>,
@@ -137,81 +122,59 @@ pub enum Message {
     },
     /// Sent by the coordinator to acknowledge a RELEASE. The client stops retransmitting. Not in print.
     Got {
-        /// `receipt` of the RELEASE.
         receipt: u64,
     },
-    /// IAMCOORDINATOR: sent by a candidate, or by a coordinator to replicas whose promise is old, to all replicas. A
-    /// replica without another promise follows it and answers with `Update`. In print it announces a result, and has no
+    /// IAMCOORDINATOR: sent by a candidate to all replicas, or by a coordinator to replicas whose promise is old. A
+    /// replica without another promise follows it and answers with UPDATE. In print it announces a result, and has no
     /// answer.
     IamCoordinator {
-        /// The receiving replica.
         to: u32,
-        /// The candidate's index among the replicas.
         from: u32,
-        /// The epoch, which only this replica can have; in print the time stamp.
+        /// Only this replica can have this epoch; in print, the time stamp.
         epoch: u64,
-        /// Send time, by the candidate's clock.
         sent: Time,
     },
-    /// RECOVER: sent by a replica without memory to all others. The coordinator answers with `Update`.
+    /// RECOVER: sent by a replica without memory to all others. The coordinator answers with UPDATE.
     Recover {
-        /// The receiving replica.
         to: u32,
-        /// The replica without memory.
         from: u32,
-        /// Send time, by the sender's clock.
         sent: Time,
     },
     /// UPDATE: sent by a replica to a candidate, or to a replica without memory. The receiver counts the vote or adopts
     /// the memory.
     Update {
-        /// The receiving replica.
         to: u32,
-        /// The replica whose memory this is.
         from: u32,
-        /// The purpose: a vote or refusal, or the answer to RECOVER.
         why: Telling,
-        /// `sent` of the message that this answers.
         sent: Time,
-        /// The epoch of the candidate, or the coordinator.
         epoch: u64,
-        /// The sender's memory.
         memory: Memory,
     },
     /// PING: sent periodically by a replica to its coordinator; in print before it forwards a message. The coordinator
-    /// counts the promise and answers with `Ok`.
+    /// counts the promise and answers with OK.
     Ping {
-        /// The replica that the sender considers coordinator.
         to: u32,
-        /// The follower.
         from: u32,
-        /// The epoch that the sender follows.
         epoch: u64,
-        /// `sent` of the latest `Ok` or IAMCOORDINATOR received: the sender follows no other replica for a term from
-        /// then on.
+        /// `sent` of the latest OK or IAMCOORDINATOR: the sender follows no other replica for a term from then on.
         last_received: Time,
     },
-    /// OK: sent by the coordinator to answer `Ping`. The follower renews its promise and drops entries before `front`.
+    /// OK: sent by the coordinator to answer PING. The follower renews its promise and drops entries before `front`.
     Ok {
-        /// The follower.
         to: u32,
-        /// The coordinator's index among the replicas.
         from: u32,
-        /// Its epoch.
         epoch: u64,
-        /// Send time, by the coordinator's clock.
         sent: Time,
-        /// Clients with an earlier place are finished.
         front: Place,
     },
 }
 
 impl Message {
-    /// The names of the message types, in the paper's words.
+    /// The names of the messages in the paper.
     pub const KINDS: &'static [&'static str] =
         &["request", "response", "addrequest", "release", "got", "iamcoordinator", "recover", "update", "ping", "ok"];
 
-    /// Returns the index of this message's type in [`Message::KINDS`].
+    /// Returns the index in [`Message::KINDS`].
     pub fn kind(&self) -> usize {
         match self {
             Self::Request { .. } => 0,
@@ -227,7 +190,7 @@ impl Message {
         }
     }
 
-    /// Returns the receiving replica; `None` if a client receives the message.
+    /// Returns the receiving replica; `None` for a client.
     pub fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { to, .. }
@@ -241,7 +204,7 @@ impl Message {
         }
     }
 
-    /// Returns the sending replica, if a replica sends the message.
+    /// Returns the sending replica, if any.
     pub fn sender(&self) -> Option<u32> {
         match *self {
             Self::Response { from, .. }
@@ -255,21 +218,20 @@ impl Message {
     }
 }
 
-/// The timers of clients and replicas.
+/// The timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client repeats its request, renews its lease, or finds that it has expired.
+    /// A client repeats its request, renews its lease, or finds it expired.
     Wake(Ticket),
     /// A peer resends unconfirmed RELEASEs.
     Resend,
-    /// The coordinator checks whether the owner's lease has expired.
+    /// The coordinator checks the owner's lease.
     Lease(u32),
-    /// A replica pings its coordinator, becomes a candidate, or requests its memory. In print: OK has not arrived in
-    /// time.
+    /// A replica pings its coordinator, becomes a candidate, or requests its memory. In print: OK is late.
     Ping(u32),
 }
 
-/// The count, with the epoch if that is not 0: `7`, `3.7`.
+/// The count, after the epoch unless that is 0: `7`, `3.7`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.epoch {
@@ -279,14 +241,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// Place and client, as in `7@4`.
+/// Place and client: `7@4`.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.place, self.client)
     }
 }
 
-/// The paper's notation, with replicas as `R` and their index. Omits times, the queue and the memory.
+/// The paper's notation, without times, queue and memory.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
