@@ -15,40 +15,30 @@
 //!   │                 ▼                  │
 //! ```
 //!
-//! [`Config::PRINTED`] is Figure 1, in which the second client waits forever. Each switch of [`Config`] repairs one
-//! defect; [`Config::REPAIRED`] has all repairs. `group.rs` has the election.
+//! [`Config::PRINTED`] is Figure 1, in which the second client waits forever; [`Config::REPAIRED`] has all repairs.
 //!
 //! # Safety
 //!
-//! *Assumptions.* Messages are lost, duplicated, delayed and reordered. Replicas and clients crash, and replicas lose
-//! their memory. The rates of any two clocks differ by less than 0.1 %, and the timer at the end of a client's lease is
-//! not late.
+//! Messages may be lost, duplicated, delayed and reordered; replicas and clients crash, and replicas lose their memory.
+//! The rates of any two clocks differ by less than 0.1 %, and the timer at the end of a client's lease is not late.
 //!
 //! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself included, have promised to follow
-//!    no other. A promise lasts for a [term](Config::term) from when it is given; the coordinator counts from when it
-//!    sent the message that the promise answers. Two sets of m share a replica. A replica without memory promises
-//!    nothing until a term has passed, and with it its earlier promises.
-//! 2. *One chain at a time.* A *chain* is the sequence of hand-overs that starts with a coordinator's grant. The
-//!    coordinator starts one only when the last owner of the previous chain has released without a successor, or its
-//!    lease has expired. A client holds only until the lease end that it received, by its own clock, for the current
-//!    owner or an earlier one. So every client of the chain has left by then, even if the token is lost.
-//! 3. *Elections.* Grants are not replicated. A new coordinator starts no chain for the length of a lease (*grace*):
-//!    its predecessor extended no lease after its promises expired. During grace owners renew their leases with the new
-//!    coordinator and continue to hand over.
+//!    no other. A promise lasts for a [term](Config::term); the coordinator counts from when it sent the message that
+//!    the promise answers. Two sets of m share a replica. A replica without memory promises nothing until its earlier
+//!    promises have expired.
+//! 2. *One chain at a time.* A *chain* is the sequence of hand-overs after a coordinator's grant. The coordinator
+//!    starts one only when the last owner of the previous chain has released, or its lease has expired. A client holds
+//!    only until the lease end that it received, by its own clock, for the current owner or an earlier one. So every
+//!    client of an expired chain has left, even if the token is lost.
+//! 3. *Elections.* Grants are not replicated. A new coordinator starts no chain for the length of a lease (*grace*),
+//!    since its predecessor extended no lease after its promises expired. Meanwhile owners renew and hand over.
 //!
 //! # Numbers
 //!
-//! A hand-over adds 1 to the fencing number, and so does a grant after a RELEASE that ends a chain. After an expired
-//! lease the coordinator continues at the next multiple of [`LEAP`](fencing::LEAP); a chain is shorter than that. The
-//! first chain of a coordinator starts at its epoch times 2⁴⁰. Epochs increase while a majority of replicas has its
-//! memory: a candidate needs m votes of replicas that know no higher epoch, and a replica without memory learns the
-//! epoch before it votes. Without such a majority replicas start again: safe, but numbers may repeat.
-//!
-//! # Liveness
-//!
-//! A client repeats its request until it is granted, and retransmits a RELEASE until the coordinator confirms it. A
-//! grant returns to the coordinator if its request is no longer waiting or its owner knows no successor; the
-//! coordinator then serves the head of its own queue. Any other message may be lost.
+//! A hand-over adds 1 to the fencing number. After an expired lease the coordinator continues at the next multiple of
+//! [`LEAP`](fencing::LEAP); a chain is shorter than that. A coordinator's first chain starts at its epoch times 2⁴⁰.
+//! Epochs increase while a majority of replicas has its memory: a candidate needs m votes of replicas that know no
+//! higher epoch, and a replica without memory learns the epoch before it votes. Otherwise numbers may repeat.
 //!
 //! *Departure:* a client may withdraw while it waits, and each of several clients at one peer has its own place.
 
@@ -76,48 +66,44 @@ use replica::Replica;
 /// Distance between the first fencing numbers of two epochs.
 const EPOCH: u64 = 1 << 40;
 
-/// Configuration. Each switch is one repair.
+/// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of an owner's lease, and of the silence after which a waiter is removed. 10 s: our choice, as in Sigma.
+    /// Length of an owner's lease, and of a waiter's silence before it is removed. 10 s: our choice, as in Sigma.
     pub lease: Span,
-    /// Length of a replica's promise to its coordinator. 4 s: our choice, four pings.
+    /// Length of a promise. 4 s: our choice, four pings.
     pub term: Span,
-    /// *periodOfTime*: interval of a replica's pings; in print also its wait for OK. 1 s: our choice.
+    /// *periodOfTime*: interval of pings; in print also the wait for OK. 1 s: our choice.
     pub ping: Span,
     /// Interval of unanswered requests. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Sends ADDREQUEST to the owner, too. In print the owner never learns of a successor.
+    /// The owner receives ADDREQUEST. In print it never learns of a successor.
     pub owner_notified: bool,
     /// Replicas handle RELEASE. In print the first owner stays the owner.
     pub replicas_receive_release: bool,
-    /// RELEASE names the successor. In print the client that is first in its own queue enters, and a RELEASE that
-    /// overtakes ADDREQUEST or RESPONSE leaves a waiter behind.
+    /// RELEASE names the successor. In print a RELEASE that overtakes ADDREQUEST or RESPONSE leaves a waiter behind.
     pub named_successor: bool,
-    /// The coordinator numbers requests. In print clients' time stamps order them, and a late ADDREQUEST with an early
-    /// stamp makes a second head of the queue.
+    /// The coordinator numbers requests. In print a late ADDREQUEST with an early time stamp makes a second head of the
+    /// queue.
     pub coordinator_numbers: bool,
-    /// Distinguishes requests, and returns a grant for a finished one. In print the client is the identity, and a
-    /// duplicate REQUEST is served twice.
+    /// Distinguishes a client's requests. In print a duplicate REQUEST is served twice.
     pub requests_apart: bool,
     /// Answers a repeated REQUEST. In print (*received(msg)*) every replica drops it, even a new coordinator.
     pub coordinator_dedups: bool,
-    /// A coordinator needs the promises of a majority. In print any replica that misses an answer becomes coordinator,
-    /// and the latest time stamp wins.
+    /// A coordinator needs a majority. In print any replica that misses an answer becomes coordinator.
     pub majority_lease: bool,
     /// Owners have a lease and know its end. §4.4 promises it, Figure 1 has none.
     pub owner_lease: bool,
-    /// Retransmits unanswered messages. §4.4 promises it, Figure 1 sends everything once.
+    /// Retransmits unanswered messages, as §4.4 promises.
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST, with the same
-    /// effect for 3 (n − 1) more messages.
+    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST, to no effect.
     pub one_acts: bool,
     /// Sends REQUEST and RELEASE to one replica, and to all only without an answer. In print always to all.
     pub one_asked: bool,
 }
 
 impl Config {
-    /// The form of Figure 1.
+    /// Figure 1.
     pub const PRINTED: Self = Self {
         lease: Span::from_secs(10),
         term: Span::from_secs(4),
@@ -135,7 +121,7 @@ impl Config {
         one_acts: false,
         one_asked: false,
     };
-    /// The repaired form.
+    /// With all repairs.
     pub const REPAIRED: Self = Self {
         owner_notified: true,
         replicas_receive_release: true,
@@ -161,7 +147,7 @@ pub struct Forecast {
     pub wait: Option<Span>,
 }
 
-/// One peer's state for one resource: its clients and the replicas that it hosts.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     common: Common,
@@ -187,7 +173,7 @@ fn is_same(one: Claim, other: Claim, config: &Config) -> bool {
 }
 
 impl Coordinator {
-    /// Creates a peer that hosts the replicas that `replicas` places at `me`.
+    /// Creates a peer with the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
             common: Common { config, replicas: replicas.clone(), post: Post::new(me) },
@@ -196,7 +182,7 @@ impl Coordinator {
         }
     }
 
-    /// Returns the forecast for a waiting client that has received an answer.
+    /// `None` if the client does not wait, or has no answer yet.
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         self.clients.forecast(ticket)
     }
@@ -238,7 +224,6 @@ impl Coordinator {
         }
     }
 
-    /// Delivers messages from this peer to itself.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(message, cx);
@@ -268,7 +253,7 @@ impl Protocol for Coordinator {
         self.deliver_here(cx);
     }
 
-    /// If the replica's key has moved here, creates the replica without memory.
+    /// Creates a replica without memory if its key has moved here.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
             return cx.unexpected("a message for an unknown replica");
@@ -326,7 +311,6 @@ impl Observe for Coordinator {
     }
 }
 
-/// E.g. `R0 coordinator, epoch 0, owner 3, queue 2@4`.
 impl fmt::Display for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

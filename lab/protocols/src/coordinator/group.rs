@@ -25,7 +25,6 @@ use crate::Cx;
 use crate::quorum::Voters;
 use crate::replicas::by_any_clock;
 
-/// A replica's state of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     /// *Coordinator*: the replica that this one follows; a candidate follows itself.
@@ -37,7 +36,7 @@ pub(super) struct Group {
     promised: Time,
     /// `sent` of the message that the promise answers.
     last_received: Time,
-    /// When this replica becomes a candidate unless it receives a message from a coordinator.
+    /// When it becomes a candidate without a message from a coordinator.
     patience: Time,
     state: State,
     /// The first replica may be a candidate in epoch 0, once.
@@ -51,7 +50,7 @@ pub(super) struct Group {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// Lost its memory at `since`, as the replicas `blanks` have reported of themselves.
+    /// Without memory since `since`, and so are the replicas `blanks`.
     Blank {
         since: Time,
         blanks: Voters,
@@ -61,7 +60,7 @@ enum State {
     Candidate {
         votes: Vec<Option<Time>>,
     },
-    /// The coordinator, which starts no chain before `grace`.
+    /// Starts no chain before `grace`.
     Office {
         votes: Vec<Option<Time>>,
         grace: Time,
@@ -86,7 +85,7 @@ impl Group {
         }
     }
 
-    /// In print, a replica without memory continues as before.
+    /// In print it continues as before.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
         Self { state: if config.majority_lease { blank } else { State::Follower }, was_candidate: true, ..Self::new() }
@@ -115,7 +114,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// Returns until when m promises are valid. The own one does not expire and is not among the votes.
+/// Returns until when m promises are valid. The own one does not expire.
 fn lease_end(votes: &[Option<Time>], common: &Common) -> Option<Time> {
     let mut ends: Vec<Time> = votes.iter().flatten().map(|&sent| sent + by_any_clock(common.config.term)).collect();
     ends.sort_unstable();
@@ -130,7 +129,6 @@ impl Replica {
         self.group.coordinator == self.index
     }
 
-    /// Returns whether this replica may decide: in print always. Deposes a coordinator whose lease has expired.
     pub fn is_in_office(&mut self, common: &Common, now: Time) -> bool {
         if !common.config.majority_lease {
             return true;
@@ -153,7 +151,7 @@ impl Replica {
         }
     }
 
-    /// Waits for a term and a random time, lest all replicas become candidates at once.
+    /// Waits a random time longer than a term, lest all become candidates at once.
     fn be_patient(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let while_longer = cx.rng().between(Span::ZERO, common.config.ping);
         self.group.patience = cx.now() + common.config.term + while_longer;
@@ -199,7 +197,7 @@ impl Replica {
         }
     }
 
-    /// Figure 1, *Election()*: becomes a candidate, unless bound by a promise.
+    /// Figure 1, *Election()*.
     pub fn stand(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, group) = (cx.now(), &mut self.group);
         let is_early = group.was_candidate && now < group.patience;
@@ -208,7 +206,7 @@ impl Replica {
         }
         let replicas = common.replicas.quorum().replicas();
         if group.was_candidate || self.index != 0 || group.found > 0 {
-            // The lowest epoch of this replica above all known. Epochs of two replicas differ.
+            // The lowest epoch of this replica above all known.
             let (all, mine) = (u64::from(replicas), u64::from(self.index));
             let round = (group.found + 1).saturating_sub(mine).div_ceil(all);
             group.found = round * all + mine;
@@ -300,8 +298,8 @@ impl Replica {
         }
     }
 
-    /// Resumes voting without memory, and returns true, if no majority has its memory: then there is no coordinator to
-    /// recover from. Grace covers the lost promises. If all votes are needed, this replica alone is enough.
+    /// Resumes voting without memory if no majority has its memory, and so there is no coordinator to recover from.
+    /// Grace covers the lost promises.
     fn restarts(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
         let State::Blank { blanks, .. } = &self.group.state else { return false };
         let (quorum, blank) = (common.replicas.quorum(), blanks.len() + 1);
@@ -316,7 +314,7 @@ impl Replica {
     fn count_votes(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, State::Candidate { votes }) = (cx.now(), &mut self.group.state) else { return };
         if self.group.promised > now && lease_end(votes, common).is_some_and(|end| end > now) {
-            // After a lease all clients of earlier coordinators have left. Epoch 0 has no earlier one.
+            // After a lease all clients of earlier coordinators have left. Epoch 0 has none.
             let grace = if self.group.epoch == 0 { Time::ZERO } else { now + common.config.lease };
             self.group.state = State::Office { votes: core::mem::take(votes), grace };
             self.take_office(common, cx);
@@ -360,8 +358,8 @@ impl Replica {
         }
     }
 
-    /// §4.1, *Recovering the memory*. *Departure:* after a term, when the forgotten promises have expired and votes in
-    /// flight no longer count; in print at once.
+    /// §4.1, *Recovering the memory*. *Departure:* after a term, when forgotten promises and votes in flight have
+    /// expired.
     pub fn start_recovery(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.majority_lease {
             self.wake_up(common, cx);
@@ -370,7 +368,6 @@ impl Replica {
         }
     }
 
-    /// Figure 1, *Updating()*.
     fn ask_for_memory(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         for to in self.others(common) {
             common.send(to, Message::Recover { to, from: self.index, sent: cx.now() }, cx);
@@ -451,7 +448,7 @@ mod tests {
     use crate::replicas::Post;
     use crate::{Quorum, Replicas};
 
-    /// A replica that follows the sender of a late OK pings in vain and withholds its vote for a term.
+    /// A follower of the sender would ping in vain and withhold its vote for a term.
     #[test]
     fn ok_of_earlier_epoch_is_not_followed() {
         let config = Config::REPAIRED;

@@ -1,4 +1,5 @@
-//! Messages between clients and replicas of the coordinator protocol.
+//! Messages of the coordinator protocol.
+#![expect(missing_docs, reason = "the text of a type describes its fields")]
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,45 +8,36 @@ use peerlock_types::{Span, Ticket, Time};
 
 use crate::token::Claim;
 
-/// A place in the queue: a number from the coordinator; in print, the client's time stamp.
+/// The coordinator's number for a request, counted in its epoch; in print, the client's time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
-    /// The epoch of the coordinator that gave the number.
     pub epoch: u64,
-    /// Counts from 1 in each epoch.
     pub count: u64,
 }
 
-/// A waiter. Entries are ordered by place.
+/// A waiter, ordered by place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Entry {
-    /// The place.
     pub place: Place,
-    /// The client.
     pub client: Claim,
 }
 
-/// *Owner*: the client that holds the resource or has been granted it.
+/// *Owner*: the client that has been granted the resource under this fencing number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
-    /// The client.
     pub client: Claim,
-    /// The fencing number. See [the numbers](super#numbers).
     pub number: u64,
 }
 
-/// A replica's memory.
+/// A replica's memory: the highest epoch voted for or followed, the highest grant number, the waiters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
-    /// The highest epoch voted for or followed.
     pub found: u64,
-    /// The highest grant number known.
     pub number: u64,
-    /// The waiters.
     pub queue: Vec<Entry>,
 }
 
@@ -63,22 +55,20 @@ pub enum Telling {
     Blank,
 }
 
-/// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one: a
-/// peer may host several. `sent` is the send time by the sender's clock, or that of the message answered.
+/// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one.
+/// `sent` is the send time by the sender's clock, or that of the message answered.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// REQUEST: sent by a client to request the resource, to repeat the request, or to renew its lease. The coordinator
-    /// appends the client to the queue or renews its lease, and answers with RESPONSE. `holds` is the number of its
-    /// grant, `inside` whether it is in the critical section, `newest` the highest number it knows. Another replica
-    /// forwards the request if it is the only copy (`alone`), in print always.
+    /// REQUEST: sent by a client to request, to repeat a request, or to renew its lease. The coordinator queues the
+    /// client or renews its lease, and answers with RESPONSE; another replica forwards the only copy (`alone`), in
+    /// print every copy. `holds` is the number of the client's grant, `newest` the highest number it knows; `place` is
+    /// kept under a new coordinator.
     Request {
         to: u32,
         client: Claim,
         /// *timestamp*: the client's Lamport clock at its first request.
         stamp: u64,
-        /// Kept under a new coordinator.
         place: Option<Place>,
         holds: Option<u64>,
         inside: bool,
@@ -86,91 +76,65 @@ pub enum Message {
         alone: bool,
         sent: Time,
     },
-    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue, which
-    /// is omitted if the client has it, and enters if it is the owner.
+    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue, if it
+    /// is sent, and enters if it is the owner.
     Response {
         client: Ticket,
         from: u32,
         place: Option<Place>,
         owner: Option<Holder>,
         queue: Option<Vec<Entry>>,
-        /// End of the lease, by the client's clock: the coordinator does not reassign the resource before.
+        /// The coordinator does not reassign the resource before, by the client's clock.
         until: Time,
-        /// The mean time per client.
         t_cs: Option<Span>,
     },
-    /// ADDREQUEST: sent by the coordinator for each new waiter, to the owner (not in print), to all waiters and to all
-    /// replicas. The receiver inserts the entry into its queue.
-    AddRequest {
-        to: Option<u32>,
-        entry: Entry,
-    },
-    /// RELEASE: sent by a client that releases or withdraws, to all waiters and to the replicas, or by the coordinator
-    /// on behalf of a silent client. The receiver removes the client; the successor enters. The coordinator answers
-    /// with GOT.
+    /// ADDREQUEST: sent by the coordinator for a new waiter to the owner (not in print), all waiters and all replicas,
+    /// which insert the entry.
+    AddRequest { to: Option<u32>, entry: Entry },
+    /// RELEASE: sent by a client that releases or withdraws to all waiters and to the replicas, or by the coordinator
+    /// for a silent client. The receiver removes the client; the successor enters. The coordinator answers with GOT.
     Release {
         to: Option<u32>,
         client: Claim,
         /// The number of its grant. `None`: it only waited. 0: the coordinator removes it.
         number: Option<u64>,
-        /// Enters under the next number. `None`: the coordinator chooses. Not in print.
+        /// Enters under the next number; without, the coordinator chooses. Not in print.
         successor: Option<Claim>,
-        /// The last place known to the client: the coordinator notifies the waiters behind it. Not in print.
+        /// The coordinator notifies the waiters behind this place. Not in print.
         last: Option<Place>,
-        /// The receipt to return; 0 for none.
+        /// 0: none is expected.
         receipt: u64,
     },
-    /// Sent by the coordinator to acknowledge a RELEASE. The client stops retransmitting. Not in print.
-    Got {
-        receipt: u64,
-    },
+    /// Sent by the coordinator to acknowledge a RELEASE. Not in print.
+    Got { receipt: u64 },
     /// IAMCOORDINATOR: sent by a candidate to all replicas, or by a coordinator to replicas whose promise is old. A
-    /// replica without another promise follows it and answers with UPDATE. In print it announces a result, and has no
-    /// answer.
+    /// replica without another promise follows it and answers with UPDATE. In print it announces a result.
     IamCoordinator {
         to: u32,
         from: u32,
-        /// Only this replica can have this epoch; in print, the time stamp.
+        /// Unique to the replica; in print, the time stamp.
         epoch: u64,
         sent: Time,
     },
     /// RECOVER: sent by a replica without memory to all others. The coordinator answers with UPDATE.
-    Recover {
-        to: u32,
-        from: u32,
-        sent: Time,
-    },
-    /// UPDATE: sent by a replica to a candidate, or to a replica without memory. The receiver counts the vote or adopts
-    /// the memory.
-    Update {
-        to: u32,
-        from: u32,
-        why: Telling,
-        sent: Time,
-        epoch: u64,
-        memory: Memory,
-    },
-    /// PING: sent periodically by a replica to its coordinator; in print before it forwards a message. The coordinator
-    /// counts the promise and answers with OK.
+    Recover { to: u32, from: u32, sent: Time },
+    /// UPDATE: sent by a replica to a candidate, which counts it, or to a replica without memory, which adopts it.
+    Update { to: u32, from: u32, why: Telling, sent: Time, epoch: u64, memory: Memory },
+    /// PING: sent periodically by a replica to its coordinator, which counts the promise and answers with OK; in print
+    /// before it forwards a message.
     Ping {
         to: u32,
         from: u32,
         epoch: u64,
-        /// `sent` of the latest OK or IAMCOORDINATOR: the sender follows no other replica for a term from then on.
+        /// `sent` of the latest OK or IAMCOORDINATOR, from which the promise counts.
         last_received: Time,
     },
-    /// OK: sent by the coordinator to answer PING. The follower renews its promise and drops entries before `front`.
-    Ok {
-        to: u32,
-        from: u32,
-        epoch: u64,
-        sent: Time,
-        front: Place,
-    },
+    /// OK: answers PING. The follower renews its promise and drops entries before `front`.
+    Ok { to: u32, from: u32, epoch: u64, sent: Time, front: Place },
 }
 
 impl Message {
-    /// The names of the messages in the paper.
+    /// The paper's names.
     pub const KINDS: &'static [&'static str] =
         &["request", "response", "addrequest", "release", "got", "iamcoordinator", "recover", "update", "ping", "ok"];
 
@@ -190,7 +154,7 @@ impl Message {
         }
     }
 
-    /// Returns the receiving replica; `None` for a client.
+    /// `None`: a client.
     pub fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { to, .. }
@@ -204,7 +168,7 @@ impl Message {
         }
     }
 
-    /// Returns the sending replica, if any.
+    /// The replica that sends this, if any.
     pub fn sender(&self) -> Option<u32> {
         match *self {
             Self::Response { from, .. }
@@ -227,11 +191,10 @@ pub enum Timer {
     Resend,
     /// The coordinator checks the owner's lease.
     Lease(u32),
-    /// A replica pings its coordinator, becomes a candidate, or requests its memory. In print: OK is late.
+    /// A replica pings its coordinator, stands for election, or requests its memory. In print: OK is late.
     Ping(u32),
 }
 
-/// The count, after the epoch unless that is 0: `7`, `3.7`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.epoch {
@@ -241,7 +204,6 @@ impl fmt::Display for Place {
     }
 }
 
-/// Place and client: `7@4`.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.place, self.client)

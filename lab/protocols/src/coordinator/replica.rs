@@ -1,4 +1,4 @@
-//! The replica side (Figure 1, *Replica side*): the coordinator's answers, and the records of the other replicas.
+//! The replica side (Figure 1, *Replica side*).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -22,13 +22,10 @@ pub(super) struct Replica {
     pub waiting: Vec<Waiting>,
     /// *Owner*.
     pub owner: Option<Owner>,
-    /// The highest known grant number.
     pub number: u64,
-    /// The last place given.
     count: u64,
     /// The mean time per client, weighted towards recent ones.
     t_cs: Option<Span>,
-    /// Whether [`Timer::Lease`] is pending.
     watches: bool,
     /// *received(msg)*, in print: the REQUESTs received.
     received: Vec<(Claim, u64)>,
@@ -39,7 +36,7 @@ pub(super) struct Replica {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Waiting {
     pub entry: Entry,
-    /// Its latest REQUEST; `None` if only other replicas received it.
+    /// `None` if only other replicas received it.
     last_received: Option<Received>,
     /// Arrival of its last message.
     since: Time,
@@ -53,7 +50,7 @@ struct Received {
 }
 
 impl Received {
-    /// Converts a local time to the client's clock, rounding down: the request arrived after it was sent.
+    /// Converts a local time to the client's clock, rounding down.
     fn there(self, here: Time) -> Time {
         self.sent + by_any_clock(here.since(self.arrived))
     }
@@ -74,8 +71,8 @@ impl Owner {
     }
 }
 
-/// The number in a RELEASE by which a coordinator removes a waiter. Below all grant numbers, so that a late RELEASE
-/// does not remove a client that has become the owner.
+/// The number in a RELEASE by which a coordinator removes a waiter. Below all grant numbers: a late RELEASE does not
+/// remove an owner.
 const REMOVED: u64 = 0;
 
 fn is_one_chain(one: u64, other: u64) -> bool {
@@ -185,8 +182,8 @@ impl Replica {
         }
     }
 
-    /// Makes a client the owner that has a later grant of the known chain. A new coordinator knows no chain, and
-    /// accepts only a client in the critical section: a mere grant may have been superseded.
+    /// A new coordinator knows no chain, and accepts only a client in the critical section: a mere grant may have been
+    /// superseded.
     fn learn_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let is_further =
@@ -200,8 +197,7 @@ impl Replica {
         }
     }
 
-    /// Adopts a client's higher number, in case a majority has lost its memory. The owner rejects a grant below the
-    /// number it knows, and gets a new one.
+    /// Adopts a client's higher number, in case a majority has lost its memory.
     fn catch_up(&mut self, client: Claim, newest: u64) {
         self.number = self.number.max(newest);
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.holder.client == client)
@@ -264,7 +260,6 @@ impl Replica {
         }
     }
 
-    /// Notifies waiters and replicas that a client is removed from the queue.
     fn inject(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let number = Some(REMOVED);
         let release = |to| Message::Release { to, client, number, successor: None, last: None, receipt: 0 };
@@ -276,7 +271,6 @@ impl Replica {
         }
     }
 
-    /// *SendResponse*.
     pub fn respond(&self, to: Claim, with_queue: bool, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let known = self.waiting.iter().find(|waiting| is_same(waiting.entry.client, to, &common.config));
         let last_received = match self.owner {
@@ -344,7 +338,7 @@ impl Replica {
         self.serve(common, cx);
     }
 
-    /// Returns the number of an owner that withdraws before it knows of its grant: the number is used.
+    /// The number of an owner that withdraws before it knows of its grant.
     fn never_entered(&self, client: Claim, common: &Common) -> Option<u64> {
         let owner = self.owner.filter(|owner| is_same(owner.holder.client, client, &common.config));
         owner.map(|owner| owner.holder.number)
@@ -361,7 +355,6 @@ impl Replica {
         self.serve(common, cx);
     }
 
-    /// Sets the timer for the end of grace or of the owner's lease.
     pub fn watch(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let until = self.group.grace().filter(|grace| *grace > now).or(self.owner.map(|owner| owner.until));
@@ -440,7 +433,7 @@ mod tests {
     const OTHER: Claim = Claim { peer: PeerId::new(8), ticket: Ticket::new(1) };
     const NUMBER: u64 = 5;
 
-    /// Returns a permanent coordinator, and its owner under number 5.
+    /// A permanent coordinator, and its owner under number 5.
     fn in_office() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };
@@ -490,8 +483,8 @@ mod tests {
         }
     }
 
-    /// Seen in trial 79 of the coordinator in `faults/table`: an earlier coordinator's removal of a client arrives
-    /// after that client has become the owner.
+    /// Seen in trial 79 of `faults/table`: an earlier coordinator's removal arrives after the client has become the
+    /// owner.
     #[test]
     fn removal_by_earlier_coordinator_keeps_owner() {
         let (mut earlier, mut common) = in_office();
