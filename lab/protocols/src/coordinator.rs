@@ -39,8 +39,6 @@
 //! [`LEAP`](fencing::LEAP); a chain is shorter than that. A coordinator's first chain starts at its epoch times 2⁴⁰.
 //! Epochs increase while a majority of replicas has its memory: a candidate needs m votes of replicas that know no
 //! higher epoch, and a replica without memory learns the epoch before it votes. Otherwise numbers may repeat.
-//!
-//! *Departure:* a client may withdraw while it waits, and each of several clients at one peer has its own place.
 
 use alloc::vec::Vec;
 use core::fmt;

@@ -37,8 +37,6 @@
 //! **When the owner fails** (§V.A), waiters detect it by pings, and the lease expires. *Departure:* in the paper the
 //! waiter with the most recent copy of the queue declares itself the owner; but the old owner may only be slow, and two
 //! waiters may do so. Here the next owner needs votes, and the earliest request gets them.
-//!
-//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait independently.
 
 use alloc::vec::Vec;
 use core::fmt;
