@@ -296,7 +296,7 @@ impl Chord {
         cx: &mut Cx<'_, Message>,
     ) {
         let Some(hops) = way.hops.checked_add(1) else {
-            return cx.unexpected("a message went round in circles");
+            return cx.unexpected("a message that circles");
         };
         cx.send(to, message(Way { hops, is_past }));
         self.ring.expect(to, cx);

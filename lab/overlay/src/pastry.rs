@@ -212,7 +212,7 @@ impl Pastry {
                 cx.send(hop, Message::Join { node, rows, row, hops });
                 self.ring.expect(hop, cx);
             }
-            (Some(_), None) => cx.unexpected("a message went round in circles"),
+            (Some(_), None) => cx.unexpected("a message that circles"),
             (None, _) if self.ring.is_joined() || others.is_nearest(node.key) => {
                 cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists(), rows });
             }
