@@ -9,7 +9,7 @@ use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 use peerlock_types::Span;
 
-// The driver of the tests, of which this uses a part.
+// The driver of the tests.
 #[allow(dead_code)]
 #[path = "../tests/overlays/world.rs"]
 mod world;

@@ -2,8 +2,8 @@
 //! Protocol for Internet Applications", IEEE/ACM Transactions on Networking 11(1), 2003).
 //!
 //! A key belongs to its *successor*, the first peer at or clockwise after it. Every peer knows its neighbours on the
-//! ring (see the `ring` module) and, for long jumps, its *fingers*: the first peer at least 2ⁱ away, for every i. Each
-//! jump to the last known peer before the key halves the distance, so that a lookup takes about ½·log2 N hops.
+//! ring and its *fingers*: the first peer at least 2ⁱ away, for every i. Each hop to the last known peer before the key
+//! halves the distance, so a lookup takes about ½·log2 N hops.
 //!
 //! ```text
 //!   n            via …          s (owns n's key)
@@ -17,12 +17,9 @@
 //! ```
 //!
 //! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the previous one, so that a dead
-//! hop is detected and the next attempt takes another route.
-//!
-//! *Departure:* a peer that receives a key of its predecessor passes it back one step: the previous hop did not know
-//! the predecessor yet, and around the ring the message would return. Joins and searches go back as many steps as
-//! necessary. Each hop is nearer to the key than the previous one, first from before the key and then, once past it,
-//! from behind, so that they terminate however little peers know of each other.
+//! hop is detected. A peer that receives a key of its predecessor passes it back, since around the ring the message
+//! would return. Each hop is nearer to the key than the previous one, first from before the key and then from behind,
+//! so lookups terminate.
 
 use alloc::vec::Vec;
 
@@ -34,48 +31,27 @@ use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 /// The messages between peers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
     /// Between neighbours, and signs of life.
     Ring(RingMessage),
     /// *join*, routed to the owner of the newcomer's key, which replies with `Welcome`; every hop confirms.
-    Join {
-        /// The newcomer and its key.
-        node: Node,
-        /// The progress of the message.
-        way: Way,
-    },
-    /// From the owner of the newcomer's key to the newcomer.
-    Welcome {
-        /// The key of the sender.
-        key: Key,
-        /// The owner's neighbours on both sides.
-        lists: Lists,
-    },
-    /// *fix_fingers*, routed to the owner of a key, which replies with `Found`; every hop confirms.
-    Seek {
-        /// The key whose owner is sought.
-        key: Key,
-        /// The peer that asks.
-        origin: PeerId,
-        /// The progress of the message.
-        way: Way,
-    },
-    /// From the owner of a key to the peer that asked.
-    Found {
-        /// The key that was asked for.
-        sought: Key,
-        /// The owner's own key.
-        key: Key,
-    },
+    Join { node: Node, way: Way },
+    /// From the owner of the newcomer's key, with its neighbours.
+    Welcome { key: Key, lists: Lists },
+    /// *fix_fingers*, routed to the owner of a key, which replies to `origin` with `Found`; every hop confirms.
+    Seek { key: Key, origin: PeerId, way: Way },
+    /// From the owner of the key `sought`.
+    Found { sought: Key, key: Key },
 }
 
 /// The progress of a message to the owner of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Way {
-    /// Hops so far; a message that has made 255 is circling.
+    /// A message that has made 255 is circling.
     pub hops: u8,
-    /// The message has passed the key: its receiver lies at the key or behind it, and was taken for the owner.
+    /// Its receiver lies at the key or behind it, and was taken for the owner.
     pub is_past: bool,
 }
 
@@ -85,25 +61,23 @@ impl From<RingMessage> for Message {
     }
 }
 
-/// One peer's part in Chord.
+/// One peer of Chord.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chord {
     ring: Ring,
-    /// The distinct fingers beyond the successor, the nearest first. Finger i is the first of them that is at least 2ⁱ
-    /// away, so that at most one has its highest distance bit at i.
+    /// The distinct fingers beyond the successor, the nearest first: at most one has its highest distance bit at i.
     fingers: Vec<Node>,
-    /// *next*: the number of the finger to look up next; `None` to start again behind the successor.
+    /// *next*: the number of the finger to look up next; `None` to start again.
     next: Option<u32>,
     /// The number of the finger that is being looked up.
     sought: Option<u32>,
-    /// Whether each answer is followed by the next lookup at once: a newcomer fills its whole table, later it looks up
-    /// one finger per round.
+    /// Whether each answer is followed by the next lookup: a newcomer fills its whole table at once.
     eager: bool,
 }
 
 /// The next step of a join or search.
 enum Onward {
-    /// To this peer, and whether that is past the key.
+    /// Whether the peer is past the key.
     To(PeerId, bool),
     /// It ends here.
     Ours,
@@ -126,7 +100,7 @@ impl Overlay for Chord {
         while let Some(i) = next {
             let target = me.plus(1 << i);
             let finger = nodes[nodes.partition_point(|node| node.key < target) % nodes.len()];
-            // The first peer after the target is this one: no peer is that far away.
+            // No peer is that far away.
             if finger.key == me || me.distance(finger.key) < 1 << i {
                 break;
             }
@@ -141,7 +115,7 @@ impl Overlay for Chord {
         self.ring.me()
     }
 
-    /// The range from behind the predecessor to this peer.
+    /// From behind the predecessor to this peer.
     fn range(&self) -> Option<KeyRange> {
         let last = self.ring.me().key;
         let after = self.ring.left().nearest().map_or(last, |predecessor| predecessor.key);
@@ -213,12 +187,12 @@ impl Overlay for Chord {
 }
 
 impl Chord {
-    /// Returns the distinct fingers beyond the successor, the nearest first.
+    /// The distinct fingers beyond the successor, the nearest first.
     pub fn fingers(&self) -> &[Node] {
         &self.fingers
     }
 
-    /// Does `work`, and reports to the user above if that changed the owned keys.
+    /// Reports if `work` has changed the owned keys.
     fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
         let before = self.range();
         work(self, cx);
@@ -227,7 +201,7 @@ impl Chord {
         }
     }
 
-    /// Returns a peer that is nearer to a key that this peer does not own.
+    /// A peer that is nearer to a key that this peer does not own.
     fn nearer(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
         let (successor, predecessor) = (self.ring.right().nearest()?, self.ring.left().nearest()?);
@@ -243,7 +217,6 @@ impl Chord {
         preceding.max_by_key(|node| me.distance(node.key))
     }
 
-    /// Returns all known peers, some of them twice.
     fn known(&self) -> impl Iterator<Item = Node> {
         self.ring.neighbours().chain(self.fingers.iter().copied())
     }
@@ -254,8 +227,7 @@ impl Chord {
         let Some(predecessor) = self.ring.left().nearest() else {
             return match (self.ring.is_joined(), self.ring.via()) {
                 (true, _) => Onward::Ours,
-                // The search starts again, and the sender learns that this peer is not in the ring, so that it does not
-                // return.
+                // The search starts again; the sender learns that this peer is not in the ring.
                 (false, Some(via)) => Onward::To(via, false),
                 (false, None) => Onward::Unknown,
             };
@@ -289,7 +261,7 @@ impl Chord {
         if !self.ring.is_plausible(node) {
             return cx.unexpected("a newcomer has the key of another");
         }
-        // The newcomer may still be known from an earlier life, and then would be asked for itself.
+        // The newcomer, if known from an earlier life, would be asked for itself.
         let mut others = self.clone();
         others.ring.remove_peer(node.peer);
         others.fingers.retain(|finger| finger.peer != node.peer);
@@ -307,7 +279,7 @@ impl Chord {
             Onward::To(to, is_past) => {
                 self.forward(from, way, (to, is_past), |way| Message::Seek { key, origin, way }, cx);
             }
-            // If the search came back to the peer that asked, that one knows by now.
+            // The peer that asked has found itself.
             Onward::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
                 cx.send(origin, Message::Found { sought: key, key: self.ring.me().key });
             }
@@ -315,7 +287,6 @@ impl Chord {
         }
     }
 
-    /// Passes a message on, after `way`.
     fn forward(
         &mut self,
         from: PeerId,
@@ -325,23 +296,23 @@ impl Chord {
         cx: &mut Cx<'_, Message>,
     ) {
         let Some(hops) = way.hops.checked_add(1) else {
-            return cx.unexpected("a message went round in circles");
+            return cx.unexpected("a message that circles");
         };
         cx.send(to, message(Way { hops, is_past }));
         self.ring.expect(to, cx);
-        // The previous hop took this peer for the owner, so it does not know the peers in between. It learns of them
-        // now and not in its next round; until then its lookups would go around the ring.
+        // The previous hop took this peer for the owner. It learns of the peers in between at once; until then its
+        // lookups would go around the ring.
         if way.is_past && is_past && self.ring.is_joined() && !self.ring.awaits(from) {
             self.ring.exchange(from, cx);
         }
     }
 
-    /// *fix_fingers*: looks up the next finger, or starts again.
+    /// *fix_fingers*.
     fn fix_fingers(&mut self, cx: &mut Cx<'_, Message>) {
         let me = self.ring.me().key;
         let Some(successor) = self.ring.right().nearest().filter(|_| self.ring.is_joined()) else { return };
         let nearest = bit(me, successor.key);
-        // Fingers that are not farther than the successor, or of the same size, are none.
+        // Fingers not farther than the successor, or of the same size, are none.
         self.fingers.retain(|finger| bit(me, finger.key) > nearest);
         let Some(i) = self.next.or(after(nearest)) else { return };
         let key = me.plus(1 << i);
@@ -352,7 +323,7 @@ impl Chord {
                 cx.send(hop, Message::Seek { key, origin: self.ring.me().peer, way });
                 self.ring.expect(hop, cx);
             }
-            // The key is this peer's own: no peer is that far away.
+            // No peer is that far away.
             Onward::Ours | Onward::Unknown => (self.next, self.sought, self.eager) = (None, None, false),
         }
     }
@@ -380,7 +351,7 @@ impl Chord {
         self.drop_finger(peer, cx);
     }
 
-    /// Removes a finger. If no neighbour is left, the other fingers lead back to the ring.
+    /// If no neighbour is left, the other fingers lead back to the ring.
     fn drop_finger(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         self.fingers.retain(|finger| finger.peer != peer);
         if self.ring.right().is_empty() && self.ring.is_joined() {
@@ -389,12 +360,12 @@ impl Chord {
     }
 }
 
-/// Returns the highest bit of the distance from `me` to another key.
+/// The highest bit of the distance from `me` to another key.
 fn bit(me: Key, key: Key) -> u32 {
     me.distance(key).checked_ilog2().expect("a node of our lists never has our own key")
 }
 
-/// Returns the finger after number `i`; there are 128.
+/// There are 128 fingers.
 fn after(i: u32) -> Option<u32> {
     (i < 127).then_some(i + 1)
 }

@@ -6,14 +6,14 @@ use peerlock_types::{Key, PeerId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Node {
-    /// The position on the ring. First, so that nodes sort along the ring.
+    /// First, so that nodes sort along the ring.
     pub key: Key,
     /// The peer.
     pub peer: PeerId,
 }
 
 impl Node {
-    /// Returns the peer at the position derived from its ID.
+    /// The peer at the position derived from its ID.
     pub fn of(peer: PeerId) -> Self {
         Self { key: Key::of_peer(peer), peer }
     }
@@ -29,14 +29,14 @@ impl fmt::Debug for Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KeyRange {
-    /// The last key before the range.
+    /// Before the range.
     pub after: Key,
-    /// The last key of the range.
+    /// The end of the range.
     pub last: Key,
 }
 
 impl KeyRange {
-    /// Returns whether the range contains `key`.
+    /// Whether the range contains `key`.
     pub const fn contains(self, key: Key) -> bool {
         key.is_within(self.after, self.last)
     }

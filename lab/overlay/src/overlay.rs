@@ -1,4 +1,4 @@
-//! The interface of every overlay: inputs in, effects out.
+//! The interface of every overlay.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -8,104 +8,94 @@ use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
 use crate::{KeyRange, Node};
 
-/// One peer's part in an overlay.
-///
-/// Plain verbs come down from the user above, `on_*` comes up from the network, `cx.verb()` goes out. The state is
-/// comparable and hashable, so that it can be explored.
+/// One peer of an overlay. Its state is comparable and hashable, so that it can be explored.
 pub trait Overlay: Clone + Debug + Eq + Hash {
     /// The messages between peers.
     type Message: Clone + Debug + Eq + Hash;
 
-    /// Creates a peer that has not joined yet.
+    /// Creates a peer that has not joined.
     fn new(me: Node, config: Config) -> Self;
 
-    /// Creates the settled state of the peer at `nodes[place]`, from complete knowledge of `nodes`, sorted by key.
-    ///
-    /// Sets no timer: a run without churn needs no repair. Pass [`Timer::Stabilize`] once to start its upkeep.
+    /// Creates the settled state of the peer at `nodes[place]`. Sets no timer: pass [`Timer::Stabilize`] once to start
+    /// the upkeep.
     ///
     /// # Panics
     ///
-    /// Panics if the nodes next to `place` are not in the order of their keys.
+    /// If the nodes next to `place` are not in the order of their keys.
     fn converged(nodes: &[Node], place: usize, config: Config) -> Self;
 
-    /// Returns this peer and its key.
+    /// This peer and its key.
     fn me(&self) -> Node;
 
-    /// Returns the keys that this peer owns; `None` before the join is complete and after it has left.
+    /// The keys that this peer owns; `None` before the join is complete and after it has left.
     fn range(&self) -> Option<KeyRange>;
 
-    /// Returns the peer to pass a message for `key` to.
-    ///
-    /// `None` if this peer owns `key` or knows no other peer. A peer that is joining or has left owns nothing, and
-    /// returns one of its neighbours. After [`Overlay::on_unreachable`] it returns another peer.
+    /// The next hop of a message for `key`; `None` if this peer owns `key` or knows no other peer. A peer that is joining
+    /// or has left returns a neighbour.
     fn next_hop(&self, key: Key) -> Option<PeerId>;
 
-    /// Returns the neighbours: clockwise ones first, then the others, the nearest first. In a small ring both sides
-    /// have the same peers.
+    /// The clockwise neighbours first, then the others, the nearest first. In a small ring both sides have the same
+    /// peers.
     fn neighbours(&self) -> impl Iterator<Item = Node>;
 
-    /// Joins the overlay of the peer `via`, or starts a new overlay without it. May be repeated with another `via`
-    /// until [`Effect::Owns`] reports that the join is complete.
-    ///
-    /// A peer that has joined looks for its neighbours through `via` again. This merges two overlays after a partition.
+    /// Joins the overlay of the peer `via`, or starts a new overlay. May be repeated with another `via`. A peer that
+    /// has joined merges two overlays after a partition.
     ///
     /// # Panics
     ///
-    /// Panics if `via` is this peer.
+    /// If `via` is this peer.
     fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Self::Message>);
 
-    /// Leaves the overlay permanently. Drivers keep the peer for a while, so that it forwards messages that are still
-    /// under way.
+    /// Leaves permanently. Drivers keep the peer for a while, so that it forwards messages in flight.
     fn leave(&mut self, cx: &mut Cx<'_, Self::Message>);
 
     /// Handles a message.
     fn on_message(&mut self, from: PeerId, message: Self::Message, cx: &mut Cx<'_, Self::Message>);
 
-    /// Handles a timer that has expired.
+    /// Handles an expired timer.
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self::Message>);
 
-    /// Handles a report that `peer` cannot be reached. A living peer makes itself known again.
+    /// Handles a report that `peer` cannot be reached.
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Self::Message>);
 }
 
 /// The parameters of an overlay's upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The number of neighbours on each side: Chord's r, and half of Pastry's |L|.
+    /// Neighbours on each side: Chord's r, and half of Pastry's |L|.
     pub side: usize,
-    /// The mean interval between rounds of upkeep. Each is drawn between 0.5 and 1.5 of it, so that peers do not
-    /// synchronise.
+    /// The mean interval between rounds of upkeep, each between 0.5 and 1.5 of it.
     pub stabilize: Span,
-    /// The time to wait for an answer before asking again.
+    /// The time to wait for an answer.
     pub answer: Span,
     /// The number of unanswered questions after which a peer counts as dead.
     pub tries: u8,
-    /// The time for which a dead peer is not added again on the word of others.
+    /// The time for which a dead peer is not added again on hearsay.
     pub quarantine: Span,
 }
 
 impl Config {
-    /// Defaults for Chord. The paper wants r to grow with log2 N: 16 is enough for 65,536 peers.
+    /// Chord's. The paper wants r to grow with log2 N: 16 is enough for 65,536 peers.
     pub const CHORD: Self = Self {
         side: 16,
         // Our choice: a dead neighbour is detected within 20 s, for about one message per peer and second.
         stabilize: Span::from_secs(10),
         // Our choice: longer than nearly every round trip on the Internet.
         answer: Span::from_secs(1),
-        // Our choice: with 1 % loss, a living peer is taken for dead once in a hundred thousand times.
+        // Our choice: with 1 % loss, a living peer counts as dead once in a hundred thousand times.
         tries: 3,
-        // Our choice: by then the dead peer's neighbours have noticed and do not pass it on any more.
+        // Our choice: by then the dead peer's neighbours have noticed.
         quarantine: Span::from_secs(60),
     };
 
-    /// Defaults for Pastry: |L| = 16, the paper's typical value; the rest as for Chord, for comparison.
+    /// Pastry's: |L| = 16, the paper's typical value; the rest as for Chord.
     pub const PASTRY: Self = Self { side: 8, ..Self::CHORD };
 }
 
 /// The timers; at most one of each name is pending at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// The join has not been answered: ask again.
+    /// The join has not been answered.
     Join,
     /// A round of upkeep is due.
     Stabilize,
@@ -115,36 +105,18 @@ pub enum Timer {
 
 /// An action for the driver. Drivers carry effects out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text of an effect describes its fields")]
 pub enum Effect<M> {
-    /// Send `message` to another peer.
-    Send {
-        /// The receiver.
-        to: PeerId,
-        /// The argument of the receiver's [`Overlay::on_message`].
-        message: M,
-    },
-    /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
-    SetTimer {
-        /// The timer.
-        timer: Timer,
-        /// The time from now.
-        after: Span,
-    },
+    /// Send to another peer.
+    Send { to: PeerId, message: M },
+    /// Set a timer, replacing a pending one of the same name.
+    SetTimer { timer: Timer, after: Span },
     /// Cancel the timer if it is pending.
-    CancelTimer {
-        /// The timer.
-        timer: Timer,
-    },
-    /// Notify the user above: this peer now owns exactly these keys.
-    Owns {
-        /// The keys; `None` if the peer has left the overlay.
-        range: Option<KeyRange>,
-    },
-    /// An unexpected message was dropped. Drivers count and trace it.
-    Unexpected {
-        /// The reason.
-        why: &'static str,
-    },
+    CancelTimer { timer: Timer },
+    /// This peer now owns these keys.
+    Owns { range: Option<KeyRange> },
+    /// An unexpected message was dropped.
+    Unexpected { why: &'static str },
 }
 
 /// The context of a step: time, randomness, and the list of effects.
@@ -156,38 +128,38 @@ pub struct Cx<'a, M> {
 }
 
 impl<'a, M: Debug> Cx<'a, M> {
-    /// Creates a context for a step of peer `me` at `now`; effects are appended to `effects`.
+    /// A step of peer `me` at `now`; effects are appended to `effects`.
     pub fn new(me: PeerId, now: Time, rng: &'a mut Rng, effects: &'a mut Vec<Effect<M>>) -> Self {
         Self { me, now, rng, effects }
     }
 
-    /// Returns the time of this step.
+    /// The time of this step.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Returns the random numbers of this run.
+    /// The random numbers of this run.
     pub fn rng(&mut self) -> &mut Rng {
         self.rng
     }
 
-    /// Sends `message` to another peer.
+    /// Sends to another peer.
     pub fn send(&mut self, to: PeerId, message: M) {
-        debug_assert!(to != self.me, "{to:?} sends itself {message:?}: what a peer tells itself is a call");
+        debug_assert!(to != self.me, "{to:?} sends {message:?} to itself instead of calling");
         self.effects.push(Effect::Send { to, message });
     }
 
-    /// Sets `timer`, replacing a pending one of the same name.
+    /// Replaces a pending timer of the same name.
     pub fn set_timer(&mut self, timer: Timer, after: Span) {
         self.effects.push(Effect::SetTimer { timer, after });
     }
 
-    /// Cancels `timer`.
+    /// Cancels a timer.
     pub fn cancel_timer(&mut self, timer: Timer) {
         self.effects.push(Effect::CancelTimer { timer });
     }
 
-    /// Reports the keys that this peer owns from now on.
+    /// Reports the owned keys.
     pub fn owns(&mut self, range: Option<KeyRange>) {
         self.effects.push(Effect::Owns { range });
     }
@@ -200,18 +172,14 @@ impl<'a, M: Debug> Cx<'a, M> {
 
 /// An input of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text of an input describes its fields")]
 pub enum Input<M> {
-    /// The user above joins, through this peer if any.
+    /// Join, through this peer if any.
     Join(Option<PeerId>),
-    /// The user above leaves.
+    /// Leave.
     Leave,
-    /// A message arrived.
-    Message {
-        /// The sender, authenticated by the network.
-        from: PeerId,
-        /// The message.
-        message: M,
-    },
+    /// A message from a sender authenticated by the network.
+    Message { from: PeerId, message: M },
     /// A timer expired.
     Timer(Timer),
     /// A peer could not be reached.

@@ -1,10 +1,9 @@
 //! Pastry (Rowstron, Druschel: "Pastry: Scalable, Decentralized Object Location and Routing for Large-Scale
-//! Peer-to-Peer Systems", Middleware 2001), with b = 4, so that keys are read as 32 digits to base 16.
+//! Peer-to-Peer Systems", Middleware 2001), with b = 4: keys have 32 digits to base 16.
 //!
-//! A key belongs to the peer whose own key is numerically nearest. Every peer knows its *leaf set*, the neighbours on
-//! both sides of the ring (see the `ring` module), and a *routing table* of peers whose keys share the first digits
-//! with its own. Each hop shares one digit more with the key, so a lookup takes about log16 N hops. Of several suitable
-//! peers the table has one.
+//! A key belongs to the peer whose key is numerically nearest. Every peer knows its *leaf set*, the neighbours on the
+//! ring, and a *routing table* of peers whose keys share the first digits with its own. Each hop shares one digit more
+//! with the key, so a lookup takes about log16 N hops.
 //!
 //! ```text
 //!   x            a              b              z (nearest to x's key)
@@ -16,14 +15,10 @@
 //!   ├────────────►…
 //! ```
 //!
-//! *Departure:* the leaf set is maintained like Chord's lists, by the same code: each peer exchanges it with its
-//! clockwise neighbour once a round. The paper leaves the exchange open and only describes the repair after a failure.
-//!
-//! *Departure:* a joining peer pings the peers it has learned of instead of sending them its whole state. A peer enters
-//! the table only by its own message: otherwise dead peers would survive in what peers report to each other.
-//!
-//! *Departure:* no neighbourhood set and no *locality*, because no peer measures latencies. Of several peers that suit
-//! a place in the table, the first known one gets it.
+//! *Departure:* leaf sets are exchanged once a round, like Chord's lists; the paper only describes the repair after a
+//! failure. A joining peer pings the peers it has learned of instead of sending them its whole state: a peer enters the
+//! table only by its own message, since dead peers would survive in hearsay. There is no neighbourhood set and no
+//! *locality*; of several peers that suit a place in the table, the first known one gets it.
 
 use alloc::vec::Vec;
 
@@ -33,48 +28,26 @@ use crate::ring::{Lists, Message as RingMessage, Received, Ring};
 use crate::table::Table;
 use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 
-/// The number of places in a table: no correct message has more nodes.
+/// The number of places in a table.
 const ROWS_LIMIT: usize = Key::DIGITS * 16;
 
 /// The messages between peers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
     /// Exchanges between neighbours, and pings.
     Ring(RingMessage),
-    /// *node arrival*: sent by a joining peer and forwarded to the owner of its key, which answers with `Welcome`.
-    /// Every hop confirms it to the previous one.
-    Join {
-        /// The joining peer.
-        node: Node,
-        /// Candidates for its table, collected by the hops.
-        rows: Vec<Node>,
-        /// The first row that is not collected yet.
-        row: u8,
-        /// The number of hops so far.
-        hops: u8,
-    },
-    /// The answer to `Join`, from the owner of the joining peer's key. The receiver exchanges with both neighbours and
-    /// pings the candidates.
-    Welcome {
-        /// The sender's key.
-        key: Key,
-        /// The sender's leaf set.
-        lists: Lists,
-        /// Candidates for the receiver's table.
-        rows: Vec<Node>,
-    },
+    /// *node arrival*: sent by a joining peer and forwarded to the owner of its key, which answers with `Welcome`. Each
+    /// hop confirms it, and adds its candidates for the table, from the first missing `row` on.
+    Join { node: Node, rows: Vec<Node>, row: u8, hops: u8 },
+    /// From the owner of the joining peer's key. The receiver exchanges with both neighbours and pings the candidates.
+    Welcome { key: Key, lists: Lists, rows: Vec<Node> },
     /// Requests a row from a peer of the sender's table: each round, and when a place has become empty. Answered by
     /// `Row`.
-    AskRow {
-        /// The row, counted from 0.
-        row: u8,
-    },
-    /// The answer to `AskRow`. The receiver pings the nodes for which it has a free place.
-    Row {
-        /// The peers in that row.
-        nodes: Vec<Node>,
-    },
+    AskRow { row: u8 },
+    /// Answers `AskRow`. The receiver pings the nodes for which it has a free place.
+    Row { nodes: Vec<Node> },
 }
 
 impl From<RingMessage> for Message {
@@ -83,14 +56,14 @@ impl From<RingMessage> for Message {
     }
 }
 
-/// One peer of a Pastry overlay.
+/// One peer of Pastry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pastry {
-    /// The leaf set L: both sides.
+    /// The leaf set L.
     ring: Ring,
     /// The routing table R.
     table: Table,
-    /// Counts the rounds of upkeep, which query the peers of a row in turn.
+    /// Rounds of upkeep, which query the peers of a row in turn.
     round: u8,
 }
 
@@ -110,8 +83,7 @@ impl Overlay for Pastry {
         self.ring.me()
     }
 
-    /// Returns the keys from half way to one neighbour to half way to the other. A key at equal distance belongs to the
-    /// peer before it.
+    /// From half way to one neighbour to half way to the other. A key at equal distance belongs to the peer before it.
     fn range(&self) -> Option<KeyRange> {
         let me = self.ring.me().key;
         let after = self.ring.left().nearest().map_or(me, |left| left.key.halfway(me));
@@ -187,12 +159,12 @@ impl Overlay for Pastry {
 }
 
 impl Pastry {
-    /// Returns the routing table by row and column, without empty places.
+    /// The routing table by row and column, without empty places.
     pub fn table(&self) -> &[Node] {
         self.table.nodes()
     }
 
-    /// Runs `work`, and reports the owned range if it has changed.
+    /// Reports if `work` has changed the owned keys.
     fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
         let before = self.range();
         work(self, cx);
@@ -201,8 +173,8 @@ impl Pastry {
         }
     }
 
-    /// *rare case*: the place in the table is empty. Returns a peer that shares at least as many digits with the key as
-    /// this one and is nearer to it. A leaf on that side always qualifies.
+    /// *rare case*: the place in the table is empty. Returns a peer that shares as many digits with the key and is
+    /// nearer to it. A leaf on that side always qualifies.
     fn rare_case(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
         let known = self.ring.neighbours().chain(self.table.nodes().iter().copied());
@@ -219,7 +191,7 @@ impl Pastry {
     }
 
     fn on_join(&mut self, from: PeerId, node: Node, mut rows: Vec<Node>, row: u8, hops: u8, cx: &mut Cx<'_, Message>) {
-        // The joining peer itself repeats its request when needed.
+        // The joining peer itself repeats its request.
         if from != node.peer {
             self.ring.confirm(from, cx);
         }
@@ -230,7 +202,7 @@ impl Pastry {
         (usize::from(row)..=shared).for_each(|row| rows.extend(self.table.row(row)));
         rows.push(self.ring.me());
         let row = row.max(shared as u8 + 1);
-        // The joining peer may be known from an earlier life. Then the request must be routed past it.
+        // The joining peer, if known from an earlier life, must not be the next hop.
         let mut others = self.clone();
         others.ring.remove_peer(node.peer);
         others.table.remove(node.peer);
@@ -240,7 +212,7 @@ impl Pastry {
                 cx.send(hop, Message::Join { node, rows, row, hops });
                 self.ring.expect(hop, cx);
             }
-            (Some(_), None) => cx.unexpected("a message went round in circles"),
+            (Some(_), None) => cx.unexpected("a message that circles"),
             (None, _) if self.ring.is_joined() || others.is_nearest(node.key) => {
                 cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists(), rows });
             }
@@ -248,8 +220,8 @@ impl Pastry {
         }
     }
 
-    /// Returns whether this peer is nearer to the key than every peer it knows, and is in the ring or joining. A
-    /// joining peer answers like the owner, because the current owner has begun to hand its keys over.
+    /// Returns whether this peer is nearer to the key than every peer it knows. A joining peer answers like the owner,
+    /// which has begun to hand its keys over.
     fn is_nearest(&self, key: Key) -> bool {
         let me = nearness(self.ring.me(), key);
         let mut leaves = self.ring.neighbours().peekable();
@@ -261,7 +233,7 @@ impl Pastry {
         self.consider(rows.iter().copied(), cx);
     }
 
-    /// Pings those of `nodes` that suit the table. They are added when they answer.
+    /// Pings those of `nodes` that suit the table.
     fn consider(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, Message>) {
         for node in nodes.take(ROWS_LIMIT) {
             let suits = self.ring.may_be(node) && !self.ring.awaits(node.peer) && !self.ring.is_outside();
@@ -271,8 +243,8 @@ impl Pastry {
         }
     }
 
-    /// Requests a row from one peer of each row, which also detects dead ones: after 15 rounds every peer has been
-    /// asked. Then considers the leaves, which are often the only candidates for the last rows.
+    /// Requests a row from one peer of each row, which also detects dead ones within 15 rounds. The leaves are often
+    /// the only candidates for the last rows.
     fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {
@@ -323,14 +295,14 @@ impl Pastry {
                 self.ask_row(chosen.peer, row, cx);
             }
         }
-        // No neighbour is left: the table leads back to the ring.
+        // The table leads back to the ring.
         if self.ring.right().is_empty() && self.ring.is_joined() {
             self.ring.rescue(self.table.nodes().iter().copied(), cx);
         }
     }
 }
 
-/// Orders nodes by distance from `key`; at equal distance the one before the key is nearer.
+/// At equal distance the node before the key is nearer.
 fn nearness(node: Node, key: Key) -> impl Ord {
     (node.key.gap(key), node.key.distance(key) > key.distance(node.key))
 }

@@ -1,8 +1,6 @@
-//! The ring under both overlays: every peer knows its neighbours on both sides and keeps that knowledge up to date.
-//!
-//! This is the upkeep of Chord (Stoica et al., "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet
-//! Applications": *stabilize*, *notify*, *check_predecessor*). The clockwise side is its successor list; Pastry's leaf
-//! set is both sides.
+//! The ring under both overlays: every peer knows its neighbours on both sides and keeps them up to date, as in Chord
+//! (*stabilize*, *notify*, *check_predecessor*). The clockwise side is Chord's successor list; both sides are Pastry's
+//! leaf set.
 //!
 //! ```text
 //!   p              n              s
@@ -14,14 +12,10 @@
 //!   ├─────────────►│   …          │
 //! ```
 //!
-//! *Departure:* the left side is a list, not only the predecessor, so that the peer behind a dead neighbour is known at
-//! once, and with it the range of owned keys.
-//!
-//! *Departure:* a peer becomes the nearest neighbour only by its own message: a rumour about a dead peer must not
-//! change ownership. A place farther away may be filled by hearsay; when it becomes the nearest, it is asked.
-//!
-//! *Departure:* a joining peer owns nothing before both neighbours have answered it, so that neither still believes to
-//! own the keys.
+//! *Departure:* the left side is a list, too: if the predecessor dies, the next one and the range of owned keys are
+//! known. A peer becomes the nearest neighbour only by its own message, since a rumour about a dead peer must not
+//! change ownership. A joining peer owns nothing before both neighbours have answered it, so that neither still
+//! believes to own the keys.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -36,12 +30,11 @@ use crate::{Config, Cx, Node, Timer};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lists {
-    /// The neighbours towards smaller keys.
+    /// Towards smaller keys.
     pub left: Vec<Node>,
-    /// The neighbours that follow clockwise.
+    /// Towards larger keys.
     pub right: Vec<Node>,
-    /// Whether the sender is in the ring. A joining peer knows few others, so its list does not replace known
-    /// neighbours.
+    /// Whether the sender is in the ring. The list of a joining peer does not replace known neighbours.
     pub settled: bool,
 }
 
@@ -51,78 +44,57 @@ impl Lists {
     }
 }
 
-/// The messages between neighbours. `key` is always the sender's own.
+/// The messages between neighbours. `key` and `lists` are the sender's own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
     /// *stabilize* and *notify*: sent to the nearest neighbour in each round and whenever it changes. Answered by
     /// `Exchanged`, or by `Leave` from a peer that is not in the ring.
-    Exchange {
-        /// The sender's key.
-        key: Key,
-        /// The sender's neighbours.
-        lists: Lists,
-    },
-    /// The answer to `Exchange`.
-    Exchanged {
-        /// The sender's key.
-        key: Key,
-        /// The sender's neighbours.
-        lists: Lists,
-    },
-    /// Asks whether the receiver is alive. Answered by `Pong`, or by `Leave` from a peer that is not in the ring.
-    Ping {
-        /// The sender's key.
-        key: Key,
-    },
+    Exchange { key: Key, lists: Lists },
+    /// Answers `Exchange`.
+    Exchanged { key: Key, lists: Lists },
+    /// Asks whether the receiver is alive. Answered by `Pong` or `Leave`.
+    Ping { key: Key },
     /// Answers `Ping`, and confirms a message that is forwarded from hop to hop.
-    Pong {
-        /// The sender's key.
-        key: Key,
-    },
-    /// The sender is not in the ring: sent to both neighbours when leaving, and later in answer to anything else.
-    Leave {
-        /// The sender's last neighbours.
-        lists: Lists,
-    },
+    Pong { key: Key },
+    /// The sender is not in the ring: sent to both neighbours when leaving, and later in answer to any message.
+    Leave { lists: Lists },
 }
 
-/// The maximum number of peers remembered as dead, or as having answered a join: far more than a peer deals with within
-/// a quarantine. Unauthenticated peers may name any number.
+/// The maximum number of peers remembered as dead, or as having answered a join. Unauthenticated peers may name any
+/// number.
 const MOST_NAMED: usize = 1024;
 
-/// The meaning of a ring message for the table of long jumps above.
+/// The meaning of a ring message for the overlay.
 pub(crate) enum Received {
-    /// This node is alive and in the ring.
+    /// Alive and in the ring.
     Node(Node),
-    /// The sender is not in the ring.
     Leave,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    /// Not in the ring yet, or not any more. In the second case the former neighbours are still known.
+    /// After leaving, the former neighbours are still known.
     Outside,
-    /// Joining through `via`.
     Joining {
         via: PeerId,
-        /// The peers that know of this one, because they have exchanged neighbours with it.
+        /// The peers that have exchanged neighbours with this one.
         answered: Vec<PeerId>,
     },
     Joined,
 }
 
-/// One peer's place in the ring.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ring {
     me: Node,
     config: Config,
     phase: Phase,
-    /// *predecessor*, and those before it. Empty only if `right` is empty, too.
+    /// *predecessor*, and those before it. Empty only if `right` is.
     left: Side,
     /// The successor list.
     right: Side,
-    /// Whether the left neighbour has exchanged since the last round and need not be asked.
+    /// Whether the left neighbour has exchanged since the last round.
     received_left: bool,
     /// The peers that owe an answer, and how often they were asked.
     awaited: BTreeMap<PeerId, u8>,
@@ -168,12 +140,11 @@ impl Ring {
         &self.right
     }
 
-    /// Returns the neighbours in the form in which they are sent.
     pub(crate) fn lists(&self) -> Lists {
         Lists { left: self.left.nodes().to_vec(), right: self.right.nodes().to_vec(), settled: self.is_joined() }
     }
 
-    /// Returns all neighbours, the clockwise ones first.
+    /// The clockwise ones first.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = Node> {
         self.right.nodes().iter().chain(self.left.nodes()).copied()
     }
@@ -186,7 +157,7 @@ impl Ring {
         self.phase == Phase::Outside
     }
 
-    /// Returns the peer through which this one joins.
+    /// The peer through which this one joins.
     pub(crate) fn via(&self) -> Option<PeerId> {
         match self.phase {
             Phase::Joining { via, .. } => Some(via),
@@ -194,7 +165,7 @@ impl Ring {
         }
     }
 
-    /// Returns whether the two sides meet at the back of the ring, so that all peers are known.
+    /// Returns whether the two sides meet, so that all peers are known.
     pub(crate) fn is_whole(&self) -> bool {
         match (self.left.farthest(), self.right.farthest()) {
             (Some(left), Some(right)) => {
@@ -212,7 +183,7 @@ impl Ring {
         }
     }
 
-    /// *create*, and the first half of *join*: the overlay sends the request itself.
+    /// *create*, and the first half of *join*: the overlay sends the request.
     pub(crate) fn join<M: Debug>(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, M>) {
         assert!(via != Some(self.me.peer), "a peer cannot join through itself");
         *self = Self::new(self.me, self.config);
@@ -222,8 +193,7 @@ impl Ring {
         }
     }
 
-    /// Sets the timer after which an unfinished join is asked for again. By then a dead neighbour has been detected,
-    /// too.
+    /// Repeats an unfinished join when a dead neighbour has been detected, too.
     pub(crate) fn arm_join<M: Debug>(&self, cx: &mut Cx<'_, M>) {
         if self.via().is_none() {
             return;
@@ -233,7 +203,7 @@ impl Ring {
         cx.set_timer(Timer::Join, after);
     }
 
-    /// Handles the welcome of the owner of this peer's key, whose neighbours become this peer's.
+    /// The welcome of the owner of this peer's key brings its neighbours.
     pub(crate) fn on_welcome<M: From<Message> + Debug>(&mut self, from: Node, lists: &Lists, cx: &mut Cx<'_, M>) {
         match self.phase {
             Phase::Joining { .. } => self.rescue(lists.nodes().chain([from]), cx),
@@ -256,7 +226,6 @@ impl Ring {
         self.court(cx);
     }
 
-    /// Leaves, and notifies both neighbours.
     pub(crate) fn leave<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         if self.is_joined() {
             let (left, right) = (self.left.nearest(), self.right.nearest());
@@ -272,12 +241,11 @@ impl Ring {
         }
     }
 
-    /// Notifies `to` that this peer is not in the ring.
     pub(crate) fn say_goodbye<M: From<Message> + Debug>(&self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Leave { lists: self.lists() }.into());
     }
 
-    /// Records that `from` is alive, as any message from it shows.
+    /// Records that `from` is alive.
     pub(crate) fn receive<M: Debug>(&mut self, from: PeerId, cx: &mut Cx<'_, M>) {
         self.gone.remove(&from);
         if self.awaited.remove(&from).is_some() {
@@ -285,7 +253,7 @@ impl Ring {
         }
     }
 
-    /// Handles a message. Returns `None` if it is unexpected or late.
+    /// Returns `None` if the message is unexpected or late.
     pub(crate) fn on_message<M: From<Message> + Debug>(
         &mut self,
         from: PeerId,
@@ -325,10 +293,8 @@ impl Ring {
         Some(Received::Node(node))
     }
 
-    /// Returns the sender of a message if it is plausible and this peer is in the ring.
-    ///
-    /// Otherwise the sender is notified, also if it only answers: it may have received a late message of this peer and
-    /// believe that it has returned.
+    /// Returns the sender of a message if it is plausible and this peer is in the ring. Otherwise notifies the sender,
+    /// also if it only answers: it may have received a late message of this peer.
     fn accept<M: From<Message> + Debug>(&mut self, from: PeerId, key: Key, cx: &mut Cx<'_, M>) -> Option<Node> {
         let node = Node { key, peer: from };
         if !self.is_plausible(node) {
@@ -375,12 +341,12 @@ impl Ring {
         nearer.iter().any(Option::is_some)
     }
 
-    /// Returns the plausible part of a neighbour's list, up to this peer itself.
+    /// The plausible part of a neighbour's list, up to this peer itself.
     fn up_to_me(&self, list: &[Node]) -> Vec<Node> {
         list.iter().copied().take_while(|node| node.peer != self.me.peer).filter(|node| self.may_be(*node)).collect()
     }
 
-    /// Records a node that has sent a message itself. If it is the nearest, both sides need each other's lists.
+    /// If the sender of a message is the nearest, both sides need each other's lists.
     fn meet<M: From<Message> + Debug>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
         let nearest = self.left.is_nearer(node) || self.right.is_nearer(node);
         self.left.insert(node);
@@ -395,7 +361,7 @@ impl Ring {
         let Phase::Joining { answered, .. } = &mut self.phase else { return };
         if !answered.contains(&from) {
             if answered.len() >= MOST_NAMED {
-                answered.remove(0); // The oldest is not between this peer and its final neighbours, which come last.
+                answered.remove(0); // The final neighbours come last.
             }
             answered.push(from);
         }
@@ -419,12 +385,11 @@ impl Ring {
     fn on_leave<M: From<Message> + Debug>(&mut self, from: PeerId, lists: &Lists, cx: &mut Cx<'_, M>) {
         self.lose(from, cx);
         if !self.is_outside() {
-            // Its neighbours become this peer's, and may include unknown ones.
             self.court_nearer(|| lists.nodes(), cx);
         }
     }
 
-    /// Runs a round of upkeep: *stabilize* and *check_predecessor*.
+    /// *stabilize* and *check_predecessor*.
     pub(crate) fn stabilize<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         let now = cx.now();
         self.gone.retain(|_, until| *until > now);
@@ -439,7 +404,7 @@ impl Ring {
         self.arm_stabilize(cx);
     }
 
-    /// Handles the silence of a peer that was asked. Returns whether it counts as dead.
+    /// Returns whether a silent peer counts as dead.
     pub(crate) fn on_silence<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) -> bool {
         let Some(tries) = self.awaited.get(&peer).copied() else { return false };
         if tries >= self.config.tries {
@@ -455,7 +420,7 @@ impl Ring {
         [self.left.nearest(), self.right.nearest()].iter().flatten().any(|node| node.peer == peer)
     }
 
-    /// Records that `peer` is dead or not in the ring.
+    /// `peer` is dead or not in the ring.
     pub(crate) fn lose<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if peer != self.me.peer {
             self.forget(peer, cx);
@@ -463,8 +428,8 @@ impl Ring {
         }
     }
 
-    /// Ignores rumours about a dead peer for a while. If the table is full, the oldest entry is dropped: at worst a
-    /// silent peer is asked once more.
+    /// Ignores rumours about a dead peer for a while. Without the oldest entry, at worst a silent peer is asked once
+    /// more.
     fn remember_gone(&mut self, peer: PeerId, now: Time) {
         if self.gone.len() >= MOST_NAMED && !self.gone.contains_key(&peer) {
             self.gone.retain(|_, until| *until > now);
@@ -477,7 +442,6 @@ impl Ring {
         self.gone.insert(peer, now + self.config.quarantine);
     }
 
-    /// Removes `peer` from both lists.
     pub(crate) fn remove_peer(&mut self, peer: PeerId) {
         self.left.remove(peer);
         self.right.remove(peer);
@@ -489,7 +453,7 @@ impl Ring {
         }
     }
 
-    /// Removes `peer` and does not wait for it any more. The next neighbour is asked whether it is alive.
+    /// Asks the next neighbour whether it is alive.
     fn forget<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if self.awaited.remove(&peer).is_some() {
             cx.cancel_timer(Timer::Silence(peer));
@@ -520,7 +484,7 @@ impl Ring {
     }
 
     /// Confirms a forwarded message, or replies that this peer is the wrong receiver: a joining peer without neighbours
-    /// can only restart the search, and would receive the same message again and again.
+    /// can only restart the search, and would receive the message again and again.
     pub(crate) fn confirm<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         if self.is_outside() || (!self.is_joined() && self.right.is_empty()) {
             self.say_goodbye(to, cx);
@@ -559,7 +523,7 @@ mod tests {
 
     use super::*;
 
-    /// A peer that leaves is remembered, so that rumours about it are ignored; but any peer may claim to leave.
+    /// Rumours about a peer that leaves are ignored; but any peer may claim to leave.
     #[test]
     fn remembered_peers_are_bounded() {
         let me = Node::of(PeerId::new(0));

@@ -4,12 +4,9 @@ use peerlock_types::{Key, PeerId};
 
 use crate::Node;
 
-/// A direction on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Way {
-    /// Towards larger keys.
     Clockwise,
-    /// Towards smaller keys.
     Back,
 }
 
@@ -38,7 +35,6 @@ impl Side {
         Self { centre, way, limit, nodes: Vec::new() }
     }
 
-    /// Returns all neighbours, the nearest first.
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -55,7 +51,7 @@ impl Side {
         self.nodes.is_empty()
     }
 
-    /// Returns the distance of `node` on this side. A node at the centre is a whole turn away, farther than all others.
+    /// A node at the centre is a whole turn away, farther than all others.
     pub(crate) fn distance(&self, node: Node) -> u128 {
         self.way.distance(self.centre, node.key).wrapping_sub(1)
     }
@@ -65,7 +61,6 @@ impl Side {
         self.nearest().is_none_or(|nearest| self.distance(node) < self.distance(nearest))
     }
 
-    /// Adds `node` if it is one of the nearest; drops the farthest if there are too many.
     pub(crate) fn insert(&mut self, node: Node) {
         let place = self.nodes.partition_point(|known| self.distance(*known) < self.distance(node));
         if place < self.limit && self.nodes.get(place) != Some(&node) {
@@ -78,10 +73,7 @@ impl Side {
         self.nodes.retain(|node| node.peer != peer);
     }
 
-    /// Replaces all but the nearest neighbour by `beyond`, that neighbour's own list, as far as it leads away from the
-    /// centre.
-    ///
-    /// So a dead peer vanishes from this list when it vanishes from the neighbour's.
+    /// Replaces all but the nearest neighbour by that neighbour's own list, so that a dead peer vanishes from both.
     pub(crate) fn follow(&mut self, beyond: impl Iterator<Item = Node>) {
         self.nodes.truncate(1);
         for node in beyond.take(self.limit - 1) {
@@ -93,7 +85,6 @@ impl Side {
         }
     }
 
-    /// Returns the neighbours of `nodes[place]`, from all nodes in the order of their keys.
     pub(crate) fn converged(nodes: &[Node], place: usize, way: Way, limit: usize) -> Self {
         let many = limit.min(nodes.len() - 1);
         let step = match way {

@@ -4,10 +4,8 @@ use peerlock_types::{Key, PeerId};
 
 use crate::Node;
 
-/// Pastry's routing table: row r has peers that share the first r digits with the own key and differ in the next one,
-/// at most one for each digit.
-///
-/// Only occupied places use memory. Row and column follow from a node's key.
+/// Pastry's routing table: row r has peers that share the first r digits with the own key, at most one for each next
+/// digit. Only occupied places use memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Table {
     centre: Key,
@@ -20,11 +18,10 @@ impl Table {
         Self { centre, nodes: Vec::new() }
     }
 
-    /// Returns the table of `nodes[place]`, from all nodes in the order of their keys.
     pub(crate) fn converged(nodes: &[Node], place: usize) -> Self {
         let centre = nodes[place].key;
         let mut table = Self::new(centre);
-        // All nodes that share the first `row` digits. They are adjacent.
+        // Adjacent nodes that share the first `row` digits.
         let mut alike = nodes;
         for row in 0..Key::DIGITS {
             if alike.len() == 1 {
@@ -41,24 +38,24 @@ impl Table {
         table
     }
 
-    /// Chooses one of several candidates, differently for each peer, so that the load is spread.
+    /// Chooses differently for each peer, so that the load is spread.
     fn choose(&self, candidates: &[Node], row: usize) -> Option<Node> {
         let at = (self.centre.get() >> row) as usize;
         candidates.get(at.checked_rem(candidates.len())?).copied()
     }
 
-    /// Returns the place of a node: row · 16 + column.
+    /// row · 16 + column.
     fn slot(&self, key: Key) -> usize {
         let row = self.row_of(key);
         row * 16 + usize::from(key.digit(row))
     }
 
-    /// Returns the row for a node with this key, which must not be the own key.
+    /// The row for a node with this key, which must not be the own key.
     pub(crate) fn row_of(&self, key: Key) -> usize {
         self.centre.shared_digits(key)
     }
 
-    /// Returns the node that shares one digit more with `key` than the own key.
+    /// The node that shares one digit more with `key` than the own key.
     pub(crate) fn get(&self, key: Key) -> Option<Node> {
         let slot = self.slot(key);
         self.nodes.binary_search_by_key(&slot, |node| self.slot(node.key)).ok().map(|place| self.nodes[place])
@@ -74,7 +71,6 @@ impl Table {
         &self.nodes[start..end]
     }
 
-    /// Returns whether the place of `node` is free.
     pub(crate) fn wants(&self, node: Node) -> bool {
         self.get(node.key).is_none()
     }
@@ -86,7 +82,7 @@ impl Table {
         }
     }
 
-    /// Removes `peer` and returns its row.
+    /// Returns the peer's row.
     pub(crate) fn remove(&mut self, peer: PeerId) -> Option<usize> {
         let place = self.nodes.iter().position(|node| node.peer == peer)?;
         let node = self.nodes.remove(place);
@@ -98,7 +94,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// A node whose key begins with these digits, followed by zeros.
+    /// A node whose key begins with these digits.
     fn node(digits: &str) -> Node {
         let number = u128::from_str_radix(digits, 16).unwrap() << (4 * (Key::DIGITS - digits.len()));
         Node { key: Key::new(number), peer: PeerId::new(number as u64 ^ (number >> 64) as u64) }

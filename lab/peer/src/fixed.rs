@@ -1,5 +1,4 @@
-//! Runs a protocol on routes that never change. The result is small enough to be explored, and a [`Protocol`] itself,
-//! so that every driver can run it.
+//! Runs a protocol on routes that never change. The result is a [`Protocol`] itself, and small enough to be explored.
 //!
 //! ```text
 //!   0 ──► 3 ──► 4    Routes::default().with(key, &[0, 3, 4]).with(key, &[1, 3, 4])
@@ -27,7 +26,7 @@ impl Routes {
     ///
     /// # Panics
     ///
-    /// Panics if a peer would have two next hops.
+    /// If a peer would have two next hops.
     pub fn with(mut self, key: Key, way: &[u64]) -> Self {
         for pair in way.windows(2) {
             let (here, there) = (PeerId::new(pair[0]), PeerId::new(pair[1]));
@@ -37,18 +36,18 @@ impl Routes {
         self
     }
 
-    /// Returns the next hop after `here`; `None` if it owns the key. A peer on no route to a key owns it.
+    /// A peer on no route to a key owns it.
     fn next(&self, key: Key, here: PeerId) -> Option<PeerId> {
         self.next.get(&(key, here)).copied()
     }
 }
 
-/// The messages between peers: a message of the protocol, sent directly or on its way to the owner of a key.
+/// A message of the protocol, direct or routed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wire<M> {
-    /// The key of the destination and the origin; `None` for a direct message.
+    /// The destination and the origin; `None` for a direct message.
     pub route: Option<(Key, PeerId)>,
-    /// The message of the protocol.
+    /// The protocol's message.
     pub message: M,
 }
 
@@ -65,7 +64,7 @@ impl<P: Protocol> OnRoutes<P> {
         Self { protocol, routes }
     }
 
-    /// Returns the protocol's own state.
+    /// The protocol's state.
     pub fn protocol(&self) -> &P {
         &self.protocol
     }
@@ -76,8 +75,8 @@ impl<P: Protocol> OnRoutes<P> {
     }
 }
 
-/// Passes inputs to a protocol, including those that its own effects cause. Routed messages are sent to the `next` hop,
-/// or handled here if there is none.
+/// Passes inputs to a protocol, including those that its effects cause. Routed messages are sent to the `next` hop, or
+/// handled here.
 pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer>>(
     protocol: &mut P,
     mut inputs: VecDeque<Input<P::Message, P::Timer>>,
@@ -113,7 +112,7 @@ pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer
 }
 
 impl<M> Wire<M> {
-    /// Returns the input of the receiving protocol, given the `next` hop from there.
+    /// The input of the receiving protocol, given the `next` hop from there.
     pub fn received<T>(self, from: PeerId, next: impl Fn(Key) -> Option<PeerId>) -> Input<M, T> {
         let Self { route, message } = self;
         match route {
@@ -189,7 +188,7 @@ impl<P: fmt::Display> fmt::Display for OnRoutes<P> {
     }
 }
 
-/// The message, with a mark if it is on its way to a key: `REQUEST(R2, 17@4)…`.
+/// A routed message has a mark: `REQUEST(R2, 17@4)…`.
 impl<M: fmt::Display> fmt::Display for Wire<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.message.fmt(f)?;

@@ -1,10 +1,9 @@
-//! Routed messages that the next hop has not confirmed yet.
+//! Routed messages that the next hop has not confirmed.
 
 use alloc::collections::BTreeMap;
 
 use peerlock_types::{Key, PeerId};
 
-/// A message under way, as it was sent to the next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Passed<M> {
     pub resource: Key,
@@ -13,11 +12,11 @@ pub(crate) struct Passed<M> {
     pub hops: u8,
     pub message: M,
     pub to: PeerId,
-    /// The number of times it was sent to this hop.
+    /// At this hop.
     pub tries: u32,
 }
 
-/// The unconfirmed messages by receipt.
+/// By receipt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hops<M> {
     given: u64,
@@ -43,12 +42,10 @@ impl<M> Hops<M> {
         self.passed.remove(&receipt)
     }
 
-    /// Returns the hop that has message `receipt`.
     pub fn holder(&self, receipt: u64) -> Option<PeerId> {
         self.passed.get(&receipt).map(|passed| passed.to)
     }
 
-    /// Removes all messages that were sent to `peer`.
     pub fn take_from(&mut self, peer: PeerId) -> BTreeMap<u64, Passed<M>> {
         let (theirs, rest) = core::mem::take(&mut self.passed).into_iter().partition(|(_, passed)| passed.to == peer);
         self.passed = rest;

@@ -1,11 +1,8 @@
 //! Runs a protocol on an overlay: routed messages become hops, each with a callback, up to the owner of the key.
-//!
-//! [`Peer`] is the composition that the simulator and the network run: one node of an overlay, and one instance of a
-//! protocol for each resource that the peer has met. [`fixed`] does the same for one resource over routes that never
-//! change, so that a protocol can be explored.
+//! [`fixed`] does the same over routes that never change, for explorations.
 //!
 //! ```text
-//!   mutex: Effect::Route(key, message)
+//!   protocol: Effect::Route(key, message)
 //!             │ overlay: next_hop(key)
 //!             ▼
 //!   Effect::Send(peer, Wire::Routed) ──► on_forward ──► on_forward ──► on_routed at the owner of the key

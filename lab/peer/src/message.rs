@@ -2,41 +2,20 @@ use peerlock_overlay::KeyRange;
 use peerlock_protocols::Grant;
 use peerlock_types::{Key, PeerId, Span, Ticket};
 
-/// The messages between peers. `O` are the overlay's messages, `M` the protocol's.
+/// The messages between peers: `O` of the overlay, `M` of the protocol. `resource` is the key of its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Wire<O, M> {
-    /// A message of the overlay. Protocols do not receive it.
+    /// A message of the overlay.
     Overlay(O),
-    /// Sent by one instance of a resource's protocol to another one.
-    Direct {
-        /// The key of the resource's name.
-        resource: Key,
-        /// The argument of the receiver's [`Protocol::on_message`](peerlock_protocols::Protocol::on_message).
-        message: M,
-    },
-    /// Forwarded from hop to hop to the owner of `key`. A hop that has a route, and the owner, answer with `Got` if the
-    /// message has a receipt.
-    Routed {
-        /// The key of the resource's name.
-        resource: Key,
-        /// The key whose owner is the destination.
-        key: Key,
-        /// The peer that routed it.
-        origin: PeerId,
-        /// The number of hops so far, including this one.
-        hops: u8,
-        /// The number to confirm to the previous hop, if it expects a confirmation.
-        receipt: Option<u64>,
-        /// The argument of [`Protocol::on_routed`](peerlock_protocols::Protocol::on_routed) at the owner, after
-        /// `on_forward` at each hop.
-        message: M,
-    },
-    /// Sent by a hop to the previous one: it has the routed message. The receiver stops its timer.
-    Got {
-        /// The receipt of the message.
-        receipt: u64,
-    },
+    /// From one instance of a resource's protocol to another.
+    Direct { resource: Key, message: M },
+    /// Forwarded from `origin` to the owner of `key`, in `hops` including this one. A hop that has a route, and the owner,
+    /// answer with `Got` if there is a receipt.
+    Routed { resource: Key, key: Key, origin: PeerId, hops: u8, receipt: Option<u64>, message: M },
+    /// Confirms a routed message to the previous hop.
+    Got { receipt: u64 },
 }
 
 /// The timers; at most one of each name is pending at a peer.
@@ -52,41 +31,24 @@ pub enum Timer<T> {
 
 /// An input of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Input<O, M, T> {
-    /// Joins the overlay of this peer, or starts a new one.
+    /// Join the overlay of this peer, or start a new one.
     Join(Option<PeerId>),
-    /// Leaves the overlay permanently.
+    /// Leave the overlay.
     Leave,
     /// A client requests a resource.
-    Request {
-        /// The key of its name.
-        resource: Key,
-        /// The client's ticket, issued by this peer.
-        ticket: Ticket,
-    },
+    Request { resource: Key, ticket: Ticket },
     /// A client releases the resource or withdraws its request.
-    Release {
-        /// The key of the resource's name.
-        resource: Key,
-        /// The ticket of the request.
-        ticket: Ticket,
-    },
-    /// A message arrived.
-    Message {
-        /// The previous hop, which need not be the origin.
-        from: PeerId,
-        /// The message.
-        wire: Wire<O, M>,
-    },
+    Release { resource: Key, ticket: Ticket },
+    /// A message from the previous hop, which need not be the origin.
+    Message { from: PeerId, wire: Wire<O, M> },
     /// A timer expired.
     Timer(Timer<T>),
     /// A peer could not be reached.
     Unreachable(PeerId),
     /// This peer lost all state that it stores for others.
-    Reset {
-        /// The number of the new incarnation.
-        incarnation: u64,
-    },
+    Reset { incarnation: u64 },
 }
 
 /// A change of a client's request.
@@ -94,7 +56,7 @@ pub enum Input<O, M, T> {
 pub enum Event {
     /// The client holds the resource.
     Granted(Grant),
-    /// The client held the resource, and its lease expired.
+    /// Its lease expired.
     Lost,
     /// The request is refused.
     Refused,
@@ -102,47 +64,20 @@ pub enum Event {
 
 /// An action for the driver. Drivers carry effects out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text of a variant describes its fields")]
 pub enum Effect<O, M, T> {
-    /// Send `wire` to another peer.
-    Send {
-        /// The receiver.
-        to: PeerId,
-        /// The argument of the receiver's [`Input::Message`].
-        wire: Wire<O, M>,
-    },
+    /// Send to another peer.
+    Send { to: PeerId, wire: Wire<O, M> },
     /// Notify a client.
-    Client {
-        /// The key of the resource's name.
-        resource: Key,
-        /// The ticket of [`Input::Request`].
-        ticket: Ticket,
-        /// The change.
-        event: Event,
-    },
-    /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
-    SetTimer {
-        /// The timer.
-        timer: Timer<T>,
-        /// The time from now.
-        after: Span,
-    },
+    Client { resource: Key, ticket: Ticket, event: Event },
+    /// Set a timer, replacing a pending one of the same name.
+    SetTimer { timer: Timer<T>, after: Span },
     /// Cancel the timer if it is pending.
-    CancelTimer {
-        /// The timer.
-        timer: Timer<T>,
-    },
-    /// This peer now owns exactly these keys; `None` if it has left the overlay.
+    CancelTimer { timer: Timer<T> },
+    /// This peer now owns these keys.
     Owns(Option<KeyRange>),
     /// A routed message was dropped: it took too many hops, or this peer has no route.
-    Undelivered {
-        /// The key of the resource's name.
-        resource: Key,
-        /// The key of its destination.
-        key: Key,
-    },
-    /// An unexpected message was dropped. Drivers count and trace it.
-    Unexpected {
-        /// The reason.
-        why: &'static str,
-    },
+    Undelivered { resource: Key, key: Key },
+    /// An unexpected message was dropped.
+    Unexpected { why: &'static str },
 }

@@ -12,37 +12,36 @@ use crate::message::{Effect, Event, Input, Timer, Wire};
 /// The parameters of routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The time to wait for a confirmation by the next hop; `None` if every message arrives, so that none is needed.
+    /// The time to wait for a confirmation by the next hop; `None` if none is needed.
     pub confirm: Option<Span>,
-    /// The number of times a message is sent to the same hop before another hop is chosen.
+    /// The number of times a message is sent to the same hop.
     pub tries: u32,
     /// The number of hops after which a message is dropped as circling.
     pub longest_way: u8,
 }
 
 impl Config {
-    /// For networks without loss and without crashes.
+    /// Without loss and crashes.
     pub const RELIABLE: Self = Self {
         confirm: None,
         tries: 1,
         // Our choice: six times the mean number of hops in a Chord of 100,000 peers.
         longest_way: 50,
     };
-    /// For networks that lose messages, and peers that crash.
+    /// With loss and crashes.
     pub const CONFIRMED: Self = Self {
-        // Our choice, like the overlays' `answer`: longer than nearly every round trip on the Internet.
+        // Our choice, like the overlays' `answer`.
         confirm: Some(Span::from_secs(1)),
-        // Our choice, like the overlays' `tries`: with 1 % loss a living hop is passed over once in a hundred thousand
-        // hops. Each time its keys have two owners until it sends a message again.
+        // Our choice, like the overlays' `tries`. When a living hop is passed over, its keys have two owners until it
+        // sends a message again.
         tries: 3,
         ..Self::RELIABLE
     };
 }
 
-/// Creates the instances of a protocol: when a client requests a resource for the first time, or when the first message
-/// for it arrives.
+/// Creates the instances of a protocol, at the first request or message for a resource.
 pub trait Resources<P> {
-    /// Creates the instance of peer `me` for this resource; `None` if there is no such resource.
+    /// Returns `None` if there is no such resource.
     fn open(&self, me: PeerId, resource: Key) -> Option<P>;
 }
 
@@ -52,12 +51,11 @@ impl<P, F: Fn(PeerId, Key) -> Option<P>> Resources<P> for F {
     }
 }
 
-/// The state of one resource at one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Instance<P> {
     name: Key,
     protocol: P,
-    /// The keys for which this peer has received messages as their owner, and may store state.
+    /// The keys for which this peer may store state, as their owner.
     owned: Vec<Key>,
 }
 
@@ -74,7 +72,7 @@ pub struct Cx<'a, O: Overlay, P: Protocol> {
 /// Lists that are reused, so that a step does not allocate.
 #[derive(Debug)]
 pub struct Buffers<O: Overlay, P: Protocol> {
-    /// The effects in order; the driver takes them out.
+    /// The driver takes them out.
     pub effects: Vec<Effect<O::Message, P::Message, P::Timer>>,
     overlay: Vec<overlay::Effect<O::Message>>,
     protocol: Vec<protocol::Effect<P::Message, P::Timer>>,
@@ -87,33 +85,31 @@ impl<O: Overlay, P: Protocol> Default for Buffers<O, P> {
     }
 }
 
-/// An input of a protocol that is still to be handled in this step.
+/// An input to be handled in this step.
 #[derive(Debug)]
 struct Here<P: Protocol> {
     resource: Key,
     input: protocol::Input<P::Message, P::Timer>,
-    /// The number of hops of a routed message so far.
+    /// Of a routed message so far.
     hops: u8,
 }
 
-/// The limit of messages that a peer sends itself in one step. Two replicas of a resource at one peer may pass a
-/// message to each other forever: some protocols do so as printed.
+/// The limit of messages that a peer sends itself in one step: some protocols, as printed, send them forever.
 const MOST_HERE: usize = 10_000;
 
-/// The limit of keys remembered per resource, for the day on which they have another owner. Protocols have a few
-/// replicas each and reject all other keys, but an unauthorised sender may invent any number.
+/// The limit of owned keys per resource. Protocols have a few replicas each, but a sender may name any number of keys.
 const MOST_OWNED: usize = 1024;
 
 /// The next hop of a message.
 enum Way {
-    /// None: this peer owns the key.
+    /// This peer owns the key.
     Ours,
     To(PeerId),
-    /// None: this peer owns nothing and knows no other peer.
+    /// This peer owns nothing and knows no other peer.
     Unknown,
 }
 
-/// One peer: its node of the overlay, and its instances of the protocols of all resources that it has met.
+/// One node of an overlay, with a protocol instance for each resource that it has met.
 #[derive(Clone, Debug)]
 pub struct Peer<O: Overlay, P: Protocol, R> {
     overlay: O,
@@ -125,17 +121,17 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
 }
 
 impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
-    /// Creates a peer with this node of an overlay.
+    /// Creates a peer without instances.
     pub fn new(overlay: O, resources: R, config: Config) -> Self {
         Self { overlay, resources, config, instances: Vec::new(), hops: Hops::default() }
     }
 
-    /// Returns its node of the overlay.
+    /// The node of the overlay.
     pub fn overlay(&self) -> &O {
         &self.overlay
     }
 
-    /// Returns its instance for a resource, if there is one.
+    /// The instance for a resource.
     pub fn protocol(&self, resource: Key) -> Option<&P> {
         self.find(resource).ok().map(|at| &self.instances[at].protocol)
     }
@@ -159,7 +155,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             self.protocol_step(here, cx);
         }
         cx.buffers.here.clear();
-        cx.buffers.effects.push(Effect::Unexpected { why: "a protocol that talks to itself without end" });
+        cx.buffers.effects.push(Effect::Unexpected { why: "a protocol that sends itself messages without end" });
     }
 
     fn step_all(&self, input: impl Fn() -> protocol::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
@@ -174,7 +170,6 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         self.instances.binary_search_by_key(&resource, |instance| instance.name)
     }
 
-    /// Creates the instance for a resource and inserts it at `at`.
     fn begin(&mut self, at: usize, resource: Key) -> Option<usize> {
         let protocol = self.resources.open(self.me(), resource)?;
         self.instances.insert(at, Instance { name: resource, protocol, owned: Vec::new() });
@@ -195,8 +190,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Wire::Direct { resource, message } => receive(resource, protocol::Input::Message { from, message }, cx),
             Wire::Routed { resource, key, origin, hops, receipt, message } => {
                 let way = self.way(key);
-                // Without a confirmation the sender tries another hop. Circling messages are confirmed, because another
-                // hop would not help.
+                // Circling messages are confirmed, since another hop would not help.
                 if let (Some(receipt), Way::Ours | Way::To(_)) = (receipt, &way) {
                     cx.buffers.effects.push(Effect::Send { to: from, wire: Wire::Got { receipt } });
                 }
@@ -239,7 +233,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// Routes a message again after the next hop has failed. This peer may own the key by now.
+    /// Routes a message again. This peer may own the key by now.
     fn route_on(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
         let Passed { resource, key, origin, hops, message, .. } = passed;
         match self.way(key) {
@@ -252,7 +246,6 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
     }
 
-    /// Sends a message to the next hop.
     fn pass(&mut self, passed: Passed<P::Message>, cx: &mut Cx<'_, O, P>) {
         let Passed { resource, key, origin, hops, to, .. } = passed;
         let Some(after) = self.config.confirm else {
@@ -286,7 +279,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         cx.buffers.overlay = effects;
     }
 
-    /// Notifies the protocols of keys that they used and this peer does not own any more.
+    /// Notifies the protocols of keys that this peer does not own any more.
     fn disown(&mut self, range: Option<KeyRange>, cx: &mut Cx<'_, O, P>) {
         for Instance { name, owned, .. } in &mut self.instances {
             for key in owned.extract_if(.., |key| range.is_none_or(|range| !range.contains(*key))) {
@@ -298,7 +291,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
         let me = self.me();
         let Ok(at) = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)) else {
-            return cx.buffers.effects.push(Effect::Unexpected { why: "a message for a resource that there is not" });
+            return cx.buffers.effects.push(Effect::Unexpected { why: "a message for an unknown resource" });
         };
         let Instance { protocol, owned, .. } = &mut self.instances[at];
         let new_key = match &input {
@@ -346,14 +339,13 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             }
             protocol::Effect::CancelTimer { timer } => Effect::CancelTimer { timer: Timer::Resource(resource, timer) },
             protocol::Effect::RegistryRequest(_) => {
-                Effect::Unexpected { why: "a wish to a register that there is not" }
+                Effect::Unexpected { why: "a registry request, but there is no registry" }
             }
             protocol::Effect::Unexpected { why } => Effect::Unexpected { why },
         });
     }
 }
 
-/// Queues an input of the resource's protocol for this step.
 fn receive<O: Overlay, P: Protocol>(
     resource: Key,
     input: protocol::Input<P::Message, P::Timer>,

@@ -1,5 +1,4 @@
-//! The coordinator protocol with replicas known only by their keys: the first message for a key creates a replica
-//! without state.
+//! The coordinator protocol on an overlay: the first message for a key creates a replica without state.
 
 #[path = "../../protocols/tests/faults/mod.rs"]
 mod faults;
@@ -14,7 +13,7 @@ use peerlock_types::Span;
 
 const CLIENTS: usize = 6;
 
-/// Replica i is at peer i. Every peer has a route there, through the last client.
+/// Replica i is at peer i. Every route leads through the last client.
 fn routes(replicas: &Replicas) -> Routes {
     let n = u64::from(replicas.quorum().replicas());
     let last = n + CLIENTS as u64 - 1;
@@ -44,7 +43,7 @@ fn coordinator_on_routes_serves_every_client() {
     faults::holds(&experiment, |me| OnRoutes::new(Coordinator::new(me, &replicas, Config::REPAIRED), routes.clone()));
 }
 
-/// A single replica cannot ask another one about lost state: it starts again by itself when a term is over.
+/// A single replica starts again by itself after a term.
 #[test]
 fn coordinator_with_one_replica_serves_every_client() {
     let replicas = Replicas::on_overlay("/foo/bar", Quorum::new(1, 1));

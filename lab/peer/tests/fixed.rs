@@ -1,4 +1,4 @@
-//! Every hop may change or keep a routed message, and the owner of the key receives it.
+//! Hops and owners of routed messages.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use peerlock_types::{Key, PeerId, Rng, Ticket, Time};
 
 const KEY: Key = Key::new(7);
 
-/// Routes its ticket's number to the key. Each hop adds its own number, and keeps multiples of ten.
+/// Routes its ticket's number to the key. Each hop adds its own number, and stops multiples of ten.
 #[derive(Debug, Default)]
 struct Adder {
     received: Vec<(Hop, u64)>,
@@ -39,7 +39,6 @@ impl Protocol for Adder {
     }
 }
 
-/// Starts a request at peer `from` and delivers messages until none is left.
 fn ask(peers: &mut [OnRoutes<Adder>], from: usize, ticket: u64) -> usize {
     let mut rng = Rng::new(1);
     let mut sent = 0;
@@ -76,7 +75,7 @@ fn forwarding_peer_may_change_the_message() {
 }
 
 #[test]
-fn forwarding_peer_may_keep_the_message() {
+fn forwarding_peer_may_stop_the_message() {
     let mut peers = peers();
     assert_eq!(ask(&mut peers, 0, 7), 1);
     assert_eq!(peers[3].protocol().received.len(), 1);

@@ -1,4 +1,4 @@
-//! Protocols on settled overlays: hops forward routed messages, owners receive them, and dead hops are avoided.
+//! Protocols on settled overlays.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod driver;
@@ -134,7 +134,7 @@ fn moved_key_is_disowned<O: Overlay>() {
     let before = net.owner(key);
     assert!(net.protocol(before, 0).unwrap().disowned.is_empty());
 
-    // On both overlays the peer whose own key equals a key owns it.
+    // On both overlays a peer owns its own key.
     let newcomer = net.add(Node { key, peer: PeerId::new(PEERS) });
     net.say(newcomer, Input::Join(Some(other)));
     net.settle();
@@ -151,7 +151,7 @@ fn departed_peer_owns_nothing_and_forwards<O: Overlay>() {
     net.route(0, other, number);
     let (before, key) = (net.owner(key_of(number)), key_of(number));
     net.say(before, Input::Leave);
-    // A message under way while the peer leaves.
+    // A message in flight while the peer leaves.
     let wire = Wire::Routed {
         resource: driver::resource(0),
         key,
@@ -194,12 +194,11 @@ fn unknown_resource_is_unexpected<O: Overlay>() {
     net.say(PeerId::new(0), Input::Request { resource: unexpected_resource(), ticket: Ticket::new(1) });
     let wire = Wire::Direct { resource: unexpected_resource(), message: Parcel::Plain(1) };
     net.say(PeerId::new(0), Input::Message { from: PeerId::new(1), wire });
-    assert_eq!(net.unexpected, ["a message for a resource that there is not"; 2]);
+    assert_eq!(net.unexpected, ["a message for an unknown resource"; 2]);
     assert!(net.protocol(PeerId::new(0), 0).is_none());
 }
 
-/// For each owned key only the fact is stored, so that the protocol is notified when the key moves. An unauthorised
-/// sender may name any number of keys.
+/// For each owned key only the fact is stored. An unauthorised sender may name any number of keys.
 fn owned_keys_per_resource_are_limited<O: Overlay>() {
     let mut net = net::<O>(1, Config::RELIABLE);
     let (resource, origin) = (resource(0), PeerId::new(7));
@@ -224,7 +223,6 @@ fn reset_reaches_every_instance<O: Overlay>() {
     }
 }
 
-/// A step leaves no effect behind for the next one.
 #[test]
 fn effects_belong_to_their_own_step() {
     let mut net = net::<Pastry>(PEERS, Config::CONFIRMED);

@@ -1,8 +1,7 @@
 //! Backups on a ring: §5 of the Fair-K paper, for any protocol whose state can be copied.
 //!
-//! A *participant* is an identifier on Chord's ring. The owner of the identifier acts for it and keeps its state; the
-//! next p peers on the ring keep copies. When a peer fails, its successor becomes the owner of its identifier and
-//! continues from the copy:
+//! A *participant* is an identifier on Chord's ring. The owner of the identifier acts for it; the next p peers keep
+//! copies of its state. When a peer fails, its successor continues from the copy:
 //!
 //! ```text
 //!   1 (requests)  2 (fails)     3 (its successor)   4
@@ -18,22 +17,16 @@
 //!   │                           ├──────────────────►│
 //! ```
 //!
-//! **Gaps in the paper.** §5 is two paragraphs. This implementation decides three more questions:
+//! *Departure:* §5 leaves three questions open. Unconfirmed messages are part of the state, and are resent by the
+//! sender or its successor to the next owner if the receiver fails. The clients of a failed peer are dead, and the peer
+//! that acts for it releases their requests and slots. A peer that returns never gets its identifier back.
 //!
-//! - The sender keeps a message until it is confirmed, and resends it to the next owner if the receiver fails. The list
-//!   of unconfirmed messages is part of the state, so the sender's successor resends them if the sender fails, too.
-//! - The clients of a failed peer are considered dead. The peer that acts for it releases their requests and slots.
-//! - A peer that returns never gets its identifier back.
-//!
-//! **Atomic broadcast.** A change, its copies and its messages leave in one step, and the paper's channels are
-//! reliable. So a change that any peer has received reaches its backups, too. On a lossy or partitioned network this
-//! does not hold, and no cheap broadcast provides it: any atomic broadcast needs at least one message per backup.
+//! **Atomic broadcast.** A change, its copies and its messages leave in one step, so on reliable channels a change that
+//! any peer has received reaches its backups.
 //!
 //! **Failure detection** is external ([`Protocol::on_peer_down`]) and must report a peer only after everything that it
-//! has sent has arrived: a copy that arrives after the owner's successor has started to act is too late. §5 assumes
-//! that the detector is right. If it is wrong, two peers act for one identifier, with one token each, and mutual
-//! exclusion is violated. The flaw is in the design, not in this file; `explore/scenarios/backed_defects` shows it.
-//! lab/docs/papers/backups.md compares the approach of [`custody`](crate::custody).
+//! has sent has arrived. If it is wrong, two peers act for one identifier, with one token each, and mutual exclusion is
+//! violated: a flaw of the design, shown by `explore/scenarios/backed_defects`. See also lab/docs/papers/backups.md.
 
 mod message;
 mod part;
@@ -53,7 +46,7 @@ use self::recovery::Recovery;
 use crate::token::Layout;
 use crate::{Cx, Effect, Input, Never, Observe, Protocol, step};
 
-/// A protocol that can be backed up: its state is a plain value, it sets no timers, and it can be restarted.
+/// A protocol that can be backed up: its state is a value, it sets no timers, and it can be restarted.
 pub trait Backable:
     Protocol<Timer = Never, Message: Clone + Eq + Hash> + Observe + Clone + fmt::Debug + Eq + Hash
 {
@@ -64,16 +57,15 @@ pub trait Backable:
 /// Configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// p: the number of copies of a participant's state besides the owner's.
+    /// p: the copies of a participant's state besides the owner's.
     pub backups: usize,
-    /// Whether the owner of an identifier whose state is lost queries all peers and restarts the protocol, as the
-    /// paper's reference \[18\] does. Otherwise the state is lost, with its tokens.
+    /// Whether the owner of a lost state queries all peers and restarts the protocol, as the paper's reference \[18\]
+    /// does.
     pub recovers: bool,
 }
 
-/// Maximum number of messages between participants of one peer within one step. A request, or a token, passes each
-/// participant once. But after a false failure report, parents may form a cycle: a peer that acts for all of its
-/// members would never finish the step.
+/// The maximum number of messages between participants of one peer in a step. After a false failure report parents may
+/// form a cycle, and a peer that acts for all of its members would never finish.
 const MOST_IN_A_STEP: usize = 4096;
 
 /// The order of the peers on the ring.
@@ -83,19 +75,19 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Orders peers by a hash of their numbers, so that neighbours on the ring are unrelated.
+    /// Orders peers by a hash of their numbers, so that neighbours are unrelated.
     pub fn mixed(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         let mut peers: Vec<PeerId> = peers.into_iter().collect();
         peers.sort_by_key(|peer| mix(peer.get()));
         Arc::new(Self { peers })
     }
 
-    /// Keeps the given order.
+    /// Keeps the order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
     }
 
-    /// Returns all peers, starting with this one.
+    /// All peers, from this one on.
     fn from(&self, peer: PeerId) -> impl Iterator<Item = PeerId> + '_ {
         let at = self.peers.iter().position(|&other| other == peer).unwrap_or(0);
         self.peers[at..].iter().chain(&self.peers[..at]).copied()
@@ -120,7 +112,7 @@ pub struct Backed<P: Backable> {
 }
 
 impl<P: Backable> Backed<P> {
-    /// Creates a peer without requests, with its own participant and those that it backs up, each created by `part`.
+    /// Creates a peer with its own participant and those that it backs up, each created by `part`.
     pub fn new(me: PeerId, ring: &Arc<Ring>, config: Config, part: impl Fn(PeerId) -> P) -> Self {
         let mut backed = Self {
             me,
@@ -138,29 +130,28 @@ impl<P: Backable> Backed<P> {
         backed
     }
 
-    /// Returns a peer at the same place without state.
     fn without_memory(&self) -> Self {
         let (gone, parts, inbox, early) = (BTreeSet::new(), BTreeMap::new(), VecDeque::new(), Vec::new());
         Self { gone, parts, inbox, early, recovery: Recovery::default(), ring: self.ring.clone(), ..*self }
     }
 
-    /// Returns the owner of an identifier: the first peer from there on that has not failed.
+    /// The owner of an identifier: the first peer from there on that has not failed.
     fn owner(&self, whose: PeerId) -> PeerId {
         self.ring.from(whose).find(|peer| !self.gone.contains(peer)).unwrap_or(self.me)
     }
 
-    /// Returns the peers that keep copies of a participant's state: the p that follow its owner.
+    /// The p peers that follow its owner.
     fn backups(&self, whose: PeerId) -> impl Iterator<Item = PeerId> + '_ {
         let living = self.ring.from(whose).filter(|peer| !self.gone.contains(peer));
         living.skip(1).take(self.config.backups)
     }
 
-    /// Returns the participants for which this peer acts and whose state it has.
+    /// The participants for which this peer acts and whose state it has.
     fn acted_for(&self) -> Vec<PeerId> {
         self.parts.keys().copied().filter(|&whose| self.owner(whose) == self.me).collect()
     }
 
-    /// Runs one step of a participant, sends the new state to the backups, and then its messages.
+    /// Runs one step of a participant; sends the new state to the backups, then its messages.
     fn act(&mut self, whose: PeerId, input: Input<P::Message, Never>, cx: &mut Cx<'_, Self>) {
         let Some(part) = self.parts.get_mut(&whose) else { return };
         match input {
@@ -204,7 +195,6 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// Sends a message to the owner of its target identifier, or queues it if that is this peer.
     fn post(&mut self, mut message: Message<P>, cx: &mut Cx<'_, Self>) {
         message.stamp(self.recovery.epoch());
         let owner = message.to().map_or(self.me, |to| self.owner(to));
@@ -229,11 +219,11 @@ impl<P: Backable> Backed<P> {
 
     fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
         match message {
-            // Otherwise this peer would act beside an owner that may be alive, and from an outdated state.
+            // This peer would act beside an owner that may be alive, and from an outdated state.
             Message::Say { to, .. } if self.owner(to) != self.me => self.early.push(message),
             Message::Say { from, to, number, message, .. } => self.on_say((from, to), number, message, cx),
             Message::Confirm { from, to, number, .. } => {
-                // The backups receive this with the next change: a repeated message is recognized by its number.
+                // A backup that does not receive this yet recognizes a repeated message by its number.
                 if let Some(part) = self.parts.get_mut(&to) {
                     part.outbox.retain(|sent| (sent.to, sent.number) != (from, number));
                 }
@@ -267,7 +257,6 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// Takes over the participants of a failed peer.
     fn take_over(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         let before: BTreeSet<PeerId> = self.acted_for().into_iter().collect();
         let was_its: Vec<PeerId> = self.ring.peers.iter().copied().filter(|&whose| self.owner(whose) == peer).collect();
@@ -278,8 +267,8 @@ impl<P: Backable> Backed<P> {
         }
         for &whose in was_its.iter().filter(|&&whose| self.owner(whose) == self.me) {
             if !self.parts.contains_key(&whose) && self.config.recovers {
-                // Otherwise the loss of a peer that died in the critical section would go unnoticed: waiters behind it
-                // receive no message.
+                // The waiters behind a peer that died in the critical section receive no message that would reveal the
+                // loss.
                 return self.miss(whose, cx);
             }
         }

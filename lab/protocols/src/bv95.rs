@@ -1,13 +1,12 @@
 //! BV95: k-mutual exclusion with k trees (Bulgannawar, Vaidya: "A Distributed K-Mutual Exclusion Algorithm", ICDCS
-//! 1995), the baseline of the Fair-K paper.
+//! 1995), the baseline of the Fair-K paper, whose sections are cited.
 //!
-//! Each of k tokens is the right to one slot and has a tree of its own, managed like the single tree of Naimi and
-//! Tréhel: the root has the token or will have it last, and a request follows the `parent` pointers to the root and
-//! turns each towards the requester. A request chooses one tree by a [`Heuristic`], without knowledge of the queues,
-//! and stays there: that makes the algorithm unfair.
+//! Each token has a tree, managed like the single tree of Naimi and Tréhel: the root has the token or will have it
+//! last, and a request follows the `parent` pointers to the root and turns each towards the requester. A [`Heuristic`]
+//! chooses the tree without knowledge of the queues: that makes the algorithm unfair.
 //!
-//! The source is the Fair-K paper (section numbers are its), which says that requests are *cached* and not how. Hence
-//! the two [`Organisation`]s; `lab/docs/papers/bv95.md` gives the reasons for this form of caching:
+//! The Fair-K paper says that requests are *cached*, but not how; `lab/docs/papers/bv95.md` gives the reasons for this
+//! form:
 //!
 //! ```text
 //!   5            4 (waits)         3 (holds)        tree 0
@@ -22,9 +21,8 @@
 //!   │              ├──────────────────────────► 2
 //! ```
 //!
-//! *Departure:* any number of clients wait at one peer, each ticket with its own place, and a waiting ticket may
-//! withdraw, as in [Fair-K](crate::fair_k). A token without remote requests goes to the oldest ticket waiting at the
-//! same peer, whichever tree that has chosen; its place there forwards the token, as if it had withdrawn.
+//! *Departure:* any number of clients wait at one peer and may withdraw, as in [Fair-K](crate::fair_k). A token without
+//! remote requests goes to the oldest ticket waiting at its peer, whichever tree that has chosen.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -36,26 +34,20 @@ use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
-/// The two messages, each of one tree.
+/// The two messages, each of the tree of `slot`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Sent by a requester to its parent, and forwarded from parent to parent up to a peer without one. That peer
-    /// appends it to the queue of its token, or stores it until the token arrives. Answered by `Token`.
-    Request {
-        /// The tree, by its token's slot.
-        slot: u32,
-        /// The requester, not a forwarding peer.
-        claim: Claim,
-    },
-    /// Sent by the releasing peer to the first waiter of the queue. The receiver grants the slot to `to`, or forwards
-    /// the token if `to` has withdrawn.
+    /// Sent by a requester to its parent, and forwarded up to a peer without one, which appends it to the queue of its
+    /// token or stores it until the token arrives.
+    Request { slot: u32, claim: Claim },
+    /// Sent by the releasing peer to the first waiter. The receiver grants the slot to `to`, or forwards the token if
+    /// `to` has withdrawn.
     Token {
-        /// The receiving ticket.
         to: Ticket,
-        /// The token, with its fencing number.
         token: Token,
-        /// The waiters after `to`. Empty in the plain organisation, where each place has its own `next`.
+        /// The waiters after `to`; empty in the plain organisation.
         queue: VecDeque<Claim>,
     },
 }
@@ -64,11 +56,10 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Organisation {
-    /// Naimi and Tréhel's: the root is the tail of the queue. It stores a requester as its `next` and ceases to be the
-    /// root. One FIFO per tree.
+    /// Naimi and Tréhel's: the root is the tail of the queue, and stores the requester as its `next`.
     Plain,
-    /// The token carries its queue. A waiting peer stores the requests that reach it and appends them to the queue when
-    /// the token arrives: fewer messages, but these requests wait twice (§4: Fair-K does not cache, for fairness).
+    /// The token carries its queue. A waiting peer stores requests and appends them when the token arrives: fewer
+    /// messages, but these requests wait twice (§4).
     #[default]
     Caching,
 }
@@ -77,12 +68,12 @@ pub enum Organisation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Heuristic {
-    /// Each tree with the same probability (§3.2, cinema without a moderator).
+    /// Each with the same probability (§3.2, cinema without a moderator).
     #[default]
     Random,
     /// The tree of the last token at this peer; initially, the peer's number modulo k.
     LastHeld,
-    /// The trees in turn, starting with the peer's number modulo k.
+    /// The trees in turn, from the peer's number modulo k.
     RoundRobin,
 }
 
@@ -90,35 +81,32 @@ pub enum Heuristic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
-    /// How the requests of one tree are queued.
+    /// The queue of a tree.
     pub organisation: Organisation,
-    /// The choice of the tree for a request.
+    /// The choice of the tree.
     pub heuristic: Heuristic,
 }
 
-/// The place of a request in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Place {
     ticket: Ticket,
-    /// Whether the place only forwards the token.
+    /// Whether it only forwards the token.
     withdrawn: bool,
     /// Plain: *next*, at most one. Caching: the stored requests.
     behind: VecDeque<Claim>,
 }
 
-/// A token at this peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     token: Token,
-    /// The user; `None` while the token is idle.
+    /// The user.
     inside: Option<Ticket>,
-    /// The next waiters. Plain: *next*, at most one.
+    /// Plain: *next*, at most one.
     queue: VecDeque<Claim>,
 }
 
-/// One peer's state in the tree of one token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Tree {
@@ -126,23 +114,23 @@ struct Tree {
     /// has the token or waits for it.
     parent: Option<PeerId>,
     held: Option<Held>,
-    /// Places of this peer's clients, by ticket. The token arrives for the first one first.
+    /// By ticket. The token arrives for the first one first.
     places: Vec<Place>,
 }
 
-/// One peer's state of BV95, for one resource.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bv95 {
     me: PeerId,
     config: Config,
     trees: Vec<Tree>,
-    /// The tree of the next request; unused if random.
+    /// The tree of the next request, unless random.
     turn: u32,
 }
 
 impl Bv95 {
-    /// Creates the initial state: each token's holder is the root of its tree, and the parent of all other peers.
+    /// Each token's holder is initially the root of its tree, and the parent of all other peers.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let tree = |slot: u32| {
@@ -155,10 +143,9 @@ impl Bv95 {
     }
 
     fn slots(&self) -> u32 {
-        self.trees.len() as u32 // As many as `Layout::slots` counted in 32 bits.
+        self.trees.len() as u32 // `Layout::slots` counts them in 32 bits.
     }
 
-    /// Chooses the tree of a request (§2).
     fn choose_tree(&mut self, cx: &mut Cx<'_, Self>) -> u32 {
         let slots = self.slots();
         match self.config.heuristic {
@@ -226,8 +213,7 @@ impl Bv95 {
         }
     }
 
-    /// Ends the place at which the token has arrived: its followers join the token's queue. Returns whether its client
-    /// was granted the slot.
+    /// Ends the place at which the token has arrived. Returns whether its client was granted the slot.
     fn arrive(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) -> bool {
         let tree = &mut self.trees[slot as usize];
         let at = tree.places.iter().position(|place| place.ticket == ticket);
@@ -243,8 +229,7 @@ impl Bv95 {
         !place.withdrawn
     }
 
-    /// Takes the longest waiting client of this peer, for an idle token. Its place in another tree remains for its
-    /// followers.
+    /// Takes the longest waiting client for an idle token. Its place in another tree remains for its followers.
     fn take_oldest_waiting(&mut self) -> Option<Ticket> {
         let places = self.trees.iter_mut().flat_map(|tree| &mut tree.places);
         let oldest = places.filter(|place| !place.withdrawn).min_by_key(|place| place.ticket)?;
@@ -254,7 +239,6 @@ impl Bv95 {
 }
 
 impl Tree {
-    /// Appends a request to the known end of the queue.
     fn store(&mut self, r: Claim, organisation: Organisation) {
         let queue = self.held.as_mut().map(|held| &mut held.queue);
         let end = match organisation {
@@ -273,7 +257,7 @@ impl Protocol for Bv95 {
     type Message = Message;
     type Timer = Never;
 
-    /// Grants at once if an idle token is here; otherwise chooses a tree.
+    /// Grants at once if an idle token is here.
     #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let mut places = self.trees.iter().flat_map(|tree| &tree.places);
@@ -391,7 +375,7 @@ mod tests {
     const CACHING: Config = Config { organisation: Organisation::Caching, heuristic: Heuristic::LastHeld };
     const ROUND_ROBIN: Config = Config { organisation: Organisation::Caching, heuristic: Heuristic::RoundRobin };
 
-    /// Returns one of six peers.
+    /// One of six peers.
     fn peer(me: u64, slots: u32, config: Config) -> Bv95 {
         Bv95::new(PeerId::new(me), &Layout::printed(6, slots), config)
     }
@@ -520,7 +504,7 @@ mod tests {
     #[test]
     fn last_held_requests_in_tree_of_last_token() {
         let layout = Layout { root: PeerId::new(0), tokens: [0, 1, 4].map(PeerId::new).to_vec() };
-        let mut holder = Bv95::new(PeerId::new(4), &layout, CACHING); // Before its first grant it would choose tree 1.
+        let mut holder = Bv95::new(PeerId::new(4), &layout, CACHING); // Before its first grant: tree 1.
         assert_eq!(ask(&mut holder, 1), granted(1, 2, 3));
         feed(&mut holder, request(2, 5));
         release(&mut holder, 1);

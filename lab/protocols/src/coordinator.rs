@@ -1,8 +1,8 @@
-//! The coordinator protocol: replicas that elect a coordinator (Obeidat, Gubarev, Al-yousef: "Decentralized and Fair
-//! Mutual Exclusion Protocol in Peer-to-Peer Systems").
+//! The coordinator protocol (Obeidat, Gubarev, Al-yousef: "Decentralized and Fair Mutual Exclusion Protocol in
+//! Peer-to-Peer Systems").
 //!
-//! One of n replicas is the *coordinator*. It answers each request with the queue and announces it to all waiters. So
-//! each waiter has the complete queue, and a release passes the token straight to the next client:
+//! One of n replicas is the *coordinator*. It answers each request with the queue and announces the request to all
+//! waiters. Since each waiter has the whole queue, a release passes the token straight to the next client:
 //!
 //! ```text
 //!   A (holds)       R₀ (coordinator)     B
@@ -15,49 +15,30 @@
 //!   │                 ▼                  │
 //! ```
 //!
-//! [`Config::PRINTED`] is the form of Figure 1, in which the second client waits forever. Each switch in [`Config`]
-//! names one defect and its repair; [`Config::REPAIRED`] is the form to use. `group.rs` has the election.
+//! [`Config::PRINTED`] is Figure 1, in which the second client waits forever; [`Config::REPAIRED`] has all repairs.
 //!
 //! # Safety
 //!
-//! *Assumptions.* Messages may be lost, duplicated, delayed and reordered without bound. Replicas and clients may crash
-//! at any time, and replicas lose their memory. The rates of any two clocks differ by less than 0.1 %, and the timer at
-//! the end of a client's lease is not late. Increasing fencing numbers also need a majority of replicas with their
-//! memory at any time.
+//! Messages may be lost, duplicated, delayed and reordered; replicas and clients crash, and replicas lose their memory.
+//! The rates of any two clocks differ by less than 0.1 %, and the timer at the end of a client's lease is not late.
 //!
 //! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself included, have promised to follow
-//!    no other. A promise is valid for a [term](Config::term) from the moment at which it is given; the coordinator
-//!    counts from the moment at which it sent the message that the promise answers. Two sets of m share a replica, and
-//!    a replica gives one promise at a time. A replica without memory gives none until a term has passed and its
-//!    earlier promises have expired. A coordinator whose promises have expired must be elected again, so the minority
-//!    side of a partition has none.
-//! 2. *One chain at a time.* A *chain* is the sequence of hand-overs that starts with a coordinator's grant. A
-//!    coordinator starts a chain when the previous one has ended: its last owner has released without a successor, or
-//!    its lease has expired. The coordinator extends the lease by sending clients the new end. A client enters and
-//!    holds only until the end that it has received, by its own clock, for the current owner or an earlier one. So
-//!    every client of the chain has left by then, even if the token is lost.
-//! 3. *Elections.* Only the client stores a grant; it is not replicated. Instead, a new coordinator starts no chain for
-//!    the duration of a lease (*grace*), since its predecessor could extend no lease after its promises had expired.
-//!    Meanwhile owners renew their leases with the new coordinator and continue to hand over. The memory of a voter
-//!    only saves time.
+//!    no other. A promise lasts for a [term](Config::term); the coordinator counts from when it sent the message that
+//!    the promise answers. Two sets of m share a replica. A replica without memory promises nothing until its earlier
+//!    promises have expired.
+//! 2. *One chain at a time.* A *chain* is the sequence of hand-overs after a coordinator's grant. The coordinator
+//!    starts one only when the last owner of the previous chain has released, or its lease has expired. A client holds
+//!    only until the lease end that it received, by its own clock, for the current owner or an earlier one. So every
+//!    client of an expired chain has left, even if the token is lost.
+//! 3. *Elections.* Grants are not replicated. A new coordinator starts no chain for the length of a lease (*grace*),
+//!    since its predecessor extended no lease after its promises expired. Meanwhile owners renew and hand over.
 //!
 //! # Numbers
 //!
-//! A hand-over adds 1 to the fencing number, and so does a grant after a RELEASE that ends a chain. After an expired
-//! lease the coordinator continues from the next multiple of [`LEAP`](fencing::LEAP), since it does not know the number
-//! of hand-overs; a chain is shorter than that. The first chain of a new coordinator starts at its epoch times 2⁴⁰.
-//! Epochs increase: a candidate needs the votes of m replicas that know no higher one, and a replica without memory
-//! learns the epoch from the coordinator before it votes again. If no majority has its memory, the remaining replicas
-//! start again. That is as safe, but numbers may also start again.
-//!
-//! # Liveness
-//!
-//! A client repeats its request until it is granted, first to all replicas and then to the one that answers. For a
-//! known request the coordinator only records the time. RELEASEs are retransmitted until the coordinator confirms one.
-//! A grant without a waiting request returns to the coordinator, and so does one whose owner knows no successor: the
-//! coordinator then serves the head of its own queue. All other messages may be lost.
-//!
-//! *Departure:* a client may withdraw while it waits, and each of several clients at one peer has its own place.
+//! A hand-over adds 1 to the fencing number. After an expired lease the coordinator continues at the next multiple of
+//! [`LEAP`](fencing::LEAP); a chain is shorter than that. A coordinator's first chain starts at its epoch times 2⁴⁰.
+//! Epochs increase while a majority of replicas has its memory: a candidate needs m votes of replicas that know no
+//! higher epoch, and a replica without memory learns the epoch before it votes. Otherwise numbers may repeat.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -80,56 +61,47 @@ use group::Group;
 pub use message::{Entry, Holder, Memory, Message, Place, Telling, Timer};
 use replica::Replica;
 
-/// Distance between the first fencing numbers of two epochs: room for a million leaps.
+/// Distance between the first fencing numbers of two epochs.
 const EPOCH: u64 = 1 << 40;
 
-/// Configuration. Each switch turns on one repair.
+/// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of an owner's lease without renewal, and of the silence after which a waiter is removed. 10 s: our
-    /// choice, as in Sigma.
+    /// Length of an owner's lease, and of a waiter's silence before it is removed. 10 s: our choice, as in Sigma.
     pub lease: Span,
-    /// Length of a replica's promise to its coordinator. 4 s: our choice, four pings.
+    /// Length of a promise. 4 s: our choice, four pings.
     pub term: Span,
-    /// *periodOfTime*: interval of a replica's pings; in print also the time it waits for OK. 1 s: our choice.
+    /// *periodOfTime*: interval of pings; in print also the wait for OK. 1 s: our choice.
     pub ping: Span,
-    /// Time after which a client without an answer repeats its request. 0.5 s: our choice, more than a round trip.
+    /// Interval of unanswered requests. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Sends ADDREQUEST to the owner, too. In print it goes to the replicas and the waiters, and the owner never has a
-    /// successor.
+    /// The owner receives ADDREQUEST. In print it never learns of a successor.
     pub owner_notified: bool,
-    /// Replicas handle RELEASE. In print they have no handler, and the first owner remains the owner forever.
+    /// Replicas handle RELEASE. In print the first owner stays the owner.
     pub replicas_receive_release: bool,
-    /// RELEASE names the successor; if the owner knows none, the coordinator serves the head of its queue. In print a
-    /// client that finds itself first in its own queue is next, and a RELEASE that overtakes ADDREQUEST or RESPONSE
-    /// leaves a waiter behind.
+    /// RELEASE names the successor. In print a RELEASE that overtakes ADDREQUEST or RESPONSE leaves a waiter behind.
     pub named_successor: bool,
-    /// The coordinator numbers requests. In print they are ordered by the clients' time stamps, and a late ADDREQUEST
-    /// with an early stamp makes a second head of the queue.
+    /// The coordinator numbers requests. In print a late ADDREQUEST with an early time stamp makes a second head of the
+    /// queue.
     pub coordinator_numbers: bool,
-    /// Distinguishes requests, and returns a grant for a finished one. In print a client has one identity for all of
-    /// them, and a REQUEST that arrives twice is served twice.
+    /// Distinguishes a client's requests. In print a duplicate REQUEST is served twice.
     pub requests_apart: bool,
-    /// Answers a repeated REQUEST. In print (*received(msg)*) every replica drops it, even one that has become
-    /// coordinator since.
+    /// Answers a repeated REQUEST. In print (*received(msg)*) every replica drops it, even a new coordinator.
     pub coordinator_dedups: bool,
-    /// A coordinator needs the promises of a majority, and a replica without memory gives none. In print any replica
-    /// without an answer from the coordinator becomes coordinator, and the latest time stamp wins.
+    /// A coordinator needs a majority. In print any replica that misses an answer becomes coordinator.
     pub majority_lease: bool,
-    /// Owners have a lease and know its end. In print §4.4 promises it, and Figure 1 has none.
+    /// Owners have a lease and know its end. §4.4 promises it, Figure 1 has none.
     pub owner_lease: bool,
-    /// Retransmits unanswered messages. In print §4.4 promises it, and Figure 1 sends everything once.
+    /// Retransmits unanswered messages, as §4.4 promises.
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST: the same effect for
-    /// 3 (n − 1) more messages.
+    /// Only the coordinator acts on a REQUEST. In print the others ping it and forward the REQUEST, to no effect.
     pub one_acts: bool,
-    /// Sends REQUEST and RELEASE to one replica, which forwards a REQUEST if it is not the coordinator, and to all only
-    /// without an answer. In print to all at once.
+    /// Sends REQUEST and RELEASE to one replica, and to all only without an answer. In print always to all.
     pub one_asked: bool,
 }
 
 impl Config {
-    /// The form of Figure 1.
+    /// Figure 1.
     pub const PRINTED: Self = Self {
         lease: Span::from_secs(10),
         term: Span::from_secs(4),
@@ -147,7 +119,7 @@ impl Config {
         one_acts: false,
         one_asked: false,
     };
-    /// The repaired form.
+    /// With all repairs.
     pub const REPAIRED: Self = Self {
         owner_notified: true,
         replicas_receive_release: true,
@@ -167,13 +139,13 @@ impl Config {
 /// Forecast of a client's waiting time (§4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecast {
-    /// l: the number of clients ahead, including the holder.
+    /// l: the clients ahead, including the holder.
     pub ahead: u64,
-    /// t_w = l × t_cs; `None` until the coordinator has seen a release.
+    /// t_w = l × t_cs; `None` before the first release.
     pub wait: Option<Span>,
 }
 
-/// One peer's state of the coordinator protocol, for one resource: any number of clients, and any of the replicas.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     common: Common,
@@ -181,7 +153,6 @@ pub struct Coordinator {
     replicas: Vec<Replica>,
 }
 
-/// State that clients and replicas share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Common {
     config: Config,
@@ -195,13 +166,12 @@ impl Common {
     }
 }
 
-/// Returns whether both are the same request; in print, of the same client.
 fn is_same(one: Claim, other: Claim, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.peer == other.peer }
 }
 
 impl Coordinator {
-    /// Creates a peer without requests; it hosts the replicas that `replicas` places at `me`.
+    /// Creates a peer with the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
             common: Common { config, replicas: replicas.clone(), post: Post::new(me) },
@@ -210,12 +180,11 @@ impl Coordinator {
         }
     }
 
-    /// Returns the forecast for a waiting client; `None` without an answer.
+    /// `None` if the client does not wait, or has no answer yet.
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         self.clients.forecast(ticket)
     }
 
-    /// Handles a message, from another peer or from this one.
     fn deliver(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         if let Some(index) = message.replica() {
             return match self.replicas.binary_search_by_key(&index, |replica| replica.index) {
@@ -253,7 +222,6 @@ impl Coordinator {
         }
     }
 
-    /// Delivers messages from this peer to itself.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(message, cx);
@@ -341,7 +309,6 @@ impl Observe for Coordinator {
     }
 }
 
-/// The state in one line: `R0 coordinator, epoch 0, owner 3, queue 2@4`.
 impl fmt::Display for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

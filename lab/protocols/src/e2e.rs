@@ -1,9 +1,9 @@
 //! E2E: votes choose the first owner; then the token moves from owner to owner (Muhammad, Cheema, Gupta: "Efficient
 //! Mutual Exclusion in Peer-to-Peer Systems", §IV.A and §V.A).
 //!
-//! A resource has n replicas on an overlay with one vote each; m votes win. The winner announces itself to all
-//! replicas, through peers that record it: a *route quorum*. The first of these peers stops each later request and adds
-//! it to the owner's queue. On release, the owner sends the queue to its first waiter: the token.
+//! n replicas on an overlay have one vote each; m votes win. The winner announces itself to all replicas, and the peers
+//! on the routes record it: a *route quorum*. The first of them on the route of a later request adds the request to the
+//! owner's queue.
 //!
 //! ```text
 //!   A              hop H           R              B
@@ -24,27 +24,19 @@
 //!   ├──────────────►├─────────────►│              │
 //! ```
 //!
-//! **Safety.** The votes are [Sigma's](crate::sigma), on which the paper builds. They are for a *reign*: the elected
-//! request, and all that get the token from it. If fewer than 2m − n replicas are reset (or move to another peer)
-//! within any lease time, there is one reign at a time: the owner has m votes that were given or renewed within the
-//! last lease time, two such sets share 2m − n replicas, and a replica that remembers votes for no other request
-//! meanwhile. Within a reign there is one owner: a token is created for one request and used once. It carries the end
-//! of the lease by its receiver's clock, so it needs no further votes; after that end it is only a queue. A holder
-//! loses its grant when the lease ends. Everything else (the records of hops, the queue that has a request, pings) only
-//! saves messages or time.
+//! **Safety.** [Sigma's](crate::sigma) votes are for a *reign*: the elected request, and all that get the token from
+//! it. If fewer than 2m − n replicas are reset or move within any lease time, there is one reign at a time: its m votes
+//! were given or renewed within the last lease time, two such sets share 2m − n replicas, and a replica that remembers
+//! votes for no other request meanwhile. Within a reign there is one owner: a token is created for one request and used
+//! once. It carries the end of the lease by its receiver's clock; then its holder loses the grant, and the token is
+//! only a queue. The records of hops, queues and pings only save messages or time.
 //!
-//! **Fencing numbers** are the epochs: the winner's comes from the votes, each owner in a reign adds one, and renewals
-//! and RELEASEs carry it to the replicas. [`crate::fencing`] describes when they increase; an expired lease adds more
-//! than the owners of one lease time can.
+//! **Fencing numbers** are the epochs: the winner's comes from the votes, and each later owner of the reign adds one.
+//! See [`crate::fencing`]; an expired lease adds more than the owners of one lease time can.
 //!
-//! **When the owner fails** (§V.A), waiters detect it by pings, and the lease expires. The waiter elected next, with
-//! its copy of the queue, is the new owner. *Departure:* in the paper the waiter with the most recent copy declares
-//! itself the owner. But the old owner may only be slow, and two waiters may declare themselves; here an owner needs
-//! votes, and the earliest request gets them. A client that is missing in the copy retries.
-//!
-//! The form of §IV.A is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
-//!
-//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait independently.
+//! **When the owner fails** (§V.A), waiters detect it by pings, and the lease expires. *Departure:* in the paper the
+//! waiter with the most recent copy of the queue declares itself the owner; but the old owner may only be slow, and two
+//! waiters may do so. Here the next owner needs votes, and the earliest request gets them.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -68,44 +60,43 @@ use owner::{Past, Token};
 use requester::Requester;
 use trail::Trail;
 
-/// Configuration. Each switch turns on one repair.
+/// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Length of the votes' lease. 60 s: our choice. A renewal costs a message per hop to each replica, and a hold of
-    /// less than 20 s needs none; a holder that crashes blocks the resource for as long.
+    /// Length of the votes' lease. 60 s: our choice. A crashed holder blocks the resource for as long; a renewal costs
+    /// a message per hop.
     pub lease: Span,
-    /// Time until a client without an answer retries; doubled each time, up to half a lease. Also the retransmission
-    /// time of a token. 2 s: our choice, several times the time of a route.
+    /// Time until a client without an answer retries, doubled up to half a lease; also of a token. 2 s: our choice,
+    /// several routes.
     pub retry: Span,
     /// Interval at which waiters ping the owner. 10 minutes: the paper's example.
     pub ping: Span,
-    /// n of §V.A: number of waiters with a copy of the queue. 2: our choice.
+    /// n of §V.A: the waiters with a copy of the queue. 2: our choice.
     pub backups: usize,
-    /// Time during which changes of the queue are collected before they are sent to these waiters. 1 s: our choice.
+    /// Time during which changes of the queue are collected for these waiters. 1 s: our choice.
     pub update: Span,
-    /// RELEASE names the successor. In print replicas are blank while the successor holds, and a new client wins.
+    /// RELEASE names the successor. In print replicas are blank while it holds, and a new client wins.
     pub successor_named: bool,
-    /// Replicas store losers until they know the winner, and then send them there; they ask a loser for its vote when
-    /// an earlier request waits. A former owner forwards an ENQUEUE to its successor, or replies that there is none. In
-    /// print such requests are stored nowhere. (A YIELD in print returns the vote to its sender, as no other request is
-    /// stored; the printed form here sends none.)
+    /// Replicas store losers until they know the winner, and ask a loser for its vote when an earlier request waits; a
+    /// former owner forwards an ENQUEUE to its successor. In print such requests are lost, and no replica asks for a
+    /// YIELD.
     pub losers_queued: bool,
     /// Hops record winners. In print they record the first request: A is queued at B, B at A, and neither wins.
     pub marks_of_winners: bool,
-    /// Compares RELEASE and IAMWINNER with the known owner. In print late ones affect the current owner.
+    /// In print a late RELEASE or IAMWINNER affects the current owner.
     pub epochs: bool,
-    /// Acknowledges and retransmits TOKEN. In print it is the only copy of the queue.
+    /// Retransmits TOKEN. In print it is the only copy of the queue.
     pub acknowledged: bool,
-    /// Votes are leased, and the owner renews them. In print the votes for a crashed holder are lost.
+    /// In print the votes for a crashed holder are lost.
     pub leases: bool,
-    /// A client without an answer retries. In print a lost or forgotten request is lost forever.
+    /// A client without an answer retries. In print it waits forever.
     pub asks_again: bool,
-    /// A client that considers the owner dead needs votes to succeed it. In print it declares itself the owner.
+    /// The next owner needs votes. In print it declares itself.
     pub claims_voted: bool,
 }
 
 impl Config {
-    /// The form of §IV.A, with the backups of §V.A.
+    /// §IV.A, with the backups of §V.A.
     pub const PRINTED: Self = Self {
         lease: Span::from_secs(60),
         retry: Span::from_secs(2),
@@ -121,7 +112,7 @@ impl Config {
         asks_again: false,
         claims_voted: false,
     };
-    /// The form to use.
+    /// With all repairs.
     pub const REPAIRED: Self = Self {
         successor_named: true,
         losers_queued: true,
@@ -134,11 +125,11 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// Number of times a token is sent before its receiver counts as dead.
+    /// The number of times a token is sent before its receiver counts as dead.
     const TRIES: u32 = 8;
-    /// Maximum number of former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
+    /// The maximum number of former owners that forward an ENQUEUE. Our choice: beyond that a retry is cheaper.
     const MOST_DETOURS: u8 = 3;
-    /// Maximum number of requests stored for an announced token: our choice. Others retry.
+    /// The maximum number of requests stored for an announced token: our choice. Others retry.
     const MOST_EARLY: usize = 1000;
     /// 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -155,18 +146,17 @@ impl Config {
     }
 }
 
-/// One peer's state of E2E, for one resource: any number of clients, any of the replicas, a hop for others, and perhaps
-/// the owner of the token.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct E2e {
     config: Config,
     common: Common<Message>,
-    /// The waiting clients, by request time.
+    /// By request time.
     requesters: Vec<Requester>,
-    /// The first request since the last reset; earlier ones are unknown.
+    /// The first request since the last reset.
     first: Option<Stamp>,
     token: Option<Token>,
-    /// Turns that ended here, by time: all of the last lease time, and at least one.
+    /// Turns that ended here: all of the last lease time, and at least one.
     past: Vec<Past>,
     /// Requests that arrived before the token.
     early: Vec<Entry>,
@@ -212,7 +202,6 @@ impl E2e {
         self.send(owner.peer, Message::Enqueue(Enqueue { client, by, again, owner, detours: 0 }), cx);
     }
 
-    /// Adopts a time stamp and a fencing number.
     fn feed(&mut self, client: Stamp, epoch: u64) {
         self.common.clock = self.common.clock.max(client.time);
         self.common.fencing = self.common.fencing.max(epoch);
@@ -226,7 +215,6 @@ impl E2e {
         self.replicas.iter().position(|replica| replica.index == index)
     }
 
-    /// Handles a message to this peer or to a replica that it hosts.
     fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Request { replica, client, fencing } => {
@@ -300,9 +288,8 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 3, at the replica. *Departure:* a replica that knows the owner sends ENQUEUE, as any hop does; the
-    /// paper's only names the owner. The request of a retrying client is also queued at the replica, since the owner
-    /// may be dead.
+    /// §IV.A, step 3, at the replica. *Departure:* a replica that knows the owner sends ENQUEUE, as a hop does; the
+    /// paper's only names the owner. A retrying client is queued here, too: the owner may be dead.
     fn on_request(
         &mut self,
         replica: u32,
@@ -333,7 +320,7 @@ impl E2e {
         self.trail.remove(replica, |owner| Some(owner.elected) != voted_for);
     }
 
-    /// Returns the known owner: this peer, or the one announced on the route to this replica.
+    /// The known owner: this peer, or the one announced on the route to this replica.
     fn owner_for(&self, replica: u32) -> Option<Owner> {
         let notified = self.trail.get(replica).map(|mark| mark.known);
         self.token.as_ref().map(|token| token.owner).or(notified)
@@ -352,8 +339,7 @@ impl E2e {
         true
     }
 
-    /// §IV.A, steps 4 and 6: IAMWINNER or RELEASE passes or arrives, or a former owner names its successor. §V.A: if
-    /// the route differs from the last one, the old one is cleared.
+    /// §IV.A, steps 4 and 6. If the route differs from the last one, the old one is cleared (§V.A).
     fn learn(&mut self, replica: u32, owner: Owner, hop: Option<Hop>, cx: &mut Cx<'_, Self>) {
         let known = self.trail.get(replica).map(|mark| mark.known);
         if self.config.epochs && known.is_some_and(|known| owner.epoch < known.epoch) {
@@ -377,7 +363,7 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 6, a RELEASE without successor: from a route, or from a former owner as an answer.
+    /// §IV.A, step 6, a RELEASE without successor.
     fn on_release(&mut self, replica: u32, client: Stamp, fencing: u64, cx: &mut Cx<'_, Self>) {
         self.forget(replica, client);
         let Some(at) = self.replica(replica) else { return };
@@ -392,7 +378,6 @@ impl E2e {
         self.trail.remove(replica, |owner| any || owner.elected == elected);
     }
 
-    /// Delivers messages from this peer to itself.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(self.me(), message, cx);
@@ -534,7 +519,6 @@ impl Observe for E2e {
     }
 }
 
-/// The state in one line: `1@6 waits, votes []; R0: 1@3 then []`.
 impl fmt::Display for E2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

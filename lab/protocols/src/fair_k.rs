@@ -1,11 +1,11 @@
 //! Fair-K: k-mutual exclusion with a fair order (Reddy, Mittal, Gupta: "Fair K Mutual Exclusion Algorithm for Peer To
 //! Peer Systems").
 //!
-//! There are k tokens, and a client needs one to enter. Each token has a queue of its own; a release sends the token
-//! straight to the next waiter of that queue (`child`). The *coordinator* assigns requests to the queues in turn: it
-//! knows their tails (`token_locations`). Each assigned request becomes the next coordinator, so all requests form one
-//! *privileged queue* (`next`). Its end is found along `parent` pointers, which every forwarded request turns towards
-//! its sender (path reversal, Naimi and Tréhel).
+//! Each of k tokens has a queue of its own; a release sends the token straight to the next waiter of that queue
+//! (`child`). The *coordinator* knows the tails of the queues (`token_locations`) and assigns requests to them in turn.
+//! Each assigned request becomes the next coordinator, so all requests form one *privileged queue* (`next`). Its end is
+//! found along `parent` pointers, which every forwarded request turns towards its sender (path reversal, Naimi and
+//! Tréhel).
 //!
 //! ```text
 //!   4            3 (coordinator)   1 (tail of queue 0, holds)
@@ -19,10 +19,8 @@
 //! ```
 //!
 //! *Departure:* the paper allows one request per node at a time. A peer here has many clients, so `next` and `child`
-//! belong to a place in the queue, not to the peer, and name a [`Claim`] (peer and ticket). A message to the own peer
-//! is a call and is not counted.
-//!
-//! *Departure:* a waiting ticket may withdraw. Its place stays queued and forwards the token.
+//! belong to a place in the queue and name a [`Claim`]. A message to the own peer is a call and is not counted. A
+//! withdrawn ticket's place stays queued and forwards the token.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -35,49 +33,33 @@ use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
-/// The state of the coordinator (Table 1, *token_locations* and *counter_number*).
+/// The state of the coordinator (Table 1).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TokenLocations {
-    /// The tail of each token's queue.
+    /// *token_locations*: the tail of each token's queue.
     pub tails: Vec<Claim>,
-    /// The queue that the next request joins.
+    /// *counter_number*: the queue that the next request joins.
     pub counter_number: u32,
 }
 
 /// The four messages of §3.2.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// *Message_request(k)*: sent by a requester to its parent, and forwarded from parent to parent up to the root. The
-    /// coordinator answers with `Child` to a tail and `TokenLocations` to the requester.
+    /// *Message_request(k)*: sent by a requester to its parent, and forwarded up to the root. The coordinator answers
+    /// with `Child` to a tail and `TokenLocations` to the requester.
     Request(Claim),
-    /// *Message_token*: sent by the releasing peer to the next place of the token's queue. The receiver grants the
-    /// place's ticket, or forwards the token if that was withdrawn.
-    Token {
-        /// The receiving place.
-        to: Ticket,
-        /// The token, with its fencing number.
-        token: Token,
-    },
-    /// *Message_child(r)*: sent by the coordinator to the tail of a queue. The tail's peer sends `Token` to the child
-    /// on release, or at once if the token is idle.
-    Child {
-        /// The queue, by its token's slot.
-        slot: u32,
-        /// The tail, as known to the coordinator.
-        tail: Ticket,
-        /// The follower of the tail.
-        child: Claim,
-    },
-    /// *Message_token_locations(a, b)*: sent by the coordinator to the request that it has assigned, which becomes the
+    /// *Message_token*: sent by the releasing peer to the next place of the token's queue. The receiver grants `to`, or
+    /// forwards the token if that was withdrawn.
+    Token { to: Ticket, token: Token },
+    /// *Message_child(r)*: sent by the coordinator to the tail of a queue, whose peer sends `Token` to the child on
+    /// release, or at once if the token is idle.
+    Child { slot: u32, tail: Ticket, child: Claim },
+    /// *Message_token_locations(a, b)*: sent by the coordinator to the request that it has assigned, the next
     /// coordinator.
-    TokenLocations {
-        /// The receiving place.
-        to: Ticket,
-        /// The tails and the counter, in one allocation for the whole life of the resource.
-        locations: Box<TokenLocations>,
-    },
+    TokenLocations { to: Ticket, locations: Box<TokenLocations> },
 }
 
 /// Parameters of the protocol.
@@ -85,19 +67,19 @@ pub enum Message {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     /// §3.2, *Process_Child*: a node that receives its child makes it its parent. The paper says that this shortens
-    /// paths to the root. Under load it lengthens them, since `parent` then points to a newer request than the child.
-    /// Off by default: our choice, since it takes fewer messages.
+    /// paths to the root. Under load it lengthens them: the parent may know a newer request than the child. Off by
+    /// default: our choice.
     pub child_sets_parent: bool,
 }
 
 impl Config {
-    /// The form of the paper.
+    /// The paper's.
     pub const PRINTED: Self = Self { child_sets_parent: true };
-    /// The form to use.
+    /// The default.
     pub const REPAIRED: Self = Self { child_sets_parent: false };
 }
 
-/// A request's place in the queues (Table 1: *requesting_cs*, *next*, *child*, *in_child_queue*, *token_present*).
+/// A request's place in the queues (Table 1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Place {
@@ -107,8 +89,8 @@ struct Place {
     next: Option<Claim>,
     /// *child*: the follower in the token's queue.
     child: Option<Claim>,
-    /// *in_child_queue*: the coordinator's role has arrived here. (The paper sets this variable and never reads it.
-    /// Here `next` is attached to the place without it, which is the end of the privileged queue.)
+    /// The coordinator's role has arrived here. (The paper never reads this variable. Here `next` is attached to the
+    /// place without it.)
     in_child_queue: bool,
 }
 
@@ -121,11 +103,11 @@ enum Phase {
     Withdrawn,
     /// *requesting_cs* and *token_present*.
     Inside(Token),
-    /// Released or forwarded, before the coordinator's role has arrived here.
+    /// Released or forwarded; the coordinator's role has not arrived.
     Left,
 }
 
-/// One peer's state of Fair-K, for one resource.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairK {
@@ -136,16 +118,16 @@ pub struct FairK {
     parent: Option<PeerId>,
     /// *token_locations* and *counter_number*; *is_coordinator* is `is_some`.
     token_locations: Option<Box<TokenLocations>>,
-    /// *token_present* without a client that uses it.
+    /// *token_present* without a user.
     idle: Vec<Token>,
-    /// The places of this peer's clients, by ticket.
+    /// By ticket.
     places: Vec<Place>,
-    /// The newest ticket of this peer that was queued.
+    /// The newest queued ticket of this peer.
     last: Ticket,
 }
 
 impl FairK {
-    /// Creates the initial state: §3.2, *Initialization*.
+    /// §3.2, *Initialization*.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let tails = || layout.tokens.iter().map(|&peer| Claim { peer, ticket: Ticket::NONE }).collect();
@@ -179,7 +161,7 @@ impl FairK {
         } else if let Some(locations) = self.token_locations.take() {
             self.assign(r, locations, cx);
         } else {
-            // `r`, if it is a client of this peer, has a place already, and does not follow itself.
+            // A client of this peer has a place already, and does not follow itself.
             let ours = (r.peer == self.me).then_some(r.ticket);
             let queued = |place: &&mut Place| !place.in_child_queue && Some(place.ticket) != ours;
             let waiting = self.places.iter_mut().rev().find(queued);
@@ -192,8 +174,8 @@ impl FairK {
         }
     }
 
-    /// Appends `r` to a queue and makes it the next coordinator (printed twice, in §3.2's *Process_Request* and
-    /// *Process_Token_Locations*). Continues with the follower of `r` if `r` is a client of this peer.
+    /// Appends `r` to a queue and makes it coordinator (printed twice, in *Process_Request* and
+    /// *Process_Token_Locations*).
     fn assign(&mut self, mut r: Claim, mut locations: Box<TokenLocations>, cx: &mut Cx<'_, Self>) {
         loop {
             let slot = locations.counter_number;
@@ -214,7 +196,7 @@ impl FairK {
         }
     }
 
-    /// Marks a place of this peer as coordinator and returns its follower.
+    /// Marks a place as coordinator and returns its follower.
     fn end_of_privileged_queue(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) -> Option<Claim> {
         let Some(at) = self.place(ticket) else {
             cx.unexpected("the coordinator's role for a ticket that does not wait here");
@@ -247,8 +229,7 @@ impl FairK {
         cx.send(to.peer, Message::Token { to: to.ticket, token });
     }
 
-    /// Ends the use of a token by a place, and returns the token's next place. Removes a place that has been
-    /// coordinator.
+    /// Ends the use of a token by a place, and returns the token's next place.
     fn leave(&mut self, at: usize) -> Option<Claim> {
         let place = &mut self.places[at];
         place.phase = Phase::Left;
@@ -278,7 +259,7 @@ impl FairK {
         }
     }
 
-    /// §3.2, *Process_Token_Locations(a, b)*: makes `to` coordinator until a request follows it.
+    /// §3.2, *Process_Token_Locations(a, b)*.
     fn process_token_locations(&mut self, to: Ticket, locations: Box<TokenLocations>, cx: &mut Cx<'_, Self>) {
         match self.end_of_privileged_queue(to, cx) {
             Some(next) => {
@@ -289,8 +270,7 @@ impl FairK {
         }
     }
 
-    /// Makes the follower of `ticket` the parent, if `ticket` is the newest of this peer: the follower of an older one
-    /// leads back here through the newer, which would close a cycle.
+    /// Makes the follower of this peer's newest ticket the parent. That of an older one leads back here: a cycle.
     fn point_to(&mut self, behind: Claim, ticket: Ticket) {
         if ticket == self.last && behind.peer != self.me {
             self.parent = Some(behind.peer);
@@ -401,7 +381,7 @@ impl Observe for FairK {
     }
 }
 
-/// Table 1 in one line: `parent nil; token_locations [4, 2, 3], counter_number 1; waiting, in a token queue, child 7`.
+/// `parent nil; token_locations [4, 2, 3], counter_number 1; waiting, in a token queue, child 7`.
 impl fmt::Display for FairK {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parent {

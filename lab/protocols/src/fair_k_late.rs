@@ -1,8 +1,8 @@
 //! Fair-K with late binding: one queue for all k tokens. Our own protocol, after Reddy, Mittal and Gupta's Fair-K.
 //!
-//! Fair-K assigns a request to one of k queues at once. If the clients of a queue stay long, its waiters wait longer
-//! than later requests. Here the coordinator keeps one queue, and sends each *holder* its successor only when that
-//! holder may release next. A release sends the token straight to the successor: one message, as in Fair-K.
+//! Fair-K assigns a request to one of k queues at once, so it may wait longer than later ones. Here the coordinator
+//! keeps one queue, and sends each *holder* its successor only when that holder may release next. A hand-over is one
+//! message, too.
 //!
 //! ```text
 //!   4              1 (coordinator)    2 (holds a token)
@@ -18,39 +18,25 @@
 //!   │◄───────────────┤                  │        … and learns its successor
 //! ```
 //!
-//! **Order.** Holders have different successors, so the first release may serve a waiter that is not the oldest. The
-//! coordinator announces a passed waiter to further holders. If two of them release at once, the second token finds its
-//! client served and is forwarded to that client's own successor, one message later.
+//! **Order.** The first release may serve a waiter that is not the oldest; the coordinator then announces the passed
+//! waiter to further holders. If two of them release at once, the second token finds its client served and is forwarded
+//! to that client's successor.
 //!
-//! **One token.** There is nothing to bind late, so successors are sent ahead, each to the waiter before it, at most
-//! [`Config::reach`] of them: the token finds its next successor at the receiver or brings it along. If the queue is
-//! longer, the token carries the flag `more`. A client of the token's own peer enters without a request only if neither
-//! a successor nor `more` is known and no other client of that peer waits. So a client enters only before requests that
-//! were made less than two message delays earlier, as long as the coordinator stays the same. A withdrawn claim
-//! forwards the token.
+//! **One token.** Successors are sent ahead, each to the waiter before it, at most [`Config::reach`] of them. If the
+//! queue is longer, the token carries the flag `more`. A client of the token's own peer enters without a request only
+//! if neither a successor nor `more` is known and no other client of that peer waits. So with the same coordinator it
+//! enters only before requests that were made less than two message delays earlier.
 //!
-//! ```text
-//!   4              1 (coordinator)    5              2 (holds the only token; next is 4)
-//!   │                │◄───────────────┤ request(5)   │
-//!   │ next(5)        │                │              │
-//!   │◄───────────────┤                │              │ … releases
-//!   │◄───────────────┼────────────────┼──────────────┤ token
-//!   │ … releases     │                │              │
-//!   ├────────────────┼───────────────►│ token        │
-//! ```
+//! **The coordinator** moves to its last waiter after [`Config::term`] entries. Pointers to it are hints with an epoch;
+//! a former coordinator forwards updates to a later one.
 //!
-//! **The coordinator** moves: after [`Config::term`] entries it sends the queue to its last waiter. Pointers to the
-//! coordinator are hints with an epoch; a former coordinator forwards updates to a later one.
+//! **Failed and leaving peers.** The coordinator removes the claims of a failed peer, and a holder discards it as
+//! successor. A peer that leaves sends its tokens and the role, also those that arrive later, to a replacement.
 //!
-//! **Failed and leaving peers.** When a peer fails, the coordinator removes its claims, and a holder whose successor it
-//! was discards the successor and reports this. A peer that leaves sends its tokens and the role to a replacement,
-//! including those that arrive later.
-//!
-//! **Stays.** The stays of a token at peers are numbered. A `next` is valid for one stay, and reports of older stays
-//! change nothing, so messages may overtake each other. A `next` that adds successors goes to the last claim sent
-//! before: the token must pass there, so no addition is too late. A `next` that replaces successors begins a new
-//! *turn*. `left` names the turn of the successors that went with the token, which shows the coordinator whether to
-//! send the replacement again.
+//! **Stays.** A token's stays at peers are numbered, so messages may overtake each other: a `next` is valid for one
+//! stay, and reports of older stays change nothing. A `next` that adds successors goes to the last claim sent before,
+//! where the token must pass. A `next` that replaces successors begins a new *turn*; `left` names the turn of the
+//! successors that went with the token, which shows the coordinator whether to send the replacement again.
 
 mod lead;
 
@@ -69,72 +55,51 @@ use peerlock_protocol::holder::{Due, Held, Holder, Next};
 use peerlock_protocol::queue::{self, Binding, REACH};
 pub use peerlock_protocol::queue::{Following, Location, Queue, Update};
 
-/// The coordinator, and the epoch of its role. Roles are ordered by epoch.
+/// The coordinator. Roles are ordered by epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Role {
     /// The number of moves of the role before.
     pub epoch: u64,
-    /// The coordinator in that epoch.
+    /// The coordinator.
     pub peer: PeerId,
 }
 
 /// Messages between peers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Sent by any peer to the coordinator when the state of a request or a token changes. The coordinator updates its
-    /// queue and may answer with `Next` to a holder; a former coordinator forwards the update.
-    Update {
-        /// The epoch of the coordinator that the sender knows. A receiver with an older epoch, or one that waits for
-        /// `Queue`, buffers the update until it is coordinator.
-        epoch: u64,
-        /// The change.
-        update: Update,
-    },
-    /// Sent by the coordinator to the peer that has a token, or will have it: the successors of the client there. On
-    /// release the peer sends `Token` to the first of them.
+    /// Sent by any peer to the coordinator when the state of a request or a token changes. A former coordinator
+    /// forwards it; a peer with an older epoch buffers it until it is coordinator.
+    Update { epoch: u64, update: Update },
+    /// Sent by the coordinator to the peer that has a token, or will have it: the successors of the client there.
     Next {
-        /// The token's slot.
         slot: u32,
-        /// The stay for which this is valid.
         stay: u64,
-        /// The successors.
         following: Following,
-        /// Whether these replace all successors sent before. If not, they are appended to those of the same turn.
+        /// Without, they are appended to those of the same turn.
         replaces: bool,
-        /// The sender. The receiver adopts it if its epoch is later than the known one.
+        /// Adopted by the receiver if later.
         role: Role,
     },
-    /// Transfers a token from the releasing peer to its successor, which grants `to`, or forwards the token if `to`
-    /// does not wait. The sender reports `Left` to the coordinator.
-    Token {
-        /// The receiving ticket.
-        to: Ticket,
-        /// The token, with its fencing number.
-        token: Token,
-        /// The number of the stay that starts.
-        stay: u64,
-        /// The remaining successors.
-        following: Following,
-        /// The coordinator that the sender knows.
-        role: Role,
-    },
-    /// Transfers the coordinator's role, with the queue, to the last waiter, or to the replacement of a peer that
-    /// leaves. No answer.
+    /// Sent by the releasing peer to its successor, which grants `to`, or forwards the token if `to` does not wait; the
+    /// sender reports `Left` to the coordinator. `stay` is the number of the stay that starts.
+    Token { to: Ticket, token: Token, stay: u64, following: Following, role: Role },
+    /// The coordinator's role, sent to the last waiter or to the replacement of a peer that leaves.
     Queue(Box<Lead>),
 }
 
-/// Parameters of the protocol.
+/// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
-    /// Number of entries after which the role moves.
+    /// Entries after which the role moves.
     pub term: u32,
-    /// With one slot: the number of hand-overs between peers for which successors are sent ahead, at least 1. With
-    /// several slots and short stays: half as many.
+    /// With one slot: the number of hand-overs for which successors are sent ahead, at least 1. With several slots and
+    /// short stays: half as many.
     pub reach: u32,
-    /// With several slots: treats all stays as short, instead of measuring them.
+    /// With several slots: treats all stays as short.
     pub always_ahead: bool,
 }
 
@@ -144,34 +109,33 @@ impl Default for Config {
     }
 }
 
-/// One peer's state of Fair-K with late binding, for one resource.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairKLate {
     me: PeerId,
     config: Config,
     slots: u32,
-    /// The latest known coordinator.
+    /// The latest known.
     role: Role,
     queue: Option<Box<Lead>>,
     /// Updates that arrived before the role.
     early: Vec<Update>,
     /// The tokens at this peer, and the successors of others.
     tokens: Holder,
-    /// Waiting clients, by ticket.
     waiting: VecDeque<Ticket>,
-    /// Set while this peer leaves: receives its tokens and the role.
+    /// While this peer leaves: receives its tokens and the role.
     replacement: Option<PeerId>,
     /// Messages to this peer itself. Empty between steps.
     inbox: VecDeque<Message>,
 }
 
-/// Maximum of updates buffered for a future role. A peer sends a few at a time, and only if it knows the role, so more
-/// indicate a fault or an attack.
+/// The maximum of updates buffered for a future role. A peer sends a few at a time, so more indicate a fault or an
+/// attack.
 const MOST_EARLY: usize = 100_000;
 
 impl FairKLate {
-    /// Creates the state before the first request.
+    /// Creates a peer without requests.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
         let here = (0..slots).filter(|&slot| layout.tokens[slot as usize] == me);
@@ -190,27 +154,26 @@ impl FairKLate {
         }
     }
 
-    /// Returns the latest known coordinator.
+    /// The latest known coordinator.
     pub fn coordinator(&self) -> PeerId {
         self.role.peer
     }
 
-    /// Returns the queue if this peer is the coordinator.
+    /// `None` unless this peer is the coordinator.
     pub fn queue(&self) -> Option<&Queue> {
         self.queue.as_deref().map(|lead| &lead.queue)
     }
 
-    /// Returns the tokens at this peer and their users.
+    /// The tokens at this peer and their users.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// Returns the known successor of the client that uses the token of `slot` here.
+    /// The successor of the client that uses the token of `slot` here.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
         self.tokens.held[self.tokens.place_of(slot)?].next()
     }
 
-    /// Sends a message; one to this peer is appended to the inbox.
     #[inline]
     fn post(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if to == self.me {
@@ -226,7 +189,6 @@ impl FairKLate {
         self.post(peer, Message::Update { epoch, update }, cx);
     }
 
-    /// Processes the inbox.
     #[inline]
     fn settle(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.inbox.pop_front() {
@@ -318,7 +280,7 @@ impl FairKLate {
             }
             // The ticket was withdrawn, or has entered with another token.
             Err(_) => {
-                // The coordinator may not have received the withdrawal, and would send the token here repeatedly.
+                // Without the withdrawal, the coordinator would send the token here repeatedly.
                 if self.replacement.is_some() && to != Ticket::NONE {
                     self.feed(Update::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
@@ -334,13 +296,12 @@ impl FairKLate {
         cx.grant(ticket, held.token.grant(self.slots));
     }
 
-    /// Handles a token that is no longer used here.
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let due = self.tokens.leave(at);
         self.unless_leaving(at, due, cx);
     }
 
-    /// Handles an unused token. A leaving peer without a successor sends it to the replacement.
+    /// A leaving peer without a successor sends an unused token to the replacement.
     fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
         if let (None, Some(peer)) = (self.tokens.held[at].next(), self.replacement) {
             self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
@@ -406,15 +367,14 @@ impl Protocol for FairKLate {
             queue.forget(peer);
             self.bind(queue, cx);
         }
-        // The coordinator may not notice the failure: it may wait for this peer to hand the token to the failed one.
+        // The coordinator may wait for this peer to hand the token to the failed one.
         let forgotten = self.tokens.forget_next(|next| next.peer == peer);
         forgotten.into_iter().for_each(|claim| self.feed(Update::Forgotten(claim), cx));
         self.settle(cx);
     }
 
     /// Takes back a token, as if the receiver had had it and sent it here, and the role with the queue. Other messages
-    /// matter only if the receiver is alive, and are sent again: it must learn of each move of a token and of its
-    /// successors.
+    /// matter only if the receiver is alive, and are sent again.
     fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Token { token, stay, following, role, .. } => {
@@ -507,8 +467,7 @@ impl Observe for FairKLate {
     }
 }
 
-/// The state in one line: `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4;
-/// waiting [1]`.
+/// `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
 impl fmt::Display for FairKLate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.queue {

@@ -1,29 +1,26 @@
 //! Fencing numbers from a quorum of replicas that may forget.
 //!
-//! Each replica has a *level*, at least as high as every fencing number that it knows to be used, and sends it with its
-//! vote. A winner takes the votes of m replicas with levels l₁ … l_m and uses the number max l + 1. It may do so only
-//! if max l + 1 ≤ min l + [`LEAP`], so that no voter lags too far behind. Every message of a client carries the highest
-//! level that it knows, RELEASE in particular its own number, and a replica raises its level accordingly. When a vote
-//! ends otherwise than by RELEASE or YIELD, because its lease has expired, the replica raises its level by `LEAP`.
+//! Each replica has a *level*, at least as high as every fencing number that it knows, and sends it with its vote. A
+//! winner takes m votes with levels l₁ … l_m and uses max l + 1, if that is at most min l + [`LEAP`]. Every message of
+//! a client carries the highest level that it knows, RELEASE its own number, and the replica raises its level
+//! accordingly. When the lease of a vote expires, the replica raises its level by `LEAP`.
 //!
 //! **When numbers increase.** Let D win after C. Any m voters of C and m voters of D share at least 2m − n replicas. A
-//! shared one that was not reset between the two votes ended C's vote before it gave D's. If C released, its level is
-//! at least C's number. If C's lease expired, its level was l and is at least l + `LEAP`, which is at least C's number
-//! by the condition above. C did not count a vote that it had yielded. In each case D receives a level no smaller than
-//! C's number and uses a larger one. So the number increases from each grant to the next as long as fewer than 2m − n
-//! replicas are reset between their votes for the two. No clock is needed.
+//! shared one that was not reset in between ended C's vote before it gave D's: C released, so its level is at least C's
+//! number; or C's lease expired, so its level has risen by `LEAP`, to at least C's number by the condition above. (C
+//! did not count a vote that it had yielded.) So D uses a larger number as long as fewer than 2m − n replicas are reset
+//! between the two votes. No clock is needed.
 //!
-//! **Beyond that**, a replica starts a new life with its incarnation number as level. If that is a reading of a wall
-//! clock, numbers increase even after all replicas have forgotten, as long as fewer numbers were used than the clock
-//! has ticked and the clock of the new host is not behind. This is a safety net, not part of the proof.
+//! **Beyond that**, a replica's first level is its incarnation number. If that is a reading of a wall clock, numbers
+//! increase even after all replicas have forgotten, unless they were used faster than the clock ticks. This is not part
+//! of the proof.
 
-/// The amount by which a replica raises its level when it does not know the number that was used, and so the maximum
-/// difference between the levels of a winner's voters. Our choice: replicas that have missed a few hand-overs still
-/// count.
+/// The maximum difference between the levels of a winner's voters. Our choice: replicas that have missed a few
+/// hand-overs still count.
 pub const LEAP: u64 = 1 << 20;
 
-/// Returns the number of a new grant from the levels sent with the votes. `None` if no `votes` of them are close
-/// enough: the winner must first raise the levels of the voters that lag.
+/// Returns the number of a new grant from the levels of the votes. `None` if no `votes` of them are close enough: the
+/// winner must first raise those that lag.
 pub fn number(levels: &mut [u64], votes: u32) -> Option<u64> {
     levels.sort_unstable();
     let mut quorums = levels.windows(votes as usize);

@@ -1,7 +1,7 @@
 //! The protocols of the papers as pure state machines, one per file.
 //!
-//! They implement the product's trait [`Protocol`], which the simulator, the model checker and the processes of the
-//! laboratory drive. The product's own protocol, [`Custody`], is re-exported.
+//! They implement the product's trait [`Protocol`]. *Departure* from every paper: a client may withdraw while it waits,
+//! and any number of clients at one peer wait independently.
 #![no_std]
 
 extern crate alloc;

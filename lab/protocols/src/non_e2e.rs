@@ -1,10 +1,9 @@
-//! Non-E2E: mutual exclusion by votes, with a queue distributed over the routes to the voters (Muhammad, Cheema, Gupta:
-//! "Efficient Mutual Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
+//! Non-E2E: votes, with a queue distributed over the routes to the voters (Muhammad, Cheema, Gupta: "Efficient Mutual
+//! Exclusion in Peer-to-Peer Systems", §IV.B and §V.B).
 //!
-//! A resource has n replicas on an overlay with one vote each; m votes win. A REQUEST travels hop by hop to each
-//! replica and leaves an entry at every peer on its route: a *route quorum*. The next request for the same replica is
-//! queued at the first peer with an entry. RELEASE takes the same routes, clears the entries and collects the partial
-//! queues, so the replica knows all waiters when it chooses the next owner.
+//! n replicas on an overlay have one vote each; m votes win. A REQUEST leaves an entry at every peer on its routes to
+//! the replicas: a *route quorum*. The next request is queued at the first peer with an entry. RELEASE takes the same
+//! routes, clears the entries and collects the partial queues, so that the replica knows all waiters.
 //!
 //! ```text
 //!   A             hop H            R              B
@@ -21,14 +20,9 @@
 //!   │              │               ├─ GRANTREQ(B)►│
 //! ```
 //!
-//! The replicas' votes are [Sigma's](crate::sigma), on which the paper builds: queues by time stamp, leased and
-//! numbered votes, replicas that ask their owner to yield to an earlier request. Entries and partial queues only save
-//! messages, so the repaired form is as safe as Sigma: at most one client holds if fewer than 2m − n replicas are reset
-//! (or move to another peer) within any lease time. Retries replace what hops lose.
-//!
-//! The form of §IV.B is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
-//!
-//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait independently.
+//! The votes are [Sigma's](crate::sigma). Entries and partial queues only save messages, so the repaired form is as
+//! safe as Sigma: at most one client holds if fewer than 2m − n replicas are reset or move within any lease time.
+//! Retries replace what hops lose.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -51,46 +45,43 @@ use client::Requester;
 use hop::Entry;
 pub use message::{Load, Message, Timer};
 
-/// Configuration. Each switch turns on one repair.
+/// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Length of a vote's lease. 10 s: as in Sigma.
     pub lease: Span,
-    /// Time until a client without an answer, or with too few votes, retries; doubled each time, up to a third of the
-    /// lease. 0.5 s: our choice, more than a round trip.
+    /// Time until a client with too few answers or votes retries, doubled up to a third of the lease. 0.5 s: our
+    /// choice, more than a round trip.
     pub retry: Span,
-    /// Time until a client without votes checks that its requests are still queued, and until a hop checks the route on
-    /// which its waiters depend; doubled each time. 10 s: our choice. A dead peer may double the wait of its waiters,
-    /// and the number of checks, at two messages each, grows with the logarithm of the wait.
+    /// Time until a client without votes checks that it is still queued, and a hop the route on which its waiters
+    /// depend; doubled each time. 10 s: our choice. A dead peer may double the wait of its waiters.
     pub patience: Span,
-    /// Maximum time between a client's checks. 10 minutes: the paper's example for pings (§V.A).
+    /// The maximum time between a client's checks. 10 minutes: the paper's example for pings (§V.A).
     pub most_patience: Span,
-    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several times the time of a route.
+    /// Time until a hop resends unacknowledged queues. 2 s: our choice, several routes.
     pub again: Span,
-    /// A hop's answer is not a vote. In print it is: a hop that receives two requests of one client names that client
-    /// as holder, and the client considers itself granted.
+    /// A hop's answer is not a vote. In print a hop that receives two requests of a client names it as holder, and the
+    /// client enters.
     pub hearsay: bool,
-    /// A client with too few votes bypasses the hops that have queued it, and replicas ask their owner to yield to an
-    /// earlier request. In print all yield after a random time; but a replica that does not know the hops' queues
-    /// returns the vote to the client that has yielded: a permanent split.
+    /// A client with too few votes bypasses the hops, and replicas ask their owner to yield to an earlier request. In
+    /// print a replica that does not know the hops' queues returns a yielded vote: a permanent split.
     pub surfaces: bool,
-    /// Answers a vote for a finished request with RELEASE. In print it is never returned: a stale queue entry blocks
-    /// the replica.
+    /// Answers a vote for a finished request with RELEASE. In print a stale queue entry blocks the replica.
     pub answers_ghosts: bool,
-    /// Distinguishes requests and numbers grants. In print a late RELEASE of an earlier request affects the next one,
-    /// and late grants count.
+    /// Distinguishes requests and numbers grants. In print a late RELEASE affects the next request, and late grants
+    /// count.
     pub epochs: bool,
     /// The last hop that has added to the queue in a RELEASE keeps a copy until the replica has it. In print the
     /// message is the only copy.
     pub keeps_copies: bool,
-    /// Votes are leased, and clients renew them. In print the vote for a crashed holder is lost forever.
+    /// In print the vote for a crashed holder is lost.
     pub leases: bool,
-    /// A client retries. In print a lost or forgotten request is lost forever.
+    /// A client retries. In print it waits forever.
     pub asks_again: bool,
 }
 
 impl Config {
-    /// The form of §IV.B, with the pings of §V.B.
+    /// §IV.B, with the pings of §V.B.
     pub const PRINTED: Self = Self {
         lease: Span::from_secs(10),
         retry: Span::from_millis(500),
@@ -105,7 +96,7 @@ impl Config {
         leases: false,
         asks_again: false,
     };
-    /// The form to use.
+    /// With all repairs.
     pub const REPAIRED: Self = Self {
         hearsay: true,
         surfaces: true,
@@ -117,7 +108,7 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// Number of times queues are sent. By then their waiters have retried.
+    /// The number of times queues are sent. By then their waiters have retried.
     const TRIES: u32 = 8;
     /// 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -137,12 +128,12 @@ impl Config {
     }
 }
 
-/// One peer's state of Non-E2E, for one resource: any number of clients, any of the replicas, and a hop for others.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NonE2e {
     config: Config,
     common: Common<Message>,
-    /// The clients, by request time.
+    /// By request time.
     clients: Vec<Requester>,
     replicas: Vec<Replica>,
     /// *Replica list*: routes of other peers' requests through this peer, at most one per replica.
@@ -177,7 +168,7 @@ impl NonE2e {
         is_same(one, other, &self.common.config)
     }
 
-    /// Returns the name of a request for other peers. In print all requests of a client have the same name.
+    /// The request's name for other peers. In print all requests of a client have the same.
     fn id_for(&self, ticket: Ticket) -> Ticket {
         let is_free = |id: &Ticket| self.client(*id).is_none();
         if self.config.epochs { ticket } else { (1..).map(Ticket::new).find(is_free).unwrap_or(ticket) }
@@ -187,7 +178,6 @@ impl NonE2e {
         self.clients.remove(at).release(&mut self.common, cx);
     }
 
-    /// Handles a message to this peer.
     fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
             return cx.unexpected("a message about an unknown replica");
@@ -229,7 +219,7 @@ impl NonE2e {
         }
     }
 
-    /// §IV.B, step 5. Returns a vote for a finished request at once.
+    /// §IV.B, step 5. Returns a vote for a finished request.
     fn on_grant_req(&mut self, from: PeerId, to: Ticket, response: sigma::Message, cx: &mut Cx<'_, Self>) {
         let sigma::Message::Response { replica, owner, fencing, clock, .. } = response else { return };
         self.common.clock = self.common.clock.max(clock);
@@ -278,7 +268,7 @@ impl NonE2e {
         }
     }
 
-    /// Handles a message to a replica that has left this peer, or about a request that is or was queued here.
+    /// The replica has left this peer, or the message is about a request that was queued here.
     fn deliver_to_hop(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Self>) {
         let at = self.entries.iter().position(|entry| entry.replica == replica);
         let onward = match message {
@@ -294,14 +284,13 @@ impl NonE2e {
         self.common.post.send_to(&self.common.replicas, replica, onward, cx);
     }
 
-    /// Delivers messages from this peer to itself.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(cx.me(), message, cx);
         }
     }
 
-    /// Starts to host a replica, without memory except this hop's entries.
+    /// A replica starts without memory except this hop's entries.
     fn host(&mut self, index: u32, cx: &mut Cx<'_, Self>) {
         let mut replica = Replica::new(index, cx.now().as_nanos());
         for entry in self.entries.extract_if(.., |entry| entry.replica == index) {
@@ -391,7 +380,7 @@ impl Protocol for NonE2e {
         self.deliver_here(cx);
     }
 
-    /// §II, the failure model: internal state may be reset at any time, including the state as a hop.
+    /// §II, the failure model: internal state may be reset at any time, including that of a hop.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(incarnation, cx);
@@ -412,7 +401,7 @@ impl Observe for NonE2e {
     }
 }
 
-/// The state in one line: `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at 3]`.
+/// `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for NonE2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut replicas: Vec<&Replica> = self.replicas.iter().collect();

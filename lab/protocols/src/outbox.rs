@@ -1,6 +1,5 @@
-//! Retransmission: messages are kept and resent until they are acknowledged.
-//!
-//! The protocol sets its own timer when [`Outbox::post`] returns true, and calls [`Outbox::again`] when it expires:
+//! Retransmission until acknowledgement. The protocol sets its timer when [`Outbox::post`] returns true, and calls
+//! [`Outbox::again`] when it expires:
 //!
 //! ```text
 //!   sender                          receiver
@@ -12,8 +11,6 @@
 //!   │                  GOT(receipt 7)│
 //!   │◄───────────────────────────────┤ acknowledges each copy
 //! ```
-//!
-//! Receipts are numbered per sender. The receiver handles duplicates and reordering.
 
 use alloc::vec::Vec;
 
@@ -22,10 +19,8 @@ use peerlock_types::PeerId;
 use crate::replicas::Post;
 use crate::{Cx, Protocol, Replicas};
 
-/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum To {
-    /// This peer, which may be the sender.
     Peer(PeerId),
     /// The peer that hosts this replica.
     Replica(u32),
@@ -53,8 +48,7 @@ impl<M> Default for Outbox<M> {
 }
 
 impl<M: Clone> Outbox<M> {
-    /// Sends the message created for the next receipt number. Returns true if no other message was pending: the caller
-    /// then sets the timer.
+    /// Sends the message made with the next receipt number. Returns true if no other was pending.
     pub fn post<P: Protocol<Message = M>>(
         &mut self,
         to: To,
@@ -69,7 +63,7 @@ impl<M: Clone> Outbox<M> {
         self.entries.len() == 1
     }
 
-    /// Removes the acknowledged message and returns it, unless the receipt is a duplicate.
+    /// Removes and returns the acknowledged message, unless the receipt is a duplicate.
     pub fn on_receipt(&mut self, receipt: u64) -> Option<M> {
         let at = self.entries.iter().position(|entry| entry.receipt == receipt)?;
         Some(self.entries.remove(at).message)
@@ -80,13 +74,11 @@ impl<M: Clone> Outbox<M> {
         self.entries.retain(|entry| !is_vain(entry.to, &entry.message));
     }
 
-    /// Returns the unacknowledged messages.
     pub fn pending(&self) -> impl Iterator<Item = (To, &M)> {
         self.entries.iter().map(|entry| (entry.to, &entry.message))
     }
 
-    /// Resends all pending messages. Gives up and returns those that were sent `tries` times. The caller sets the timer
-    /// again if anything is [pending](Outbox::pending).
+    /// Resends all messages, and gives up those that were sent `tries` times.
     pub fn again<P: Protocol<Message = M>>(
         &mut self,
         tries: u32,

@@ -1,16 +1,15 @@
-//! Quorum arithmetic: verdicts, intersections, the probability of failure, and the highest throughput.
+//! Quorum arithmetic.
 
 use peerlock_types::Span;
 
-/// A quorum of `m` votes among `n` replicas. Two quorums share at least [`Quorum::intersection`] replicas.
+/// m votes among n replicas win.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quorum {
     n: u32,
     m: u32,
 }
 
-/// The verdict on a candidate by the answers so far. While replicas have not answered, "has not won" does not imply
-/// "cannot win".
+/// The verdict on a candidate by the answers so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It has the votes.
@@ -28,8 +27,8 @@ impl Quorum {
     /// Creates a quorum of `votes` among `replicas`.
     ///
     /// # Panics
-    /// If two quorums need not share a replica, if there are fewer replicas than votes, or with more than 64 replicas,
-    /// the limit of [`Voters`].
+    /// If two quorums need not share a replica, with fewer replicas than votes, or with more than 64 replicas
+    /// ([`Voters`]).
     pub const fn new(replicas: u32, votes: u32) -> Self {
         assert!(2 * votes > replicas, "two quorums must share a replica");
         assert!(votes <= replicas, "a quorum cannot exceed the number of replicas");
@@ -37,24 +36,24 @@ impl Quorum {
         Self { n: replicas, m: votes }
     }
 
-    /// Returns n, the number of replicas.
+    /// n.
     pub const fn replicas(self) -> u32 {
         self.n
     }
 
-    /// Returns m, the number of votes that win.
+    /// m.
     pub const fn votes(self) -> u32 {
         self.m
     }
 
-    /// Returns 2m − n: the minimum overlap of two quorums, and so the number of replicas that must forget their vote
-    /// before two clients can hold.
+    /// 2m − n: the minimum overlap of two quorums, and so the number of replicas that must forget before two clients
+    /// hold.
     pub const fn intersection(self) -> u32 {
         2 * self.m - self.n
     }
 
-    /// Returns the verdict on a candidate with `same` votes after `received` answers (Sigma, §4, case 3: no client can
-    /// win if j_same + n − j < m).
+    /// The verdict with `same` votes after `received` answers (Sigma, §4, case 3: no client can win if j_same + n − j <
+    /// m).
     pub const fn verdict(self, same: u32, received: u32) -> Verdict {
         if same >= self.m {
             Verdict::Won
@@ -65,27 +64,21 @@ impl Quorum {
         }
     }
 
-    /// Returns the probability that enough of a winner's m voters forget their vote during its hold for a second client
-    /// to win: at least 2m − n of m, each with probability `forgets` (Sigma, §3 and Figure 2).
-    ///
-    /// `forgets` is t/T: the time a vote is held over a replica's mean lifetime. *Departure:* the paper prints a sum
-    /// from k = 2; its own sentence and its figure say 2m − n.
+    /// The probability that 2m − n of a winner's m voters forget their vote during its hold (Sigma, §3 and Figure 2),
+    /// each with probability `forgets`: t/T, the time a vote is held over a replica's mean lifetime. *Departure:* the
+    /// paper prints a sum from k = 2; its own sentence and its figure say 2m − n.
     pub fn broken(self, forgets: f64) -> f64 {
         at_least(self.intersection(), self.m, forgets)
     }
 
-    /// Returns the maximum rate of hand-overs, per second, with one-way latencies uniform from `low` to `high` (Sigma,
-    /// Figure 7, dashed lines).
-    ///
-    /// A hand-over is a RELEASE and a grant through every replica, and completes with the m-th of n grants. The result
-    /// is one over the mean of the m-th smallest of n sums of two latencies.
+    /// The maximum rate of hand-overs per second, with one-way latencies uniform from `low` to `high` (Sigma, Figure 7,
+    /// dashed lines): one over the mean of the m-th smallest of n sums of two latencies, a RELEASE and a grant.
     pub fn saturation(self, low: Span, high: Span) -> f64 {
         1.0 / self.hand_over(low.as_secs_f64(), high.as_secs_f64())
     }
 
-    /// Returns the mean of the m-th smallest of n sums of two numbers uniform from `low` to `high`: the integral of the
-    /// probability that fewer than m sums are below x. Simpson's rule is applied to the two halves of the range, in
-    /// each of which the distribution function is a parabola.
+    /// That mean: the integral of the probability that fewer than m sums are below x, by Simpson's rule for the two
+    /// halves of the range, in each of which the distribution function is a parabola.
     fn hand_over(self, low: f64, high: f64) -> f64 {
         const STEPS: u32 = 512;
         // In units of the range, the sum is between 0 and 2.
@@ -106,10 +99,8 @@ impl Default for Quorum {
     }
 }
 
-/// Returns the probability of `least` or more successes in `tries`, each with probability `p`.
-///
-/// All terms are positive and computed with logarithms, so there is no cancellation or overflow: about thirteen digits
-/// are exact, down to the smallest numbers.
+/// The probability of `least` or more successes in `tries`. All terms are positive and computed with logarithms, so
+/// there is no cancellation or overflow: about thirteen digits are exact.
 fn at_least(least: u32, tries: u32, p: f64) -> f64 {
     if p <= 0.0 || p >= 1.0 {
         return if p <= 0.0 && least > 0 { 0.0 } else { 1.0 };
@@ -123,7 +114,7 @@ fn at_least(least: u32, tries: u32, p: f64) -> f64 {
     (least..=tries).rev().map(term).sum::<f64>().min(1.0)
 }
 
-/// A set of replicas, by index.
+/// A set of replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voters(u64);
 
@@ -145,27 +136,27 @@ impl Voters {
         self.0 &= !(1 << replica);
     }
 
-    /// Returns whether the set contains the replica.
+    /// Whether the set contains the replica.
     pub const fn contains(self, replica: u32) -> bool {
         self.0 & (1 << replica) != 0
     }
 
-    /// Returns the number of replicas.
+    /// The number of replicas.
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Returns whether the set is empty.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns the intersection.
+    /// The intersection.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Returns the replicas in order.
+    /// The replicas in order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -237,8 +228,8 @@ mod tests {
         }
     }
 
-    /// Figure 7's dashed lines. The last rows have a closed form: one replica needs the mean of the sum, and the
-    /// smaller or larger of two triangular numbers on (0, 2) is 1 ∓ 7/30 on average.
+    /// Figure 7's dashed lines. The last rows have a closed form: the mean of the sum, and of the larger of two
+    /// triangular numbers on (0, 2), 1 + 7/30.
     #[test]
     fn saturation_is_one_over_the_mth_of_n_round_trips() {
         let cases = [

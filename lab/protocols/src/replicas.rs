@@ -8,7 +8,7 @@ use peerlock_types::{Key, PeerId, Span};
 
 use crate::{Cx, Protocol, Quorum};
 
-/// The places of the replicas and the size of a quorum; the same at all peers of a resource.
+/// The places of the replicas and the quorum.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replicas {
     places: Places,
@@ -33,25 +33,23 @@ impl Replicas {
         Self { places: Places::Hosts(hosts), quorum }
     }
 
-    /// Places one replica at each of the first peers, which are numbered from 0.
+    /// One replica at each of the first peers, which are numbered from 0.
     pub fn first(quorum: Quorum) -> Self {
         Self::new((0..u64::from(quorum.replicas())).map(PeerId::new), quorum.votes())
     }
 
-    /// Places replicas on an overlay: replica i of resource "/foo/bar" is at the owner of the key of "/foo/bar:i" (§2
-    /// of the Sigma paper).
+    /// Replica i of resource "/foo/bar" is at the owner of the key of "/foo/bar:i" (§2 of the Sigma paper).
     pub fn on_overlay(resource: &str, quorum: Quorum) -> Self {
         let keys = (0..quorum.replicas()).map(|index| Key::of(format!("{resource}:{index}").as_bytes()));
         Self { places: Places::Keys(keys.collect()), quorum }
     }
 
-    /// Returns the numbers of replicas and votes.
+    /// The numbers of replicas and votes.
     pub fn quorum(&self) -> Quorum {
         self.quorum
     }
 
-    /// Returns the replicas that a peer hosts initially. On an overlay, the first message for a key creates its
-    /// replica.
+    /// The replicas that a peer hosts initially. On an overlay, the first message for a key creates its replica.
     pub fn hosted_by(&self, peer: PeerId) -> impl Iterator<Item = u32> {
         let hosts: &[PeerId] = match &self.places {
             Places::Hosts(hosts) => hosts,
@@ -60,7 +58,7 @@ impl Replicas {
         (0..).zip(hosts).filter(move |&(_, &host)| host == peer).map(|(index, _)| index)
     }
 
-    /// Returns the key of a replica on an overlay.
+    /// The key of a replica on an overlay.
     pub fn key(&self, replica: u32) -> Option<Key> {
         match &self.places {
             Places::Hosts(_) => None,
@@ -68,13 +66,13 @@ impl Replicas {
         }
     }
 
-    /// Returns the replica with this key.
+    /// The replica with this key.
     pub fn under(&self, key: Key) -> Option<u32> {
         (0..self.quorum.replicas()).find(|&replica| self.key(replica) == Some(key))
     }
 }
 
-/// Sends messages. One to this peer is buffered until the end of the step.
+/// Messages to this peer are buffered until the end of the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Post<M> {
     me: PeerId,
@@ -113,14 +111,14 @@ impl<M> Post<M> {
         }
     }
 
-    /// Returns the next buffered message.
+    /// The next buffered message.
     pub fn take(&mut self) -> Option<M> {
         self.here.pop_front()
     }
 }
 
-/// Returns the time that has passed by every correct clock when another one has measured `span`. Rates may differ by
-/// 0.1 %: our choice, ten times the error of quartz clocks.
+/// The time that has passed by every correct clock when another has measured `span`. Rates differ by up to 0.1 %: our
+/// choice, ten times the error of quartz clocks.
 pub(crate) fn by_any_clock(span: Span) -> Span {
     span - span / 1000
 }

@@ -1,5 +1,5 @@
-//! Requests that move between queues, in the two protocols of Muhammad, Cheema and Gupta: a winner's lease must end by
-//! its own clock, wherever its request has waited.
+//! Requests that move between queues, in E2E and Non-E2E: a winner's lease must end by its own clock, wherever its
+//! request has waited.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ use crate::sigma::replica::Entry;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Waiting {
-    /// The request and its position.
+    /// The request.
     pub client: Stamp,
     /// A lower bound of the client's clock at the time of sending.
     pub sent: Time,
@@ -26,13 +26,11 @@ impl Waiting {
 }
 
 impl Entry {
-    /// Converts to a moving request. The client sent it at `sent` by its clock, and it has waited here since: the
-    /// client's clock shows at least the sum.
     pub fn into_waiting(self, now: Time) -> Waiting {
         Waiting { client: self.client, sent: self.clock_there(now) }
     }
 
-    /// Returns a lower bound of the client's clock at `now` by this peer's clock.
+    /// A lower bound of the client's clock at `now` by this peer's clock: it has waited here since its arrival.
     pub fn clock_there(&self, now: Time) -> Time {
         self.sent + by_any_clock(now.since(self.arrived))
     }

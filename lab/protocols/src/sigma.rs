@@ -1,10 +1,9 @@
-//! Sigma: mutual exclusion by votes of replicas that may forget (Lin, Lian, Chen, Zhang: "A Practical Distributed
-//! Mutual Exclusion Protocol in Dynamic Peer-to-Peer Systems").
+//! Sigma: votes of replicas that may forget (Lin, Lian, Chen, Zhang: "A Practical Distributed Mutual Exclusion Protocol
+//! in Dynamic Peer-to-Peer Systems").
 //!
-//! There are n *logical replicas* with one vote each; m votes win. A replica whose vote is taken queues further
-//! requests by time stamp, so all replicas agree on the next owner: a hand-over takes one RELEASE and one grant through
-//! each replica. Replicas may lose their memory at any time. Retries of waiting clients restore it (*informed
-//! backoff*), and m is large enough to tolerate a few replicas that vote twice. Votes are leased.
+//! n *logical replicas* have one vote each; m votes win. A replica whose vote is taken queues requests by time stamp,
+//! so all replicas agree on the next owner: a hand-over takes one RELEASE and one grant through each replica. A replica
+//! may lose its memory, and retries of waiting clients restore it (*informed backoff*). Votes are leased.
 //!
 //! ```text
 //!   A (owner)      R₀ … R_n−1          B
@@ -17,18 +16,15 @@
 //!   │                ├────────────────►│ B holds with the m-th of these
 //! ```
 //!
-//! The form of Figures 5 and 6 is [`Config::PRINTED`]. It is neither safe nor live, and slower than necessary: each
-//! switch in [`Config`] names one defect and its repair. [`Config::REPAIRED`] is safe if fewer than 2m − n replicas are
-//! reset within any lease time: a holder has m votes that were given or renewed within the last lease time by its own
-//! clock, two such sets share 2m − n replicas, and a replica that remembers gives its vote to no other client
-//! meanwhile. [`crate::fencing`] describes when fencing numbers increase.
+//! [`Config::PRINTED`], the form of Figures 5 and 6, is neither safe nor live. [`Config::REPAIRED`] is safe if fewer
+//! than 2m − n replicas are reset within any lease time: a holder has m votes that were given or renewed within the
+//! last lease time by its own clock, two such sets share 2m − n replicas, and a replica that remembers gives its vote
+//! to no other client meanwhile.
 //!
 //! *Departure:* case 3. The paper's client yields all votes when it finds that no client can win. But its view is stale
 //! at every hand-over, and most yielded votes come straight back. Here, a replica that queues a request earlier than
-//! its owner's sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote thus
+//! its owner's sends `Inquire`, as in Maekawa's algorithm, and the owner yields that vote if it cannot win. A vote
 //! moves only to an earlier request, so yielding terminates.
-//!
-//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait independently.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -49,51 +45,45 @@ use client::{Client, Phase};
 pub use message::{Message, Number, Stamp, Timer};
 use replica::{Entry, Replica};
 
-/// Configuration. Each switch turns on one repair.
+/// Each switch is one repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Length of a vote's lease. 10 s: our choice; §3 assumes as much for the longest hold.
     pub lease: Span,
-    /// Minimum time between retries, and the time to the first retry without a T_w. 0.5 s: our choice, more than a
-    /// round trip.
+    /// The minimum time between retries, and the first without a T_w. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// Distinguishes requests. In print a client has one ID for all: *Request()* never clears *resp[]*, a late grant of
-    /// an earlier request is counted, and a late RELEASE or YIELD affects the next request. Here each request is its
-    /// own client, and a replica also compares time stamps.
+    /// Distinguishes requests. In print *Request()* never clears *resp[]*, a late grant of an earlier request counts,
+    /// and a late RELEASE or YIELD affects the next request.
     pub requests_apart: bool,
     /// Numbers grants. In print a retry answered by "owner = you" just before the YIELD arrives restores a vote that
-    /// another client then gets. Here a client recognizes a grant that it has yielded, and a replica the YIELD of an
-    /// earlier grant.
+    /// another client then gets.
     pub numbered_grants: bool,
-    /// Clients know the end of their lease and renew it. In print only replicas do. The end is counted from before the
-    /// request was sent, plus its waiting time by the replica's clock.
+    /// Clients know the end of their lease, counted from before the request was sent, and renew it. In print only
+    /// replicas know it.
     pub client_leases: bool,
-    /// Inserts a known request only once. In print a retry adds a second entry, which is granted after the client has
-    /// finished.
+    /// In print a retry adds a second entry, which is granted after the client has finished.
     pub idempotent_requests: bool,
-    /// Replicas send `Inquire` to their owner, and clients yield only on that. In print stale entries in *resp[]* cause
-    /// a round of YIELDs at every hand-over; and a RELEASE that is lost or overtakes its REQUEST leaves a ghost owner
-    /// until the lease expires.
+    /// Replicas send `Inquire`, and clients yield only on that. In print stale entries in *resp[]* cause YIELDs at
+    /// every hand-over; and a RELEASE that overtakes its REQUEST leaves a ghost owner until the lease expires.
     pub ask_owner: bool,
-    /// A YIELD from an unknown client counts as a REQUEST. In print it is answered and dropped.
+    /// A YIELD from an unknown client counts as a REQUEST. In print it is dropped.
     pub yield_is_request: bool,
-    /// A client without T_w retries after `retry`. In print it waits forever if the first messages are lost.
+    /// A client without T_w retries after `retry`. In print it waits forever.
     pub default_timer: bool,
-    /// Retries after five eighths of T_w, about ln P times from position P. In print a client retries after T_w, which
-    /// is after its turn: it misses the turn at all replicas that were reset meanwhile.
+    /// Retries after five eighths of T_w, about ln P times from position P. In print after T_w: a client misses its
+    /// turn at all replicas that were reset meanwhile.
     pub early_retry: bool,
-    /// T_CS counts only the time in which the vote was taken. In print it includes idle time.
+    /// In print T_CS includes idle time.
     pub busy_intervals: bool,
-    /// Logical clocks are never behind the time. In print they start from 0, and a new client overtakes all waiters. If
-    /// drivers' [`Time`]s do not start at the same moment, fairness suffers, not safety.
+    /// Logical clocks are never behind the time. In print a new client's starts from 0, and overtakes all waiters.
+    /// Safety does not depend on drivers' [`Time`]s.
     pub seeded_clocks: bool,
-    /// A client enters only with a fencing number that its voters are close enough to ([`crate::fencing`]), and retries
-    /// otherwise. The paper has no fencing numbers.
+    /// A client enters only if its voters' fencing levels are close enough ([`crate::fencing`]). Not in the paper.
     pub levels_agree: bool,
 }
 
 impl Config {
-    /// The form of Figures 5 and 6. Peers with clients must not host replicas: they would yield forever.
+    /// Figures 5 and 6. Peers with clients must not host replicas: they would yield forever.
     pub const PRINTED: Self = Self {
         lease: Span::from_secs(10),
         retry: Span::from_millis(500),
@@ -109,7 +99,7 @@ impl Config {
         seeded_clocks: false,
         levels_agree: false,
     };
-    /// The form to use.
+    /// With all repairs.
     pub const REPAIRED: Self = Self {
         requests_apart: true,
         numbered_grants: true,
@@ -126,32 +116,31 @@ impl Config {
     };
 }
 
-/// One peer's state of Sigma, for one resource: any number of clients, and any of the replicas.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
     common: Common<Message>,
-    /// The clients, by ID.
+    /// By ID.
     clients: Vec<Client>,
     replicas: Vec<Replica>,
 }
 
-/// A protocol that uses Sigma's votes: its messages and timers include Sigma's.
+/// A protocol whose messages and timers include Sigma's.
 pub(crate) trait Voting: Protocol<Message: From<Message>, Timer: From<Timer>> {}
 
 impl<P: Protocol<Message: From<Message>, Timer: From<Timer>>> Voting for P {}
 
-/// The occasion on which a client yields.
+/// When a client yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Yields {
     /// When no client can win, as far as it knows.
     AtOnce,
-    /// `Inquire`, if the client cannot win.
+    /// On `Inquire`, if the client cannot win.
     Asked,
-    /// [`Client::yield_all`].
+    /// By [`Client::yield_all`].
     Later,
 }
 
-/// State that clients and replicas share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Common<M> {
     pub config: Config,
@@ -160,7 +149,7 @@ pub(crate) struct Common<M> {
     pub post: Post<M>,
     /// *GetLogicalClock()*: the clients' Lamport clock.
     pub clock: u64,
-    /// The highest fencing level received, including own numbers.
+    /// The highest fencing level received or used.
     pub fencing: u64,
 }
 
@@ -174,7 +163,6 @@ impl<M> Common<M> {
         self.replicas.quorum()
     }
 
-    /// Sends to a replica.
     pub fn send<P: Voting<Message = M>>(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, P>) {
         self.post.send_to(&self.replicas, replica, message.into(), cx);
     }
@@ -187,7 +175,7 @@ impl<M> Common<M> {
 }
 
 impl Sigma {
-    /// Creates a peer without requests; it hosts the replicas that `replicas` places at `me`.
+    /// Creates a peer with the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
             common: Common::new(me, replicas, config),
@@ -200,7 +188,6 @@ impl Sigma {
         self.clients.binary_search_by_key(&id, Client::id).ok()
     }
 
-    /// Returns the client of this request.
     fn holder(&self, ticket: Ticket) -> Option<usize> {
         if self.common.config.requests_apart {
             return self.client(ticket);
@@ -208,7 +195,7 @@ impl Sigma {
         self.clients.iter().position(|client| client.ticket == ticket && client.phase != Phase::Idle)
     }
 
-    /// Returns a client for a new request. The printed form reuses an idle one.
+    /// The printed form reuses an idle client.
     fn client_for(&mut self, ticket: Ticket, time: u64) -> usize {
         let apart = self.common.config.requests_apart;
         if !apart && let Some(at) = self.clients.iter().position(|client| client.phase == Phase::Idle) {
@@ -230,7 +217,6 @@ impl Sigma {
         }
     }
 
-    /// Handles a message, from another peer or from this one.
     fn deliver(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Response { to, clock, fencing, .. } => {
@@ -276,7 +262,7 @@ impl Sigma {
         }
     }
 
-    /// Delivers messages from this peer to itself. Terminates, because a yielded vote goes to an earlier request.
+    /// Terminates, because a yielded vote goes to an earlier request.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.common.post.take() {
             self.deliver(message, cx);
@@ -312,7 +298,7 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2: a logical replica is at the owner of its key. A replica that has moved here starts without memory.
+    /// §2: a logical replica is at the owner of its key. One that has moved here starts without memory.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
         let Some(index) = self.common.replicas.under(hop.key) else {
             return cx.unexpected("a message for an unknown replica");
@@ -387,7 +373,7 @@ impl Observe for Sigma {
     }
 }
 
-/// The state in one line, in the paper's notation: `R0: owner 1@3, grant 1, queue [1@4]`.
+/// The paper's notation: `R0: owner 1@3, grant 1, queue [1@4]`.
 impl fmt::Display for Sigma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

@@ -1,10 +1,10 @@
-//! The strawman: a client requests all replicas and holds with m votes (Lin, Lian, Chen, Zhang, the paper of
-//! [`crate::sigma`], §3). MinIO's dsync is this protocol in production.
+//! The strawman: a client requests all replicas and holds with m votes (§3 of the paper of [`crate::sigma`]). MinIO's
+//! dsync is this protocol in production.
 //!
-//! A replica votes for the first request and answers all others with its owner. There is no queue: a client that cannot
-//! get m votes returns those it has, and retries after a random time, or not at all. With varying latencies, requests
-//! reach the replicas in different orders, votes split, and no client wins: throughput rises with the load, peaks, and
-//! falls to nothing, like ALOHA's.
+//! A replica votes for the first request and answers all others with its owner. A client that cannot get m votes
+//! returns those it has, and retries after a random time, or not at all. With varying latencies, requests reach the
+//! replicas in different orders and votes split: throughput rises with the load, peaks, and falls to nothing, like
+//! ALOHA's.
 //!
 //! ```text
 //!   A              R₀ R₁ R₂             B
@@ -13,9 +13,8 @@
 //!   ├── RELEASE ──►│  │◄─┼── RELEASE ───┤      both lose
 //! ```
 //!
-//! *Departure:* the paper does not say how two requests of one client differ, nor when a client's lease ends. Here
-//! attempts are numbered and a late vote is returned. A client's lease ends `lease` after the start of the attempt and
-//! is never renewed, so a longer hold loses it.
+//! *Departure:* the paper does not distinguish requests of one client, nor say when its lease ends. Here attempts are
+//! numbered and a late vote is returned. The lease ends `lease` after the start of the attempt and is never renewed.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -27,66 +26,41 @@ use crate::replicas::{Post, by_any_clock};
 use crate::token::Claim;
 use crate::{Cx, Grant, Observe, Protocol, Quorum, Replicas, fencing};
 
-/// One attempt of one client.
+/// An attempt of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Attempt {
-    /// The client and its peer.
+    /// The client.
     pub client: Claim,
     /// The number of earlier attempts.
     pub number: u64,
 }
 
-/// Messages between clients and replicas. `replica` is the index of the logical replica.
+/// `replica` sends or receives the message; `fencing` is the highest fencing level known to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message {
-    /// Sent by a client to every replica to request its vote. The replica votes for it if it has no owner, and answers
-    /// with `Response`.
-    Request {
-        /// The receiving replica.
-        replica: u32,
-        /// The client and its attempt.
-        attempt: Attempt,
-        /// The highest fencing level known to the client.
-        fencing: u64,
-    },
-    /// Sent by a replica to answer `Request`. The client counts the vote, or returns it with `Release` if it does not
-    /// need it.
-    Response {
-        /// The sending replica.
-        replica: u32,
-        /// The request.
-        attempt: Attempt,
-        /// The owner of the vote.
-        owner: Attempt,
-        /// The replica's fencing level.
-        fencing: u64,
-    },
-    /// Sent by a client to a replica that has voted for it, or may have. The replica frees its vote. No answer.
-    Release {
-        /// The receiving replica.
-        replica: u32,
-        /// The attempt that had the vote.
-        attempt: Attempt,
-        /// The highest fencing level known to the client, including its own number.
-        fencing: u64,
-    },
+    /// Sent by a client to every replica, which votes for it if it has no owner, and answers with `Response`.
+    Request { replica: u32, attempt: Attempt, fencing: u64 },
+    /// Answers `Request`. The client counts the vote of `owner`, or returns its own with `Release` if it needs none.
+    Response { replica: u32, attempt: Attempt, owner: Attempt, fencing: u64 },
+    /// Sent by a client to a replica that has voted for it, or may have, to free the vote.
+    Release { replica: u32, attempt: Attempt, fencing: u64 },
 }
 
-/// A client's only timer: the end of an attempt without answers, of the backoff, or of the lease.
+/// A client's timer: the end of an attempt without answers, of the backoff, or of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wake(pub Ticket);
 
 /// The reaction of a client that cannot win. §3 describes one, Figure 3 resembles the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loser {
-    /// Refuses the request. Throughput against load is then ALOHA's smooth curve.
+    /// Refuses the request: ALOHA's smooth curve.
     GivesUp,
-    /// §3: retries after an exponential time with this mean. Retries add to the load, and beyond some point throughput
-    /// collapses.
+    /// §3: retries after an exponential time. Retries add to the load, and beyond some point throughput collapses.
     BacksOff {
-        /// Mean time from a loss to the next attempt.
+        /// The mean of that time.
         mean: Span,
     },
 }
@@ -109,15 +83,15 @@ impl Config {
     pub const BACKS_OFF: Self = Self { loser: Loser::BacksOff { mean: Span::from_secs(1) }, ..Self::GIVES_UP };
 }
 
-/// One peer's state of the strawman, for one resource: any number of clients, and any of the replicas.
+/// One peer's state for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strawman {
     config: Config,
     replicas: Replicas,
     post: Post<Message>,
-    /// The highest fencing level received by the clients.
+    /// The highest level received.
     fencing: u64,
-    /// The clients, by ticket.
+    /// By ticket.
     clients: Vec<Client>,
     /// The hosted replicas, by index.
     votes: Vec<Vote>,
@@ -127,7 +101,6 @@ pub struct Strawman {
 struct Client {
     attempt: Attempt,
     phase: Phase,
-    /// Start of the attempt.
     since: Time,
     received: Voters,
     /// The voters for this client, and their fencing levels.
@@ -151,7 +124,7 @@ struct Vote {
 }
 
 impl Strawman {
-    /// Creates a peer without requests; it hosts the replicas that `replicas` places at `me`.
+    /// Creates a peer with the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         let votes = replicas.hosted_by(me).map(|index| Vote { index, owner: None, fencing: 0 }).collect();
         Self { config, replicas: replicas.clone(), post: Post::new(me), fencing: 0, clients: Vec::new(), votes }
@@ -177,7 +150,7 @@ impl Strawman {
         cx.set_timer(Wake(attempt.client.ticket), self.config.patience);
     }
 
-    /// Returns the client's votes, with `and_unheard` also those that it may have.
+    /// With `and_unanswered`, returns also votes that the client may have.
     fn return_votes(&mut self, at: usize, and_unanswered: bool, cx: &mut Cx<'_, Self>) {
         let Client { attempt, received, mine, .. } = self.clients[at];
         let fencing = self.fencing;
@@ -188,7 +161,6 @@ impl Strawman {
         }
     }
 
-    /// Ends a failed attempt.
     fn lose(&mut self, at: usize, and_unanswered: bool, cx: &mut Cx<'_, Self>) {
         self.return_votes(at, and_unanswered, cx);
         let client = &mut self.clients[at];
@@ -208,7 +180,6 @@ impl Strawman {
         }
     }
 
-    /// Handles a replica's answer: a vote for this client or its owner.
     fn on_response(&mut self, at: usize, replica: u32, is_mine: bool, fencing: u64, cx: &mut Cx<'_, Self>) {
         let quorum = self.quorum();
         let client = &mut self.clients[at];
@@ -368,7 +339,6 @@ impl Observe for Strawman {
 }
 
 impl Message {
-    /// Returns the replica that sends or receives it.
     fn about(self) -> u32 {
         match self {
             Self::Request { replica, .. } | Self::Response { replica, .. } | Self::Release { replica, .. } => replica,
@@ -387,7 +357,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// The client, and the number of earlier attempts if any: `4`, `4.1`.
+/// The number of earlier attempts after the client, if any: `4`, `4.1`.
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.number {

@@ -1,4 +1,4 @@
-//! Overlays created from knowledge of all peers: routing and ownership.
+//! Overlays created from complete knowledge: routing and ownership.
 
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
@@ -41,7 +41,7 @@ fn key_has_one_owner_in_every_ring_size<O: Subject>() {
     }
 }
 
-/// A ring of six with small keys; for each peer and key the next hop, computed manually.
+/// For each peer and key the next hop, computed manually.
 #[test]
 fn next_hop_in_small_ring_matches_manual_computation() {
     let nodes: Vec<Node> =

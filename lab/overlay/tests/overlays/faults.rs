@@ -1,4 +1,4 @@
-//! Overlays that have to establish and repair their order: joins, leaves, failures, loss and churn.
+//! Joins, leaves, failures, loss and churn.
 
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
@@ -23,7 +23,7 @@ for_both!(
     joining_peers_do_not_route_in_circles,
 );
 
-/// Asserts that every peer in the ring has the neighbours and keys that complete knowledge would give it.
+/// Asserts that every peer has the neighbours and keys that complete knowledge would give it.
 fn assert_settled<O: Subject>(world: &World<O>, expected: usize) {
     let members = world.members();
     assert_eq!(members.len(), expected, "all peers are in the ring");
@@ -34,7 +34,6 @@ fn assert_settled<O: Subject>(world: &World<O>, expected: usize) {
     }
 }
 
-/// Asserts that every lookup ended at the owner.
 fn assert_perfect(tally: Tally) {
     assert_eq!((tally.wrong, tally.lost), (0, 0), "{tally:?}");
     assert!(tally.right > 0, "there were lookups");
@@ -64,7 +63,6 @@ fn simultaneous_joins_converge<O: Subject>() {
     assert_eq!((world.unexpected, world.silences), (0, 0), "every query is answered");
 }
 
-/// Fingers are determined by the ring: after some rounds all are exact.
 #[test]
 fn fingers_become_exact() {
     let mut world = World::<Chord>::new(seed(3));
@@ -78,7 +76,7 @@ fn fingers_become_exact() {
     }
 }
 
-/// A joining peer does not wait for its rounds of upkeep to learn its fingers.
+/// Without waiting for its rounds of upkeep.
 #[test]
 fn joining_peer_learns_fingers_within_seconds() {
     let mut world = World::<Chord>::converged(100, seed(3));
@@ -90,7 +88,7 @@ fn joining_peer_learns_fingers_within_seconds() {
     assert_eq!(world.overlay(PeerId::new(100)).fingers(), ideal.fingers());
 }
 
-/// Which peer has a place in the table is arbitrary, but no place that can be filled stays empty.
+/// Which peer has a place in the table is arbitrary.
 #[test]
 fn tables_fill_every_possible_place() {
     let mut world = World::<Pastry>::new(seed(3));
@@ -120,7 +118,7 @@ fn restarted_peer_rejoins_within_seconds<O: Subject>() {
     world.run(Span::from_secs(30));
     for peer in [3, 17, 29] {
         world.fail(PeerId::new(peer));
-        // It restarts, with an empty memory, before any other peer has noticed.
+        // Before any other peer has noticed.
         world.run(Span::from_millis(500));
         world.join(peer, Some(peer + 1));
         world.run(Span::from_secs(2));
@@ -137,7 +135,7 @@ fn lookups_recover_after_a_fifth_of_peers_fail<O: Subject>() {
     (0..200).for_each(|peer| world.fail(PeerId::new(peer * 5)));
     world.run(Span::from_secs(60));
     assert_perfect(world.survey(5));
-    // Half an hour later no peer lists a dead one, so that lookups need no detours.
+    // Half an hour later no peer lists a dead one.
     world.run(Span::from_secs(1800));
     assert_settled(&world, 800);
     let tally = world.survey(5);
@@ -160,7 +158,7 @@ fn leaving_peers_lose_no_lookup<O: Subject>() {
     world.run(Span::from_secs(20));
     assert_eq!(world.tally.total(), 2000);
     assert_perfect(world.tally);
-    // Until here they forwarded messages under way.
+    // Until here they forwarded messages in flight.
     (0..40).for_each(|peer| world.fail(PeerId::new(peer * 5)));
     world.run(Span::from_secs(180));
     assert_settled(&world, 160);
@@ -177,7 +175,7 @@ fn peer_without_neighbours_rejoins<O: Subject>() {
     assert_settled(&world, 100);
 }
 
-/// A loose bound. `benches/overlays.rs` measures the actual rate.
+/// A loose bound. `benches/overlays.rs` measures the rate.
 fn churn_fails_less_than_one_percent_of_lookups<O: Subject>() {
     let tally = churn::<O>(1000, Span::from_secs(600), Span::from_secs(300), true, seed(9)).tally;
     let bad = (tally.wrong + tally.lost) as f64 / tally.total() as f64;
@@ -235,9 +233,8 @@ fn two_overlays_merge_through_one_peer<O: Subject>() {
     assert_settled(&world, 60);
 }
 
-/// Messages that the overlay forwards reach their end soon, because each hop is nearer to the key. The three cases (64
-/// peers that join at once, a chain of joins, and neighbours that restart together) made joins and lookups circle for
-/// more than 100 hops.
+/// Each hop is nearer to the key. The three cases (64 peers that join at once, a chain of joins, and neighbours that
+/// restart together) have made messages circle for more than 100 hops.
 fn joining_peers_do_not_route_in_circles<O: Subject>() {
     let first = seed(1);
     for seed in first..first + 20 {

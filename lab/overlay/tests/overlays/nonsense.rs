@@ -7,12 +7,11 @@ use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
 use crate::world::{Subject, nodes};
 
-/// Overlays with a generator of random messages.
 trait Nonsense: Subject {
     fn nonsense(rng: &mut Rng) -> Self::Message;
 }
 
-/// So few peers and keys that they often collide, also with the receiver's.
+/// So few peers and keys that they often collide.
 fn any_peer(rng: &mut Rng) -> PeerId {
     PeerId::new(rng.below(8))
 }

@@ -1,4 +1,4 @@
-//! Statements of the two papers, one per test: a state, an event, a check.
+//! Statements of the two papers, one per test.
 
 use peerlock_overlay::chord::{self, Chord, Way};
 use peerlock_overlay::pastry::{self, Pastry};
@@ -18,7 +18,6 @@ fn lists(left: &[u64], right: &[u64]) -> Lists {
     Lists { left: list(left), right: list(right), settled: true }
 }
 
-/// The peer `me` of the settled ring `all`.
 fn peer<O: Overlay>(all: &[u64], me: u64) -> O {
     let nodes: Vec<Node> = all.iter().map(|number| node(*number)).collect();
     O::converged(&nodes, all.iter().position(|number| *number == me).unwrap_or(0), CONFIG)
@@ -43,7 +42,6 @@ fn exchanged(from: u64, lists: Lists) -> RingMessage {
     RingMessage::Exchanged { key: node(from).key, lists }
 }
 
-/// The receivers of those effects that are messages.
 fn receivers<M>(effects: &[Effect<M>]) -> Vec<u64> {
     let to = |effect: &Effect<M>| match effect {
         Effect::Send { to, .. } => Some(to.get()),
@@ -76,8 +74,8 @@ fn chord_notify_adopts_predecessor_between() {
     }
 }
 
-/// Chord, *stabilize*: the successor's predecessor becomes the successor if it lies between. *Departure:* only after
-/// its own answer.
+/// Chord, *stabilize*: the successor's predecessor becomes the successor if it lies between. *Departure:* after its own
+/// answer.
 #[test]
 fn chord_stabilize_adopts_successor_after_answer() {
     let mut n: Chord = peer(&[10, 40, 70], 40);
@@ -89,8 +87,7 @@ fn chord_stabilize_adopts_successor_after_answer() {
     assert!(n.neighbours().take(3).eq([50, 70, 10].map(node)), "its list is adopted");
 }
 
-/// Chord, *check_predecessor* and the successor list: after the third unanswered query the next peer of the list
-/// follows.
+/// Chord, *check_predecessor* and the successor list.
 #[test]
 fn chord_dead_neighbour_is_replaced_from_list() {
     for (dead, range, successor) in [(20, owned(10, 40), 60), (60, owned(20, 40), 90)] {
@@ -105,7 +102,7 @@ fn chord_dead_neighbour_is_replaced_from_list() {
     }
 }
 
-/// Chord, *check_predecessor*: a predecessor that has sent something since the last round is not queried.
+/// Chord, *check_predecessor*.
 #[test]
 fn chord_active_predecessor_is_not_queried() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
@@ -120,7 +117,7 @@ fn chord_active_predecessor_is_not_queried() {
     }
 }
 
-/// A peer that loses all neighbours on one side uses those of the other: the ring is closed.
+/// The ring is closed.
 #[test]
 fn chord_lost_side_is_replaced_by_the_other() {
     let mut n: Chord = peer(&[10, 20, 30, 40, 50, 60, 70, 80], 40);
@@ -155,7 +152,6 @@ fn peer_with_another_key_is_unexpected() {
     }
 }
 
-/// A dead peer is not added again on hearsay for a while, unless it sends a message.
 #[test]
 fn quarantine_ends_with_a_message() {
     for alive in [false, true] {
@@ -170,8 +166,7 @@ fn quarantine_ends_with_a_message() {
     }
 }
 
-/// Chord, *join*: the owner of the joining peer's key answers. *Departure:* the joining peer owns nothing before both
-/// neighbours have answered it.
+/// Chord, *join*. *Departure:* a joining peer owns nothing before both neighbours have answered.
 #[test]
 fn chord_join_owns_nothing_before_both_answers() {
     let mut s: Chord = peer(&[10, 40, 70], 40);
@@ -189,15 +184,14 @@ fn chord_join_owns_nothing_before_both_answers() {
     let mut later = n.clone();
     feed(&mut n, message(10, exchanged(10, lists(&[70, 40], &[30, 40, 70]))));
     assert_eq!(n.range(), owned(10, 30));
-    // A third peer has joined between the two: it must answer first.
+    // A third peer has joined between the two.
     feed(&mut later, message(10, exchanged(10, lists(&[70, 40], &[20, 30, 40]))));
     assert_eq!(later.range(), None);
     feed(&mut later, message(20, exchanged(20, lists(&[10, 70], &[30, 40]))));
     assert_eq!(later.range(), owned(20, 30));
 }
 
-/// *Departure:* a message past its key goes back to the first known peer behind the key. The peer that sent it here
-/// learns of the peer between them. Sent around the ring, the message would return repeatedly.
+/// *Departure:* a message past its key goes back, and the peer that sent it here learns of the peer between them.
 #[test]
 fn chord_message_past_its_key_goes_back() {
     let (key, origin) = (Key::new(25), PeerId::new(90));
@@ -218,7 +212,7 @@ fn chord_message_past_its_key_goes_back() {
     );
 }
 
-/// *Departure:* a peer that is not in the ring knows few others. Its lists do not replace known neighbours.
+/// *Departure:* a peer that is not in the ring knows few others.
 #[test]
 fn lists_of_unsettled_peer_are_not_followed() {
     let mut known = [false, true].map(|settled| {
@@ -232,8 +226,7 @@ fn lists_of_unsettled_peer_are_not_followed() {
 }
 
 /// *Departure:* a joining peer without neighbours forwards messages to the peer through which it joins, and replies
-/// that it is not in the ring: a sender that knows it from an earlier life would send more. Once it knows its place, it
-/// answers.
+/// that it is not in the ring. Once it knows its place, it answers.
 #[test]
 fn joining_peer_is_not_used_as_hop() {
     let mut n = Chord::new(node(30), CONFIG);
@@ -261,7 +254,7 @@ fn joining_peer_is_not_used_as_hop() {
     assert!(matches!(sends(&effects, 28)[..], [pastry::Message::Welcome { .. }]), "{effects:?}");
 }
 
-/// Chord, *fix_fingers*: finger i is the owner of n + 2ⁱ; each round looks up the next one.
+/// Chord, *fix_fingers*: finger i is the owner of n + 2ⁱ.
 #[test]
 fn chord_fix_fingers_asks_one_finger_per_round() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 10);
@@ -282,8 +275,7 @@ fn chord_fix_fingers_asks_one_finger_per_round() {
     assert!(n.fingers().iter().copied().eq([60, 90].map(node)));
 }
 
-/// Chord, *voluntary node departures*: both neighbours are notified, and the leaving peer knows the new owners of its
-/// keys.
+/// Chord, *voluntary node departures*.
 #[test]
 fn chord_leave_notifies_both_neighbours() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
@@ -306,7 +298,7 @@ fn chord_leave_notifies_both_neighbours() {
     }
 }
 
-/// Pastry, routing: for a key beyond the leaf set the next hop shares one digit more with the key.
+/// Pastry, routing: for a key beyond the leaf set.
 #[test]
 fn pastry_hop_shares_one_digit_more() {
     let all = nodes(2000);
@@ -324,7 +316,7 @@ fn pastry_hop_shares_one_digit_more() {
     }
 }
 
-/// Pastry, *node arrival*: each hop of the join adds the rows of its table that suit the joining peer.
+/// Pastry, *node arrival*.
 #[test]
 fn pastry_join_collects_rows() {
     let all = nodes(2000);
@@ -357,7 +349,7 @@ fn pastry_join_collects_rows() {
     }
 }
 
-/// Pastry, *node departure*: a peer of the same row is queried for a replacement of a failed one.
+/// Pastry, *node departure*.
 #[test]
 fn pastry_lost_entry_is_replaced_from_its_row() {
     let all = nodes(2000);
@@ -369,7 +361,7 @@ fn pastry_lost_entry_is_replaced_from_its_row() {
     let [asked] = receivers(&effects)[..] else { panic!("one peer is queried: {effects:?}") };
     assert!(row(&Node::of(PeerId::new(asked))) >= 1, "the queried peer shares at least as many digits");
     assert_eq!(sends(&effects, asked), [pastry::Message::AskRow { row: 1 }]);
-    // The answer names a candidate. It is pinged, and added when it answers.
+    // The answer names a candidate, which is pinged, and added when it answers.
     let other = all.iter().find(|node| row(node) == 1 && node.key.digit(1) == lost.key.digit(1) && **node != lost);
     let other = *other.expect("there are eight of them on average");
     let effects = feed(&mut peer, message(asked, pastry::Message::Row { nodes: vec![lost, other] }));

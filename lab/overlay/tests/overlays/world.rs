@@ -1,5 +1,4 @@
-//! A small driver for overlays: one event queue ordered by (time, sequence), seeded latency and loss, peers that fail
-//! silently, and lookups that are forwarded hop by hop.
+//! A small driver for overlays: an event queue, seeded latency and loss, peers that fail silently, and lookups.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -10,14 +9,13 @@ use peerlock_overlay::pastry::{self, Pastry};
 use peerlock_overlay::{Config, Cx, Effect, Input, Node, Overlay, Timer, step};
 use peerlock_types::{Key, PeerId, Rng, Span, Time};
 
-/// The facts about an overlay that the checks need.
 pub trait Subject: Overlay {
     const CONFIG: Config;
 
-    /// Returns the owner of `key` by the paper's definition, computed directly.
+    /// The owner of `key` by the paper's definition.
     fn owner(ring: &BTreeMap<Key, PeerId>, key: Key) -> PeerId;
 
-    /// Returns the number of hops of one of the overlay's own messages, 0 if it is not forwarded.
+    /// The hops of one of the overlay's own messages, 0 if it is not forwarded.
     fn hops(message: &Self::Message) -> u8;
 }
 
@@ -54,14 +52,14 @@ impl Subject for Pastry {
     }
 }
 
-/// Returns `count` peers with the keys of their IDs, in ring order.
+/// `count` peers in ring order.
 pub fn nodes(count: u64) -> Vec<Node> {
     let mut nodes: Vec<Node> = (0..count).map(|number| Node::of(PeerId::new(number))).collect();
     nodes.sort();
     nodes
 }
 
-/// Returns the seed of a test: `PEERLOCK_SEED`, or `default`. Shown only when the test fails.
+/// `PEERLOCK_SEED`, or `default`. Shown only when the test fails.
 pub fn seed(default: u64) -> u64 {
     let given = std::env::var("PEERLOCK_SEED").ok();
     let seed = given.map_or(default, |text| text.parse().expect("PEERLOCK_SEED is a whole number"));
@@ -69,12 +67,10 @@ pub fn seed(default: u64) -> u64 {
     seed
 }
 
-/// Returns the settled state of all `nodes`.
 pub fn ring_of<O: Overlay>(nodes: &[Node], config: Config) -> Vec<O> {
     (0..nodes.len()).map(|place| O::converged(nodes, place, config)).collect()
 }
 
-/// Returns the peers by key, for [`Subject::owner`].
 pub fn map(nodes: &[Node]) -> BTreeMap<Key, PeerId> {
     nodes.iter().map(|node| (node.key, node.peer)).collect()
 }
@@ -83,8 +79,7 @@ pub fn random_key(rng: &mut Rng) -> Key {
     Key::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()))
 }
 
-/// Returns the mean number of hops of lookups of random keys from random peers among `count` settled ones. Asserts that
-/// every lookup ends at the owner.
+/// The mean number of hops of random lookups among `count` settled peers. Asserts that each ends at the owner.
 pub fn mean_hops<O: Subject>(count: u64, lookups: u64, seed: u64) -> f64 {
     let nodes = nodes(count);
     let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
@@ -103,16 +98,14 @@ pub fn mean_hops<O: Subject>(count: u64, lookups: u64, seed: u64) -> f64 {
     hops as f64 / lookups as f64
 }
 
-/// The results of lookups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Lookups delivered to the owner.
+    /// Delivered to the owner.
     pub right: u64,
-    /// Lookups delivered to a peer that wrongly claims the key.
+    /// Delivered to a peer that wrongly claims the key.
     pub wrong: u64,
-    /// Lookups that were not delivered.
     pub lost: u64,
-    /// Hops of the delivered lookups.
+    /// Of the delivered lookups.
     pub hops: u64,
     /// Times that a hop found the next one dead and chose another.
     pub detours: u64,
@@ -127,9 +120,9 @@ impl Tally {
 /// The largest numbers of hops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Most {
-    /// Hops of a message of the overlay itself: a join or a search for a finger.
+    /// Of a join or a search for a finger.
     pub own: u8,
-    /// Hops of a lookup.
+    /// Of a lookup.
     pub looked_up: u8,
 }
 
@@ -189,7 +182,7 @@ impl<M> Ord for Queued<M> {
 struct Place<O> {
     overlay: O,
     alive: bool,
-    /// The pending timers, each with the number of its event.
+    /// Each with the number of its event.
     timers: BTreeMap<Timer, u64>,
 }
 
@@ -211,9 +204,9 @@ pub struct World<O: Subject> {
     pub messages: u64,
     pub unexpected: u64,
     pub most_hops: Most,
-    /// The number of queries without an answer in time.
+    /// Queries without an answer in time.
     pub silences: u64,
-    /// Every event, one per line, if requested.
+    /// Every event, one per line.
     pub trace: Option<String>,
     effects: Vec<Effect<O::Message>>,
 }
@@ -241,7 +234,6 @@ impl<O: Subject> World<O> {
         }
     }
 
-    /// Creates a world of `count` settled peers with running upkeep.
     pub fn converged(count: u64, seed: u64) -> Self {
         let mut world = Self::new(seed);
         let nodes = nodes(count);
@@ -267,18 +259,15 @@ impl<O: Subject> World<O> {
         &self.places[&peer].overlay
     }
 
-    /// Returns all peers that are alive.
     pub fn alive(&self) -> Vec<PeerId> {
         self.places.iter().filter(|(_, place)| place.alive).map(|(peer, _)| *peer).collect()
     }
 
-    /// Returns a random peer in the ring.
-    pub fn anybody(&mut self) -> PeerId {
+    pub fn random_member(&mut self) -> PeerId {
         let place = self.net.below(self.ring.len() as u64) as usize;
         *self.ring.values().nth(place).expect("the ring has a peer")
     }
 
-    /// Adds a peer that joins, through `via` if given.
     pub fn join(&mut self, peer: u64, via: Option<u64>) {
         let node = Node::of(PeerId::new(peer));
         self.put(O::new(node, O::CONFIG));
@@ -298,18 +287,15 @@ impl<O: Subject> World<O> {
         self.input(peer, Input::Leave);
     }
 
-    /// Starts a lookup for `key` at `peer`.
     pub fn look_up(&mut self, peer: PeerId, key: Key) {
         self.on_lookup(peer, Lookup { key, hops: 0 });
     }
 
-    /// Starts a lookup for a random key at a random peer of the ring.
     pub fn look_up_somewhere(&mut self) {
-        let (peer, key) = (self.anybody(), random_key(&mut self.net));
+        let (peer, key) = (self.random_member(), random_key(&mut self.net));
         self.look_up(peer, key);
     }
 
-    /// Runs until `span` has passed.
     pub fn run(&mut self, span: Span) {
         let end = self.now + span;
         while self.queue.peek().is_some_and(|next| next.at.0.0 <= end) {
@@ -373,7 +359,6 @@ impl<O: Subject> World<O> {
         }
     }
 
-    /// Passes `input` to a peer and carries out its effects.
     pub fn input(&mut self, at: PeerId, input: Input<O::Message>) {
         let mut effects = std::mem::take(&mut self.effects);
         let (now, rng) = (self.now, &mut self.rng);
@@ -419,12 +404,12 @@ impl<O: Subject> World<O> {
         }
     }
 
-    /// Returns the peers in the ring, in its order.
+    /// In ring order.
     pub fn members(&self) -> Vec<Node> {
         self.ring.iter().map(|(key, peer)| Node { key: *key, peer: *peer }).collect()
     }
 
-    /// Looks up a random key from every peer in the ring, `times` times, and returns the results.
+    /// Looks up a random key from every peer in the ring, `times` times.
     pub fn survey(&mut self, times: u64) -> Tally {
         let before = self.tally;
         for _ in 0..times {
@@ -444,8 +429,8 @@ impl<O: Subject> World<O> {
     }
 }
 
-/// Runs `count` peers with this half-life: whenever one fails, another one joins through a random peer. There are ten
-/// lookups per second. The first fifth of the time, the warm-up, is not counted.
+/// Whenever one of `count` peers fails, another one joins. There are ten lookups per second. The first fifth of the
+/// time, the warm-up, is not counted.
 pub fn churn<O: Subject>(count: u64, half_life: Span, time: Span, detours: bool, seed: u64) -> World<O> {
     let mut world = World::converged(count, seed);
     world.detours = detours;
@@ -471,7 +456,7 @@ pub fn churn<O: Subject>(count: u64, half_life: Span, time: Span, detours: bool,
             let alive = world.alive();
             let victim = alive[world.net.below(alive.len() as u64) as usize];
             world.fail(victim);
-            let via = world.anybody();
+            let via = world.random_member();
             world.join(next_peer, Some(via.get()));
             next_peer += 1;
             next_failure = next + world.net.exponential(between_failures);

@@ -1,5 +1,5 @@
-//! A driver of whole peers without time: messages arrive in sending order; when none is left, timers expire in the
-//! order they were set.
+//! A driver of whole peers without time: messages arrive in sending order; then timers expire in the order they were
+//! set.
 
 use std::collections::VecDeque;
 
@@ -8,26 +8,24 @@ use peerlock_peer::{self as peer, Buffers, Config, Effect, Input, Peer, Timer, W
 use peerlock_protocols::{Cx, Hop, Never, Protocol};
 use peerlock_types::{Key, PeerId, Rng, Ticket, Time};
 
-/// The messages of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parcel {
     /// Routed to the owner of its key, which answers.
     Plain(u64),
-    /// Kept by the first hop.
+    /// Stopped by the first hop.
     Retained(u64),
     /// The owner's answer.
     Answer(u64),
 }
 
-/// Tickets above this are for parcels that a hop keeps.
+/// Tickets above this are for parcels that a hop stops.
 pub const RETAINED: u64 = 1_000_000;
 
-/// Returns the key to which a parcel is routed.
+/// The key to which a parcel is routed.
 pub fn key_of(number: u64) -> Key {
     Key::of(&number.to_be_bytes())
 }
 
-/// Returns the name of a resource.
 pub fn resource(number: usize) -> Key {
     Key::of(format!("resource {number}").as_bytes())
 }
@@ -88,7 +86,6 @@ impl Protocol for Courier {
     }
 }
 
-/// There are four resources.
 fn open(_me: PeerId, name: Key) -> Option<Courier> {
     (0..4).any(|number| resource(number) == name).then(Courier::default)
 }
@@ -109,14 +106,12 @@ pub struct Net<O: Overlay> {
     buffers: Buffers<O, Courier>,
 }
 
-/// Returns `count` nodes in ring order.
 pub fn nodes(count: u64) -> Vec<Node> {
     let mut nodes: Vec<Node> = (0..count).map(|number| Node::of(PeerId::new(number))).collect();
     nodes.sort();
     nodes
 }
 
-/// Creates a network of `count` settled peers.
 pub fn net<O: Overlay>(count: u64, config: Config) -> Net<O> {
     let nodes = nodes(count);
     let mut net = Net::empty(config);
@@ -143,14 +138,13 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// Adds a peer outside the overlay; its number is the next one.
     pub fn add(&mut self, node: Node) -> PeerId {
         assert_eq!(node.peer.index(), self.peers.len());
         self.peers.push(Some(Peer::new(O::new(node, overlay::Config::PASTRY), open, self.config)));
         node.peer
     }
 
-    /// Takes one step and returns its effects without carrying them out.
+    /// Does not carry the effects out.
     pub fn step(&mut self, at: PeerId, input: Input<O::Message, Parcel, Never>) -> Effects<O> {
         let Some(peer) = &mut self.peers[at.index()] else { return Vec::new() };
         let (rng, buffers) = (&mut self.rng, &mut self.buffers);
@@ -158,7 +152,6 @@ impl<O: Overlay> Net<O> {
         std::mem::take(&mut self.buffers.effects)
     }
 
-    /// Takes one step and carries its effects out.
     pub fn say(&mut self, at: PeerId, input: Input<O::Message, Parcel, Never>) {
         for effect in self.step(at, input) {
             match effect {
@@ -181,7 +174,6 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// Delivers all messages.
     fn carry(&mut self) {
         while let Some((from, to, wire)) = self.under_way.pop_front() {
             if to.index() < self.peers.len() {
@@ -190,7 +182,7 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// Delivers all messages and lets timers expire, except the overlay's upkeep, which never ends.
+    /// Delivers all messages and lets timers expire, except the overlay's upkeep.
     pub fn settle(&mut self) {
         self.carry();
         let is_upkeep = |timer: &Timer<Never>| matches!(timer, Timer::Overlay(overlay::Timer::Stabilize));
@@ -201,25 +193,23 @@ impl<O: Overlay> Net<O> {
         }
     }
 
-    /// Lets peer `from` route parcel `number`, and delivers everything.
     pub fn route(&mut self, number_of_resource: usize, from: PeerId, number: u64) {
         self.say(from, Input::Request { resource: resource(number_of_resource), ticket: Ticket::new(number) });
         self.settle();
     }
 
-    /// Returns the live peers on the overlay's route, from `from` to the owner.
+    /// The live peers on the route from `from` to the owner.
     pub fn way(&self, from: PeerId, key: Key) -> Vec<PeerId> {
         let next = |at: &PeerId| self.peers[at.index()].as_ref()?.overlay().next_hop(key);
         std::iter::successors(Some(from), next).collect()
     }
 
-    /// Returns a peer and the number of a parcel that does not go straight to its owner.
+    /// A peer and the number of a parcel that does not go straight to its owner.
     pub fn far_away(&self) -> (PeerId, u64) {
         let pairs = (1..).map(|number| (PeerId::new(number % self.peers.len() as u64), number));
         pairs.take(10_000).find(|&(from, number)| self.way(from, key_of(number)).len() > 2).unwrap()
     }
 
-    /// Returns the live peer that owns a key.
     pub fn owner(&self, key: Key) -> PeerId {
         let owns = |overlay: &&O| overlay.range().is_some_and(|range| range.contains(key));
         let owners: Vec<PeerId> =
@@ -238,7 +228,7 @@ impl<O: Overlay> Net<O> {
         all.filter_map(|(number, peer)| Some((peer.overlay().me().peer, peer.protocol(resource(number))?)))
     }
 
-    /// Returns the hops that forwarded this parcel, in order.
+    /// The hops that forwarded this parcel, in order.
     pub fn asked(&self, parcel: Parcel) -> Vec<Hop> {
         let hops =
             self.couriers().flat_map(|(peer, courier)| courier.asked.iter().map(move |(hop, what)| (peer, hop, what)));
@@ -250,18 +240,17 @@ impl<O: Overlay> Net<O> {
         hops.into_iter().map(|(_, hop)| hop).collect()
     }
 
-    /// Returns the peers that received this parcel as owner of its key.
+    /// The peers that received this parcel as owner of its key.
     pub fn delivered(&self, parcel: Parcel) -> Vec<(PeerId, Hop)> {
         let all = self.couriers().flat_map(|(peer, courier)| courier.delivered.iter().map(move |got| (peer, got)));
         all.filter(|(_, (_, what))| *what == parcel).map(|(peer, (hop, _))| (peer, *hop)).collect()
     }
 
-    /// Returns the number of answers about this parcel.
     pub fn answered(&self, peer: PeerId, number: u64) -> usize {
         self.protocol(peer, 0).map_or(0, |courier| courier.answers.iter().filter(|answer| **answer == number).count())
     }
 
-    /// Returns the number of messages from one peer to another, without those of the overlay.
+    /// Without those of the overlay.
     pub fn sent(&self, from: PeerId, to: PeerId) -> usize {
         self.sent.iter().filter(|sent| **sent == (from, to)).count()
     }

@@ -10,10 +10,11 @@ use super::{Backable, Backed, Part};
 use crate::token::Layout;
 use crate::{Grant, Observe};
 
-/// The restart to which a message belongs: the number of restarts, and the peer that initiated this one.
+/// The restart to which a message belongs: its number, and its initiator.
 pub(super) type Epoch = (u64, PeerId);
 
-/// Messages between peers. `Say` carries the protocol's own messages; the others belong to the backups.
+/// `Say` carries the protocol's messages; the others belong to the backups. `epoch` is the restart, in preparation or
+/// done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -23,66 +24,28 @@ pub(super) type Epoch = (u64, PeerId);
         deserialize = "P: serde::Deserialize<'de>, P::Message: serde::Deserialize<'de>"
     ))
 )]
+#[expect(missing_docs, reason = "the text of a message describes its fields")]
 pub enum Message<P: Backable> {
-    /// Sent by the owner of one participant to the owner of another, at each step that sends. The receiver discards
-    /// duplicates, runs the step, and answers with `Confirm`. If it fails before that, the sender resends the message
-    /// to the next owner.
-    Say {
-        /// The restart.
-        epoch: Epoch,
-        /// The sending participant.
-        from: PeerId,
-        /// The receiving participant.
-        to: PeerId,
-        /// Sequence number, for this pair of participants.
-        number: u64,
-        /// The protocol's message.
-        message: P::Message,
-    },
-    /// Sent by the owner of a participant when a `Say` has been processed and its backups have the result. The sender
-    /// removes the message from its outbox.
-    Confirm {
-        /// The restart.
-        epoch: Epoch,
-        /// The participant that received the message.
-        from: PeerId,
-        /// The participant that sent the message.
-        to: PeerId,
-        /// The number of the message.
-        number: u64,
-    },
-    /// Sent by the owner of a participant to each backup when the state changes. The backup replaces an older copy. No
-    /// answer.
+    /// Sent by the owner of one participant to the owner of another. The receiver discards duplicates, runs the step,
+    /// and answers with `Confirm`. `number` counts the messages of this pair.
+    Say { epoch: Epoch, from: PeerId, to: PeerId, number: u64, message: P::Message },
+    /// Sent by the owner of a participant when it has processed a `Say` and its backups have the result: the sender
+    /// removes it from its outbox.
+    Confirm { epoch: Epoch, from: PeerId, to: PeerId, number: u64 },
+    /// Sent by the owner of a participant to each backup when the state changes.
     State {
-        /// The restart.
         epoch: Epoch,
-        /// The participant.
         whose: PeerId,
-        /// Its new state.
         #[cfg_attr(feature = "serde", serde(with = "shared"))]
         state: Arc<Part<P>>,
     },
     /// Sent to all peers by an owner that finds a state missing. The receiver stops and answers with `Found`.
-    Search {
-        /// The restart in preparation.
-        epoch: Epoch,
-    },
-    /// Sent to answer `Search`, with the grants at the sending peer. When all peers have answered, the searching peer
-    /// sends `Fresh`.
-    Found {
-        /// The restart in preparation.
-        epoch: Epoch,
-        /// Clients in the critical section, with their grants.
-        inside: Vec<(Ticket, Grant)>,
-    },
+    Search { epoch: Epoch },
+    /// Answers `Search` with the grants at the sending peer.
+    Found { epoch: Epoch, inside: Vec<(Ticket, Grant)> },
     /// Sent to all peers by the searching peer when all have answered. The receiver restarts the protocol with this
-    /// layout, and its waiting clients request again.
-    Fresh {
-        /// The restart.
-        epoch: Epoch,
-        /// The holder of each token: a peer with a grant keeps its token.
-        layout: Layout,
-    },
+    /// layout, in which a peer with a grant keeps its token, and its waiting clients request again.
+    Fresh { epoch: Epoch, layout: Layout },
 }
 
 /// Serializes shared values by value.
@@ -102,7 +65,7 @@ mod shared {
 }
 
 impl<P: Backable> Message<P> {
-    /// Returns the participant whose owner is the receiver, if the message has one.
+    /// The participant whose owner receives the message.
     pub(super) fn to(&self) -> Option<PeerId> {
         match *self {
             Self::Say { to, .. } | Self::Confirm { to, .. } => Some(to),
@@ -117,14 +80,13 @@ impl<P: Backable> Message<P> {
         }
     }
 
-    /// Sets the restart of a message.
     pub(super) fn stamp(&mut self, now: Epoch) {
         if let Self::Say { epoch, .. } | Self::Confirm { epoch, .. } = self {
             *epoch = now;
         }
     }
 
-    /// Returns the sort key: kind, restart, target and a fingerprint. Any deterministic order will do.
+    /// Any deterministic order will do.
     fn key(&self) -> (usize, Epoch, Option<PeerId>, u64) {
         let mut fingerprint = Fnv(0xcbf2_9ce4_8422_2325);
         self.hash(&mut fingerprint);

@@ -5,7 +5,7 @@ use peerlock_types::{PeerId, Ticket};
 
 use super::{Backable, Message};
 
-/// The state of one participant, as kept by its owner and its backups.
+/// The state of one participant, at its owner and its backups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -16,21 +16,18 @@ use super::{Backable, Message};
     ))
 )]
 pub struct Part<P: Backable> {
-    /// The protocol's state.
     pub(super) peer: P,
     /// Number of changes.
     pub(super) version: u64,
-    /// Clients that wait or hold a slot.
+    /// Clients that wait or hold.
     pub(super) open: Vec<Ticket>,
     /// Unconfirmed messages.
     pub(super) outbox: Vec<Sent<P::Message>>,
     /// Number of messages sent to each participant.
     sent: BTreeMap<PeerId, u64>,
-    /// Messages received from each participant.
     received: BTreeMap<PeerId, Received>,
 }
 
-/// A message of one participant to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Sent<M> {
@@ -48,8 +45,7 @@ struct Received {
 }
 
 impl<P: Backable> Part<P> {
-    /// Creates a participant in its initial state.
-    pub fn new(peer: P) -> Self {
+    pub(super) fn new(peer: P) -> Self {
         let (sent, received) = (BTreeMap::new(), BTreeMap::new());
         Self { peer, version: 0, open: Vec::new(), outbox: Vec::new(), sent, received }
     }
@@ -63,7 +59,7 @@ impl<P: Backable> Part<P> {
         sent.again(me)
     }
 
-    /// Records a received number. Returns whether it is new.
+    /// Returns whether the number is new.
     pub fn receives(&mut self, from: PeerId, number: u64) -> bool {
         let received = self.received.entry(from).or_default();
         if number <= received.all_to || !received.beyond.insert(number) {
@@ -77,7 +73,7 @@ impl<P: Backable> Part<P> {
 }
 
 impl<M> Sent<M> {
-    /// Returns the message, to be sent to the current owner of its receiver.
+    /// The message, to be sent to the current owner of its receiver.
     pub fn again<P: Backable<Message = M>>(self, from: PeerId) -> Message<P> {
         Message::Say { epoch: (0, from), from, to: self.to, number: self.number, message: self.message }
     }

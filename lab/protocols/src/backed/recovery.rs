@@ -1,8 +1,7 @@
 //! Recovery from the loss of a state with all its backups. The paper "resorts to conventional fault tolerant algorithms
-//! such as those described in \[18\]", which search by broadcast and regenerate the token. Those have one token and no
-//! queue. This module applies the idea to k tokens and any protocol: one peer queries all others for their grants. When
-//! all peers that have not failed have answered, it restarts the protocol with the tokens where they are and the
-//! missing ones recreated.
+//! such as those described in \[18\]", which regenerate one token and have no queue. Here one peer queries all others
+//! for their grants, and restarts the protocol with the tokens where they are and the missing ones recreated. The order
+//! of the queue is lost.
 //!
 //! ```text
 //!   3 (misses 2)      1             4
@@ -16,8 +15,6 @@
 //!   ├────────────────►│             │       waiting clients request again
 //!   ├─────────────────┼────────────►│
 //! ```
-//!
-//! The order of the queue is lost. Fencing numbers continue above those before the restart.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -32,16 +29,13 @@ use crate::{Cx, Grant, Input};
 /// Distance between the fencing numbers of two restarts.
 const NUMBERS: u64 = 1 << 32;
 
-/// A search in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Census {
     /// Peers that have not answered.
     missing: BTreeSet<PeerId>,
-    /// The reported grants.
     found: Vec<(PeerId, Grant)>,
 }
 
-/// One peer's state of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
     /// The current restart, or the one in preparation.
@@ -50,9 +44,9 @@ pub(super) struct Recovery {
     stopped: bool,
     /// The search, if this peer runs one.
     asked: Option<Census>,
-    /// Clients of this peer that hold a slot.
+    /// Clients that hold a slot.
     inside: Vec<(Ticket, Grant)>,
-    /// Clients of this peer that wait, by arrival.
+    /// By arrival.
     waiting: Vec<Ticket>,
     /// Holders at the restart, which acquire their tokens again without a second grant.
     returning: Vec<Ticket>,
@@ -67,7 +61,7 @@ impl Recovery {
         self.stopped
     }
 
-    /// Reports a grant to a client of this peer. Ignores a grant to the client of a failed peer.
+    /// Ignores a grant to the client of a failed peer.
     pub fn grant<P: Backable>(&mut self, is_ours: bool, ticket: Ticket, grant: Grant, cx: &mut Cx<'_, Backed<P>>) {
         let grant = Grant { fencing: grant.fencing + self.epoch().0 * NUMBERS, ..grant };
         if let Some(at) = self.returning.iter().position(|&returning| returning == ticket) {
@@ -79,25 +73,22 @@ impl Recovery {
         }
     }
 
-    /// Records a request that arrives during recovery.
     pub fn record_request(&mut self, ticket: Ticket) {
         self.waiting.push(ticket);
     }
 
-    /// Records a release during recovery. The grant is already reported; its token becomes free after the restart.
+    /// The grant is already reported; its token becomes free after the restart.
     pub fn record_release(&mut self, ticket: Ticket) {
         self.waiting.retain(|&waiting| waiting != ticket);
         self.inside.retain(|&(inside, _)| inside != ticket);
     }
 
-    /// Records a release.
     pub fn remove_grant(&mut self, ticket: Ticket) {
         self.inside.retain(|&(inside, _)| inside != ticket);
     }
 }
 
 impl<P: Backable> Backed<P> {
-    /// Handles the loss of the state of an identifier that this peer owns.
     pub(super) fn miss(&mut self, _whose: PeerId, cx: &mut Cx<'_, Self>) {
         if !self.config.recovers {
             return cx.unexpected("a message for an identifier whose state is lost");
@@ -107,7 +98,6 @@ impl<P: Backable> Backed<P> {
         }
     }
 
-    /// Queries all peers.
     fn search(&mut self, cx: &mut Cx<'_, Self>) {
         let epoch = (self.recovery.epoch().0 + 1, self.me);
         self.stop(epoch);
@@ -121,7 +111,6 @@ impl<P: Backable> Backed<P> {
         self.restart_if_all_have_answered(cx);
     }
 
-    /// Stops the protocol until it is restarted.
     fn stop(&mut self, epoch: Epoch) {
         if !self.recovery.stopped
             && let Some(own) = self.parts.get(&self.me)
@@ -153,7 +142,7 @@ impl<P: Backable> Backed<P> {
             }
             Message::Fresh { layout, .. } if epoch == ours && self.recovery.stopped => self.restart(layout, cx),
             Message::Search { .. } | Message::Found { .. } | Message::Fresh { .. } => {}
-            // It has overtaken `Fresh`: buffered until that arrives.
+            // It has overtaken `Fresh`.
             _ if epoch == ours && self.recovery.stopped => self.inbox.push_back(message.clone()),
             // An older message is void. A newer one comes from peers that have restarted without this one.
             _ => return epoch != ours,
@@ -161,8 +150,7 @@ impl<P: Backable> Backed<P> {
         true
     }
 
-    /// Handles the failure of a peer during recovery. The successor of a searching peer searches again; a searching
-    /// peer stops waiting for its answer.
+    /// The successor of a failed searching peer searches again.
     pub(super) fn forget_search_of(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         let leader = self.recovery.epoch().1;
         if let Some(Census { missing, .. }) = &mut self.recovery.asked {
@@ -192,7 +180,6 @@ impl<P: Backable> Backed<P> {
         self.restart(&layout, cx);
     }
 
-    /// Restarts the protocol among the peers that have not failed.
     fn restart(&mut self, layout: &Layout, cx: &mut Cx<'_, Self>) {
         let Some(own) = self.parts.get(&self.me).map(|own| own.peer.clone()) else { return };
         let retained: Vec<PeerId> = self.ring.from(self.me).filter(|peer| !self.gone.contains(peer)).collect();

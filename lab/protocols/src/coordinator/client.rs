@@ -1,4 +1,4 @@
-//! The client side of the coordinator protocol (Figure 1, *Client side*).
+//! The client side (Figure 1, *Client side*).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,19 +11,17 @@ use crate::outbox::{Outbox, To};
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
 
-/// All clients of one peer, with one copy of the queue.
+/// All clients of one peer, which share the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
-    /// Waiting and holding requests, by ticket.
     requests: Vec<Request>,
     /// *Queue*: the known waiters, including this peer's. Empty without a request.
     queue: Vec<Entry>,
-    /// The replica that has answered last; initially the first.
+    /// The replica that has answered last.
     coordinator: u32,
     /// The highest number named by a coordinator: a grant with a lower one has ended.
     newest: u64,
     t_cs: Option<Span>,
-    /// *Timestamp*: Lamport's clock.
     clock: u64,
     /// RELEASEs that no coordinator has confirmed.
     outbox: Outbox<Message>,
@@ -37,14 +35,14 @@ struct Request {
     phase: Phase,
     /// Until then only the clients ahead of this one enter.
     assured: Time,
-    /// Whether the coordinator has answered the latest request, and is likely to answer the next.
+    /// Whether the coordinator has answered the latest REQUEST.
     is_responsive: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Waiting,
-    /// It is this client's turn, under this number, but the end of the lease is unknown.
+    /// It may enter under this number once it knows the end of the lease.
     Turn(u64),
     Inside(u64),
 }
@@ -68,19 +66,18 @@ impl Clients {
         Self { requests, queue, coordinator: 0, newest: 0, t_cs: None, clock: 0, outbox: Outbox::default() }
     }
 
-    /// Returns the index of the request with this ticket; in print of any, since a client is identified by its peer.
+    /// In print the ticket is irrelevant: a client is identified by its peer.
     fn at(&self, ticket: Ticket, config: &Config) -> Option<usize> {
         self.requests.iter().position(|request| !config.requests_apart || request.ticket == ticket)
     }
 
-    /// Figure 1, *requesting*.
     pub fn request(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.clock += 1;
         self.requests.push(Request::new(ticket, self.clock, common.config.one_asked));
         self.ask(self.requests.len() - 1, common, cx);
     }
 
-    /// Sends, repeats or renews a REQUEST: to the coordinator only, unless it has not answered.
+    /// Sends, repeats or renews a REQUEST: to all replicas if the coordinator has not answered.
     fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Request { ticket, stamp, place, phase, is_responsive, .. } = self.requests[at];
         let (client, holds) = (Claim { peer: common.post.me(), ticket }, self.requests[at].number());
@@ -112,7 +109,6 @@ impl Clients {
         }
     }
 
-    /// Figure 1, *RESPONSE*.
     pub fn on_response(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Response { client, from, place, owner, queue, until, t_cs } = message else { return };
         let me = Claim { peer: common.post.me(), ticket: client };
@@ -143,8 +139,8 @@ impl Clients {
         }
     }
 
-    /// Enters if the lease is valid; otherwise requests its end first. A lease end received from a coordinator is valid
-    /// for the owner named with it, and for those after it.
+    /// Enters if the lease is valid; otherwise requests its end. A lease end is valid for the owner that was named with
+    /// it and for later ones.
     fn turn(&mut self, at: usize, number: u64, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.owner_lease && number < self.newest {
             return;
@@ -160,7 +156,6 @@ impl Clients {
         }
     }
 
-    /// Figure 1, *ADDREQUEST*.
     pub fn on_add_request(&mut self, entry: Entry, config: &Config) {
         self.feed(entry, config);
         if !self.requests.is_empty()
@@ -188,7 +183,7 @@ impl Clients {
     ) {
         let next = number.map_or(0, |number| number + 1);
         if !common.config.named_successor && number.is_some() {
-            // In print the first entry of the receiver's own queue is next, regardless of the client that has released.
+            // In print the head of the own queue enters, whichever client has released.
             let first = (!self.queue.is_empty()).then(|| self.queue.remove(0));
             if let Some(first) = first.filter(|first| first.client.peer == common.post.me())
                 && let Some(at) = self.at(first.client.ticket, &common.config)
@@ -230,7 +225,7 @@ impl Clients {
         self.clear_queue_if_idle();
     }
 
-    /// Clears the queue if no request is left, since this peer then receives no changes of it.
+    /// Without a request, this peer receives no changes of the queue.
     fn clear_queue_if_idle(&mut self) {
         if self.requests.is_empty() {
             self.queue.clear();
@@ -271,7 +266,6 @@ impl Clients {
         }
     }
 
-    /// Stops retransmitting.
     pub fn on_got(&mut self, receipt: u64, cx: &mut Cx<'_, Coordinator>) {
         let Some(Message::Release { client, number, .. }) = self.outbox.on_receipt(receipt) else { return };
         let released = |message: &Message| match *message {
@@ -284,7 +278,7 @@ impl Clients {
         }
     }
 
-    /// Resends to all replicas. After two lease times no replica considers this client the owner.
+    /// Resends to all replicas, until no replica considers this client the owner.
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
@@ -303,7 +297,6 @@ impl Clients {
         }
     }
 
-    /// Repeats the request, or reports an expired lease (§4.4).
     pub fn on_wake(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
         let request = &self.requests[at];
@@ -314,7 +307,7 @@ impl Clients {
         self.ask(at, common, cx);
     }
 
-    /// Ends a request whose lease has expired. There is nothing to hand over, but the coordinator is notified.
+    /// Ends a request whose lease has expired (§4.4).
     fn lose(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.post.me(), ticket: request.ticket };
@@ -323,7 +316,7 @@ impl Clients {
         self.notify_replicas(client, request.number(), (None, None), common, cx);
     }
 
-    /// Returns the forecast: t_w = l × t_cs (§4.4).
+    /// t_w = l × t_cs (§4.4).
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         let request = self.requests.iter().find(|request| request.ticket == ticket)?;
         let place = request.place.filter(|_| request.phase == Phase::Waiting)?;
@@ -350,7 +343,6 @@ impl fmt::Display for Clients {
     }
 }
 
-/// Returns the peers of these clients, without duplicates.
 pub(super) fn peers<'a>(queue: impl IntoIterator<Item = &'a Entry>) -> Vec<PeerId> {
     let mut peers: Vec<PeerId> = queue.into_iter().map(|entry| entry.client.peer).collect();
     peers.sort_unstable();

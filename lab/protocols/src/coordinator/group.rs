@@ -1,4 +1,4 @@
-//! Election of the coordinator, its lease, and the recovery of a replica's memory (§4.1).
+//! The election of the coordinator, its lease, and the recovery of a replica's memory (§4.1).
 //!
 //! ```text
 //!   R₁ (candidate)   R₀ … R_n−1
@@ -25,45 +25,42 @@ use crate::Cx;
 use crate::quorum::Voters;
 use crate::replicas::by_any_clock;
 
-/// A replica's state of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
-    /// *Coordinator*: the replica that this one follows; itself as a candidate.
+    /// *Coordinator*: the replica that this one follows; a candidate follows itself.
     coordinator: u32,
-    /// *T_coor*: its epoch.
+    /// *T_coor*: the coordinator's epoch.
     pub epoch: u64,
-    /// The highest epoch voted for or followed. No vote goes to a lower one.
+    /// The highest epoch voted for or followed.
     pub found: u64,
-    /// End of the promise to follow no other replica.
     promised: Time,
     /// `sent` of the message that the promise answers.
     last_received: Time,
-    /// The time at which this replica becomes a candidate if it receives nothing from a coordinator.
+    /// When it becomes a candidate without a message from a coordinator.
     patience: Time,
     state: State,
-    /// Whether this replica was ever a candidate: the first replica may be one in epoch 0, but only once.
+    /// The first replica may be a candidate in epoch 0, once.
     was_candidate: bool,
-    /// Whether [`Timer::Ping`] is running.
     awake: bool,
     /// Lamport's clock: the source of epochs in print.
     pub clock: u64,
-    /// In print: messages to be forwarded when OK arrives.
+    /// In print: messages to forward when OK arrives.
     deferred: Vec<Message>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// Memory lost at `since`. `blanks`: the others that report the same.
+    /// Without memory since `since`, and so are the replicas `blanks`.
     Blank {
         since: Time,
         blanks: Voters,
     },
     Follower,
-    /// For each other replica, `sent` of the latest message on which it has promised.
+    /// For each replica, `sent` of the latest message on which it has promised.
     Candidate {
         votes: Vec<Option<Time>>,
     },
-    /// The same, without grants before `grace`.
+    /// Starts no chain before `grace`.
     Office {
         votes: Vec<Option<Time>>,
         grace: Time,
@@ -88,13 +85,12 @@ impl Group {
         }
     }
 
-    /// Returns the state of a replica without memory. In print it continues as before.
+    /// In print it continues as before.
     pub fn blank(now: Time, config: &Config) -> Self {
         let blank = State::Blank { since: now, blanks: Voters::NONE };
         Self { state: if config.majority_lease { blank } else { State::Follower }, was_candidate: true, ..Self::new() }
     }
 
-    /// Returns the end of grace if this replica is coordinator.
     pub fn grace(&self) -> Option<Time> {
         match self.state {
             State::Office { grace, .. } => Some(grace),
@@ -118,7 +114,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// Returns the time until which m promises are valid. The replica's own does not expire and is not among the votes.
+/// Returns until when m promises are valid. The own one does not expire.
 fn lease_end(votes: &[Option<Time>], common: &Common) -> Option<Time> {
     let mut ends: Vec<Time> = votes.iter().flatten().map(|&sent| sent + by_any_clock(common.config.term)).collect();
     ends.sort_unstable();
@@ -133,8 +129,6 @@ impl Replica {
         self.group.coordinator == self.index
     }
 
-    /// Returns whether this replica may decide: in print always. Ends the office of a coordinator whose lease has
-    /// expired.
     pub fn is_in_office(&mut self, common: &Common, now: Time) -> bool {
         if !common.config.majority_lease {
             return true;
@@ -149,7 +143,6 @@ impl Replica {
         }
     }
 
-    /// Starts the timer at the first message for this replica.
     pub fn wake_up(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.majority_lease && !self.group.awake {
             self.group.awake = true;
@@ -158,13 +151,12 @@ impl Replica {
         }
     }
 
-    /// Waits for a term and a random time, so that not all replicas become candidates at once.
+    /// Waits a random time longer than a term, lest all become candidates at once.
     fn be_patient(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let while_longer = cx.rng().between(Span::ZERO, common.config.ping);
         self.group.patience = cx.now() + common.config.term + while_longer;
     }
 
-    /// [`Timer::Ping`].
     pub fn on_ping_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if !common.config.majority_lease {
             return self.elect_in_print(common, cx);
@@ -205,7 +197,7 @@ impl Replica {
         }
     }
 
-    /// Figure 1, *Election()*: becomes a candidate if no promise forbids it.
+    /// Figure 1, *Election()*.
     pub fn stand(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, group) = (cx.now(), &mut self.group);
         let is_early = group.was_candidate && now < group.patience;
@@ -214,8 +206,7 @@ impl Replica {
         }
         let replicas = common.replicas.quorum().replicas();
         if group.was_candidate || self.index != 0 || group.found > 0 {
-            // The lowest epoch of this replica above all known. Of two candidates, the one with the higher id has the
-            // higher epoch.
+            // The lowest epoch of this replica above all known.
             let (all, mine) = (u64::from(replicas), u64::from(self.index));
             let round = (group.found + 1).saturating_sub(mine).div_ceil(all);
             group.found = round * all + mine;
@@ -227,7 +218,6 @@ impl Replica {
         self.count_votes(common, cx);
     }
 
-    /// Figure 1, *IAMCOORDINATOR*.
     pub fn on_iam_coordinator(
         &mut self,
         from: u32,
@@ -244,7 +234,7 @@ impl Replica {
             }
             return;
         }
-        // A candidate yields to a higher epoch, as its promise was only to itself.
+        // A candidate's promise to itself does not bind it against a higher epoch.
         let gives_way = matches!(group.state, State::Candidate { .. }) && epoch > group.epoch;
         let is_free = group.promised <= now || group.coordinator == from || gives_way;
         if group.is_blank() || !is_free {
@@ -271,7 +261,6 @@ impl Replica {
         self.be_patient(common, cx);
     }
 
-    /// Figure 1, *UPDATE*.
     pub fn on_update(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Update { from, why, sent, epoch, memory, .. } = message else { return };
         if !common.config.majority_lease {
@@ -309,9 +298,8 @@ impl Replica {
         }
     }
 
-    /// Resumes voting without memory, and returns true, if no majority has its memory: then no coordinator can be in
-    /// office to recover from. This is the start, or everything is lost, which grace covers. If all votes are needed,
-    /// this replica alone is enough.
+    /// Resumes voting without memory if no majority has its memory, and so there is no coordinator to recover from.
+    /// Grace covers the lost promises.
     fn restarts(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
         let State::Blank { blanks, .. } = &self.group.state else { return false };
         let (quorum, blank) = (common.replicas.quorum(), blanks.len() + 1);
@@ -323,18 +311,16 @@ impl Replica {
         is_so
     }
 
-    /// Becomes coordinator with valid votes of a majority.
     fn count_votes(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let (now, State::Candidate { votes }) = (cx.now(), &mut self.group.state) else { return };
         if self.group.promised > now && lease_end(votes, common).is_some_and(|end| end > now) {
-            // After a lease, all clients of earlier coordinators have left. Before epoch 0 there are none.
+            // After a lease all clients of earlier coordinators have left. Epoch 0 has none.
             let grace = if self.group.epoch == 0 { Time::ZERO } else { now + common.config.lease };
             self.group.state = State::Office { votes: core::mem::take(votes), grace };
             self.take_office(common, cx);
         }
     }
 
-    /// Figure 1, *PING*.
     pub fn on_ping(
         &mut self,
         from: u32,
@@ -356,7 +342,6 @@ impl Replica {
         common.send(from, Message::Ok { to: from, from: me, epoch, sent, front }, cx);
     }
 
-    /// *Ok*: the coordinator is alive.
     pub fn on_ok(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Ok { from, epoch, sent, front, .. } = message else { return };
         if !common.config.majority_lease {
@@ -365,7 +350,7 @@ impl Replica {
             return deferred.into_iter().for_each(|message| self.hand_on(message, common, cx));
         }
         let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
-        // An OK of an earlier epoch is late: its sender is not coordinator any more and ignores pings.
+        // An OK of an earlier epoch is late.
         if self.group.state == State::Follower && is_free && epoch >= self.group.found {
             self.group.found = epoch;
             self.follow(from, epoch, sent, common, cx);
@@ -373,8 +358,8 @@ impl Replica {
         }
     }
 
-    /// §4.1, *Recovering the memory*. In print at once. Here after a term, when all forgotten promises have expired,
-    /// and votes in flight are too old to be counted.
+    /// §4.1, *Recovering the memory*. *Departure:* after a term, when forgotten promises and votes in flight have
+    /// expired.
     pub fn start_recovery(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if common.config.majority_lease {
             self.wake_up(common, cx);
@@ -383,18 +368,16 @@ impl Replica {
         }
     }
 
-    /// Figure 1, *Updating()*.
     fn ask_for_memory(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         for to in self.others(common) {
             common.send(to, Message::Recover { to, from: self.index, sent: cx.now() }, cx);
         }
     }
 
-    /// Figure 1, *RECOVER*.
     pub fn on_recover(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Recover { from, sent, .. } = message else { return };
         if !common.config.majority_lease {
-            // "If (received(msg)) break": the copies that all other replicas forward to the coordinator.
+            // "If (received(msg)) break": all other replicas forward a copy to the coordinator.
             if self.recoveries.contains(&(from, sent)) {
                 return;
             }
@@ -428,7 +411,7 @@ impl Replica {
         cx.set_timer(Timer::Ping(self.index), common.config.ping);
     }
 
-    /// In print: this replica takes the place of a coordinator that has not answered in time, and announces itself.
+    /// In print: replaces a coordinator that has not answered in time.
     fn elect_in_print(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.group.clock += 1;
         (self.group.coordinator, self.group.epoch) = (self.index, self.group.clock);
@@ -437,7 +420,6 @@ impl Replica {
         deferred.into_iter().for_each(|message| self.hand_on(message, common, cx));
     }
 
-    /// Forwards a message to the coordinator, or handles it if that is this replica.
     pub fn hand_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let coordinator = self.group.coordinator;
         match message {
@@ -466,7 +448,7 @@ mod tests {
     use crate::replicas::Post;
     use crate::{Quorum, Replicas};
 
-    /// A replica that follows the sender of a late OK would ping in vain and withhold its vote for a term.
+    /// A follower of the sender would ping in vain and withhold its vote for a term.
     #[test]
     fn ok_of_earlier_epoch_is_not_followed() {
         let config = Config::REPAIRED;

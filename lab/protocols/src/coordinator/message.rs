@@ -1,4 +1,5 @@
-//! Messages between clients and replicas of the coordinator protocol.
+//! Messages of the coordinator protocol.
+#![expect(missing_docs, reason = "the text of a type describes its fields")]
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,55 +8,46 @@ use peerlock_types::{Span, Ticket, Time};
 
 use crate::token::Claim;
 
-/// A request's place in the queue: a number from the coordinator. In print, the client's time stamp.
+/// The coordinator's number for a request, counted in its epoch; in print, the client's time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
-    /// The epoch of the coordinator that gave the number. Places of earlier epochs come first.
     pub epoch: u64,
-    /// Counts from 1 in each epoch; in print, the time stamp.
     pub count: u64,
 }
 
-/// A waiter. Entries are ordered by place.
+/// A waiter, ordered by place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Entry {
-    /// Its place in the queue.
     pub place: Place,
-    /// The waiting client and its peer.
     pub client: Claim,
 }
 
-/// *Owner*: the client that holds the resource or has been granted it.
+/// *Owner*: the client that has been granted the resource under this fencing number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
-    /// The owner and its peer.
     pub client: Claim,
-    /// The fencing number of the grant. See [the numbers](super#numbers).
     pub number: u64,
 }
 
-/// A replica's memory, as sent to others.
+/// A replica's memory: the highest epoch voted for or followed, the highest grant number, the waiters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
-    /// The highest epoch that it has voted for or followed.
     pub found: u64,
-    /// The highest grant number known.
     pub number: u64,
-    /// The queue, as known to it.
     pub queue: Vec<Entry>,
 }
 
-/// The purpose of an `Update`.
+/// The purpose of an UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Telling {
     /// To a candidate: a promise to follow it for a term.
     Vote,
-    /// To a candidate: the sender has seen a higher epoch.
+    /// To a candidate: the sender knows a higher epoch.
     Refusal,
     /// To a replica without memory: the coordinator's memory.
     Recovery,
@@ -63,155 +55,90 @@ pub enum Telling {
     Blank,
 }
 
-/// The messages of Figure 1, and a receipt. `to` is the receiving replica, `from` the sending one: a peer may host
-/// several, and on an overlay they have no other identity.
+/// The messages of Figure 1, and a receipt. `to` is the receiving replica (`None`: a client), `from` the sending one.
+/// `sent` is the send time by the sender's clock, or that of the message answered.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: sent by a client to request the resource, to repeat the request, or to renew its lease. It goes to the
-    /// replica that the client considers coordinator, and to all if that does not answer. The coordinator appends the
-    /// client to the queue or renews its lease, and answers with `Response`. In print it goes to all, and the others
-    /// forward it.
+    /// REQUEST: sent by a client to request, to repeat a request, or to renew its lease. The coordinator queues the
+    /// client or renews its lease, and answers with RESPONSE; another replica forwards the only copy (`alone`), in
+    /// print every copy. `holds` is the number of the client's grant, `newest` the highest number it knows; `place` is
+    /// kept under a new coordinator.
     Request {
-        /// The receiving replica.
         to: u32,
-        /// The client and its peer, which receives the answer even if another replica has forwarded this.
         client: Claim,
         /// *timestamp*: the client's Lamport clock at its first request.
         stamp: u64,
-        /// Its place in the queue, which it keeps under a new coordinator.
         place: Option<Place>,
-        /// The number of its grant, if it has one.
         holds: Option<u64>,
-        /// Whether it is in the critical section.
         inside: bool,
-        /// The highest number known to the client.
         newest: u64,
-        /// Whether this is the only copy: another replica than the coordinator then forwards it.
         alone: bool,
-        /// Send time, by the client's clock.
         sent: Time,
     },
-    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue and the
-    /// end of the lease, and enters if it is the owner.
+    /// RESPONSE: sent by the coordinator to a client that has requested or is next. The client stores the queue, if it
+    /// is sent, and enters if it is the owner.
     Response {
-        /// The receiving client.
         client: Ticket,
-        /// The coordinator.
         from: u32,
-        /// The client's place in the queue.
         place: Option<Place>,
-        /// The owner. If it is the receiver, it may enter.
         owner: Option<Holder>,
-        /// The queue, unless the client has it.
         queue: Option<Vec<Entry>>,
-        /// End of the lease, by the client's clock: the coordinator does not reassign the resource before.
+        /// The coordinator does not reassign the resource before, by the client's clock.
         until: Time,
-        /// t_cs: the mean time per client.
         t_cs: Option<Span>,
     },
-    /// ADDREQUEST: sent by the coordinator for each new waiter, to the owner (not in print), to all waiters and to all
-    /// replicas. The receiver inserts the entry into its queue. No answer.
-    AddRequest {
-        /// The receiving replica; `None` for a client.
-        to: Option<u32>,
-        /// The new waiter.
-        entry: Entry,
-    },
-    /// RELEASE: sent by a client that releases or withdraws, to all waiters and to the replicas, or by the coordinator
-    /// on behalf of a silent client. The receiver removes the client; the successor enters. The coordinator answers
-    /// with `Got`.
+    /// ADDREQUEST: sent by the coordinator for a new waiter to the owner (not in print), all waiters and all replicas,
+    /// which insert the entry.
+    AddRequest { to: Option<u32>, entry: Entry },
+    /// RELEASE: sent by a client that releases or withdraws to all waiters and to the replicas, or by the coordinator
+    /// for a silent client. The receiver removes the client; the successor enters. The coordinator answers with GOT.
     Release {
-        /// The receiving replica; `None` for a client.
         to: Option<u32>,
-        /// The client that releases.
         client: Claim,
         /// The number of its grant. `None`: it only waited. 0: the coordinator removes it.
         number: Option<u64>,
-        /// The next client, under the next number. `None`: the coordinator chooses. Not in print.
+        /// Enters under the next number; without, the coordinator chooses. Not in print.
         successor: Option<Claim>,
-        /// The last place known to the client: the coordinator notifies the waiters behind it. Not in print.
+        /// The coordinator notifies the waiters behind this place. Not in print.
         last: Option<Place>,
-        /// The receipt to return; 0 for none.
+        /// 0: none is expected.
         receipt: u64,
     },
-    /// Sent by the coordinator to acknowledge a RELEASE. The client stops retransmitting. Not in print.
-    Got {
-        /// `receipt` of the RELEASE.
-        receipt: u64,
-    },
-    /// IAMCOORDINATOR: sent by a candidate, or by a coordinator to replicas whose promise is old, to all replicas. A
-    /// replica without another promise follows it and answers with `Update`. In print it announces a result, and has no
-    /// answer.
+    /// Sent by the coordinator to acknowledge a RELEASE. Not in print.
+    Got { receipt: u64 },
+    /// IAMCOORDINATOR: sent by a candidate to all replicas, or by a coordinator to replicas whose promise is old. A
+    /// replica without another promise follows it and answers with UPDATE. In print it announces a result.
     IamCoordinator {
-        /// The receiving replica.
         to: u32,
-        /// The candidate's index among the replicas.
         from: u32,
-        /// The epoch, which only this replica can have; in print the time stamp.
+        /// Unique to the replica; in print, the time stamp.
         epoch: u64,
-        /// Send time, by the candidate's clock.
         sent: Time,
     },
-    /// RECOVER: sent by a replica without memory to all others. The coordinator answers with `Update`.
-    Recover {
-        /// The receiving replica.
-        to: u32,
-        /// The replica without memory.
-        from: u32,
-        /// Send time, by the sender's clock.
-        sent: Time,
-    },
-    /// UPDATE: sent by a replica to a candidate, or to a replica without memory. The receiver counts the vote or adopts
-    /// the memory.
-    Update {
-        /// The receiving replica.
-        to: u32,
-        /// The replica whose memory this is.
-        from: u32,
-        /// The purpose: a vote or refusal, or the answer to RECOVER.
-        why: Telling,
-        /// `sent` of the message that this answers.
-        sent: Time,
-        /// The epoch of the candidate, or the coordinator.
-        epoch: u64,
-        /// The sender's memory.
-        memory: Memory,
-    },
-    /// PING: sent periodically by a replica to its coordinator; in print before it forwards a message. The coordinator
-    /// counts the promise and answers with `Ok`.
+    /// RECOVER: sent by a replica without memory to all others. The coordinator answers with UPDATE.
+    Recover { to: u32, from: u32, sent: Time },
+    /// UPDATE: sent by a replica to a candidate, which counts it, or to a replica without memory, which adopts it.
+    Update { to: u32, from: u32, why: Telling, sent: Time, epoch: u64, memory: Memory },
+    /// PING: sent periodically by a replica to its coordinator, which counts the promise and answers with OK; in print
+    /// before it forwards a message.
     Ping {
-        /// The replica that the sender considers coordinator.
         to: u32,
-        /// The follower.
         from: u32,
-        /// The epoch that the sender follows.
         epoch: u64,
-        /// `sent` of the latest `Ok` or IAMCOORDINATOR received: the sender follows no other replica for a term from
-        /// then on.
+        /// `sent` of the latest OK or IAMCOORDINATOR, from which the promise counts.
         last_received: Time,
     },
-    /// OK: sent by the coordinator to answer `Ping`. The follower renews its promise and drops entries before `front`.
-    Ok {
-        /// The follower.
-        to: u32,
-        /// The coordinator's index among the replicas.
-        from: u32,
-        /// Its epoch.
-        epoch: u64,
-        /// Send time, by the coordinator's clock.
-        sent: Time,
-        /// Clients with an earlier place are finished.
-        front: Place,
-    },
+    /// OK: answers PING. The follower renews its promise and drops entries before `front`.
+    Ok { to: u32, from: u32, epoch: u64, sent: Time, front: Place },
 }
 
 impl Message {
-    /// The names of the message types, in the paper's words.
+    /// The paper's names.
     pub const KINDS: &'static [&'static str] =
         &["request", "response", "addrequest", "release", "got", "iamcoordinator", "recover", "update", "ping", "ok"];
 
-    /// Returns the index of this message's type in [`Message::KINDS`].
+    /// Returns the index in [`Message::KINDS`].
     pub fn kind(&self) -> usize {
         match self {
             Self::Request { .. } => 0,
@@ -227,7 +154,7 @@ impl Message {
         }
     }
 
-    /// Returns the receiving replica; `None` if a client receives the message.
+    /// `None`: a client.
     pub fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { to, .. }
@@ -241,7 +168,7 @@ impl Message {
         }
     }
 
-    /// Returns the sending replica, if a replica sends the message.
+    /// The replica that sends this, if any.
     pub fn sender(&self) -> Option<u32> {
         match *self {
             Self::Response { from, .. }
@@ -255,21 +182,19 @@ impl Message {
     }
 }
 
-/// The timers of clients and replicas.
+/// The timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client repeats its request, renews its lease, or finds that it has expired.
+    /// A client repeats its request, renews its lease, or finds it expired.
     Wake(Ticket),
     /// A peer resends unconfirmed RELEASEs.
     Resend,
-    /// The coordinator checks whether the owner's lease has expired.
+    /// The coordinator checks the owner's lease.
     Lease(u32),
-    /// A replica pings its coordinator, becomes a candidate, or requests its memory. In print: OK has not arrived in
-    /// time.
+    /// A replica pings its coordinator, stands for election, or requests its memory. In print: OK is late.
     Ping(u32),
 }
 
-/// The count, with the epoch if that is not 0: `7`, `3.7`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.epoch {
@@ -279,14 +204,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// Place and client, as in `7@4`.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.place, self.client)
     }
 }
 
-/// The paper's notation, with replicas as `R` and their index. Omits times, the queue and the memory.
+/// The paper's notation, without times, queue and memory.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,4 @@
-//! The replica side of the coordinator protocol (Figure 1, *Replica side*): the coordinator's answers to clients, and
-//! the records of the other replicas. `group.rs` has the election.
+//! The replica side (Figure 1, *Replica side*).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,21 +16,16 @@ use crate::{Cx, fencing};
 /// One logical replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Replica {
-    /// The index, below n.
     pub index: u32,
-    /// The state of the election.
     pub group: Group,
-    /// *Queue*: the waiters, in order.
+    /// *Queue*, in order.
     pub waiting: Vec<Waiting>,
     /// *Owner*.
     pub owner: Option<Owner>,
-    /// The highest known grant number.
     pub number: u64,
-    /// The last place given.
     count: u64,
-    /// t_cs: the mean time per client, weighted towards recent ones.
+    /// The mean time per client, weighted towards recent ones.
     t_cs: Option<Span>,
-    /// Whether [`Timer::Lease`] is pending.
     watches: bool,
     /// *received(msg)*, in print: the REQUESTs received.
     received: Vec<(Claim, u64)>,
@@ -39,17 +33,16 @@ pub(super) struct Replica {
     pub recoveries: Vec<(u32, Time)>,
 }
 
-/// A waiter, as known to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Waiting {
     pub entry: Entry,
-    /// Its latest REQUEST; `None` if only other replicas received it.
+    /// `None` if only other replicas received it.
     last_received: Option<Received>,
-    /// Time of its last message.
+    /// Arrival of its last message.
     since: Time,
 }
 
-/// A received REQUEST: send time by the client's clock, arrival by the replica's.
+/// Send time by the client's clock, arrival by the replica's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Received {
     sent: Time,
@@ -57,7 +50,7 @@ struct Received {
 }
 
 impl Received {
-    /// Converts a local time to the client's clock, rounding down: the request arrived after it was sent.
+    /// Converts a local time to the client's clock, rounding down.
     fn there(self, here: Time) -> Time {
         self.sent + by_any_clock(here.since(self.arrived))
     }
@@ -66,7 +59,7 @@ impl Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     pub holder: Holder,
-    /// End of its lease: until then only the owner's hand-overs grant.
+    /// Until then only the owner's hand-overs grant.
     pub until: Time,
     since: Time,
     last_received: Option<Received>,
@@ -78,16 +71,14 @@ impl Owner {
     }
 }
 
-/// The number in a RELEASE by which a coordinator removes a waiter. It is below all grant numbers, so that the RELEASE,
-/// however late, does not remove a client that has become the owner. A client that withdraws sends no number.
+/// The number in a RELEASE by which a coordinator removes a waiter. Below all grant numbers: a late RELEASE does not
+/// remove an owner.
 const REMOVED: u64 = 0;
 
-/// Returns whether both numbers belong to one chain of hand-overs.
 fn is_one_chain(one: u64, other: u64) -> bool {
     one / fencing::LEAP == other / fencing::LEAP
 }
 
-/// Returns the first number above this chain.
 fn leap(number: u64) -> u64 {
     (number / fencing::LEAP + 1) * fencing::LEAP
 }
@@ -108,7 +99,6 @@ impl Replica {
         }
     }
 
-    /// Loses all memory.
     pub fn reset(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         cx.cancel_timer(Timer::Lease(self.index));
         cx.cancel_timer(Timer::Ping(self.index));
@@ -121,7 +111,6 @@ impl Replica {
         Memory { found, number, queue: self.waiting.iter().map(|waiting| waiting.entry).collect() }
     }
 
-    /// Merges another replica's memory.
     pub fn learn(&mut self, memory: Memory, now: Time) {
         self.number = self.number.max(memory.number);
         for entry in memory.queue {
@@ -129,7 +118,6 @@ impl Replica {
         }
     }
 
-    /// Inserts an unknown waiter.
     pub fn note(&mut self, entry: Entry, now: Time) {
         if self.owner.is_some_and(|owner| owner.holder.client == entry.client) {
             return;
@@ -140,12 +128,11 @@ impl Replica {
         }
     }
 
-    /// Returns whether grants must wait because the owner under an earlier coordinator may still hold.
+    /// Returns whether the owner under an earlier coordinator may still hold.
     fn is_in_grace(&self, now: Time) -> bool {
         self.group.grace().is_some_and(|grace| now < grace)
     }
 
-    /// Figure 1, *REQUEST*.
     pub fn on_request(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Request { client, stamp, alone, .. } = message else { return };
         self.group.clock = self.group.clock.max(stamp);
@@ -195,8 +182,7 @@ impl Replica {
         }
     }
 
-    /// Records that a client has a grant. It becomes the owner if its number is later in the known chain. A new
-    /// coordinator knows no chain and accepts only a client in the critical section: a mere grant may have been
+    /// A new coordinator knows no chain, and accepts only a client in the critical section: a mere grant may have been
     /// superseded.
     fn learn_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
@@ -211,8 +197,7 @@ impl Replica {
         }
     }
 
-    /// Adopts a client's higher number, if a majority has lost its memory. An owner that knows a higher number rejects
-    /// its grant, so it gets a new number.
+    /// Adopts a client's higher number, in case a majority has lost its memory.
     fn catch_up(&mut self, client: Claim, newest: u64) {
         self.number = self.number.max(newest);
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.holder.client == client)
@@ -262,7 +247,7 @@ impl Replica {
         self.respond(entry.client, true, common, cx);
     }
 
-    /// §4.4, *failure of requester*: removes silent waiters. A waiter sends three requests per lease.
+    /// §4.4, *failure of requester*. A waiter sends three requests per lease.
     fn remove_silent(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         if !common.config.owner_lease {
             return;
@@ -275,7 +260,6 @@ impl Replica {
         }
     }
 
-    /// Notifies waiters and replicas that a client is removed from the queue.
     fn inject(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let number = Some(REMOVED);
         let release = |to| Message::Release { to, client, number, successor: None, last: None, receipt: 0 };
@@ -287,7 +271,6 @@ impl Replica {
         }
     }
 
-    /// *SendResponse*: sends the owner, and the queue if requested.
     pub fn respond(&self, to: Claim, with_queue: bool, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let known = self.waiting.iter().find(|waiting| is_same(waiting.entry.client, to, &common.config));
         let last_received = match self.owner {
@@ -308,7 +291,6 @@ impl Replica {
         common.post.send(to.peer, message, cx);
     }
 
-    /// Sends ADDREQUEST to all; in print not to the owner.
     fn feed(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         for to in self.others(common) {
             common.send(to, Message::AddRequest { to: Some(to), entry }, cx);
@@ -321,7 +303,6 @@ impl Replica {
         }
     }
 
-    /// Handles RELEASE. In print replicas have no handler for it.
     pub fn on_release(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Release { client, number, successor, last, receipt, .. } = message else { return };
         if !common.config.replicas_receive_release {
@@ -357,8 +338,7 @@ impl Replica {
         self.serve(common, cx);
     }
 
-    /// Returns the number of an owner that withdraws before it knows of its grant: its turn ends, and the number is
-    /// used.
+    /// The number of an owner that withdraws before it knows of its grant.
     fn never_entered(&self, client: Claim, common: &Common) -> Option<u64> {
         let owner = self.owner.filter(|owner| is_same(owner.holder.client, client, &common.config));
         owner.map(|owner| owner.holder.number)
@@ -375,7 +355,6 @@ impl Replica {
         self.serve(common, cx);
     }
 
-    /// Sets the timer for the owner's lease or the end of grace.
     pub fn watch(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let until = self.group.grace().filter(|grace| *grace > now).or(self.owner.map(|owner| owner.until));
@@ -385,7 +364,6 @@ impl Replica {
         }
     }
 
-    /// Revokes an expired lease.
     pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.watches = false;
         if self.is_coordinator() && self.is_in_office(common, cx.now()) {
@@ -395,7 +373,7 @@ impl Replica {
         }
     }
 
-    /// Updates the mean: a new interval counts one eighth, as in Sigma.
+    /// A new interval counts one eighth, as in Sigma.
     fn observe(&mut self, now: Time) {
         if let Some(owner) = self.owner {
             let interval = now.since(owner.since);
@@ -403,7 +381,7 @@ impl Replica {
         }
     }
 
-    /// Starts as coordinator: the owner is unknown, and waiters are notified.
+    /// The owner is unknown to a new coordinator.
     pub fn take_office(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.owner = None;
         self.watch(common, cx);
@@ -414,7 +392,7 @@ impl Replica {
         }
     }
 
-    /// Returns the first place in the queue, or the next to be given. Earlier places are finished.
+    /// Returns a place before which all clients have finished.
     pub fn front(&self) -> Place {
         let next = Place { epoch: self.group.epoch, count: self.count + 1 };
         self.waiting.first().map_or(next, |waiting| waiting.entry.place)
@@ -455,7 +433,7 @@ mod tests {
     const OTHER: Claim = Claim { peer: PeerId::new(8), ticket: Ticket::new(1) };
     const NUMBER: u64 = 5;
 
-    /// Returns a permanent coordinator, and its owner under number 5.
+    /// A permanent coordinator, and its owner under number 5.
     fn in_office() -> (Replica, Common) {
         let me = PeerId::new(0);
         let config = Config { majority_lease: false, ..Config::REPAIRED };
@@ -505,8 +483,8 @@ mod tests {
         }
     }
 
-    /// Trial 79 of the coordinator in `faults/table`: messages are late by more than a lease, and an earlier
-    /// coordinator's removal of a client arrives after that client has become the owner.
+    /// Seen in trial 79 of `faults/table`: an earlier coordinator's removal arrives after the client has become the
+    /// owner.
     #[test]
     fn removal_by_earlier_coordinator_keeps_owner() {
         let (mut earlier, mut common) = in_office();

@@ -1,4 +1,5 @@
-//! Messages between E2E's requesters, hops, replicas and owners.
+//! Messages of E2E.
+#![expect(missing_docs, reason = "the text of a type describes its fields")]
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,15 +9,14 @@ use peerlock_types::{PeerId, Ticket, Time};
 use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
-/// An owner of the token, as known to a peer.
+/// An owner of the token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Owner {
-    /// The fencing number of its turn; later owners have larger ones.
+    /// The fencing number of its turn.
     pub epoch: u64,
-    /// The elected request: the token moves from owner to owner under its votes.
+    /// The request under whose votes the token moves.
     pub elected: Stamp,
-    /// The peer that has the token.
     pub peer: PeerId,
 }
 
@@ -24,25 +24,22 @@ pub struct Owner {
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Copy {
-    /// The sequence number of the latest change.
+    /// The number of the latest change.
     pub sequence: u64,
-    /// The waiters, in order.
     pub queue: Vec<Waiting>,
 }
 
-/// The content of ENQUEUE and PING: a request to be queued at the owner, or to be found there.
+/// ENQUEUE or PING: a request to be queued at the owner, or to be found there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Enqueue {
-    /// The requesting client.
     pub client: Waiting,
-    /// The role of the sender.
     pub by: By,
-    /// Whether the client has retried: the owner then answers even if the request is queued.
+    /// Whether the client has retried: the owner then answers in any case.
     pub again: bool,
-    /// The owner, as known to the sender.
+    /// As known to the sender.
     pub owner: Owner,
-    /// Number of former owners that have forwarded it.
+    /// The number of former owners that have forwarded it.
     pub detours: u8,
 }
 
@@ -52,127 +49,64 @@ pub struct Enqueue {
 pub enum By {
     /// A hop on the route to this replica.
     Hop(u32),
-    /// This replica, which the REQUEST has reached.
+    /// This replica.
     Replica(u32),
-    /// The client's peer, which knows that it is queued.
+    /// The client's peer, as PING.
     Client,
 }
 
-/// The paper's messages, §V's updates and pings, and those of our repairs. `replica` is the index of the logical
-/// replica, since one peer may host several.
+/// The paper's messages, §V's updates and pings, and those of our repairs. `replica` is the destination, or the replica
+/// that a message is about; `fencing` the highest fencing number known to the sender.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
-    /// REQUEST: routed by a client to every replica for its vote. A hop that knows the owner stops it and sends
-    /// ENQUEUE; the replica votes or queues it, and answers with RESPONSE.
-    Request {
-        /// The destination.
-        replica: u32,
-        /// The client, and the time by its clock.
-        client: Waiting,
-        /// The highest fencing number known to the client.
-        fencing: u64,
-    },
-    /// Messages between clients and replicas, as in Sigma: RESPONSE, INQUIRE and YIELD; a REQUEST that no hop stops,
-    /// sent by a client that retries or by the owner to renew its votes; and a RELEASE without successor.
+    /// REQUEST: routed by a client to every replica. A hop that knows the owner stops it and sends ENQUEUE; the replica
+    /// votes or queues it, and answers with RESPONSE.
+    Request { replica: u32, client: Waiting, fencing: u64 },
+    /// Sigma's RESPONSE, INQUIRE and YIELD; its REQUEST, which no hop stops, from a client that retries or an owner that
+    /// renews; and its RELEASE, without successor.
     Vote(sigma::Message),
-    /// IAMWINNER: routed by the winner to every replica. Every peer on the route records the owner, and the replica
-    /// sends it the requests that it has queued. No answer.
-    IAmWinner {
-        /// The destination.
-        replica: u32,
-        /// The winner.
-        owner: Owner,
-    },
+    /// IAMWINNER: routed by the winner to every replica. Every peer on the route records it, and the replica sends it
+    /// the requests that it has queued.
+    IAmWinner { replica: u32, owner: Owner },
     /// ENQUEUE: sent to the owner by a hop or replica in place of a REQUEST. The owner queues the request and answers
-    /// QUEUED the first time. Also PING (§V.A): sent by a waiting client to the owner, and always answered.
+    /// QUEUED the first time. PING (§V.A): the same, sent by a waiting client and always answered.
     Enqueue(Enqueue),
-    /// Sent by the owner to a requester that it has queued. With a copy of the queue it is UPDATE (§V.A), sent to the
-    /// first waiters at each change, which store it. In the paper only those receive one.
-    Queued {
-        /// The queued request.
-        to: Stamp,
-        /// The sender, as owner.
-        owner: Owner,
-        /// The queue, for one of the first waiters.
-        copy: Option<Copy>,
-    },
-    /// Sent by a former owner without successor to answer the ENQUEUE of a hop, or a PING: the request is not queued.
-    /// The client retries. Not in the paper.
-    Astray {
-        /// The request.
-        to: Stamp,
-        /// The owner that has finished, as have all before it.
-        epoch: u64,
-    },
-    /// Sent by a former owner without successor to answer the ENQUEUE of a replica, which handles it as the RELEASE and
-    /// the request as new. Not in the paper.
-    Back {
-        /// The replica that sent the request.
-        replica: u32,
-        /// The request.
-        client: Waiting,
-        /// The reign that has ended.
-        elected: Stamp,
-        /// The highest fencing number known to the sender.
-        fencing: u64,
-    },
-    /// Sent by a requester to the peer that has queued it, when the request is finished. The receiver removes it from
-    /// the queue. Not in the paper.
-    Withdraw {
-        /// The request to be removed.
-        client: Stamp,
-    },
+    /// Sent by the owner to a requester that it has queued. With a copy it is UPDATE (§V.A), sent to the first waiters
+    /// at each change.
+    Queued { to: Stamp, owner: Owner, copy: Option<Copy> },
+    /// Sent by a former owner without successor to answer ENQUEUE or PING: owners up to `epoch` have finished. The
+    /// client retries. Not in the paper.
+    Astray { to: Stamp, epoch: u64 },
+    /// Sent by a former owner without successor to answer the ENQUEUE of a replica, which handles it as a RELEASE of
+    /// the reign and the request as new. Not in the paper.
+    Back { replica: u32, client: Waiting, elected: Stamp, fencing: u64 },
+    /// Sent by a finished requester to the peer that has queued it. Not in the paper.
+    Withdraw { client: Stamp },
     /// TOKEN: sent by an owner to the first waiter of its queue, which becomes the owner and enters. Answered by GOT.
     Token {
-        /// The receipt to return.
         receipt: u64,
-        /// The receiving request.
         to: Stamp,
-        /// The new owner.
         owner: Owner,
-        /// End of the lease, by the new owner's clock. After that the token is only a queue.
+        /// End of the lease, by the new owner's clock.
         until: Time,
-        /// The rest of the queue.
         rest: Copy,
     },
-    /// Sent by the receiver of a TOKEN. The sender stops retransmitting. Not in the paper.
-    Got {
-        /// `receipt` of the TOKEN.
-        receipt: u64,
-    },
-    /// RELEASE with the successor: routed by the releasing owner to every replica. Every peer on the route records the
-    /// new owner. Also sent to a hop or replica that has sent an ENQUEUE to a former owner. (A RELEASE without
-    /// successor is Sigma's.)
-    Release {
-        /// The destination.
-        replica: u32,
-        /// The new owner, which receives the token from the sender.
-        owner: Owner,
-    },
-    /// Sent to a replica that has voted for a finished request which is not, or no longer, elected. The replica takes
-    /// its vote back, unless another peer has sent it a message in the name of that request. Not in the paper.
-    Decline {
-        /// The replica.
-        replica: u32,
-        /// The request.
-        client: Stamp,
-        /// The highest fencing number known to the sender.
-        fencing: u64,
-    },
-    /// Sent by a hop along an old route when the owner's messages take another one (§V.A), and by a former owner to a
-    /// hop that considers it the owner. The receiver removes its record and forwards the message to the next hop of
-    /// that route.
-    Forget {
-        /// The replica of the route.
-        replica: u32,
-        /// The epoch below which owners are forgotten.
-        epoch: u64,
-    },
+    /// Acknowledges a TOKEN. Not in the paper.
+    Got { receipt: u64 },
+    /// RELEASE with the successor: routed by the releasing owner to every replica; every peer on the route records it.
+    /// Also the answer of a former owner to an ENQUEUE.
+    Release { replica: u32, owner: Owner },
+    /// Sent to a replica that has voted for a request which is finished and not elected. It takes the vote back, unless
+    /// another peer has sent it a message in the name of that request. Not in the paper.
+    Decline { replica: u32, client: Stamp, fencing: u64 },
+    /// Removes records of owners before `epoch` and follows their route. Sent by a hop when the route has changed
+    /// (§V.A), and by a former owner to a hop that considers it the owner.
+    Forget { replica: u32, epoch: u64 },
 }
 
 impl Message {
-    /// The names of the message types, as in the paper.
+    /// The paper's names.
     pub const KINDS: &'static [&'static str] = &[
         "request",
         "response",
@@ -193,7 +127,7 @@ impl Message {
         "back",
     ];
 
-    /// Returns the index of this message's type in [`Message::KINDS`].
+    /// Returns the index in [`Message::KINDS`].
     pub fn kind(&self) -> usize {
         match self {
             Self::Request { .. } | Self::Vote(sigma::Message::Request { .. }) => 0,
@@ -218,7 +152,7 @@ impl Message {
 }
 
 impl Message {
-    /// Returns the replica that sends or receives it, or that it concerns.
+    /// The replica that sends or receives it, or that it concerns.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {
             Self::Request { replica, .. }
@@ -264,7 +198,7 @@ impl From<sigma::Timer> for Timer {
     }
 }
 
-/// The elected request, the epoch, and the owner's peer if different: `1@3, epoch 1`, `1@3, epoch 2 at 4`.
+/// The owner's peer if it is another: `1@3, epoch 1`, `1@3, epoch 2 at 4`.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, epoch {}", self.elected, self.epoch)?;

@@ -1,4 +1,4 @@
-//! The owner's side of E2E: the token, its queue, and hand-over.
+//! The owner's side: the token, its queue, and hand-over.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,18 +16,14 @@ use crate::sigma::{self, Stamp};
 use crate::token::Claim;
 use crate::{Cx, Grant};
 
-/// The token, at its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Token {
-    /// This peer as owner.
     pub owner: Owner,
-    /// The votes, own or inherited, and their lease.
+    /// The votes, own or inherited.
     lease: Client,
     /// The holder; `None` while the lease must be renewed before a hand-over.
     pub inside: Option<Ticket>,
-    /// The waiters, in order.
     pub queue: Vec<Entry>,
-    /// The sequence number of the latest change.
     sequence: u64,
     /// Whether [`Timer::Update`] is pending.
     is_new: bool,
@@ -36,9 +32,8 @@ pub(super) struct Token {
 /// A turn that ended here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Past {
-    /// The owner of the turn.
     pub owner: Owner,
-    /// The next owner; `None` if no client waited.
+    /// `None` if no client waited.
     pub successor: Option<Owner>,
     ended: Time,
 }
@@ -72,8 +67,8 @@ impl Token {
 }
 
 impl E2e {
-    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*. If there is a copy of a dead owner's queue
-    /// (§V.A), notifies all its waiters of the new owner.
+    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*; and to the waiters of a dead owner's queue
+    /// (§V.A).
     pub(super) fn win(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let requester = self.requesters.remove(at);
         cx.cancel_timer(Timer::Wake(requester.votes.ticket));
@@ -98,7 +93,6 @@ impl E2e {
         self.send_to_all(|replica| Message::IAmWinner { replica, owner }, cx);
     }
 
-    /// Installs the token here.
     fn install(&mut self, mut token: Token, inside: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
         self.feed(token.owner.elected, token.owner.epoch);
         token.inside = inside.map(|(_, ticket)| ticket);
@@ -117,8 +111,7 @@ impl E2e {
         }
     }
 
-    /// §IV.A, step 5; and PING (§V.A), which requests the same. A former owner forwards it to its successor and
-    /// notifies the hop that sent it; without a successor it notifies both.
+    /// §IV.A, step 5; and PING (§V.A).
     pub(super) fn on_enqueue(&mut self, from: PeerId, wanted: Enqueue, cx: &mut Cx<'_, Self>) {
         let to = wanted.client.client;
         self.feed(to, 0);
@@ -139,7 +132,7 @@ impl E2e {
         match self.past.last().copied().filter(|past| past.owner.epoch >= wanted.owner.epoch && !is_parked) {
             Some(past) if self.config.losers_queued => self.redirect(from, wanted, past, cx),
             Some(_) => {}
-            // The request has overtaken the token. (Or in print, the election is not finished.)
+            // The request has overtaken the token. (In print, or the election is not finished.)
             None if self.early.len() >= Config::MOST_EARLY || self.early.iter().any(|entry| entry.client == to) => {}
             None => self.early.push(wanted.client.arrived(cx.now())),
         }
@@ -147,7 +140,6 @@ impl E2e {
 
     fn redirect(&mut self, from: PeerId, wanted: Enqueue, past: Past, cx: &mut Cx<'_, Self>) {
         let Past { owner: Owner { epoch, .. }, successor, .. } = past;
-        // Either the reign that ended here or an earlier one.
         let (client, elected, fencing) = (wanted.client, wanted.owner.elected, self.common.fencing);
         let is_direct = wanted.detours == 0;
         match (successor, wanted.by) {
@@ -201,7 +193,6 @@ impl E2e {
         }
     }
 
-    /// Handles a renewed vote.
     pub(super) fn on_renewed(&mut self, response: sigma::Message, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         token.lease.on_response(response, &mut self.common, cx);
@@ -210,21 +201,19 @@ impl E2e {
         }
     }
 
-    /// Renews the votes.
     pub(super) fn on_renewal(&mut self, id: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_mut().filter(|token| token.lease.id() == id) {
             token.lease.ask(&mut self.common, cx);
         }
     }
 
-    /// Sets the renewal timer again, after a client has set a timer that may have the same name.
+    /// A client may have set the owner's renewal timer: sets it again.
     pub(super) fn watch_owner(&self, id: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(token) = self.token.as_ref().filter(|token| token.lease.id() == id) {
             token.lease.wake_to_renew(token.until(), &self.common, cx);
         }
     }
 
-    /// Revokes the grant of a holder whose lease has expired.
     pub(super) fn expire(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = self.token.as_mut().filter(|token| token.until() <= cx.now()) else { return };
         if let Some(ticket) = token.inside.take() {
@@ -239,9 +228,7 @@ impl E2e {
         self.config.leases && left.is_some_and(|left| left < self.config.lease / 3)
     }
 
-    /// §IV.A, steps 6 and 7: the owner leaves the critical section. Local clients are in the same queue as others.
-    ///
-    /// Renews a lease that is almost over first; after its end the token is only a queue.
+    /// §IV.A, steps 6 and 7. Renews a lease that is almost over first; an expired token is only a queue.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_, Self>) {
         let is_short = self.is_short(cx.now());
         let Some(token) = &mut self.token else { return };
@@ -263,7 +250,7 @@ impl E2e {
         }
     }
 
-    /// Grants to a local client, without a message.
+    /// Grants to a local client.
     fn enter(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let ticket = self.stop_waiting(at, cx).votes.ticket;
         let Some(token) = &mut self.token else { return };
@@ -305,7 +292,7 @@ impl E2e {
         }
     }
 
-    /// Sends the queue of an invalid token, or of one whose receiver does not answer, to its first remote waiter.
+    /// Sends the queue of an invalid token, or of one whose receiver is silent, to its first remote waiter.
     pub(super) fn send_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         let me = self.me();
         if let Some(at) = rest.queue.iter().position(|waiting| waiting.client.peer() != me) {
@@ -314,7 +301,7 @@ impl E2e {
         }
     }
 
-    /// Passes the queue of an ended reign to its first waiter: to its peer, or to the local client.
+    /// Passes the queue of an ended reign to its first waiter that still waits.
     pub(super) fn pass_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
         while !rest.queue.is_empty() {
             let to = rest.queue.remove(0).client;
@@ -339,15 +326,13 @@ impl E2e {
         }
     }
 
-    /// Records that the token has left this peer.
     fn retire(&mut self, token: &Token, successor: Option<Owner>, cx: &mut Cx<'_, Self>) {
         cx.cancel_timer(Timer::Update);
         cx.cancel_timer(sigma::Timer::Wake(token.lease.id()).into());
         self.remember(Past { owner: token.owner, successor, ended: cx.now() }, cx.now());
     }
 
-    /// Records a turn. A duplicate token must be recognized during its lease, and an election while votes for it may be
-    /// counted.
+    /// A duplicate token must be recognized during its lease, and an election while votes for it may be counted.
     fn remember(&mut self, past: Past, now: Time) {
         self.past.retain(|past| now.since(past.ended) <= self.config.lease);
         self.past.push(past);
@@ -380,15 +365,14 @@ impl E2e {
                 cx.grant(ticket, Grant { slot: 0, fencing: owner.epoch });
                 self.watch_lease(until, cx);
                 if requester.queued_at.is_none() {
-                    self.adopt(requester.backup.queue, cx); // Of a dead owner: perhaps the only copy.
+                    self.adopt(requester.backup.queue, cx); // Perhaps the only copy of a dead owner's queue.
                 }
             }
             None => self.pass_on(cx), // It has withdrawn.
         }
     }
 
-    /// Handles a token that was sent as a queue only, or has become one. It is the only copy, and acknowledged: even if
-    /// its receiver has finished, it contains other waiters.
+    /// Handles a token that is only a queue. Even if its receiver has finished, it contains other waiters.
     fn on_queue(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         match (&self.token, self.requester(to)) {
             (Some(token), _) if token.owner.elected == owner.elected => {} // A duplicate.
@@ -396,7 +380,7 @@ impl E2e {
             (None, None) => self.pass_queue(owner, rest, cx),
             (None, Some(at)) => {
                 if until > Time::ZERO {
-                    // It was a right to enter for this request only, and is unused: the reign has ended.
+                    // Unused, it was a right to enter for this request only: the reign has ended.
                     self.remember(Past { owner, successor: None, ended: cx.now() }, cx.now());
                     let (client, fencing) = (owner.elected, self.common.fencing);
                     self.send_to_all(|replica| sigma::Message::Release { replica, client, fencing }.into(), cx);
@@ -407,7 +391,6 @@ impl E2e {
         }
     }
 
-    /// Adopts waiters from another queue and notifies them. For a finished request, its peer answers.
     fn adopt(&mut self, queue: Vec<Entry>, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         let (owner, inside) = (token.owner, token.inside.map(|ticket| Claim { peer: token.owner.peer, ticket }));
@@ -425,7 +408,7 @@ impl E2e {
         }
     }
 
-    /// Renews an inherited lease once a third of it is over.
+    /// Renews an inherited lease after a third of it.
     fn watch_lease(&mut self, until: Time, cx: &mut Cx<'_, Self>) {
         let Some(token) = &mut self.token else { return };
         if self.config.leases && until.since(cx.now()) < self.config.lease * 2 / 3 {
@@ -436,7 +419,6 @@ impl E2e {
     }
 }
 
-/// The owner and the waiters: `1@3, epoch 1, then [1@4]`.
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue: Vec<Stamp> = self.queue.iter().map(|entry| entry.client).collect();

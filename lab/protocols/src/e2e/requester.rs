@@ -1,4 +1,4 @@
-//! The requester's side of E2E: requests, waiting in the owner's queue, and pinging the owner (§V.A).
+//! The requester's side: requests, waiting in the owner's queue, and pinging the owner (§V.A).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,29 +13,22 @@ use crate::sigma::client::{Client, Phase};
 use crate::sigma::replica::Entry;
 use crate::sigma::{self, Stamp};
 
-/// A waiting client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// Its votes, as in Sigma.
     pub votes: Client,
-    /// The owner that has queued it.
     pub queued_at: Option<Owner>,
-    /// The latest copy of the queue; empty unless the client is one of the first waiters.
+    /// Empty unless the client is one of the first waiters.
     pub backup: Backup,
-    /// Number of consecutive retries.
     tries: u32,
-    /// Whether a PING is unanswered.
     pinged: bool,
     /// Owners up to this epoch have finished.
     finished: u64,
 }
 
-/// A copy of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Backup {
-    /// The owner of the queue.
     pub owner: Option<Owner>,
-    /// Epoch and change number: later copies have larger ones.
+    /// Epoch and number of the change.
     pub sequence: (u64, u64),
     pub queue: Vec<Entry>,
 }
@@ -62,7 +55,6 @@ impl Requester {
         cx.set_timer(Timer::Wake(self.votes.ticket), after);
     }
 
-    /// Records that the queue has moved to another owner.
     pub fn moved(&mut self, from: PeerId, to: Owner) {
         if self.queued_at.is_some_and(|queued_at| queued_at.peer == from) {
             self.queued_at = Some(to);
@@ -109,10 +101,10 @@ impl E2e {
         requester.wake_after(after, cx);
     }
 
-    /// §IV.A, step 4: RESPONSE from a replica, to a client or to an owner that renews.
+    /// §IV.A, step 4: RESPONSE to a client, or to an owner that renews.
     pub(super) fn on_response(&mut self, from: PeerId, mut response: sigma::Message, cx: &mut Cx<'_, Self>) {
         let sigma::Message::Response { replica, to, owner, wait, fencing, clock, .. } = &mut response else { return };
-        *wait = None; // No forecast: the queue is elsewhere.
+        *wait = None; // The queue is elsewhere.
         let (replica, to, owner) = (*replica, *to, *owner);
         self.common.clock = self.common.clock.max(*clock);
         self.common.fencing = self.common.fencing.max(*fencing);
@@ -132,11 +124,10 @@ impl E2e {
         }
     }
 
-    /// Answers a vote for a finished request. If the request was elected, the replica must learn the token's receiver;
-    /// if not, the vote is returned. A turn that this peer has forgotten since its last reset ended more than a lease
-    /// ago, so no peer relies on the vote. For requests of other peers, and those before a reset, this is unknown: the
-    /// token may be on its way here, or with a successor. Then there is no answer, and the lease expires unless it is
-    /// renewed.
+    /// Answers a vote for a finished request: with the successor if it was elected, otherwise by returning the vote. A
+    /// turn that this peer has forgotten since its last reset ended more than a lease ago, so no peer relies on the
+    /// vote. For requests of other peers, and those before a reset, this is unknown: the token may be with a successor.
+    /// Then the lease expires.
     pub(super) fn answer_stale_vote(&mut self, from: PeerId, replica: u32, stale: Stamp, cx: &mut Cx<'_, Self>) {
         if self.token.as_ref().is_some_and(|token| token.owner.elected == stale) || !self.config.losers_queued {
             return;
@@ -151,7 +142,6 @@ impl E2e {
         self.send(from, answer, cx);
     }
 
-    /// Handles QUEUED and UPDATE.
     pub(super) fn on_queued(&mut self, to: Stamp, owner: Owner, copy: Option<Copy>, cx: &mut Cx<'_, Self>) {
         self.feed(owner.elected, owner.epoch);
         let Some(at) = self.requester(to) else {
@@ -176,8 +166,7 @@ impl E2e {
         requester.set_queued(owner, &self.config, cx);
     }
 
-    /// Retries: a former owner cannot handle the request. All hops that considered it the owner cause this answer; one
-    /// counts.
+    /// Retries: a former owner cannot handle the request. Of the answers that all hops cause, one counts.
     pub(super) fn on_astray(&mut self, to: Stamp, epoch: u64, cx: &mut Cx<'_, Self>) {
         let Some(at) = self.requester(to) else { return };
         let requester = &mut self.requesters[at];
@@ -206,8 +195,7 @@ impl E2e {
         }
     }
 
-    /// Withdraws a request. If it is in no queue but has a copy of a dead owner's, perhaps the only one, passes that
-    /// on.
+    /// If the request is in no queue but has a copy of a dead owner's, perhaps the only one, passes that on.
     pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Requester { votes, queued_at, backup, .. } = self.stop_waiting(at, cx);
         match (queued_at, backup.owner) {
@@ -219,7 +207,7 @@ impl E2e {
         }
     }
 
-    /// Removes a client that has finished, or holds without election, and returns its votes.
+    /// Removes a client and returns its votes.
     pub(super) fn stop_waiting(&mut self, at: usize, cx: &mut Cx<'_, Self>) -> Requester {
         let requester = self.requesters.remove(at);
         cx.cancel_timer(Timer::Wake(requester.votes.ticket));
@@ -231,7 +219,7 @@ impl E2e {
     }
 }
 
-/// The request and its state: `1@6 waits, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
+/// `1@6 waits, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.queued_at {

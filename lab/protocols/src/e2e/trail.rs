@@ -1,23 +1,16 @@
-//! The *replica list* (§IV.A): what a peer on the route to a replica knows about it.
+//! The *replica list* (§IV.A): the records of peers on the routes to replicas. A request stops at the first hop with a
+//! mark.
 //!
-//! ```text
-//!   owner ──► hop ──► hop ──► replica      IAMWINNER leaves a mark at each
-//!              ▲
-//!   requester ─┘ stops here: the hop knows the owner
-//! ```
-//!
-//! A mark also records the previous and the next hop of its message, the paper's *Previous* and *Next*. When a later
-//! message takes another route, because a peer has failed or the replica has moved, the peer at which the routes part
-//! returns the next hop of the old one, to clear it.
+//! A mark also has the paper's *Previous* and *Next* hop. When a later message takes another route, the peer at which
+//! the routes part returns the next hop of the old one, to clear it.
 
 use alloc::vec::Vec;
 
 use peerlock_types::PeerId;
 
-/// The paper's *Previous* and *Next* hop; the replica has no next one.
+/// The previous and the next hop; the replica has no next one.
 pub(super) type Way = (PeerId, Option<PeerId>);
 
-/// A mark about one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mark<T> {
     replica: u32,
@@ -26,7 +19,7 @@ pub(super) struct Mark<T> {
     pub next: Option<PeerId>,
 }
 
-/// The marks at one peer, at most one per replica.
+/// At most one mark per replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Trail<T> {
     marks: Vec<Mark<T>>,
@@ -51,7 +44,7 @@ impl<T> Trail<T> {
         self.at(replica).ok().map(|at| &mut self.marks[at])
     }
 
-    /// Sets a mark. Returns the next hop of the previous route if this route differs from here on.
+    /// Returns the next hop of the previous route if the routes part here.
     pub fn mark(&mut self, replica: u32, known: T, (previous, next): Way) -> Option<PeerId> {
         let mark = Mark { replica, known, previous, next };
         match self.at(replica) {
@@ -66,18 +59,15 @@ impl<T> Trail<T> {
         }
     }
 
-    /// Removes the mark if `wanted` accepts it.
     pub fn remove(&mut self, replica: u32, wanted: impl FnOnce(&T) -> bool) -> Option<Mark<T>> {
         let at = self.at(replica).ok()?;
         wanted(&self.marks[at].known).then(|| self.marks.remove(at))
     }
 
-    /// Returns the known state of each replica.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.marks.iter().map(|mark| (mark.replica, &mark.known))
     }
 
-    /// Removes all marks.
     pub fn clear(&mut self) {
         self.marks.clear();
     }

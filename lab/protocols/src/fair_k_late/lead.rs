@@ -7,13 +7,12 @@ use peerlock_types::PeerId;
 use super::{Config, Update};
 use peerlock_protocol::queue::{Binding, Queue};
 
-/// The state of the coordinator. One peer has it, or one message carries it.
+/// One peer has it, or one message carries it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lead {
     /// The number of moves of the role.
     pub(super) epoch: u64,
-    /// Entries in this term.
     served: u32,
     pub(super) queue: Queue,
 }
@@ -35,19 +34,17 @@ impl Lead {
         self.queue.bind()
     }
 
-    /// Removes the claims of a failed peer.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.queue.forget(peer);
     }
 
-    /// Moves the role to `replacement`.
     pub(super) fn pass_to(&mut self, replacement: PeerId) -> PeerId {
         self.served = 0;
         self.epoch += 1;
         replacement
     }
 
-    /// Returns the next coordinator if the term has ended: the last waiter, unless it is `me`.
+    /// Moves the role to the last waiter if the term has ended and the last waiter is another peer.
     pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
         if self.served < term {
             return None;

@@ -1,4 +1,4 @@
-//! The requester's side of Non-E2E: the places of its requests, and retries. Votes are counted as in Sigma.
+//! The requester's side: the places of its requests, and retries.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,27 +14,21 @@ use crate::quorum::Voters;
 use crate::sigma::client::{Client, Phase};
 use crate::sigma::{self, Common, Number, Stamp};
 
-/// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// Its votes, as in Sigma.
     pub votes: Client,
     /// The last answer for each replica.
     places: Vec<Place>,
-    /// Replicas without an answer since the last request, from themselves or a hop.
+    /// Replicas without an answer since the last request.
     silent: Voters,
-    /// Number of consecutive retries without progress.
     tries: u32,
 }
 
-/// The place of a request.
+/// The place of a request. A hop has it in its queue; a replica is on this peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    /// No answer yet.
     Unknown,
-    /// In the queue of a hop.
     Hop(PeerId),
-    /// At the replica, on this peer.
     Replica(PeerId),
 }
 
@@ -60,12 +54,12 @@ impl Requester {
         sigma::Timer::Wake(self.votes.id()).into()
     }
 
-    /// Returns a REQUEST that a hop may queue.
+    /// A REQUEST that a hop may queue.
     fn keepable(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
         Message::Request { replica, client: self.votes.stamp, sent: cx.now(), fencing: common.fencing }
     }
 
-    /// Returns a REQUEST that no hop may queue.
+    /// A REQUEST that no hop may queue.
     fn direct(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
         let (client, sent, fencing) = (self.votes.stamp, cx.now(), common.fencing);
         Message::Vote(sigma::Message::Request { replica, client, sent, fencing })
@@ -81,7 +75,7 @@ impl Requester {
         cx: &mut Cx<'_, NonE2e>,
     ) {
         let sigma::Message::Response { replica, wait, .. } = &mut response else { return };
-        *wait = None; // No forecast: requests in a hop's queue have none.
+        *wait = None; // Requests in a hop's queue have no forecast.
         self.places[*replica as usize] = Place::Replica(from);
         self.silent.remove(*replica);
         let before = self.votes.mine().len();
@@ -93,8 +87,7 @@ impl Requester {
     }
 
     /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's answer. But a
-    /// hop knows only the last request that passed, which may itself be queued at the next hop; and a hop that receives
-    /// two requests of one client would name that client as holder.
+    /// hop knows only the last request that passed, which may be queued at the next hop.
     pub fn on_queued(
         &mut self,
         from: PeerId,
@@ -131,7 +124,7 @@ impl Requester {
         }
     }
 
-    /// Handles the timer: renews, retries, yields. Returns true if the lease has expired.
+    /// Renews, retries or yields. Returns true if the lease has expired.
     pub fn on_wake(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) -> bool {
         if let Phase::Inside { until } = self.votes.phase {
             if config.leases && until <= cx.now() {
@@ -145,7 +138,7 @@ impl Requester {
             // §IV.B, step 6.
             self.votes.yield_all(common, cx);
         }
-        // With enough votes but no grant, the replicas' fencing levels differ too much; requests raise them.
+        // With m votes but no grant, the replicas' fencing levels differ too much: requests raise them.
         if config.asks_again || self.votes.mine().len() >= common.quorum().votes() {
             (0..common.quorum().replicas()).for_each(|replica| self.ask(replica, config, common, cx));
             let is_near = !self.votes.mine().is_empty() || self.places.contains(&Place::Unknown);
@@ -160,11 +153,8 @@ impl Requester {
         false
     }
 
-    /// Retries: directly at the peer that has answered last; or, if it has not answered the last request, by a new
-    /// route.
-    ///
-    /// A client with too few votes bypasses the hops. In their queues its requests are unknown to the replicas, which
-    /// therefore could not ask the owners of the other votes to yield to it.
+    /// Retries at the peer that answered last, or by a new route if it has not answered since. A client with too few
+    /// votes bypasses the hops: a replica asks the owners of its vote to yield only to requests that it knows.
     fn ask(&mut self, replica: u32, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
         let direct = self.direct(replica, common, cx);
         let surfaces = config.surfaces && !self.votes.mine().is_empty();
@@ -194,7 +184,7 @@ impl Requester {
     }
 }
 
-/// State, votes, and other queues: `1@6 waits, votes [R2], queued [R1 at 3]`.
+/// `1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.votes.phase == Phase::Waiting { "waits" } else { "holds" };

@@ -1,4 +1,4 @@
-//! The hop's side of Non-E2E: the replica list, with a partial queue per entry.
+//! The hop's side: the replica list, with a partial queue per entry.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,7 +13,7 @@ use crate::sigma::replica::{Entry as Request, is_same};
 use crate::sigma::{self, Stamp};
 use crate::{Cx, Hop};
 
-/// An entry of the replica list: the request for this replica that passed, and those queued after it.
+/// An entry of the replica list: the request that passed to the replica, and those queued after it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     /// *Replica Id*.
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub holder: Stamp,
     /// *Replica Request Queue*, in order.
     pub queue: Vec<Request>,
-    /// Number of expirations of [`Timer::Ping`] since a request was queued.
+    /// Expirations of [`Timer::Ping`] since a request was queued.
     pub age: u32,
     /// *Next* on the holder's route to the replica.
     pub next: Neighbour,
@@ -30,7 +30,6 @@ pub(super) struct Entry {
     pub previous: Neighbour,
 }
 
-/// A neighbour on the route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Neighbour {
     pub peer: PeerId,
@@ -45,13 +44,12 @@ impl Neighbour {
 }
 
 impl Entry {
-    /// Creates an entry; `next` is the next hop of the message.
+    /// `next` is the next hop of the message.
     pub fn new(replica: u32, holder: Stamp, hop: Hop, next: PeerId) -> Self {
         let (next, previous) = (Neighbour::new(next), Neighbour::new(hop.previous));
         Self { replica, holder, queue: Vec::new(), age: 0, next, previous }
     }
 
-    /// Updates the route: the holder's request passes again.
     pub fn renew(&mut self, hop: Hop, next: PeerId) {
         (self.next, self.previous) = (Neighbour::new(next), Neighbour::new(hop.previous));
     }
@@ -70,14 +68,12 @@ impl Entry {
         }
     }
 
-    /// Returns the queue as sent to the replica.
     pub fn into_load(self, now: Time) -> impl Iterator<Item = Waiting> {
         self.queue.into_iter().map(move |queued| queued.into_waiting(now))
     }
 }
 
 impl NonE2e {
-    /// Returns whether the request is queued in this entry.
     pub(super) fn waits_at(&self, at: usize, client: Stamp) -> bool {
         self.entries[at].queue.iter().any(|queued| self.is_same(queued.client, client))
     }
@@ -130,7 +126,7 @@ impl NonE2e {
             return self.add_to(message, entry, cx);
         }
         if is_over && self.waits_at(at, client) {
-            // The request has not passed this hop, so its RELEASE stops here, with the requests queued behind it.
+            // The request has not passed this hop, so its RELEASE stops here.
             let config = self.common.config;
             let entry = &mut self.entries[at];
             entry.queue.retain(|queued| !is_same(queued.client, client, &config));
@@ -142,7 +138,7 @@ impl NonE2e {
         Some(message)
     }
 
-    /// Adds the queue of an entry to a passing message, and becomes responsible for all of it.
+    /// Becomes responsible for the whole queue of a passing message.
     fn add_to(&mut self, mut message: Message, entry: Entry, cx: &mut Cx<'_, Self>) -> Option<Message> {
         let replica = entry.replica;
         if entry.queue.is_empty() {
@@ -161,8 +157,7 @@ impl NonE2e {
         None
     }
 
-    /// Sends queues to a replica, and keeps a copy until they are acknowledged (§V.B: *an alive predecessor would act
-    /// as the temporary token holder*).
+    /// Keeps a copy until it is acknowledged (§V.B: *an alive predecessor would act as the temporary token holder*).
     fn post(&mut self, replica: u32, mut message: Message, cx: &mut Cx<'_, Self>) {
         let way = (&mut self.common.post, &self.common.replicas);
         if !self.config.keeps_copies {
@@ -188,14 +183,13 @@ impl NonE2e {
         }
     }
 
-    /// Acknowledges queues to the peer that keeps a copy.
     pub(super) fn take_over(&mut self, keeper: Option<(PeerId, u64)>, cx: &mut Cx<'_, Self>) {
         if let Some((peer, receipt)) = keeper {
             self.common.post.send(peer, Message::Taken { receipt }, cx);
         }
     }
 
-    /// §V.B: returns whether the request is known: of a local client, passed on, or at a hosted replica.
+    /// §V.B, the answer to PING.
     pub(super) fn knows(&mut self, index: u32, request: Stamp) -> bool {
         let is_client = self.clients.iter().any(|client| client.votes.stamp == request);
         let at_replica = self.replicas.iter().any(|here| here.index == index && here.knows(request, &self.common));
@@ -205,8 +199,8 @@ impl NonE2e {
         is_client || at_replica || on_way
     }
 
-    /// §V.B: pings the neighbours on the routes of holders with waiters here. A neighbour that has not answered the
-    /// last ping counts as dead.
+    /// §V.B: pings the neighbours on the routes of holders with waiters here. One that has not answered the last ping
+    /// is dead.
     pub(super) fn on_ping_timer(&mut self, cx: &mut Cx<'_, Self>) {
         let is_broken = |entry: &mut Entry| {
             !entry.queue.is_empty() && entry.neighbours().iter().any(|neighbour| neighbour.is_silent)
@@ -245,9 +239,9 @@ impl NonE2e {
         }
     }
 
-    /// §V.B: handles a broken route. *Departure:* in the paper the predecessor of a dead peer makes a new route for the
-    /// holder's request, and its successor cleans up the old one. But the holder may have finished. Here both send the
-    /// queue to the replica, which knows; and a live holder retries.
+    /// §V.B. *Departure:* in the paper the predecessor of a dead peer makes a new route for the holder's request, and
+    /// its successor cleans up the old one; but the holder may have finished. Here both send the queue to the replica,
+    /// and a live holder retries.
     fn clean_up(&mut self, entry: Entry, cx: &mut Cx<'_, Self>) {
         let (replica, holder) = (entry.replica, entry.holder);
         let queue: Vec<Waiting> = entry.into_load(cx.now()).collect();
@@ -257,7 +251,7 @@ impl NonE2e {
     }
 }
 
-/// The holder and the waiters: `1@4 then [1@5, 1@6]`.
+/// `1@4 then [1@5, 1@6]`.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue: Vec<Stamp> = self.queue.iter().map(|queued| queued.client).collect();

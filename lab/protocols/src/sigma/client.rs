@@ -1,4 +1,4 @@
-//! The client side of Sigma (Figure 5).
+//! The client side (Figure 5).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,10 +11,8 @@ use super::{Common, Config, Voting, Yields};
 use crate::quorum::{Verdict, Voters};
 use crate::{Cx, Grant, fencing};
 
-/// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// The application's name for the request.
     pub ticket: Ticket,
     /// *id* and *timestamp*: the replicas' name for the request.
     pub stamp: Stamp,
@@ -29,7 +27,6 @@ pub(crate) struct Client {
     asked: Voters,
     /// Answers since the last REQUEST to all replicas.
     round: Round,
-    /// The fencing number of its grant.
     pub number: u64,
 }
 
@@ -38,7 +35,6 @@ pub(crate) enum Phase {
     /// Finished; only in print.
     Idle,
     Waiting,
-    /// Holds, at most until the lease expires.
     Inside {
         until: Time,
     },
@@ -51,7 +47,6 @@ struct Response {
     /// End of the lease, if this client is the owner.
     until: Time,
     fencing: u64,
-    /// Arrival time.
     at: Time,
 }
 
@@ -71,12 +66,12 @@ impl Client {
         Self { ticket, stamp, phase: Phase::Waiting, resp, received, mine, asked, round: Round::default(), number: 0 }
     }
 
-    /// Creates a client that continues an owner's hold until the lease expires or is renewed.
+    /// Continues an owner's hold until the lease expires or is renewed.
     pub fn replacement(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
         Self { phase: Phase::Inside { until }, ..Self::new(ticket, owner, replicas) }
     }
 
-    /// Returns the client's name at its peer.
+    /// The client's name at its peer.
     pub fn id(&self) -> Ticket {
         self.stamp.client.ticket
     }
@@ -95,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Sets the timer: three renewals per lease, so that one may be lost, and at the latest at its end.
+    /// Three renewals per lease, so that one may be lost, and a wake-up at its end.
     pub fn wake_to_renew<P: Voting>(&self, until: Time, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if common.config.client_leases {
             let after = (common.config.lease / 3).min(until.since(cx.now()));
@@ -110,7 +105,7 @@ impl Client {
         let Message::Response { replica, owner, number, until, wait, fencing, .. } = message else { return };
         let is_mine = owner.is_some_and(|owner| owner.client == self.stamp.client);
         if is_mine && self.has_yielded(replica, number, common) {
-            return self.yield_vote(replica, common, cx); // The YIELD is under way, or lost.
+            return self.yield_vote(replica, common, cx); // The YIELD is in flight, or lost.
         }
         let is_turn = is_mine && self.mine.is_empty();
         if !self.record(replica, Response { owner, number, until, fencing, at: cx.now() }, is_mine, common) {
@@ -121,7 +116,7 @@ impl Client {
             Phase::Waiting => {
                 self.weigh(replica, wait, common, cx);
                 if is_turn && common.config.default_timer && self.phase == Phase::Waiting {
-                    // The turn has come, contrary to the forecast: retries soon.
+                    // The turn has come, contrary to the forecast.
                     cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
                 }
             }
@@ -133,10 +128,9 @@ impl Client {
         }
     }
 
-    /// Records the response, unless it is older than the known one.
-    ///
-    /// On an overlay two peers may act as one replica for a while, and the one with the longer memory may remain. Its
-    /// responses count again once the other has been silent for a lease time, when all promises of both have expired.
+    /// Ignores older responses. On an overlay two peers may act as one replica for a while, and the one with the longer
+    /// memory may remain: its responses count again a lease time after the other's last, when all promises of both have
+    /// expired.
     fn record<M>(&mut self, replica: u32, mut new: Response, is_mine: bool, common: &Common<M>) -> bool {
         let old = &mut self.resp[replica as usize];
         if common.config.numbered_grants {
@@ -161,14 +155,13 @@ impl Client {
         true
     }
 
-    /// Returns whether this is a grant that was yielded.
     fn has_yielded<M>(&self, replica: u32, number: Number, common: &Common<M>) -> bool {
         let known = &self.resp[replica as usize];
         let was_mine = known.owner == Some(self.stamp) && known.number == number;
         common.config.numbered_grants && was_mine && !self.mine.contains(replica)
     }
 
-    /// §4: evaluates the answers so far, with three outcomes.
+    /// §4: the three outcomes.
     fn weigh<P: Voting>(
         &mut self,
         replica: u32,
@@ -214,16 +207,15 @@ impl Client {
         self.mine.iter().map(|replica| &self.resp[replica as usize])
     }
 
-    /// Returns the time at which the m-th vote expires.
+    /// When the m-th vote expires.
     fn lease_end<M>(&self, common: &Common<M>) -> Option<Time> {
         let mut ends: Vec<Time> = self.votes().map(|vote| vote.until).collect();
         ends.sort_unstable();
         ends.len().checked_sub(common.quorum().votes() as usize).map(|at| ends[at])
     }
 
-    /// Case 3, *winner = nil*. In print, yields all votes as soon as no client can win, so that the replicas order the
-    /// requests. Otherwise yields only votes that a replica has asked for on behalf of an earlier request, once this
-    /// client cannot win: every other vote would come straight back.
+    /// Case 3, *winner = nil*. In print yields all votes as soon as no client can win. Otherwise only those that
+    /// replicas have asked for, once this client cannot win: any other vote would come straight back.
     fn yield_if_hopeless<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let given_up = match common.yields {
             Yields::Asked if self.cannot_win(common) => self.mine.and(self.asked),
@@ -235,7 +227,6 @@ impl Client {
         }
     }
 
-    /// Yields all votes.
     pub fn yield_all<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         for replica in self.mine.iter() {
             self.yield_vote(replica, common, cx);
@@ -251,12 +242,12 @@ impl Client {
         common.quorum().verdict(self.same(), self.received.len()) == Verdict::Cannot
     }
 
-    /// Returns the voters for this client.
+    /// The voters for this client.
     pub fn mine(&self) -> Voters {
         self.mine
     }
 
-    /// Records, without a response, that this client is queued at the replica.
+    /// Records that this client is queued at the replica.
     pub fn count_reply(&mut self, replica: u32) {
         self.received.insert(replica);
     }
@@ -269,7 +260,7 @@ impl Client {
         common.send(replica, Message::Yield { replica, client, number, sent }, cx);
     }
 
-    /// j_same: the maximum number of responses that name the same owner.
+    /// j_same: the maximum number of responses that name one owner.
     fn same(&self) -> u32 {
         let mut owners: Vec<(Stamp, u32)> = Vec::new();
         for owner in self.received.iter().filter_map(|replica| self.resp[replica as usize].owner) {
@@ -281,7 +272,7 @@ impl Client {
         owners.iter().map(|&(_, count)| count).max().unwrap_or(0)
     }
 
-    /// §4, informed backoff: sets the time of the next retry.
+    /// §4, informed backoff.
     fn back_off<P: Voting>(&mut self, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.round.forecasts == 0 {
             return; // The default timer applies, or in print none.
@@ -291,7 +282,6 @@ impl Client {
         cx.set_timer(Timer::Wake(self.id()).into(), after);
     }
 
-    /// Handles `Inquire` on behalf of an earlier request.
     pub fn on_inquire<P: Voting>(
         &mut self,
         replica: u32,
@@ -311,7 +301,7 @@ impl Client {
         }
     }
 
-    /// Handles the timer: retries. Returns true if the lease has expired.
+    /// Retries. Returns true if the lease has expired.
     pub fn on_wake<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         if matches!(self.phase, Phase::Inside { until } if common.config.client_leases && until <= cx.now()) {
             return true;
@@ -329,7 +319,7 @@ impl Client {
         }
     }
 
-    /// Returns whether a numbered response of this grant can be ignored.
+    /// Returns whether a response of this grant can be ignored.
     pub fn is_old(&self, replica: u32, number: Number) -> bool {
         number < self.resp[replica as usize].number || self.is_settled(replica)
     }
@@ -355,7 +345,7 @@ impl Client {
         }
     }
 
-    /// Reuses the client, in print: *Request(CS)* never clears *resp[]*.
+    /// In print: *Request(CS)* never clears *resp[]*.
     pub fn reuse(&mut self, ticket: Ticket, time: u64) {
         (self.ticket, self.stamp.time, self.phase) = (ticket, time, Phase::Waiting);
     }

@@ -1,4 +1,4 @@
-//! The replica side of Sigma (Figure 6).
+//! The replica side (Figure 6).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,34 +12,29 @@ use super::{Common, Config, Voting};
 use crate::replicas::by_any_clock;
 use crate::{Cx, fencing};
 
-/// One logical replica: one vote.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
-    /// The index, below n.
     pub index: u32,
     /// *C_owner*, *T_owner*: the owner of the vote. Without one the queue is empty.
     owner: Option<Owner>,
-    /// *Queue*: the waiters in order. New ones usually join at the end, and the first leaves.
+    /// *Queue*, in order. New requests usually join at the end, and the first leaves.
     queue: VecDeque<Entry>,
-    /// The latest grant.
     number: Number,
     /// See [`crate::fencing`].
     fencing: u64,
     /// The highest time stamp received.
     clock: u64,
-    /// Whether [`Timer::Lease`] is pending.
     watches: bool,
-    /// Time of the latest RELEASE by an owner.
+    /// The latest RELEASE by an owner.
     released: Option<Time>,
     /// T_CS: the mean time between RELEASEs, weighted towards recent ones.
     t_cs: Option<Span>,
 }
 
-/// A request at a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub client: Stamp,
-    /// Send time of its latest REQUEST, by the client's clock.
+    /// Of its latest REQUEST, by the client's clock.
     pub sent: Time,
     /// Its arrival, by the replica's clock.
     pub arrived: Time,
@@ -48,16 +43,14 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     entry: Entry,
-    /// The receiver of messages for the owner: the client's peer, or its successor.
+    /// Receives messages for the owner: the client's peer, or its successor.
     speaker: PeerId,
     granted: Time,
-    /// End of its lease, by the replica's clock.
     until: Time,
 }
 
 impl Owner {
-    /// Returns the end of the lease by the client's clock, rounded down: the request arrived after it was sent, and the
-    /// replica's clock has measured the time since.
+    /// The end of the lease by the client's clock, rounded down: the request arrived after it was sent.
     fn until_there(&self) -> Time {
         self.entry.sent + by_any_clock(self.until.since(self.entry.arrived))
     }
@@ -78,13 +71,12 @@ impl Replica {
         }
     }
 
-    /// §2, the failure model: the replica loses its memory.
+    /// §2, the failure model.
     pub fn reset<P: Voting>(&mut self, incarnation: u64, cx: &mut Cx<'_, P>) {
         cx.cancel_timer(Timer::Lease(self.index).into());
         *self = Self::new(self.index, incarnation);
     }
 
-    /// Adopts a client's time stamp and fencing level.
     pub fn feed(&mut self, client: Stamp, fencing: u64) {
         self.clock = self.clock.max(client.time);
         self.fencing = self.fencing.max(fencing);
@@ -107,7 +99,7 @@ impl Replica {
         self.inquire(position, is_known, common, cx);
     }
 
-    /// Queues a request from another queue, without messages; [`Replica::settle`] follows.
+    /// Queues a request without messages; [`Replica::settle`] follows.
     pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
         self.feed(entry.client, 0);
         if !self.is_owner(entry.client, common) {
@@ -115,7 +107,7 @@ impl Replica {
         }
     }
 
-    /// Completes merges: grants a free vote to the first request, or sends `Inquire`.
+    /// Grants a free vote to the first request, or sends `Inquire`.
     pub fn settle<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_none() {
             self.resp_queue(common, cx);
@@ -124,17 +116,16 @@ impl Replica {
         }
     }
 
-    /// Returns the owner of the vote.
     pub fn owner(&self) -> Option<Stamp> {
         self.owner.map(|owner| owner.entry.client)
     }
 
-    /// Returns the receiver of messages for this client, if it is the owner.
+    /// The receiver of messages for this client, if it is the owner.
     pub fn speaker(&self, client: Stamp) -> Option<PeerId> {
         self.owner.filter(|owner| owner.entry.client == client).map(|owner| owner.speaker)
     }
 
-    /// Makes `peer` the receiver of messages for the owner, if that is `client`. Its clock is unknown.
+    /// Makes `peer` the receiver of messages for this owner. Its clock is unknown.
     pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
@@ -142,19 +133,17 @@ impl Replica {
         }
     }
 
-    /// Sends the current owner.
     pub fn answer<P: Voting>(&mut self, to: Stamp, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.respond(to, 0, common, cx);
     }
 
-    /// Removes and returns the queue, except one request.
+    /// Removes and returns all requests but one.
     pub fn take_queue(&mut self, but: Stamp) -> Vec<Entry> {
         let (stay, go): (Vec<_>, _) = self.queue.drain(..).partition(|entry| entry.client == but);
         self.queue.extend(stay);
         go
     }
 
-    /// Returns whether this request has the vote or is queued.
     pub fn knows<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.is_owner(client, common) || self.position(client, &common.config).is_some()
     }
@@ -173,9 +162,8 @@ impl Replica {
         }
     }
 
-    /// Sends `Inquire` to the owner on behalf of a waiter: the first, if it is earlier than the owner or retries
-    /// because its turn is due; another, if it is earlier than the owner and retries. The first may then have finished,
-    /// and been queued by a late REQUEST.
+    /// Sends `Inquire` on behalf of the first waiter, if it is earlier than the owner or retries because its turn is
+    /// due; or of another that is earlier and retries: the first may be finished, and queued by a late REQUEST.
     fn inquire<P: Voting>(
         &mut self,
         position: usize,
@@ -230,7 +218,7 @@ impl Replica {
         }
     }
 
-    /// Figure 6, *RespQueue()*: grants the vote to the head of the queue.
+    /// Figure 6, *RespQueue()*.
     fn resp_queue<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.owner = None;
         if let Some(first) = self.queue.pop_front() {
@@ -274,7 +262,7 @@ impl Replica {
         }
     }
 
-    /// Handles the timer, one for all owners: sets it again for the rest of the current lease.
+    /// One timer for all owners: sets it again for the rest of the current lease.
     pub fn on_lease_timer<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.watches = false;
         self.expire(common, cx);
@@ -284,7 +272,7 @@ impl Replica {
         }
     }
 
-    /// §4: T_CS is the mean time between RELEASEs at this replica. A new interval counts one eighth: our choice.
+    /// §4: T_CS. A new interval counts one eighth: our choice.
     fn observe_release(&mut self, now: Time, config: &Config) {
         let granted = self.owner.map(|owner| owner.granted);
         if let Some(since) = if config.busy_intervals { granted } else { self.released } {
@@ -299,7 +287,7 @@ impl Replica {
         Self { index: 0, ..self.clone() }.hash(&mut state);
     }
 
-    /// Returns whether this RELEASE is for another replica, or without effect here.
+    /// Returns whether this RELEASE has no effect here.
     pub fn has_done(&self, release: &Message) -> bool {
         let Message::Release { replica, client, fencing } = *release else { return false };
         let mut entries = self.owner.iter().map(|owner| &owner.entry).chain(&self.queue);
@@ -308,7 +296,7 @@ impl Replica {
         replica != self.index || !is_update
     }
 
-    /// *C = C_owner*: the same request, in print the same client.
+    /// *C = C_owner*.
     fn is_owner<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.owner.is_some_and(|owner| is_same(owner.entry.client, client, &common.config))
     }
@@ -323,13 +311,13 @@ impl Replica {
     }
 }
 
-/// Returns whether both are the same request, in print the same client.
+/// The same request, in print the same client.
 pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.client == other.client }
 }
 
 impl Entry {
-    /// Adopts the latest REQUEST, which bounds the client's clock most closely.
+    /// The latest REQUEST bounds the client's clock most closely.
     pub fn refresh(&mut self, newer: Self) {
         if newer.sent > self.sent {
             *self = newer;
@@ -337,7 +325,7 @@ impl Entry {
     }
 }
 
-/// The state in one line: `owner 1@4, grant 1, queue [1@5, 1@6]`.
+/// `owner 1@4, grant 1, queue [1@5, 1@6]`.
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.owner {

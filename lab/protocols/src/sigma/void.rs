@@ -1,6 +1,4 @@
-//! Pending messages without effect, which an exploration need not deliver.
-//!
-//! Time does not pass in an exploration, so leases do not expire.
+//! Pending messages without effect, which an exploration need not deliver. Leases do not expire in it.
 
 use super::client::Client;
 use super::message::Message;
@@ -8,17 +6,14 @@ use super::replica::Replica;
 use super::{Common, Sigma};
 use crate::UnderWay;
 
-/// See [`crate::Observe::is_void`]. For 2 of 3 votes, two clients and symmetric replicas it reduces 97,897 states to
-/// 3,686; `explore/tests/sigma` checks that each of them has the successors of the states it represents.
+/// See [`crate::Observe::is_void`]. Reduces 2 of 3 votes and two clients from 97,897 states to 3,686;
+/// `explore/tests/sigma` checks that each has the successors of the states it represents.
 ///
-/// - *RESPONSE.* A finished client does not exist, so the message is dropped (`Sigma::deliver`). A client that knows a
-///   later grant does not record it (`Client::record`). A holder records it without reading it, unless it has yielded
-///   that grant ([`Client::is_settled`]).
-/// - *RELEASE.* It has no effect at a replica that does not know the client. Without a pending REQUEST or YIELD of that
-///   client the replica will not learn of it either, since only waiters send requests, and holders that yield are not
-///   settled. The second of two copies has no effect after the first.
-/// - *INQUIRE.* A settled holder ignores it. A finished client answers with a copy of its RELEASE, which is void unless
-///   the RELEASE itself has overtaken the REQUEST.
+/// - *RESPONSE.* A finished client does not exist. A client that knows a later grant does not record it, and a holder
+///   records it without reading it, unless it has yielded that grant ([`Client::is_settled`]).
+/// - *RELEASE.* It has no effect at a replica that does not know the client and, without a pending REQUEST or YIELD,
+///   will not learn of it. Nor has the second of two copies.
+/// - *INQUIRE.* A settled holder ignores it. A finished client answers with a copy of its RELEASE.
 pub(super) fn is_void(receiver: &Sigma, in_flight: UnderWay<'_, Sigma>) -> bool {
     let UnderWay { message, sender, mut others, is_calm } = in_flight;
     let Common { config, clock, fencing, .. } = &receiver.common;
@@ -45,7 +40,6 @@ pub(super) fn is_void(receiver: &Sigma, in_flight: UnderWay<'_, Sigma>) -> bool 
     }
 }
 
-/// Returns whether a RELEASE has no effect at its receiver, or is the second of two copies.
 fn is_redundant(release: &Message, others: &mut dyn Iterator<Item = &Message>, replicas: &[Replica]) -> bool {
     let mut is_copy = false;
     for other in others {
