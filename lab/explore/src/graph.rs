@@ -52,7 +52,6 @@ impl Graph {
         self.fingerprints[at as usize]
     }
 
-    /// Returns the states on a shortest path from the start to `at`.
     pub(crate) fn path_to(&self, at: u32) -> Vec<u32> {
         let mut path: Vec<u32> = successors(Some(at), |&at| (at != 0).then(|| self.from[at as usize])).collect();
         path.reverse();
@@ -138,7 +137,6 @@ impl Graph {
 mod tests {
     use super::*;
 
-    /// Builds a graph with these steps from each state, and state numbers as fingerprints.
     fn graph(steps: &[&[u64]]) -> Graph {
         let mut graph = Graph::new(0);
         for steps in steps {

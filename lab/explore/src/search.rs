@@ -1,19 +1,16 @@
 //! Searches all reachable states breadth first, so that the first violation found has a shortest run.
 //!
 //! Safety is checked in each state. "Every request is granted in every run" is checked on the whole graph: no client
-//! waits in a state without successors, and there is no cycle. A cycle is an endless run. Since a holder can always
-//! release and requests are limited, in such a run peers exchange messages forever and no client enters. If a timer is
-//! pending but the world's [`Limits`](crate::Limits) let no more expire, waiting clients are not counted as a
-//! violation.
+//! waits in a state without successors, and no run is endless, that is, no cycle exists. Since a holder can always
+//! release and requests are limited, peers on a cycle exchange messages forever and no client enters. Waiting clients
+//! do not count if a timer is pending and the [`Limits`](crate::Limits) let no more expire.
 //!
-//! A protocol that retries needs the weaker property of [`explore_with_hope`]: a run in which it never retries cannot
-//! be served, and one in which it retries forever has no end.
+//! A protocol that retries needs the weaker property of [`explore_with_hope`].
 //!
-//! *Why not `stateright`.* A test runs the same worlds through it and compares the number of states and the length of
-//! runs. But its `eventually` misses runs that end in a cycle or join a known state (documented by its authors), so it
-//! cannot prove the second property. With several properties it reports the last run found for each (0.31), not the
-//! shortest. Every queued state also stores its whole path. Here states share all but the peer that changed, and an
-//! expanded state is reduced to about sixty bytes: a fingerprint and some numbers.
+//! *Why not `stateright`.* Its `eventually` misses runs that end in a cycle or join a known state (documented by its
+//! authors), so it cannot prove the second property. It reports the last run found for each property (0.31), not the
+//! shortest, and every queued state stores its whole path. A test runs the same worlds through it and compares the
+//! number of states and the length of runs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -59,11 +56,9 @@ pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored
     search(start, limit, None, |_| true)
 }
 
-/// Searches for a shortest run with a violation that matches `wanted`, in a world with several violations. A run with
-/// another violation is not continued.
+/// Searches for a shortest run with a violation that matches `wanted`. A run with another violation is not continued.
 ///
-/// # Panics
-/// As [`explore`].
+/// # Panics As [`explore`].
 pub fn seek<P: Explorable>(
     start: &World<P>,
     limit: usize,
@@ -75,8 +70,7 @@ pub fn seek<P: Explorable>(
 /// Explores like [`explore`], and proves that the clients can always be served: from every state in which at least
 /// `reserve` timers may still expire, a state without waiting clients is reachable.
 ///
-/// # Panics
-/// As [`explore`].
+/// # Panics As [`explore`].
 pub fn explore_with_hope<P: Explorable>(
     start: &World<P>,
     limit: usize,

@@ -1,5 +1,3 @@
-//! The trace of a run, one line per event.
-
 use std::fmt;
 
 use peerlock_protocols::Effect;

@@ -52,7 +52,7 @@ pub enum Action<T> {
     Lose(usize),
     /// A message is duplicated.
     Duplicate(usize),
-    /// A message is returned to its sender: the network gave it up before sending it.
+    /// The network gives a message up before sending it and returns it to its sender.
     Return(usize),
     /// A timer of this peer expires.
     Fire(usize, T),
@@ -72,11 +72,10 @@ pub enum Action<T> {
     Fault(Fault),
 }
 
-/// A peer with its local state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Local<P: Explorable> {
     peer: P,
-    /// The pending timers and their due times; without time, all are due.
+    /// Pending timers and their due times; without time, all are due.
     timers: Vec<(P::Timer, Time)>,
     /// The number of requests made here, which is also the newest ticket.
     asked: u64,
@@ -84,9 +83,8 @@ struct Local<P: Explorable> {
     inside: Vec<(Ticket, Grant)>,
     retired: bool,
     session: u64,
-    /// Whether it has not stopped.
     is_up: bool,
-    /// Whether it was evicted and still has tokens from before.
+    /// Evicted, and still has tokens from before.
     is_forced: bool,
 }
 
@@ -108,7 +106,6 @@ struct Left {
     returns: u32,
 }
 
-/// The constants of a world.
 #[derive(PartialEq)]
 struct Rules {
     ids: Vec<PeerId>,
@@ -117,15 +114,14 @@ struct Rules {
 
 /// Peers, their clients and the messages between them, at one moment.
 ///
-/// Cloning is cheap: peers and messages are shared until they change. Time stays at [`Time::ZERO`] unless the limits
-/// let it pass, since a protocol's properties must not depend on durations: a pending timer may expire at any moment
-/// within the limits. Every step gets the same random numbers.
+/// Clones share peers and messages until they change. Time stays at [`Time::ZERO`] unless the limits let it pass: a
+/// protocol's safety must not depend on durations, so a pending timer may expire at any moment. Every step gets the
+/// same random numbers.
 #[derive(PartialEq)]
 pub struct World<P: Explorable> {
     rules: Arc<Rules>,
     nodes: Vec<Arc<Node<P>>>,
-    /// In sending order per pair if the network is ordered, otherwise sorted, so that worlds that differ only in
-    /// sending order are equal.
+    /// In sending order per pair if the network is ordered, otherwise sorted: equal worlds then compare equal.
     packets: Vec<Arc<Sealed<P::Message>>>,
     now: Time,
     left: Left,
@@ -133,7 +129,6 @@ pub struct World<P: Explorable> {
     grants: Vec<Grant>,
     /// Pairs (from, to) that cannot connect, sorted.
     missed: Vec<(usize, usize)>,
-    /// The registry, if there is one.
     cluster: Option<Arc<Cluster>>,
 }
 
@@ -221,7 +216,7 @@ impl<P: Explorable> World<P> {
         self.packets.iter().map(|sealed| &sealed.packet)
     }
 
-    /// Discards all messages under way, to prepare a state. Not counted against the limits.
+    /// Discards all messages under way, to prepare a state.
     pub fn forget_messages(&mut self) {
         self.packets.clear();
     }
@@ -257,23 +252,22 @@ impl<P: Explorable> World<P> {
         if self.has_time() { self.left.passes } else { self.left.timeouts }
     }
 
-    /// Whether time passes in this world.
     fn has_time(&self) -> bool {
         self.rules.limits.passes > 0
     }
 
-    /// Returns when the next timer is due, if none is due now.
+    /// Returns when the next timer is due, unless one is due now.
     fn next_due(&self) -> Option<Time> {
         let due = self.nodes.iter().flat_map(|node| &node.local.timers).map(|&(_, due)| due).min();
         due.filter(|due| *due > self.now)
     }
 
-    /// Whether timers are pending: if [`World::actions`] is empty, the world was cut off by its limits.
+    /// Whether timers are pending: if [`World::actions`] is empty, the limits have cut the world off.
     pub fn has_timers(&self) -> bool {
         self.nodes.iter().any(|node| !node.local.timers.is_empty())
     }
 
-    /// Adds all possible actions to `actions`, always in the same order.
+    /// Appends all possible actions, always in the same order.
     pub fn actions(&self, actions: &mut Vec<Action<P::Timer>>) {
         let Limits { requests, clients, replicas, ordered, .. } = self.rules.limits;
         let Left { withdrawals, losses, duplications, timeouts, passes, resets, .. } = self.left;
@@ -311,7 +305,7 @@ impl<P: Explorable> World<P> {
                 actions.extend((losses > 0).then_some(Action::Lose(at)));
                 actions.extend((duplications > 0).then_some(Action::Duplicate(at)));
             }
-            // A message that was never sent is behind all that were.
+            // Only the last message of a pair can be one that was never sent.
             let is_last = || self.packets().skip(at + 1).all(|next| (next.from, next.to) != (packet.from, packet.to));
             if self.left.returns > 0 && P::tokens_in(&packet.message) > 0 && is_last() {
                 let is_unwanted = self.waiting(self.place(packet.to)).is_empty();
@@ -321,7 +315,6 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Adds departures, suspicions and changes of reachability.
     fn departures(&self, actions: &mut Vec<Action<P::Timer>>) {
         let places = 0..self.nodes.len();
         if self.left.retirements > 0 {
@@ -348,8 +341,7 @@ impl<P: Explorable> World<P> {
         actions.extend(self.missed.iter().map(|&(at, target)| Action::Find(at, target)));
     }
 
-    /// Whether this peer is the coordinator, or the first one if there is no registry. Only a coordinator passes over
-    /// waiters.
+    /// Only a coordinator passes over waiters. Without a registry it is the first peer.
     fn may_coordinate(&self, at: usize) -> bool {
         match &self.cluster {
             Some(cluster) => cluster.registry.coordinator == Some(self.session(at)),
@@ -463,7 +455,6 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Performs one step of a peer and applies its effects.
     fn step(
         &mut self,
         at: usize,
@@ -524,7 +515,7 @@ impl<P: Explorable> World<P> {
         violation
     }
 
-    /// Removes messages that can have no effect. One at a time: of two copies, one may still be needed.
+    /// Removes messages that can have no effect, one at a time: of two copies, one may still be needed.
     pub fn tidy(&mut self) {
         let mut at = 0;
         while at < self.packets.len() {
@@ -562,8 +553,7 @@ impl<P: Explorable> World<P> {
         self.packets.insert(place, Arc::new(self.seal(packet)));
     }
 
-    /// Lets a client enter and checks exclusion, order and fencing. `local` is the new state of its peer, which is not
-    /// in the table yet.
+    /// Checks exclusion, order and fencing of a grant. `local` is the peer's new state, which is not in the table yet.
     fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
         let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
             return Some(Violation::NotWaiting(me, ticket));
@@ -628,8 +618,7 @@ impl<P: Explorable> World<P> {
 
     /// Returns the index of a peer.
     ///
-    /// # Panics
-    /// If a protocol sends to a peer outside this world.
+    /// # Panics If the peer is outside this world.
     pub fn place(&self, peer: PeerId) -> usize {
         self.ids().binary_search(&peer).expect("messages must go to peers of this world")
     }

@@ -1,16 +1,14 @@
-//! An abstract registry: a log that decides at once and never loses an entry. All delays are in the delivery of its
-//! messages.
+//! An abstract registry: a log that decides at once and loses nothing. All delays are in the delivery of its messages.
 
 use peerlock_protocols::registry::{Detached, EventKind, RegistryEvent, RegistryRequest, Session};
 use peerlock_types::PeerId;
 
 use super::{FaultLimits, Slip};
 
-/// The registry's record of the one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Registry {
     pub(super) generation: u64,
-    /// The coordinator, if there was a party when the generation was opened.
+    /// `None` if the generation was opened without parties.
     pub(super) coordinator: Option<Session>,
     pub(super) slots: u32,
     /// The valid sessions, and the generation since which each is a party.
@@ -51,7 +49,6 @@ impl Registry {
         self.parties().any(|party| party == session)
     }
 
-    /// Returns the generation since which a session is a party, if it is one.
     pub(super) fn since(&self, session: Session) -> Option<u64> {
         self.sessions.iter().find(|(valid, _)| *valid == session)?.1
     }
@@ -60,7 +57,6 @@ impl Registry {
         self.sessions.iter().filter(|(_, since)| since.is_some()).map(|&(session, _)| session)
     }
 
-    /// Returns the number of possible coordinators of the next generation.
     pub(super) fn choices(&self, any_coordinator: bool) -> usize {
         if any_coordinator { self.parties().count().max(1) } else { 1 }
     }
@@ -106,7 +102,7 @@ impl Registry {
             RegistryRequest::Renumber { generation } => {
                 (*generation == self.generation).then(|| self.open(0)).flatten()
             }
-            RegistryRequest::Quit { .. } => None, // See below: it has two recipients.
+            RegistryRequest::Quit { .. } => None,
         }
     }
 
@@ -124,7 +120,7 @@ impl Registry {
         let left = |now| Some(RegistryEvent { to: from, generation: now, kind: EventKind::Left { quit: generation } });
         let is_due = generation == self.generation || slip == Some(Slip::QuitsLate);
         if !is_due || !self.is_party(from) {
-            // It does not name the generation, only that it is a later one.
+            // The notification names only a later generation than the one that was quit.
             return [left(generation + u64::from(!is_due)), None];
         }
         self.sessions.iter_mut().filter(|(valid, _)| *valid == from).for_each(|(_, since)| *since = None);
