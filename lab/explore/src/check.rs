@@ -3,14 +3,10 @@ use std::fmt;
 use peerlock_protocols::{Grant, Observe};
 use peerlock_types::{PeerId, Ticket};
 
-/// A violated property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// More clients hold than there are slots.
     TooManyInside {
-        /// The holders at all peers.
         inside: usize,
-        /// The number of slots.
         slots: usize,
     },
     /// A client entered a slot that does not exist or is held.
@@ -19,20 +15,13 @@ pub enum Violation {
     Fencing(PeerId, Grant),
     /// A grant for a client that does not wait.
     NotWaiting(PeerId, Ticket),
-    /// A token was lost or created.
     Tokens {
-        /// Tokens held or under way.
         found: usize,
-        /// The expected number.
         expected: usize,
     },
-    /// Not exactly one coordinator, at a peer or under way.
     Coordinators(usize),
-    /// The parent pointers of these peers form a cycle.
     ParentCycle(Vec<PeerId>),
-    /// A peer reported an unexpected input in a world without faults.
     Unexpected(PeerId, &'static str),
-    /// An assertion of a peer failed.
     Panic(PeerId, String),
     /// A slot has two usable tokens, or one while its holder's peer is gone.
     SlotTwice(u32),

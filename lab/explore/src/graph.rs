@@ -8,7 +8,6 @@ use std::iter::successors;
 pub(crate) struct Graph {
     numbers: HashMap<u64, u32>,
     fingerprints: Vec<u64>,
-    /// The predecessor through which each state was found.
     from: Vec<u32>,
     /// For each state, the index of its first entry in `steps`.
     first_step: Vec<usize>,

@@ -44,10 +44,10 @@ type Failure = Box<dyn Error>;
 /// Plays the scenarios of one protocol.
 ///
 /// ```
-/// use peerlock_base::PeerId;
 /// use peerlock_explore::{Limits, Scenario, World};
 /// use peerlock_protocols::FairK;
 /// use peerlock_protocols::fair_k::{Config, Layout};
+/// use peerlock_types::PeerId;
 ///
 /// // A real one would parse the words; this one always has a single peer.
 /// fn alone(_words: &[&str]) -> Result<World<FairK>, String> {
@@ -63,7 +63,6 @@ pub struct Scenario<P: Explorable> {
     world: Option<World<P>>,
     /// The messages under way in sending order, which a world does not keep.
     sent: Vec<Packet<P::Message>>,
-    /// The run must end with a violation.
     is_defect: bool,
     broken: Option<String>,
 }
@@ -136,7 +135,6 @@ impl<P: Explorable + Display> Scenario<P> {
         }
     }
 
-    /// Applies the first fault that matches `wanted`; false if there is none.
     fn inject(&mut self, wanted: impl Fn(&World<P>, Fault) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
         let (world, actions) = (self.world()?, self.actions()?);
         let is_it = |action: &Action<P::Timer>| matches!(action, Action::Fault(fault) if wanted(world, *fault));
@@ -236,7 +234,6 @@ impl<P: Explorable + Display> Scenario<P> {
         Ok(trace)
     }
 
-    /// Returns the sender and receiver that the first two words name.
     fn ends(&self, words: &[&str]) -> Result<(PeerId, PeerId), Failure> {
         let ids = self.world()?.ids();
         Ok((ids[self.place(words.first())?], ids[self.place(words.get(1))?]))

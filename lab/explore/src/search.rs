@@ -18,12 +18,9 @@ use std::fmt;
 use crate::graph::Graph;
 use crate::{Action, Explorable, Trace, Violation, World};
 
-/// The size of an explored graph without violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explored {
-    /// The number of distinct states.
     pub states: usize,
-    /// The number of transitions between states.
     pub steps: usize,
     /// The states without actions; with a registry, without actions that happen unprompted.
     pub ends: usize,
@@ -31,14 +28,10 @@ pub struct Explored {
     pub depth: usize,
 }
 
-/// A shortest run that violates a property.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// The violated property.
     pub violation: Violation,
-    /// The length of the run.
     pub steps: usize,
-    /// The run.
     pub trace: Trace,
 }
 
@@ -58,7 +51,8 @@ pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored
 
 /// Searches for a shortest run with a violation that matches `wanted`. A run with another violation is not continued.
 ///
-/// # Panics As [`explore`].
+/// # Panics
+/// As [`explore`].
 pub fn seek<P: Explorable>(
     start: &World<P>,
     limit: usize,
@@ -70,7 +64,8 @@ pub fn seek<P: Explorable>(
 /// Explores like [`explore`], and proves that the clients can always be served: from every state in which at least
 /// `reserve` timers may still expire, a state without waiting clients is reachable.
 ///
-/// # Panics As [`explore`].
+/// # Panics
+/// As [`explore`].
 pub fn explore_with_hope<P: Explorable>(
     start: &World<P>,
     limit: usize,
@@ -128,12 +123,9 @@ fn search<P: Explorable>(
     Ok(Explored { states: graph.states(), steps: graph.steps(), ends, depth })
 }
 
-/// The role of a state in [`explore_with_hope`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hope {
-    /// No client waits.
     Fulfilled,
-    /// A client waits, and must be able to enter.
     Needed,
     /// A client waits, but too few timers may still expire.
     CutOff,
@@ -157,7 +149,6 @@ fn hopeless(graph: &Graph, hopes: &[Hope]) -> Option<u32> {
     states.find(|&(at, hope)| *hope == Hope::Needed && !leads_there[at as usize]).map(|(at, _)| at)
 }
 
-/// Replays the run along `path` and then `last`, recording the trace.
 fn replay<P: Explorable>(
     graph: &Graph,
     start: &World<P>,

@@ -8,7 +8,8 @@ const SELDOM: u64 = 40;
 
 /// Takes up to `steps` random steps, then runs until no event is left. Returns the number of steps.
 ///
-/// # Errors Returns a run with a violation; it is not a shortest one.
+/// # Errors
+/// Returns a run with a violation; it is not a shortest one.
 pub fn walk<P: Explorable>(start: &World<P>, seed: u64, steps: usize) -> Result<usize, Box<Counterexample>> {
     let mut taken = Vec::new();
     match stroll(start, seed, steps, &mut taken) {

@@ -26,49 +26,34 @@ pub trait Explorable: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Obs
 
 impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash> Explorable for P {}
 
-/// A message under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packet<M> {
-    /// The sender.
     pub from: PeerId,
-    /// The receiver.
     pub to: PeerId,
-    /// The message.
     pub message: M,
 }
 
 /// An event that may come next. Peers and messages are named by their index in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<T> {
-    /// A client of this peer requests.
     Request(usize),
-    /// A holder releases.
     Leave(usize, Ticket),
-    /// A waiting client withdraws.
     Withdraw(usize, Ticket),
-    /// A message arrives.
     Deliver(usize),
-    /// A message is lost.
     Lose(usize),
-    /// A message is duplicated.
     Duplicate(usize),
-    /// The network gives a message up before sending it and returns it to its sender.
+    /// The network gives the message up before sending it and returns it to its sender.
     Return(usize),
-    /// A timer of this peer expires.
     Fire(usize, T),
     /// Time advances to the next pending timer.
     Pass,
-    /// This replica loses its memory.
     Reset(usize),
-    /// This peer leaves for good.
     Retire(usize),
     /// The first peer suspects that the second has crashed.
     Suspect(usize, usize),
     /// The first peer cannot reach the second, where a client waits.
     Miss(usize, usize),
-    /// The first peer can reach the second again.
     Find(usize, usize),
-    /// A fault or registry event.
     Fault(Fault),
 }
 
@@ -91,7 +76,6 @@ struct Local<P: Explorable> {
 /// A peer's index, its state with the clients up to date, and the input to pass to it.
 type Notified<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
 
-/// The remaining limits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Left {
     withdrawals: u32,
@@ -125,7 +109,7 @@ pub struct World<P: Explorable> {
     packets: Vec<Arc<Sealed<P::Message>>>,
     now: Time,
     left: Left,
-    /// All grants so far, sorted.
+    /// Sorted.
     grants: Vec<Grant>,
     /// Pairs (from, to) that cannot connect, sorted.
     missed: Vec<(usize, usize)>,
@@ -173,22 +157,18 @@ impl<P: Explorable> World<P> {
         &self.rules.ids
     }
 
-    /// Returns the limits of this world.
     pub fn limits(&self) -> &Limits {
         &self.rules.limits
     }
 
-    /// Returns the peer at this index of [`World::ids`].
     pub fn peer(&self, at: usize) -> &P {
         &self.nodes[at].local.peer
     }
 
-    /// Returns the newest ticket of a peer.
     pub fn newest(&self, at: usize) -> Ticket {
         Ticket::new(self.nodes[at].local.asked)
     }
 
-    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -206,22 +186,18 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns the message at this index.
     pub fn packet(&self, at: usize) -> &Packet<P::Message> {
         &self.packets[at].packet
     }
 
-    /// Returns the messages under way.
     pub fn packets(&self) -> impl ExactSizeIterator<Item = &Packet<P::Message>> {
         self.packets.iter().map(|sealed| &sealed.packet)
     }
 
-    /// Discards all messages under way, to prepare a state.
     pub fn forget_messages(&mut self) {
         self.packets.clear();
     }
 
-    /// Discards the matching timers, to prepare a state.
     pub fn forget_timers(&mut self, is_forgotten: impl Fn(&P::Timer) -> bool) {
         for node in &mut self.nodes {
             let mut local = node.local.clone();
@@ -230,17 +206,14 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns the tickets that wait at a peer.
     pub fn waiting(&self, at: usize) -> &[Ticket] {
         &self.nodes[at].local.waiting
     }
 
-    /// Returns the tickets that hold at a peer, with their grants.
     pub fn inside(&self, at: usize) -> &[(Ticket, Grant)] {
         &self.nodes[at].local.inside
     }
 
-    /// Returns all waiting clients.
     pub fn all_waiting(&self) -> Vec<(PeerId, Ticket)> {
         let at =
             |(id, node): (&PeerId, &Arc<Node<P>>)| node.local.waiting.iter().map(|&t| (*id, t)).collect::<Vec<_>>();
@@ -349,7 +322,6 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Returns the next peer that has not retired.
     fn replacement(&self, at: usize) -> Option<PeerId> {
         let others = (at + 1..self.nodes.len()).chain(0..at);
         others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
@@ -369,7 +341,6 @@ impl<P: Explorable> World<P> {
         violation.or_else(|| self.check())
     }
 
-    /// Applies the action's own change, and returns the input that it causes.
     fn input(&mut self, action: &Action<P::Timer>) -> Option<Notified<P>> {
         let local = |at: usize| self.nodes[at].local.clone();
         match *action {
@@ -618,7 +589,8 @@ impl<P: Explorable> World<P> {
 
     /// Returns the index of a peer.
     ///
-    /// # Panics If the peer is outside this world.
+    /// # Panics
+    /// If the peer is outside this world.
     pub fn place(&self, peer: PeerId) -> usize {
         self.ids().binary_search(&peer).expect("messages must go to peers of this world")
     }

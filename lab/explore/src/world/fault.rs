@@ -15,13 +15,11 @@ use crate::Violation;
 /// A message between the registry and a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Post {
-    /// From the registry.
     RegistryEvent(RegistryEvent),
-    /// To the registry.
     RegistryRequest(Session, RegistryRequest),
-    /// To the registry: remove the resource, which had no parties in this generation.
+    /// Remove the resource, which had no parties in this generation.
     Remove(u64),
-    /// To the registry: this session ends the detached grant of the client with this ticket.
+    /// This session ends the detached grant of the client with this ticket.
     DropDetached(Session, Ticket, Detached),
 }
 
@@ -40,31 +38,26 @@ pub enum Order {
 /// parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The event or request at this index arrives.
+    /// The registry message at this index arrives.
     Hear(usize),
-    /// The event or request at this index is duplicated.
+    /// The registry message at this index is duplicated.
     Repeat(usize),
     /// This peer crashes or fails to renew its session, and loses all its state.
     Stop(usize),
-    /// The registry ends the session of a stopped peer.
     End(Session, usize),
-    /// A stopped peer begins another session.
     Begin(usize),
     /// The process at this peer is killed, and another continues its clients' grants, except detached ones.
     TakeOver(usize, usize),
-    /// The resource is resized.
     Resize(usize),
-    /// This peer is evicted.
     Expel(usize, usize),
     /// This peer leaves an unused resource.
     Forget(usize),
     /// An administrator finds no party of the resource and requests its removal.
     Remove,
-    /// This grant is recorded in the registry.
     Detach(usize, Ticket),
-    /// The client of a detached grant without a peer leaves.
+    /// The client of a detached grant without a peer releases.
     LeaveAlone(usize),
-    /// The registry records the end of the detached grant at this index.
+    /// The registry records the end of a detached grant.
     Expire(usize),
     /// The process at this peer ends this detached grant without notifying its client.
     TakeBack(usize, u64),
@@ -72,7 +65,7 @@ pub enum Fault {
     Renew(usize),
     /// An administrator frees a detached grant whose session is no party.
     Free(usize),
-    /// A duplicate of the command at this index arrives.
+    /// A duplicate of an administrative command arrives.
     Again(usize),
 }
 
@@ -240,7 +233,6 @@ impl<P: Explorable> World<P> {
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, session) = (&node.local, self.session(at));
-            // An evicted peer is usually one that has crashed.
             if cluster.left.forces > 0 && registry.is_party(session) {
                 choices().for_each(|choice| add(Fault::Expel(at, choice)));
             }
@@ -453,7 +445,6 @@ impl<P: Explorable> World<P> {
         is_calm.then_some(cluster.registry.slots as usize)
     }
 
-    /// Whether the notification of its eviction is still under way to this peer.
     pub(super) fn is_to_be_expelled(&self, peer: PeerId) -> bool {
         self.post().iter().any(|post| match post {
             Post::RegistryEvent(word) => word.to.peer == peer && word.kind == EventKind::Expelled,

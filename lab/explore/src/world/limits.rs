@@ -3,17 +3,13 @@ use peerlock_types::Span;
 /// The number of requests, faults and other events in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of slots.
     pub slots: usize,
-    /// Requests of each peer's clients.
+    /// Of each peer's clients.
     pub requests: u64,
     /// How many clients of a peer may wait or hold at a time.
     pub clients: usize,
-    /// Waiting clients that withdraw.
     pub withdrawals: u32,
-    /// Messages that are lost.
     pub losses: u32,
-    /// Messages that arrive twice.
     pub duplications: u32,
     /// Expirations of timers. Ignored if time passes.
     pub timeouts: u32,
@@ -34,7 +30,6 @@ pub struct Limits {
     /// Messages without effect ([`Observe::is_void`](peerlock_protocols::Observe::is_void)) are discarded, which loses
     /// no coverage.
     pub tidy: bool,
-    /// Resets of replicas.
     pub resets: u32,
     /// Peers that leave for good once they have no clients. The next remaining peer takes over.
     pub retirements: u32,
@@ -44,9 +39,8 @@ pub struct Limits {
     pub unreachable: u32,
     /// Tokens that return to their sender, because the receiver has no waiting clients.
     pub returns: u32,
-    /// Messages between two peers keep their order.
     pub ordered: bool,
-    /// The limits for sessions and slots. `None` without a registry.
+    /// `None` without a registry.
     pub faults: Option<FaultLimits>,
 }
 
@@ -77,7 +71,6 @@ impl Limits {
     }
 }
 
-/// The limits in a world with a registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FaultLimits {
     /// The number of peers, from the first on, that are parties at the start.
@@ -92,7 +85,6 @@ pub struct FaultLimits {
     pub forces: u32,
     /// Parties that leave because the resource is unused.
     pub forgets: u32,
-    /// Requests to remove a resource without parties.
     pub removes: u32,
     /// Grants recorded in the registry: they outlive their peer.
     pub detached: u32,
@@ -105,7 +97,6 @@ pub struct FaultLimits {
     pub resizes: [u32; 2],
     /// The registry may choose any party as coordinator, not only the first.
     pub any_coordinator: bool,
-    /// A mutation of the registry or the host.
     pub slip: Option<Slip>,
 }
 
